@@ -1,0 +1,30 @@
+//! ext4 and jbd2 bytes: parse, check, build. No I/O, no threads, no clock.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod types;
+
+// superblock family
+pub mod bitmap;
+pub mod checksum;
+pub mod features;
+pub mod geometry;
+pub mod group_desc;
+pub mod inode;
+pub mod layout;
+pub mod superblock;
+pub mod timestamp;
+
+// what inodes hold
+pub mod acl;
+pub mod dir_entry;
+pub mod extent;
+pub mod hash;
+pub mod htree;
+pub mod indirect;
+pub mod jbd2;
+pub mod orphan_file;
+pub mod xattr;
+
+pub use error::{FormatError, Result, Where};
+pub use types::{BlockNr, FileType, GroupNr, InodeNr};
