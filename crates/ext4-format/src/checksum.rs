@@ -1,0 +1,64 @@
+//! The two checksums of ext4: CRC-32C (`metadata_csum`) and CRC-16 (`uninit_bg`).
+//!
+//! Both are *raw*: the running register goes in and comes out, nothing is inverted at the end, so
+//! a checksum over several pieces is a fold over the pieces.
+
+use crate::types::InodeNr;
+
+/// CRC-32C as ext4 stores it: start from `seed`, no final inversion.
+///
+/// ```
+/// use ext4_format::checksum::crc32c;
+/// // The common CRC-32C starts from all ones and inverts at the end.
+/// assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);
+/// // Pieces chain.
+/// assert_eq!(crc32c(crc32c(!0, b"1234"), b"56789"), crc32c(!0, b"123456789"));
+/// ```
+#[inline]
+pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
+    // The crate inverts on the way in and on the way out.
+    !::crc32c::crc32c_append(!seed, bytes)
+}
+
+/// Table of the reflected polynomial 0xA001 (CRC-16/ARC).
+static CRC16: [u16; 256] = {
+    let mut table = [0u16; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut v = i as u16;
+        let mut bit = 0;
+        while bit < 8 {
+            v = if v & 1 != 0 { (v >> 1) ^ 0xa001 } else { v >> 1 };
+            bit += 1;
+        }
+        table[i] = v;
+        i += 1;
+    }
+    table
+};
+
+/// CRC-16 (polynomial 0x8005 reflected), as `uninit_bg` uses it on group descriptors.
+///
+/// ```
+/// assert_eq!(ext4_format::checksum::crc16(0, b"123456789"), 0xbb3d);
+/// ```
+pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(seed, |crc, &b| {
+        // The index is a byte, the table has 256 entries.
+        (crc >> 8) ^ CRC16[usize::from((crc as u8) ^ b)]
+    })
+}
+
+/// Seed of every checksum that belongs to one inode: its record, extent blocks, directory blocks.
+///
+/// ```
+/// use ext4_format::{InodeNr, checksum};
+/// let seed = checksum::inode_seed(1, InodeNr(2), 3);
+/// assert_eq!(seed, checksum::crc32c(1, &[2, 0, 0, 0, 3, 0, 0, 0]));
+/// ```
+pub fn inode_seed(fs_seed: u32, ino: InodeNr, generation: u32) -> u32 {
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&ino.0.to_le_bytes());
+    key[4..].copy_from_slice(&generation.to_le_bytes());
+    crc32c(fs_seed, &key)
+}
