@@ -1,0 +1,339 @@
+//! The directory hash: where a name stands in an indexed directory.
+//!
+//! Six versions: {legacy, half-MD4, TEA} × {name bytes taken as signed, as unsigned}. Signed and
+//! unsigned agree on ASCII; the superblock records which of the two wrote the directories. The
+//! readdir cookie, the order in memory and the order of the htree are all this hash.
+
+use crate::error::{FormatError, Result};
+
+/// A version of the directory hash, as numbered in `dx_root` and the superblock.
+///
+/// ```
+/// use ext4_format::hash::HashVersion;
+/// assert_eq!(HashVersion::from_raw(1, true), Some(HashVersion::HalfMd4Unsigned));
+/// assert_eq!(HashVersion::HalfMd4Unsigned.stored(), 1);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum HashVersion {
+    /// Multiplicative hash of ext3's first days.
+    Legacy = 0,
+    /// MD4 cut to half its rounds, the default.
+    HalfMd4 = 1,
+    /// Tiny Encryption Algorithm in Davies–Meyer mode.
+    Tea = 2,
+    /// [`Self::Legacy`] over unsigned bytes.
+    LegacyUnsigned = 3,
+    /// [`Self::HalfMd4`] over unsigned bytes.
+    HalfMd4Unsigned = 4,
+    /// [`Self::Tea`] over unsigned bytes.
+    TeaUnsigned = 5,
+}
+
+impl HashVersion {
+    /// From the stored number. Numbers 0–2 become their unsigned variant when the superblock says
+    /// that the volume hashes unsigned bytes; 3–5 are unsigned whatever it says. `None` for SipHash
+    /// (6, encrypted case-folded directories) and beyond.
+    pub const fn from_raw(version: u8, unsigned: bool) -> Option<Self> {
+        Some(match (version, unsigned) {
+            (0, false) => Self::Legacy,
+            (1, false) => Self::HalfMd4,
+            (2, false) => Self::Tea,
+            (0, true) | (3, _) => Self::LegacyUnsigned,
+            (1, true) | (4, _) => Self::HalfMd4Unsigned,
+            (2, true) | (5, _) => Self::TeaUnsigned,
+            _ => return None,
+        })
+    }
+
+    /// The number to store in a `dx_root`: 0–2, signedness being the superblock's business.
+    pub const fn stored(self) -> u8 {
+        self as u8 % 3
+    }
+
+    /// Whether name bytes are taken as unsigned.
+    pub const fn is_unsigned(self) -> bool {
+        self as u8 >= 3
+    }
+}
+
+/// Hashes names with one version and one seed.
+///
+/// ```
+/// use ext4_format::hash::DirHasher;
+/// let h = DirHasher::new(1, false, [0; 4]).unwrap();
+/// let (major, _minor) = h.hash(b"lost+found");
+/// assert_eq!(major & 1, 0); // the low bit marks collisions in the htree
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirHasher {
+    version: HashVersion,
+    init: [u32; 4],
+}
+
+/// What a 32-bit htree cursor uses for "end of directory": no name may hash to it.
+const HTREE_EOF: u32 = 0xffff_fffe;
+/// MD4's initial state, the seed of a volume that has none.
+const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+
+impl DirHasher {
+    /// A hasher for the stored `version`; `unsigned` is the superblock's flag and `seed` its hash
+    /// seed (all zero: the default seed).
+    ///
+    /// # Errors
+    /// `Incompatible` for a version this crate does not know.
+    pub fn new(version: u8, unsigned: bool, seed: [u32; 4]) -> Result<Self> {
+        HashVersion::from_raw(version, unsigned)
+            .map(|v| Self::with_version(v, seed))
+            .ok_or_else(|| FormatError::Incompatible(format!("directory hash version {version}")))
+    }
+
+    /// A hasher for a known version.
+    pub const fn with_version(version: HashVersion, seed: [u32; 4]) -> Self {
+        let given = seed[0] | seed[1] | seed[2] | seed[3] != 0;
+        Self {
+            version,
+            init: if given { seed } else { DEFAULT_SEED },
+        }
+    }
+
+    /// The version in use.
+    pub const fn version(&self) -> HashVersion {
+        self.version
+    }
+
+    /// (major, minor) hash of a name. The htree is ordered by major; minor only refines the cookie.
+    pub fn hash(&self, name: &[u8]) -> (u32, u32) {
+        let (major, minor) = match self.version {
+            HashVersion::Legacy => (legacy::<false>(name), 0),
+            HashVersion::LegacyUnsigned => (legacy::<true>(name), 0),
+            HashVersion::HalfMd4 => self.half_md4::<false>(name),
+            HashVersion::HalfMd4Unsigned => self.half_md4::<true>(name),
+            HashVersion::Tea => self.tea::<false>(name),
+            HashVersion::TeaUnsigned => self.tea::<true>(name),
+        };
+        let major = major & !1;
+        (
+            if major == HTREE_EOF {
+                HTREE_EOF - 2
+            } else {
+                major
+            },
+            minor,
+        )
+    }
+
+    fn half_md4<const U: bool>(&self, name: &[u8]) -> (u32, u32) {
+        let mut state = self.init;
+        let mut rest = name;
+        while !rest.is_empty() {
+            half_md4_round(&mut state, &words::<8, U>(rest));
+            rest = rest.get(32..).unwrap_or(&[]);
+        }
+        (state[1], state[2])
+    }
+
+    fn tea<const U: bool>(&self, name: &[u8]) -> (u32, u32) {
+        let mut state = [self.init[0], self.init[1]];
+        let mut rest = name;
+        while !rest.is_empty() {
+            tea_round(&mut state, &words::<4, U>(rest));
+            rest = rest.get(16..).unwrap_or(&[]);
+        }
+        (state[0], state[1])
+    }
+}
+
+/// A name byte as the word it contributes.
+#[inline(always)]
+const fn widen<const U: bool>(byte: u8) -> u32 {
+    if U {
+        byte as u32
+    } else {
+        byte as i8 as i32 as u32
+    }
+}
+
+fn legacy<const U: bool>(name: &[u8]) -> u32 {
+    let (mut last, mut before) = (0x12a3_fe2d_u32, 0x37ab_e8f9_u32);
+    for &byte in name {
+        let mixed = last ^ widen::<U>(byte).wrapping_mul(7_152_373);
+        let mut h = before.wrapping_add(mixed);
+        if h & 0x8000_0000 != 0 {
+            h = h.wrapping_sub(0x7fff_ffff);
+        }
+        (before, last) = (last, h);
+    }
+    last << 1
+}
+
+/// The first `N` words of what is left of a name, big-endian, padded with its length.
+#[inline(always)]
+fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
+    // The length is that of all that is left, not of this piece; a name has at most 255 bytes.
+    let len = rest.len() as u32;
+    let pad = len | (len << 8);
+    let pad = pad | (pad << 16);
+    let mut out = [pad; N];
+    for (word, chunk) in out.iter_mut().zip(rest.chunks(4)) {
+        *word = match *chunk {
+            // Four bytes push the padding out; without a sign bit the sum is plain big-endian.
+            [a, b, c, d] if U || (a | b | c | d) < 0x80 => u32::from_be_bytes([a, b, c, d]),
+            _ => chunk
+                .iter()
+                .fold(pad, |w, &b| (w << 8).wrapping_add(widen::<U>(b))),
+        };
+    }
+    out
+}
+
+/// One step of MD4: `a + f + input`, rotated.
+#[inline(always)]
+const fn step(a: u32, f: u32, input: u32, by: u32) -> u32 {
+    a.wrapping_add(f).wrapping_add(input).rotate_left(by)
+}
+
+/// MD4's compression (RFC 1320) over eight words instead of sixteen, eight steps per round.
+#[inline(always)]
+fn half_md4_round(state: &mut [u32; 4], x: &[u32; 8]) {
+    const ROOT2: u32 = 0x5a82_7999;
+    const ROOT3: u32 = 0x6ed9_eba1;
+    let choose = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
+    // Majority, written as a sum as its two terms share no bit.
+    let majority = |x: u32, y: u32, z: u32| (x & y) | ((x ^ y) & z);
+    let parity = |x: u32, y: u32, z: u32| x ^ y ^ z;
+    let [mut a, mut b, mut c, mut d] = *state;
+    for q in [[0, 1, 2, 3], [4, 5, 6, 7]] {
+        a = step(a, choose(b, c, d), x[q[0]], 3);
+        d = step(d, choose(a, b, c), x[q[1]], 7);
+        c = step(c, choose(d, a, b), x[q[2]], 11);
+        b = step(b, choose(c, d, a), x[q[3]], 19);
+    }
+    for q in [[1, 3, 5, 7], [0, 2, 4, 6]] {
+        a = step(a, majority(b, c, d), x[q[0]].wrapping_add(ROOT2), 3);
+        d = step(d, majority(a, b, c), x[q[1]].wrapping_add(ROOT2), 5);
+        c = step(c, majority(d, a, b), x[q[2]].wrapping_add(ROOT2), 9);
+        b = step(b, majority(c, d, a), x[q[3]].wrapping_add(ROOT2), 13);
+    }
+    for q in [[3, 7, 2, 6], [1, 5, 0, 4]] {
+        a = step(a, parity(b, c, d), x[q[0]].wrapping_add(ROOT3), 3);
+        d = step(d, parity(a, b, c), x[q[1]].wrapping_add(ROOT3), 9);
+        c = step(c, parity(d, a, b), x[q[2]].wrapping_add(ROOT3), 11);
+        b = step(b, parity(c, d, a), x[q[3]].wrapping_add(ROOT3), 15);
+    }
+    for (s, v) in state.iter_mut().zip([a, b, c, d]) {
+        *s = s.wrapping_add(v);
+    }
+}
+
+/// Sixteen cycles of TEA with the name as key, added to the state.
+#[inline(always)]
+fn tea_round(state: &mut [u32; 2], key: &[u32; 4]) {
+    const DELTA: u32 = 0x9e37_79b9;
+    let mix = |v: u32, sum: u32, k0: u32, k1: u32| {
+        (v << 4).wrapping_add(k0) ^ v.wrapping_add(sum) ^ (v >> 5).wrapping_add(k1)
+    };
+    let [mut y, mut z] = *state;
+    let mut sum = 0_u32;
+    for _ in 0..16 {
+        sum = sum.wrapping_add(DELTA);
+        y = y.wrapping_add(mix(z, sum, key[0], key[1]));
+        z = z.wrapping_add(mix(y, sum, key[2], key[3]));
+    }
+    state[0] = state[0].wrapping_add(y);
+    state[1] = state[1].wrapping_add(z);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::Command;
+
+    const SEED_UUID: &str = "6fbd4e8a-1c3d-4a59-9c1e-0123456789ab";
+
+    fn seed() -> [u32; 4] {
+        let hex: String = SEED_UUID.chars().filter(|c| *c != '-').collect();
+        std::array::from_fn(|i| {
+            u32::from_str_radix(&hex[i * 8..i * 8 + 8], 16)
+                .unwrap()
+                .swap_bytes()
+        })
+    }
+
+    /// `debugfs dx_hash` prints "Hash of NAME is 0x… (minor 0x…)".
+    fn oracle(version: u8, seeded: bool, name: &[u8]) -> Option<(u32, u32)> {
+        let mut request = format!("dx_hash -h {version} ").into_bytes();
+        if seeded {
+            request.extend(format!("-s {SEED_UUID} ").into_bytes());
+        }
+        request.extend(name);
+        let out = Command::new("debugfs")
+            .arg("-R")
+            .arg(OsStr::from_bytes(&request))
+            .output();
+        let out = match out {
+            Ok(out) => out.stdout,
+            Err(e) if std::env::var_os("CI").is_some() => panic!("debugfs is needed: {e}"),
+            Err(_) => return None,
+        };
+        let tail = &out[out.windows(5).rposition(|w| w == b" is 0").unwrap()..];
+        let text = String::from_utf8_lossy(tail);
+        let mut hex = text.split("0x").skip(1).map(|s| {
+            let end = s.find(|c: char| !c.is_ascii_hexdigit()).unwrap();
+            u32::from_str_radix(&s[..end], 16).unwrap()
+        });
+        Some((hex.next().unwrap(), hex.next().unwrap()))
+    }
+
+    #[test]
+    fn agrees_with_debugfs() {
+        let long: Vec<u8> = (0..255_u32).map(|i| b'a' + (i * 7 % 26) as u8).collect();
+        let high: Vec<u8> = (0..70_u32).map(|i| 0x80 + (i * 37 % 120) as u8).collect();
+        let mut names: Vec<&[u8]> = vec![b"a", b"abc", b"abcd", b"lost+found", "grün-ß".as_bytes()];
+        names.extend([
+            &long[..15],
+            &long[..16],
+            &long[..17],
+            &long[..31],
+            &long[..32],
+            &long[..33],
+        ]);
+        names.extend([
+            &long[..],
+            &high[..1],
+            &high[..3],
+            &high[..4],
+            &high[..33],
+            &high[..],
+        ]);
+        for version in 0..=5 {
+            for seeded in [false, true] {
+                let h =
+                    DirHasher::new(version, false, if seeded { seed() } else { [0; 4] }).unwrap();
+                for name in &names {
+                    let Some(expected) = oracle(version, seeded, name) else {
+                        return;
+                    };
+                    assert_eq!(
+                        h.hash(name),
+                        expected,
+                        "version {version} seeded {seeded} {name:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn empty_names_and_unknown_versions() {
+        for v in 0..=5 {
+            let _ = DirHasher::new(v, false, [0; 4]).unwrap().hash(b"");
+        }
+        assert!(matches!(
+            DirHasher::new(6, false, [0; 4]),
+            Err(FormatError::Incompatible(_))
+        ));
+    }
+}
