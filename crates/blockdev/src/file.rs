@@ -1,0 +1,346 @@
+//! [`FileDevice`]: an image file or a block special file.
+//!
+//! Two users of one image would corrupt it, so opening takes a lock: exclusive for writing,
+//! shared for reading (`flock`, held by the open file, released when it is dropped or the
+//! process dies). A block special file opened for writing is also opened `O_EXCL`, by which the
+//! kernel refuses one that is mounted.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+
+use crate::{BlockDevice, check_range, refuse_read_only, total_len, write_zeroes};
+
+/// How [`FileDevice::open`] opens the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading only, together with other readers.
+    ReadOnly,
+    /// Reading and writing, alone.
+    ReadWrite,
+}
+
+/// A file or block special file used as a device, locked while it is open.
+///
+/// ```
+/// use blockdev::{Access, BlockDevice, FileDevice};
+/// let dir = tempfile::tempdir().unwrap();
+/// let path = dir.path().join("disk.img");
+/// let dev = FileDevice::create(&path, 1 << 20).unwrap();
+/// dev.write_at(0, b"data").unwrap();
+/// dev.flush().unwrap();
+/// // A second user is refused while the first lives.
+/// let err = FileDevice::open(&path, Access::ReadOnly).unwrap_err();
+/// assert_eq!(err.kind(), std::io::ErrorKind::ResourceBusy);
+/// ```
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    len: AtomicU64,
+    access: Access,
+    block_special: bool,
+    /// Set by a failed flush. The kernel reports a lost write once and then forgets it, so a
+    /// later flush that succeeds would be a lie.
+    flush_failed: AtomicBool,
+}
+
+impl FileDevice {
+    /// Opens an existing image or block device.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<Self> {
+        let path = path.as_ref();
+        let file_type = std::fs::metadata(path)
+            .map_err(|e| at_path(path, e))?
+            .file_type();
+        let block_special = file_type.is_block_device();
+        if !block_special && !file_type.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "{}: neither a regular file nor a block device",
+                    path.display()
+                ),
+            ));
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::ReadWrite);
+        if block_special && access == Access::ReadWrite {
+            options.custom_flags(OFlags::EXCL.bits() as i32);
+        }
+        let file = options.open(path).map_err(|e| at_path(path, e))?;
+        Self::adopt(file, path, access, block_special)
+    }
+
+    /// Creates an image of `len` bytes, all zero and sparse. An existing regular file is
+    /// replaced, unless it is in use.
+    pub fn create(path: impl AsRef<Path>, len: u64) -> io::Result<Self> {
+        let path = path.as_ref();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false) // not before the lock is ours
+            .open(path)
+            .map_err(|e| at_path(path, e))?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{}: exists and is not a regular file", path.display()),
+            ));
+        }
+        let dev = Self::adopt(file, path, Access::ReadWrite, false)?;
+        dev.set_len(0)?;
+        dev.set_len(len)?;
+        Ok(dev)
+    }
+
+    fn adopt(mut file: File, path: &Path, access: Access, block_special: bool) -> io::Result<Self> {
+        let locked = match access {
+            Access::ReadWrite => file.try_lock(),
+            Access::ReadOnly => file.try_lock_shared(),
+        };
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(path)),
+            Err(TryLockError::Error(e)) => return Err(at_path(path, e)),
+        }
+        // The end of a block special file is its size; no ioctl is needed.
+        let len = file.seek(SeekFrom::End(0))?;
+        Ok(FileDevice {
+            file,
+            path: path.to_owned(),
+            len: AtomicU64::new(len),
+            access,
+            block_special,
+            flush_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// The path the device was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Grows (with zeroes) or shrinks an image file. A block device cannot be resized.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.may_write("resize")?;
+        if self.block_special {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{}: a block device cannot be resized", self.path.display()),
+            ));
+        }
+        self.file.set_len(len).map_err(|e| at_path(&self.path, e))?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn may_write(&self, what: &str) -> io::Result<()> {
+        if self.read_only() {
+            Err(refuse_read_only(what))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// One `pwritev` per `IOV_MAX` buffers, repeated from where it stopped after a short write.
+    fn write_batches(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        const IOV_MAX: usize = 1024;
+        let mut at = offset;
+        for batch in bufs.chunks(IOV_MAX) {
+            let mut slices: Vec<IoSlice<'_>> = batch.iter().map(|b| IoSlice::new(b)).collect();
+            let mut rest = &mut slices[..];
+            IoSlice::advance_slices(&mut rest, 0); // drops empty buffers in front
+            while !rest.is_empty() {
+                match rustix::io::pwritev(&self.file, rest, at) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(n) => {
+                        at += n as u64;
+                        IoSlice::advance_slices(&mut rest, n);
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        check_range(self.len(), offset, buf.len() as u64, "read")?;
+        self.file
+            .read_exact_at(buf, offset)
+            .map_err(|e| at_path(&self.path, e))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.may_write("write")?;
+        check_range(self.len(), offset, buf.len() as u64, "write")?;
+        self.file
+            .write_all_at(buf, offset)
+            .map_err(|e| at_path(&self.path, e))
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        self.may_write("write")?;
+        check_range(self.len(), offset, total_len(bufs), "write")?;
+        self.write_batches(offset, bufs)
+            .map_err(|e| at_path(&self.path, e))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if self.read_only() {
+            return Ok(());
+        }
+        if self.flush_failed.load(Ordering::Acquire) {
+            return Err(io::Error::other(format!(
+                "{}: an earlier flush failed, what reached the medium is unknown",
+                self.path.display()
+            )));
+        }
+        self.file.sync_data().map_err(|e| {
+            self.flush_failed.store(true, Ordering::Release);
+            at_path(&self.path, e)
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.may_write("discard")?;
+        check_range(self.len(), offset, len, "discard")?;
+        if len == 0 {
+            return Ok(());
+        }
+        // On block devices, too, the kernel makes a punched hole read as zeroes, or refuses.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => write_zeroes(self, offset, len),
+            Err(e) => Err(at_path(&self.path, e.into())),
+        }
+    }
+
+    fn read_only(&self) -> bool {
+        self.access == Access::ReadOnly
+    }
+}
+
+fn in_use(path: &Path) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        format!(
+            "{}: already in use by another process or mount (locked)",
+            path.display()
+        ),
+    )
+}
+
+/// Adds the path to an error and keeps its kind.
+fn at_path(path: &Path, e: io::Error) -> io::Error {
+    if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+        return in_use(path);
+    }
+    io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(len: u64) -> (tempfile::TempDir, FileDevice) {
+        let dir = tempfile::tempdir().unwrap();
+        let dev = FileDevice::create(dir.path().join("img"), len).unwrap();
+        (dir, dev)
+    }
+
+    #[test]
+    fn one_writer_or_many_readers() {
+        let (_dir, dev) = image(4096);
+        let path = dev.path().to_owned();
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let err = FileDevice::open(&path, access).unwrap_err();
+            assert_eq!(err.kind(), io::ErrorKind::ResourceBusy);
+            assert!(err.to_string().contains("already in use"), "{err}");
+        }
+        assert_eq!(
+            FileDevice::create(&path, 1).unwrap_err().kind(),
+            io::ErrorKind::ResourceBusy
+        );
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().len(),
+            4096,
+            "create truncated it"
+        );
+        drop(dev);
+        let a = FileDevice::open(&path, Access::ReadOnly).unwrap();
+        let _b = FileDevice::open(&path, Access::ReadOnly).unwrap();
+        assert!(FileDevice::open(&path, Access::ReadWrite).is_err());
+        assert_eq!(
+            a.write_at(0, b"x").unwrap_err().kind(),
+            io::ErrorKind::ReadOnlyFilesystem
+        );
+        a.flush().unwrap();
+    }
+
+    #[test]
+    fn vectored_write_of_more_than_iov_max_buffers() {
+        let (_dir, dev) = image(8192);
+        let bytes: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
+        let mut bufs: Vec<&[u8]> = vec![&[]];
+        bufs.extend(bytes.chunks(1));
+        bufs.push(&[]);
+        dev.write_vectored_at(100, &bufs).unwrap();
+        let mut back = vec![0; 3000];
+        dev.read_at(100, &mut back).unwrap();
+        assert_eq!(back, bytes);
+        dev.write_vectored_at(0, &[]).unwrap();
+        dev.write_vectored_at(0, &[&[], &[]]).unwrap();
+    }
+
+    #[test]
+    fn ends_are_exact() {
+        let (_dir, dev) = image(1000);
+        dev.write_at(990, &[1; 10]).unwrap();
+        for err in [
+            dev.write_at(991, &[1; 10]).unwrap_err(),
+            dev.read_at(u64::MAX, &mut [0; 10]).unwrap_err(),
+            dev.write_vectored_at(995, &[&[1; 3], &[1; 3]]).unwrap_err(),
+            dev.discard(1000, 1).unwrap_err(),
+        ] {
+            assert_eq!(err.kind(), io::ErrorKind::UnexpectedEof, "{err}");
+        }
+        // Truncated behind our back.
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(dev.path())
+            .unwrap()
+            .set_len(10)
+            .unwrap();
+        let err = dev.read_at(500, &mut [0; 10]).unwrap_err();
+        assert_eq!(err.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn discard_reads_zero_even_when_unaligned() {
+        let (_dir, dev) = image(64 << 10);
+        dev.write_at(0, &[7; 64 << 10]).unwrap();
+        dev.discard(1000, 20_000).unwrap();
+        let mut all = vec![0; 64 << 10];
+        dev.read_at(0, &mut all).unwrap();
+        assert!(
+            all.iter()
+                .enumerate()
+                .all(|(i, &b)| b == if (1000..21_000).contains(&i) { 0 } else { 7 })
+        );
+    }
+}

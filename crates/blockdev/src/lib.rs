@@ -1,0 +1,156 @@
+//! Where blocks live.
+//!
+//! One object-safe trait, [`BlockDevice`], and the devices behind it:
+//!
+//! | device | is | for |
+//! |---|---|---|
+//! | [`FileDevice`] | an image file or a block special file, locked against a second user | real volumes |
+//! | [`MemDevice`] | sparse memory with copy-on-write snapshots | tests, benchmarks, crash images |
+//!
+//! ```
+//! use blockdev::{BlockDevice, MemDevice};
+//! let dev = MemDevice::new(1 << 30);           // 1 GiB, nothing allocated yet
+//! dev.write_at(4096, b"hello").unwrap();
+//! let before = dev.snapshot();                 // cheap: chunks are shared
+//! dev.write_at(4096, b"HELLO").unwrap();
+//! let mut buf = [0; 5];
+//! before.read_at(4096, &mut buf).unwrap();
+//! assert_eq!(&buf, b"hello");
+//! ```
+//!
+//! # What a device promises
+//! - Reads and writes are exact: the whole range is transferred or an error is returned.
+//! - Concurrent calls are allowed. Two writes that overlap in space and time leave an
+//!   unspecified mix of both; the file system above never issues such a pair.
+//! - A write is durable only after a [`flush`](BlockDevice::flush) that began after the write
+//!   returned. Until then any part of it, at a grain of 512 bytes, may be lost by a crash.
+#![forbid(unsafe_code)]
+
+mod file;
+mod mem;
+
+pub use file::{Access, FileDevice};
+pub use mem::MemDevice;
+
+use std::io;
+use std::sync::Arc;
+
+/// A grain of 512 bytes: the unit a disk writes atomically, and the unit at which the replayer
+/// tears writes.
+pub const SECTOR: u64 = 512;
+
+/// A linear, randomly addressed store of bytes. Offsets and lengths are in bytes.
+///
+/// ```
+/// use blockdev::{BlockDevice, MemDevice};
+/// let dev: Box<dyn BlockDevice> = Box::new(MemDevice::new(8192));
+/// dev.write_vectored_at(0, &[b"ab", b"cd"]).unwrap();
+/// dev.flush().unwrap();
+/// let err = dev.read_at(8000, &mut [0; 512]).unwrap_err();
+/// assert_eq!(err.kind(), std::io::ErrorKind::UnexpectedEof);
+/// ```
+pub trait BlockDevice: Send + Sync {
+    /// Size of the device in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether the device holds no byte at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buf` from `offset`. A range beyond the end is `UnexpectedEof`.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `buf` at `offset`. A range beyond the end is `UnexpectedEof`; a device
+    /// opened for reading answers `ReadOnlyFilesystem`.
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
+
+    /// Writes `bufs` one after the other as one contiguous range starting at `offset`.
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        check_range(self.len(), offset, total_len(bufs), "write")?;
+        let mut at = offset;
+        for buf in bufs {
+            self.write_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Returns once every write that returned before this call is durable. After a failed flush
+    /// it is not known what reached the medium: stop using the device for writing.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Gives the range back to the device; it reads as zeroes afterwards.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        write_zeroes(self, offset, len)
+    }
+
+    /// Whether writes are refused.
+    fn read_only(&self) -> bool;
+}
+
+/// Forwards every method, so that shared and boxed devices are devices.
+macro_rules! forward {
+    ($($ty:ty),*) => {$(
+        impl<D: BlockDevice + ?Sized> BlockDevice for $ty {
+            fn len(&self) -> u64 { (**self).len() }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+                (**self).read_at(offset, buf)
+            }
+            fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+                (**self).write_at(offset, buf)
+            }
+            fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+                (**self).write_vectored_at(offset, bufs)
+            }
+            fn flush(&self) -> io::Result<()> { (**self).flush() }
+            fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+                (**self).discard(offset, len)
+            }
+            fn read_only(&self) -> bool { (**self).read_only() }
+        }
+    )*};
+}
+forward!(Arc<D>, Box<D>, &D);
+
+/// Sum of the lengths, saturating: a sum that saturates fails any range check.
+fn total_len(bufs: &[&[u8]]) -> u64 {
+    bufs.iter()
+        .fold(0u64, |n, b| n.saturating_add(b.len() as u64))
+}
+
+/// The one place that says what lies past the end of a device.
+fn check_range(device_len: u64, offset: u64, len: u64, what: &str) -> io::Result<()> {
+    if offset.checked_add(len).is_some_and(|end| end <= device_len) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!(
+            "{what} of {len} bytes at offset {offset} runs past the end of the device \
+             ({device_len} bytes): is the image truncated?"
+        ),
+    ))
+}
+
+fn refuse_read_only(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ReadOnlyFilesystem,
+        format!("{what} refused: the device is open for reading only"),
+    )
+}
+
+/// Fallback of discard: zeroes written in pieces.
+fn write_zeroes<D: BlockDevice + ?Sized>(dev: &D, offset: u64, len: u64) -> io::Result<()> {
+    const PIECE: u64 = 1 << 18;
+    check_range(dev.len(), offset, len, "discard")?;
+    let zeroes = vec![0u8; len.min(PIECE) as usize];
+    let end = offset + len;
+    let mut at = offset;
+    while at < end {
+        let n = (end - at).min(PIECE);
+        dev.write_at(at, &zeroes[..n as usize])?;
+        at += n;
+    }
+    Ok(())
+}
