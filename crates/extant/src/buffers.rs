@@ -1,0 +1,224 @@
+//! Metadata block images in memory (mechanism L6): sharded by block number, no global list, no LRU lock.
+//!
+//! An image is immutable once it is here: the formatter makes a new one and [`Buffers::publish`]es it,
+//! so a reader keeps a consistent block for as long as it holds the [`Image`]. A published image is
+//! *dirty* until the journal's home write-back has put it at its place on the device; dirty images
+//! stay in memory, clean ones are dropped by a second-chance sweep of their shard when it is over its share.
+
+use crate::error::{Error, Result};
+use blockdev::BlockDevice;
+use ext4_format::BlockNr;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Multiplies by the golden ratio: enough for block numbers, far cheaper than SipHash.
+#[derive(Default)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.write_u64(u64::from(b));
+        }
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+    fn write_u64(&mut self, n: u64) {
+        let mixed = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+/// A map keyed by numbers.
+pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// One immutable block image, and whether its checksum has been verified since it was read.
+#[derive(Debug)]
+pub struct Image {
+    bytes: Box<[u8]>,
+    verified: AtomicBool,
+}
+
+impl Image {
+    /// An image made here: its checksum needs no check.
+    pub fn made(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self { bytes: bytes.into_boxed_slice(), verified: AtomicBool::new(true) })
+    }
+
+    /// True once [`Image::set_verified`] was called or the image was made here.
+    pub fn is_verified(&self) -> bool {
+        self.verified.load(Ordering::Relaxed)
+    }
+
+    /// The caller has checked the checksum of the whole block.
+    pub fn set_verified(&self) {
+        self.verified.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Deref for Image {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+struct Entry {
+    image: Arc<Image>,
+    dirty: bool,
+    used: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    map: NumberMap<u64, Entry>,
+    dirty: usize,
+}
+
+const SHARDS: usize = 64;
+
+/// The cache of metadata block images of one volume.
+pub struct Buffers {
+    device: Arc<dyn BlockDevice>,
+    block_size: u32,
+    shards: Box<[Mutex<Shard>]>,
+    clean_per_shard: usize,
+    dirty: AtomicUsize,
+}
+
+impl Buffers {
+    /// A cache that keeps about `clean_limit` clean blocks.
+    pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, clean_limit: usize) -> Self {
+        Self {
+            device,
+            block_size,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            clean_per_shard: (clean_limit / SHARDS).max(16),
+            dirty: AtomicUsize::new(0),
+        }
+    }
+
+    fn shard(&self, block: BlockNr) -> &Mutex<Shard> {
+        // Runs of 16 blocks share a shard: an inode table's neighbours are used together.
+        &self.shards[(block.0 >> 4) as usize % SHARDS]
+    }
+
+    /// The image of a block: from memory, else read from the device.
+    pub fn read(&self, block: BlockNr) -> Result<Arc<Image>> {
+        if let Some(image) = self.peek(block) {
+            return Ok(image);
+        }
+        let mut bytes = vec![0; self.block_size as usize];
+        self.device
+            .read_at(block.offset(self.block_size), &mut bytes)
+            .map_err(|e| Error::block_io("read", block, e))?;
+        let read = Arc::new(Image { bytes: bytes.into_boxed_slice(), verified: AtomicBool::new(false) });
+        let mut shard = self.shard(block).lock();
+        if shard.map.len() - shard.dirty >= self.clean_per_shard {
+            Self::sweep(&mut shard);
+        }
+        // Somebody may have read or published it meanwhile: theirs is as new or newer.
+        let entry = shard
+            .map
+            .entry(block.0)
+            .or_insert(Entry { image: read, dirty: false, used: false });
+        Ok(Arc::clone(&entry.image))
+    }
+
+    /// The image if it is in memory.
+    pub fn peek(&self, block: BlockNr) -> Option<Arc<Image>> {
+        let mut shard = self.shard(block).lock();
+        let entry = shard.map.get_mut(&block.0)?;
+        entry.used = true;
+        Some(Arc::clone(&entry.image))
+    }
+
+    fn sweep(shard: &mut Shard) {
+        let mut quota = shard.map.len() / 4;
+        shard.map.retain(|_, e| {
+            if e.dirty || quota == 0 {
+                return true;
+            }
+            if std::mem::take(&mut e.used) {
+                return true;
+            }
+            quota -= 1;
+            false
+        });
+    }
+
+    /// The formatter's new image of a block; dirty until it is home.
+    pub fn publish(&self, block: BlockNr, image: Arc<Image>) {
+        let mut shard = self.shard(block).lock();
+        let old = shard.map.insert(block.0, Entry { image, dirty: true, used: true });
+        if !old.is_some_and(|e| e.dirty) {
+            shard.dirty += 1;
+            self.dirty.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The block is no metadata any more: what is in memory must never go home.
+    pub fn forget(&self, block: BlockNr) {
+        let mut shard = self.shard(block).lock();
+        if shard.map.remove(&block.0).is_some_and(|e| e.dirty) {
+            shard.dirty -= 1;
+            self.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of dirty blocks.
+    pub fn dirty_count(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// All dirty images, by block number. The caller is the only one that writes home.
+    pub fn dirty(&self) -> Vec<(BlockNr, Arc<Image>)> {
+        let mut all = Vec::with_capacity(self.dirty_count());
+        for shard in &self.shards {
+            let shard = shard.lock();
+            all.extend(
+                shard.map.iter().filter(|(_, e)| e.dirty).map(|(&b, e)| (BlockNr(b), Arc::clone(&e.image))),
+            );
+        }
+        all.sort_unstable_by_key(|(b, _)| *b);
+        all
+    }
+
+    /// These images are home. One that was replaced by a newer image meanwhile stays dirty.
+    pub fn mark_clean(&self, homed: &[(BlockNr, Arc<Image>)]) {
+        for (block, image) in homed {
+            let mut shard = self.shard(*block).lock();
+            let same = |e: &Entry| e.dirty && Arc::ptr_eq(&e.image, image);
+            if let Some(entry) = shard.map.get_mut(&block.0).filter(|e| same(e)) {
+                entry.dirty = false;
+                shard.dirty -= 1;
+                self.dirty.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Drops every clean image (forced re-read).
+    pub fn drop_clean(&self) {
+        for shard in &self.shards {
+            shard.lock().map.retain(|_, e| e.dirty);
+        }
+    }
+
+    /// The device under the cache.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// Bytes per block.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+}

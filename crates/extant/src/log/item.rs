@@ -1,0 +1,164 @@
+//! Log items: the narrow place where the two worlds meet. Small and logical; no block images.
+//!
+//! Every item of one object carries a `stamp`, and stamps grow in the order in which the object's
+//! lock was held (see [`percpu::CommitLists`]). Only the order per object matters: bits commute.
+
+use crate::namespace::name::Name;
+use ext4_format::inode::InodeCore;
+use ext4_format::xattr::XattrSet;
+use ext4_format::{BlockNr, FileType, InodeNr};
+use std::sync::Arc;
+
+/// Order of an item among all items of the same object.
+pub type Stamp = u64;
+
+/// What an [`InodeItem`] says of the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InodeEvent {
+    /// The number was allocated: everything logged for it before belongs to an earlier life.
+    Init,
+    /// The core changed.
+    Update,
+    /// The number was freed; `core` holds the mode (for the directory count) and deletion time.
+    Free,
+}
+
+/// Core snapshot of an inode. For regular files `core.size` is the size up to which data is on disk;
+/// for directories the formatter keeps size and mapping itself and ignores `core.size`.
+#[derive(Clone, Copy, Debug)]
+pub struct InodeItem {
+    /// Which inode.
+    pub ino: InodeNr,
+    /// What happened.
+    pub event: InodeEvent,
+    /// Order.
+    pub stamp: Stamp,
+    /// State after it happened.
+    pub core: InodeCore,
+}
+
+/// One name of a directory added, replaced or removed.
+#[derive(Clone, Debug)]
+pub struct NameItem {
+    /// The directory.
+    pub dir: InodeNr,
+    /// The inode the name now leads to, or `InodeNr(0)`: removed.
+    pub ino: InodeNr,
+    /// Directory hash of the name (low bit clear).
+    pub hash: u32,
+    /// Minor hash.
+    pub minor: u32,
+    /// Order among items of this name, and against the directory's own [`InodeItem`].
+    pub stamp: Stamp,
+    /// When: the directory's mtime and ctime become at least this if its last [`InodeItem`] has a
+    /// lower stamp. Nanoseconds since the epoch.
+    pub time_ns: i64,
+    /// Type byte of the entry.
+    pub ftype: FileType,
+    /// The name itself.
+    pub name: Name,
+}
+
+/// Logical blocks `[logical, logical + len)` of a file now lead to `physical`.., or are a hole.
+/// The formatter replaces whatever was mapped there. Data blocks' bitmap bits come as [`BitsItem`]s.
+#[derive(Clone, Copy, Debug)]
+pub struct MapItem {
+    /// Which inode; never a directory.
+    pub ino: InodeNr,
+    /// Order.
+    pub stamp: Stamp,
+    /// First logical block.
+    pub logical: u32,
+    /// Number of blocks; `u32::MAX` with a hole means "to the end".
+    pub len: u32,
+    /// First physical block; `BlockNr(0)` is a hole.
+    pub physical: BlockNr,
+    /// Allocated but reads as zero.
+    pub unwritten: bool,
+}
+
+/// Data blocks allocated or freed. Metadata blocks that the formatter takes do not appear here.
+#[derive(Clone, Copy, Debug)]
+pub struct BitsItem {
+    /// First block.
+    pub start: BlockNr,
+    /// Number of blocks.
+    pub len: u32,
+    /// Allocated, else freed.
+    pub alloc: bool,
+}
+
+/// What happens seldom.
+#[derive(Clone, Debug)]
+pub enum MiscEvent {
+    /// A new directory: write "." and ".." into its first block.
+    DirInit {
+        /// Where ".." leads.
+        parent: InodeNr,
+    },
+    /// The directory moved: ".." leads elsewhere.
+    DirParent {
+        /// Where ".." leads.
+        parent: InodeNr,
+    },
+    /// Target of a fast symbolic link (at most 59 bytes), kept in the inode.
+    SymlinkTarget(Box<[u8]>),
+    /// All extended attributes of the inode, as they are now.
+    Xattrs(Arc<XattrSet>),
+    /// No name leads to the inode but it is open, or it is being truncated.
+    OrphanAdd,
+    /// The inode leaves the orphan list.
+    OrphanRemove,
+}
+
+/// A [`MiscEvent`] of an inode.
+#[derive(Clone, Debug)]
+pub struct MiscItem {
+    /// Which inode.
+    pub ino: InodeNr,
+    /// Order.
+    pub stamp: Stamp,
+    /// What happened.
+    pub event: MiscEvent,
+}
+
+/// The committed items of one slot in one context, by kind so that a push sorts plain arrays.
+#[derive(Debug, Default)]
+pub struct ItemList {
+    /// Inode cores.
+    pub inodes: Vec<InodeItem>,
+    /// Names.
+    pub names: Vec<NameItem>,
+    /// Mappings.
+    pub maps: Vec<MapItem>,
+    /// Block bits.
+    pub bits: Vec<BitsItem>,
+    /// The rest.
+    pub misc: Vec<MiscItem>,
+    /// Transactions committed.
+    pub commits: u64,
+    /// Metadata blocks reserved for the formatter by these transactions.
+    pub reserved_blocks: u64,
+}
+
+impl ItemList {
+    /// No transaction committed here.
+    pub fn is_empty(&self) -> bool {
+        self.commits == 0
+    }
+
+    /// Takes over all items of `other`.
+    pub fn append(&mut self, other: &mut Self) {
+        if self.is_empty() {
+            std::mem::swap(self, other);
+            return;
+        }
+        self.inodes.append(&mut other.inodes);
+        self.names.append(&mut other.names);
+        self.maps.append(&mut other.maps);
+        self.bits.append(&mut other.bits);
+        self.misc.append(&mut other.misc);
+        self.commits += std::mem::take(&mut other.commits);
+        self.reserved_blocks += std::mem::take(&mut other.reserved_blocks);
+    }
+}
