@@ -1,0 +1,37 @@
+//! Per-CPU structures for user threads.
+//!
+//! A kernel keeps counters, lists and caches per CPU, so that CPUs do not write to the same
+//! cache lines. User threads have no per-CPU data: they can be moved at any instruction. This
+//! crate gives them *slots* instead and builds on those:
+//!
+//! | item | is |
+//! |---|---|
+//! | [`slot`] | small integers that threads take at first use and give back at exit |
+//! | [`PerSlot`] | one padded value per slot |
+//! | [`CommitLists`] | committed items by context, switched without stopping anybody |
+//!
+//! ```
+//! use percpu::PerSlot;
+//! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//! let requests = PerSlot::new(|_| AtomicU64::new(0));
+//! std::thread::scope(|s| {
+//!     for _ in 0..3 {
+//!         s.spawn(|| requests.local().fetch_add(1, Relaxed)); // no line is shared
+//!     }
+//! });
+//! assert_eq!(requests.iter().map(|n| n.load(Relaxed)).sum::<u64>(), 3);
+//! ```
+//!
+//! What an ended thread left in its slot stays there and is found by whoever folds, gathers or
+//! iterates (mechanism C7). With one slot everything here is a plain structure behind a plain
+//! lock (mechanism P4).
+#![forbid(unsafe_code)]
+
+mod commit;
+mod per_slot;
+pub mod slot;
+mod sync;
+
+pub use commit::{CommitLists, stamp};
+pub use per_slot::PerSlot;
+pub use slot::SlotId;

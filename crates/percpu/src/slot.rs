@@ -1,0 +1,221 @@
+//! Slots: what user threads have instead of a CPU number.
+//!
+//! A thread takes a slot at its first use of [`current`] and gives it back when it ends. The
+//! number of slots is fixed for the life of the process: a power of two, at least the CPUs
+//! available and at least four. A thread gets the slot with the fewest users, so slots are
+//! shared only when there are more threads than slots. Sharing is slow, never wrong: what is
+//! kept per slot has a lock or atomics of its own.
+//!
+//! A slot, unlike a CPU number, does not change under a running thread, so nothing has to be
+//! pinned while it is used.
+
+use std::cell::{Cell, OnceCell};
+use std::sync::OnceLock;
+
+use crate::sync::Mutex;
+
+/// The number of a slot.
+///
+/// ```
+/// let slot = percpu::slot::current();
+/// assert!(slot.index() < percpu::slot::count());
+/// assert_eq!(slot, percpu::slot::current()); // one thread, one slot
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(u32);
+
+impl SlotId {
+    /// The slot of this number. Numbers beyond the slots there are wrap around where used.
+    pub const fn new(index: u32) -> Self {
+        SlotId(index)
+    }
+
+    /// The number, from zero.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Hands out slots, always the one with the fewest users. The process has one, behind
+/// [`current`]; others are for models and tests.
+///
+/// ```
+/// use percpu::slot::Registry;
+/// let registry = Registry::new(2);
+/// let (a, b, c) = (registry.take(), registry.take(), registry.take());
+/// assert_ne!(a, b);
+/// registry.give(b);
+/// assert_eq!(registry.take(), b); // `a` has two users by now
+/// # let _ = c;
+/// ```
+#[derive(Debug)]
+pub struct Registry {
+    /// How many threads use each slot. A plain lock: it is taken when a thread starts or ends.
+    users: Mutex<Vec<u32>>,
+    count: usize,
+}
+
+impl Registry {
+    /// A registry of `slots` slots, rounded up to a power of two.
+    pub fn new(slots: usize) -> Self {
+        let count = round(slots);
+        Registry {
+            users: Mutex::new(vec![0; count]),
+            count,
+        }
+    }
+
+    /// How many slots there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Takes the least used slot, the lowest of several.
+    pub fn take(&self) -> SlotId {
+        let mut users = self.users.lock();
+        let mut least = 0;
+        for (slot, &n) in users.iter().enumerate() {
+            if n < users[least] {
+                least = slot;
+            }
+        }
+        users[least] += 1;
+        SlotId(least as u32)
+    }
+
+    /// Gives back what [`take`](Registry::take) returned.
+    pub fn give(&self, slot: SlotId) {
+        let mut users = self.users.lock();
+        if let Some(n) = users.get_mut(slot.index()) {
+            *n = n.saturating_sub(1);
+        }
+    }
+
+    /// Users of each slot at this moment.
+    pub fn users(&self) -> Vec<u32> {
+        self.users.lock().clone()
+    }
+}
+
+/// Powers of two up to 4096: enough for any machine, and a bound on padded arrays.
+pub(crate) fn round(slots: usize) -> usize {
+    slots.clamp(1, 4096).next_power_of_two()
+}
+
+static GLOBAL: OnceLock<Registry> = OnceLock::new();
+
+fn global() -> &'static Registry {
+    GLOBAL.get_or_init(|| {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Registry::new(cpus.max(4))
+    })
+}
+
+/// Fixes the number of slots (rounded up to a power of two) if nothing has used a slot yet.
+/// Returns the number in force as an error if it is another one.
+///
+/// ```standalone_crate
+/// percpu::slot::configure(8).unwrap();
+/// assert_eq!(percpu::slot::count(), 8);
+/// assert_eq!(percpu::slot::configure(16), Err(8)); // too late
+/// ```
+pub fn configure(slots: usize) -> Result<(), usize> {
+    let in_force = GLOBAL.get_or_init(|| Registry::new(slots)).count();
+    if in_force == round(slots) {
+        Ok(())
+    } else {
+        Err(in_force)
+    }
+}
+
+/// The number of slots of this process.
+pub fn count() -> usize {
+    global().count()
+}
+
+const NONE: u32 = u32::MAX;
+
+thread_local! {
+    // Apart from the guard, so that reading it is one load: no destructor, no lazy state.
+    static SLOT: Cell<u32> = const { Cell::new(NONE) };
+    static GUARD: OnceCell<Guard> = const { OnceCell::new() };
+}
+
+/// Gives the slot back when the thread ends.
+struct Guard(SlotId);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // SLOT keeps the number: a destructor that runs after this one still finds a slot,
+        // which it may by then share.
+        global().give(self.0);
+    }
+}
+
+/// The slot of the calling thread.
+#[inline]
+pub fn current() -> SlotId {
+    let slot = SLOT.get();
+    if slot == NONE { take() } else { SlotId(slot) }
+}
+
+#[cold]
+fn take() -> SlotId {
+    let slot = global().take();
+    SLOT.set(slot.0);
+    // First use inside a destructor of this thread: nobody will give the slot back later.
+    if GUARD.try_with(|g| g.set(Guard(slot)).is_ok()).is_err() {
+        global().give(slot);
+    }
+    slot
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn least_used_first() {
+        let r = Registry::new(3);
+        assert_eq!(r.count(), 4);
+        let taken: Vec<_> = (0..8).map(|_| r.take().index()).collect();
+        assert_eq!(taken, [0, 1, 2, 3, 0, 1, 2, 3]);
+        r.give(SlotId(2));
+        assert_eq!(r.take(), SlotId(2));
+        assert_eq!(r.users(), [2; 4]);
+        r.give(SlotId(99)); // not a slot: ignored
+    }
+
+    #[test]
+    fn threads_give_back_at_exit() {
+        let mine = current();
+        for _ in 0..1000 {
+            let theirs = std::thread::spawn(current).join().unwrap();
+            assert!(theirs.index() < count());
+        }
+        assert_eq!(current(), mine);
+        // Other tests run beside this one, but a leak of 1000 would show.
+        assert!(global().users().iter().sum::<u32>() < 500);
+    }
+
+    #[test]
+    fn usable_in_destructors() {
+        struct Late;
+        impl Drop for Late {
+            fn drop(&mut self) {
+                assert!(current().index() < count());
+            }
+        }
+        thread_local!(static LATE: Late = const { Late });
+        for used_before in [false, true] {
+            std::thread::spawn(move || {
+                LATE.with(|_| ());
+                if used_before {
+                    current();
+                }
+            })
+            .join()
+            .unwrap();
+        }
+    }
+}
