@@ -1,0 +1,569 @@
+//! The shape of a volume: what the superblock implies about where things are. Derived once,
+//! validated once; later arithmetic relies on the rules checked in [`Geometry::new`].
+
+use crate::checksum::crc32c;
+use crate::error::{FormatError, Result, Where};
+use crate::features::Features;
+use crate::superblock::{FLAG_UNSIGNED_HASH, RawSuperblock};
+use crate::types::{BlockNr, GroupNr, InodeNr};
+
+/// The shape of a volume.
+///
+/// The fields are public so that tests and formatters can make variants; a value made by
+/// [`Geometry::new`] keeps these rules: block size 1 KiB to 64 KiB; groups, blocks and inodes per
+/// group above zero and not more than one bitmap block counts; inode size a power of two from 128
+/// to the block size; `groups * inodes_per_group == inodes_count`.
+///
+/// ```
+/// use ext4_format::{GroupNr, InodeNr, geometry::Geometry, layout::{Layout, LayoutParams}};
+/// let g = Layout::new(&LayoutParams::for_size(1 << 30)).unwrap().geometry;
+/// assert_eq!((g.block_size, g.groups), (4096, 8));
+/// assert_eq!(g.group_of_inode(InodeNr::ROOT), Some((GroupNr(0), 1)));
+/// assert!(g.has_super(GroupNr(3)) && !g.has_super(GroupNr(2)));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those without a comment are named in the superblock
+pub struct Geometry {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// First block of group 0: 1 with blocks of 1 KiB, else 0.
+    pub first_data_block: u64,
+    pub blocks_count: u64,
+    pub reserved_blocks: u64,
+    /// Blocks per cluster; 1 without `bigalloc`. Bits of block bitmaps stand for clusters.
+    pub cluster_ratio: u32,
+    /// Count of groups.
+    pub groups: u32,
+    pub blocks_per_group: u32,
+    pub inodes_per_group: u32,
+    pub inodes_count: u32,
+    /// Bytes of an inode record.
+    pub inode_size: u16,
+    /// First inode that is not reserved.
+    pub first_ino: u32,
+    /// Bytes of a group descriptor.
+    pub desc_size: u16,
+    pub reserved_gdt_blocks: u16,
+    /// Binary logarithm of the groups in a flex group; 0 without `flex_bg`.
+    pub log_groups_per_flex: u8,
+    pub features: Features,
+    /// Seed of all metadata checksums but the superblock's.
+    pub csum_seed: u32,
+    pub uuid: [u8; 16],
+    pub hash_seed: [u32; 4],
+    pub def_hash_version: u8,
+    /// Directory hashes take the bytes of names as unsigned.
+    pub unsigned_hash: bool,
+    /// Bytes beyond 128 that a new inode's fixed part takes; 0 with 128-byte inodes.
+    pub want_extra_isize: u16,
+    pub first_meta_bg: u32,
+    pub backup_bgs: [u32; 2],
+    pub journal_ino: u32,
+    pub last_orphan: u32,
+    pub orphan_file_ino: u32,
+    pub default_mount_opts: u32,
+}
+
+/// Fails with the rule `what` of the superblock.
+const fn rule(what: &'static str) -> FormatError {
+    FormatError::corrupt(what, Where::Superblock)
+}
+
+fn ensure(ok: bool, what: &'static str) -> Result<()> {
+    if ok { Ok(()) } else { Err(rule(what)) }
+}
+
+impl Geometry {
+    /// Derives and validates the geometry. Whether the features are supported is the caller's
+    /// question; whether the device is large enough too.
+    ///
+    /// # Errors
+    /// [`FormatError::Corrupt`] with the rule that the superblock breaks.
+    pub fn new(sb: &RawSuperblock) -> Result<Self> {
+        let features = Features::of(sb);
+        let log = sb.log_block_size.get();
+        ensure(log <= 6, "block size of 64 KiB or less")?;
+        let block_size = 1024u32 << log;
+        let bits = block_size * 8; // at most 2^19
+
+        let cluster_ratio = if features.has_bigalloc() {
+            let log_cluster = sb.log_cluster_size.get();
+            ensure(
+                log_cluster >= log && log_cluster - log <= 16,
+                "cluster size from one block to 2^16 blocks",
+            )?;
+            1u32 << (log_cluster - log)
+        } else {
+            1
+        };
+
+        let blocks_count = sb.blocks_count();
+        let first_data_block = u64::from(sb.first_data_block.get());
+        let expected_first = u64::from(block_size == 1024 && !features.has_bigalloc());
+        ensure(first_data_block == expected_first, "first data block")?;
+        ensure(blocks_count > first_data_block, "count of blocks")?;
+        ensure(sb.reserved_blocks() <= blocks_count, "reserved blocks")?;
+
+        let blocks_per_group = sb.blocks_per_group.get();
+        ensure(
+            blocks_per_group > 0
+                && blocks_per_group.is_multiple_of(cluster_ratio)
+                && blocks_per_group / cluster_ratio <= bits,
+            "blocks per group that one bitmap block can count",
+        )?;
+        let groups = (blocks_count - first_data_block).div_ceil(u64::from(blocks_per_group));
+        let groups =
+            u32::try_from(groups).map_err(|_| rule("count of groups that fits 32 bits"))?;
+
+        let (inode_size, first_ino) = if sb.rev_level.get() == 0 {
+            (128, 11)
+        } else {
+            (sb.inode_size.get(), sb.first_ino.get())
+        };
+        ensure(
+            inode_size.is_power_of_two()
+                && inode_size >= 128
+                && u32::from(inode_size) <= block_size,
+            "inode size a power of two from 128 to the block size",
+        )?;
+        let inodes_per_group = sb.inodes_per_group.get();
+        ensure(
+            inodes_per_group > 0 && inodes_per_group <= bits,
+            "inodes per group that one bitmap block can count",
+        )?;
+        ensure(
+            inodes_per_group >= block_size / u32::from(inode_size),
+            "inodes per group that fill a block",
+        )?;
+        let inodes_count = sb.inodes_count.get();
+        ensure(
+            u64::from(groups) * u64::from(inodes_per_group) == u64::from(inodes_count),
+            "count of inodes equal to groups times inodes per group",
+        )?;
+        ensure(
+            first_ino >= 11 && first_ino <= inodes_count,
+            "first inode that is not reserved",
+        )?;
+
+        let desc_size = if features.has_64bit() {
+            let size = sb.desc_size.get();
+            ensure(
+                size.is_power_of_two() && (64..=1024).contains(&size),
+                "group descriptor size a power of two from 64 to 1024",
+            )?;
+            size
+        } else {
+            32
+        };
+        // Counted at the groups' starts even without resize_inode, as others do.
+        let reserved_gdt_blocks = sb.reserved_gdt_blocks.get();
+        ensure(
+            u32::from(reserved_gdt_blocks) <= block_size / 4,
+            "reserved descriptor blocks that one indirect block can map",
+        )?;
+        let log_groups_per_flex = if features.has_flex_bg() {
+            ensure(sb.log_groups_per_flex <= 31, "groups per flex group")?;
+            sb.log_groups_per_flex
+        } else {
+            0
+        };
+
+        let room = inode_size - 128; // inode_size >= 128 is checked above
+        let want_extra_isize = if room == 0 {
+            0
+        } else {
+            let want = sb.want_extra_isize.get().max(sb.min_extra_isize.get());
+            // A nonsensical wish gets the usual 32 bytes, as the kernel does.
+            if features.has_extra_isize() && want <= room && want.is_multiple_of(4) && want >= 4 {
+                want
+            } else {
+                32
+            }
+        };
+
+        let csum_seed = if features.has_csum_seed() {
+            sb.checksum_seed.get()
+        } else {
+            crc32c(!0, &sb.uuid)
+        };
+
+        let geometry = Self {
+            block_size,
+            first_data_block,
+            blocks_count,
+            reserved_blocks: sb.reserved_blocks(),
+            cluster_ratio,
+            groups,
+            blocks_per_group,
+            inodes_per_group,
+            inodes_count,
+            inode_size,
+            first_ino,
+            desc_size,
+            reserved_gdt_blocks,
+            log_groups_per_flex,
+            features,
+            csum_seed,
+            uuid: sb.uuid,
+            hash_seed: sb.hash_seed.map(|w| w.get()),
+            def_hash_version: sb.def_hash_version,
+            unsigned_hash: sb.flags.get() & FLAG_UNSIGNED_HASH != 0,
+            want_extra_isize,
+            first_meta_bg: sb.first_meta_bg.get(),
+            backup_bgs: sb.backup_bgs.map(|g| g.get()),
+            journal_ino: sb.journal_inum.get(),
+            last_orphan: sb.last_orphan.get(),
+            orphan_file_ino: sb.orphan_file_inum.get(),
+            default_mount_opts: sb.default_mount_opts.get(),
+        };
+        if features.has_meta_bg() {
+            ensure(
+                geometry.first_meta_bg <= geometry.gdt_block_count(),
+                "first meta group",
+            )?;
+        }
+        let base = u64::from(geometry.group_base_meta_blocks(GroupNr(0)));
+        ensure(
+            base < u64::from(blocks_per_group) && base <= blocks_count - first_data_block,
+            "group descriptors that fit the first group",
+        )?;
+        // Descriptors in meta groups lie at the starts of groups, and every group starts before
+        // the end; a superblock backup in the last group may push one past it.
+        let (last_desc, _) = geometry.desc_location(GroupNr(groups - 1));
+        ensure(
+            last_desc.0 < blocks_count,
+            "group descriptors inside the volume",
+        )?;
+        Ok(geometry)
+    }
+
+    /// Group of a block, and the block's bit in the group's bitmap (its cluster, with `bigalloc`).
+    #[inline]
+    pub fn group_of_block(&self, block: BlockNr) -> Option<(GroupNr, u32)> {
+        if block.0 >= self.blocks_count {
+            return None;
+        }
+        let rel = block.0.checked_sub(self.first_data_block)?;
+        let bpg = u64::from(self.blocks_per_group);
+        // Below the count of blocks, so the quotient is a group; the remainder is below bpg.
+        let group = (rel / bpg) as u32;
+        Some((GroupNr(group), (rel % bpg) as u32 / self.cluster_ratio))
+    }
+
+    /// First block of a group.
+    #[inline]
+    pub fn group_first_block(&self, group: GroupNr) -> BlockNr {
+        BlockNr(self.first_data_block + u64::from(group.0) * u64::from(self.blocks_per_group))
+    }
+
+    /// Blocks in a group: all groups have `blocks_per_group` but the last; 0 beyond it.
+    pub fn blocks_in_group(&self, group: GroupNr) -> u32 {
+        let left = self
+            .blocks_count
+            .saturating_sub(self.group_first_block(group).0);
+        left.min(u64::from(self.blocks_per_group)) as u32
+    }
+
+    /// Bits in use in the block bitmap of a group: its blocks, or clusters with `bigalloc`.
+    pub fn bits_in_group(&self, group: GroupNr) -> u32 {
+        self.blocks_in_group(group).div_ceil(self.cluster_ratio)
+    }
+
+    /// Group of an inode, and its index there.
+    #[inline]
+    pub fn group_of_inode(&self, ino: InodeNr) -> Option<(GroupNr, u32)> {
+        if ino.0 == 0 || ino.0 > self.inodes_count {
+            return None;
+        }
+        let rel = ino.0 - 1;
+        Some((
+            GroupNr(rel / self.inodes_per_group),
+            rel % self.inodes_per_group,
+        ))
+    }
+
+    /// Number of the inode at an index of a group. Saturates outside the volume.
+    #[inline]
+    pub fn inode_nr(&self, group: GroupNr, index: u32) -> InodeNr {
+        InodeNr(
+            group
+                .0
+                .saturating_mul(self.inodes_per_group)
+                .saturating_add(index)
+                .saturating_add(1),
+        )
+    }
+
+    /// Whether a group starts with a superblock (the primary or a backup).
+    pub fn has_super(&self, group: GroupNr) -> bool {
+        let g = group.0;
+        if g == 0 {
+            return true;
+        }
+        if self.features.has_sparse_super2() {
+            return self.backup_bgs.contains(&g);
+        }
+        if g == 1 || !self.features.has_sparse_super() {
+            return true;
+        }
+        g % 2 == 1 && [3, 5, 7].into_iter().any(|base| is_power_of(g, base))
+    }
+
+    /// Group descriptors in a block.
+    #[inline]
+    pub fn descs_per_block(&self) -> u32 {
+        self.block_size / u32::from(self.desc_size)
+    }
+
+    /// Blocks that the descriptors of all groups fill.
+    pub fn gdt_block_count(&self) -> u32 {
+        self.groups.div_ceil(self.descs_per_block())
+    }
+
+    /// Block and byte offset of the primary descriptor of a group.
+    pub fn desc_location(&self, group: GroupNr) -> (BlockNr, u32) {
+        let per_block = self.descs_per_block();
+        let index = group.0 / per_block;
+        let offset = group.0 % per_block * u32::from(self.desc_size);
+        (self.gdt_block(index), offset)
+    }
+
+    /// Place of the primary copy of the `index`th block of group descriptors.
+    pub fn gdt_block(&self, index: u32) -> BlockNr {
+        // The primary superblock is at byte 1024: block 1 with blocks of 1 KiB, else in block 0.
+        let super_block = u64::from(self.block_size == 1024);
+        if !self.features.has_meta_bg() || index < self.first_meta_bg {
+            return BlockNr(super_block + 1 + u64::from(index));
+        }
+        let first = u64::from(index) * u64::from(self.descs_per_block());
+        if first == 0 {
+            return BlockNr(super_block + 1);
+        }
+        // At most one past the last group's number rounded down, which fits.
+        let group = GroupNr(first.min(u64::from(u32::MAX)) as u32);
+        BlockNr(self.group_first_block(group).0 + u64::from(self.has_super(group)))
+    }
+
+    /// Blocks of descriptors at a group's start, without those reserved for growth.
+    pub fn gdt_blocks_in_group(&self, group: GroupNr) -> u32 {
+        let per_block = self.descs_per_block();
+        if !self.features.has_meta_bg() {
+            return if self.has_super(group) {
+                self.gdt_block_count()
+            } else {
+                0
+            };
+        }
+        if group.0 / per_block < self.first_meta_bg {
+            return if self.has_super(group) {
+                self.first_meta_bg
+            } else {
+                0
+            };
+        }
+        // First, second and last group of a meta group hold the one block of its descriptors.
+        let place = group.0 % per_block;
+        u32::from(place == 0 || place == 1 || place == per_block - 1)
+    }
+
+    /// Blocks of metadata at a group's start: superblock, descriptors, descriptor blocks reserved
+    /// for growth. Bitmaps and inode table are not counted.
+    pub fn group_base_meta_blocks(&self, group: GroupNr) -> u32 {
+        let has_super = self.has_super(group);
+        let old =
+            !self.features.has_meta_bg() || group.0 / self.descs_per_block() < self.first_meta_bg;
+        let reserved = if has_super && old {
+            u32::from(self.reserved_gdt_blocks)
+        } else {
+            0
+        };
+        u32::from(has_super)
+            .saturating_add(self.gdt_blocks_in_group(group))
+            .saturating_add(reserved)
+    }
+
+    /// Blocks of a group's inode table.
+    pub fn itable_blocks(&self) -> u32 {
+        self.inodes_per_group.div_ceil(self.inodes_per_block())
+    }
+
+    /// Inodes in a block.
+    #[inline]
+    pub fn inodes_per_block(&self) -> u32 {
+        self.block_size / u32::from(self.inode_size)
+    }
+
+    /// 512-byte units in a block.
+    #[inline]
+    pub fn sectors_per_block(&self) -> u32 {
+        self.block_size / 512
+    }
+
+    /// Flex group of a group.
+    #[inline]
+    pub fn flex_of(&self, group: GroupNr) -> u32 {
+        group.0 >> self.log_groups_per_flex
+    }
+
+    /// Whether `len` blocks from `start` are inside the volume and touch no superblock and no
+    /// group descriptor. (Bitmaps and inode tables are known to the descriptors only.)
+    pub fn is_valid_data_range(&self, start: BlockNr, len: u64) -> bool {
+        let Some(end) = start.0.checked_add(len) else {
+            return false;
+        };
+        if len == 0 || end > self.blocks_count {
+            return false;
+        }
+        let (Some((first, _)), Some((last, _))) = (
+            self.group_of_block(start),
+            self.group_of_block(BlockNr(end - 1)),
+        ) else {
+            return false;
+        };
+        (first.0..=last.0).map(GroupNr).all(|g| {
+            let at = self.group_first_block(g).0;
+            // A range that reaches into a group from before covers the group's first block.
+            let meta_end = at + u64::from(self.group_base_meta_blocks(g));
+            start.0 >= meta_end || end <= at || meta_end == at
+        })
+    }
+
+    /// Largest size in bytes of a file: by the width of logical block numbers with extents, by
+    /// three levels of indirection without, and by the width of the count of sectors.
+    pub fn max_file_size(&self, extents: bool) -> u64 {
+        let bs = u64::from(self.block_size);
+        if extents {
+            return (bs << 32) - bs; // bs is at most 2^16
+        }
+        let p = bs / 4;
+        let blocks = 12 + p + p * p + p * p * p; // p is at most 2^14
+        let by_sectors = if self.features.has_huge_file() {
+            u64::MAX
+        } else {
+            u64::from(u32::MAX) * 512
+        };
+        blocks
+            .saturating_mul(bs)
+            .min(by_sectors)
+            .min((bs << 32) - bs)
+    }
+}
+
+/// Whether `n` is a power of `base`, which is above 1.
+fn is_power_of(mut n: u32, base: u32) -> bool {
+    while n > 1 && n.is_multiple_of(base) {
+        n /= base;
+    }
+    n == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Layout, LayoutParams};
+    use crate::superblock::{MAGIC, SUPERBLOCK_SIZE};
+    use proptest::prelude::*;
+    use zerocopy::FromBytes;
+
+    fn use_everything(g: &Geometry) {
+        for group in [0, 1, 2, g.groups / 2, g.groups - 1].map(GroupNr) {
+            let (b, o) = g.desc_location(group);
+            assert!(o + u32::from(g.desc_size) <= g.block_size);
+            let _ = (b, g.blocks_in_group(group), g.flex_of(group));
+            let _ = (g.group_base_meta_blocks(group), g.inode_nr(group, 0));
+        }
+        let _ = (
+            g.itable_blocks(),
+            g.max_file_size(true),
+            g.max_file_size(false),
+        );
+        let last = BlockNr(g.blocks_count - 1);
+        assert_eq!(g.group_of_block(last).unwrap().0.0, g.groups - 1);
+        assert!(!g.is_valid_data_range(last, 2));
+        assert!(!g.is_valid_data_range(last, u64::MAX));
+    }
+
+    /// A byte string with the fields that gate the rest more often sensible than not.
+    fn superblock() -> impl Strategy<Value = RawSuperblock> {
+        (
+            proptest::collection::vec(any::<u8>(), SUPERBLOCK_SIZE),
+            (0u32..9, 0u32..3, 0u32..40, 1u32..200_000),
+            (0u32..70_000, any::<u32>(), any::<u32>(), any::<u32>()),
+            (5u32..12, 0u32..12, any::<bool>()),
+        )
+            .prop_map(|(bytes, a, b, c)| {
+                let mut sb = RawSuperblock::read_from_bytes(&bytes).unwrap();
+                sb.magic.set(MAGIC);
+                sb.log_block_size.set(a.0);
+                sb.first_data_block.set(a.1);
+                sb.blocks_count_hi.set(a.2);
+                sb.blocks_per_group.set(a.3);
+                sb.inodes_per_group.set(b.0);
+                sb.feature_compat.set(b.1);
+                sb.feature_incompat.set(b.2);
+                sb.feature_ro_compat.set(b.3);
+                sb.inode_size.set(1 << c.0);
+                sb.desc_size.set(1 << c.1);
+                sb.log_groups_per_flex %= 40;
+                sb.reserved_gdt_blocks
+                    .set(sb.reserved_gdt_blocks.get() % 300);
+                sb.r_blocks_count_hi.set(0);
+                sb.first_ino.set(11);
+                if c.2 {
+                    // Make the count of inodes fit, or nothing random ever gets past it.
+                    let bpg = u64::from(a.3);
+                    let groups = sb.blocks_count().saturating_sub(a.1.into()).div_ceil(bpg);
+                    sb.inodes_count.set((groups as u32).wrapping_mul(b.0));
+                }
+                sb
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn any_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), SUPERBLOCK_SIZE)) {
+            let _ = RawSuperblock::parse(&bytes);
+            let sb = RawSuperblock::read_from_bytes(&bytes).unwrap();
+            if let Ok(g) = Geometry::new(&sb) { use_everything(&g); }
+        }
+
+        #[test]
+        fn nearly_sensible_superblocks_never_panic(sb in superblock()) {
+            if let Ok(g) = Geometry::new(&sb) { use_everything(&g); }
+        }
+
+        #[test]
+        fn one_field_of_a_good_superblock_damaged(at in 0usize..1023, v in any::<u16>()) {
+            let good = Layout::new(&LayoutParams::for_size(64 << 20)).unwrap().superblock;
+            let mut bytes = *good.bytes();
+            bytes[at..at + 2].copy_from_slice(&v.to_le_bytes());
+            let sb = RawSuperblock::read_from_bytes(&bytes).unwrap();
+            if let Ok(g) = Geometry::new(&sb) { use_everything(&g); }
+        }
+    }
+
+    #[test]
+    fn backups_are_in_powers_of_three_five_seven() {
+        let g = Layout::new(&LayoutParams::for_size(100 << 30))
+            .unwrap()
+            .geometry;
+        let with: Vec<u32> = (0..130).filter(|&n| g.has_super(GroupNr(n))).collect();
+        assert_eq!(with, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
+    }
+
+    #[test]
+    fn ranges_over_descriptors_are_no_data() {
+        let g = Layout::new(&LayoutParams::for_size(1 << 30))
+            .unwrap()
+            .geometry;
+        assert!(!g.is_valid_data_range(BlockNr(0), 1));
+        let base = u64::from(g.group_base_meta_blocks(GroupNr(1)));
+        assert!(base > 2);
+        assert!(!g.is_valid_data_range(BlockNr(32768 + base - 1), 1));
+        assert!(g.is_valid_data_range(BlockNr(32768 + base), 1));
+        assert!(!g.is_valid_data_range(BlockNr(32767), 2));
+        assert!(g.is_valid_data_range(BlockNr(65535), 2)); // no backup in group 2
+        assert!(!g.is_valid_data_range(BlockNr(32767), 40_000));
+    }
+}

@@ -1,0 +1,637 @@
+//! Inode records: the fixed part, its extra part, the checksum. What `i_block` and the space for
+//! attributes hold is the matter of other modules.
+//!
+//! A record is a slice of exactly `inode_size` bytes; all functions are views of it and treat a
+//! shorter one as corrupt or empty, never as a reason to panic.
+
+use crate::checksum::{crc32c, inode_seed};
+use crate::error::{FormatError, Result, Where};
+use crate::geometry::Geometry;
+use crate::timestamp::Timestamp;
+use crate::types::{BlockNr, FileType, InodeNr};
+use core::ops::Range;
+
+/// Bytes of the part every inode has.
+pub const GOOD_OLD_SIZE: usize = 128;
+/// Bytes of `i_block`.
+pub const I_BLOCK_SIZE: usize = 60;
+/// Links beyond which a directory's count is no longer kept (and is stored as 1).
+pub const LINK_MAX: u32 = 65_000;
+
+/// Bits of `flags`.
+pub mod flags {
+    /// Secure deletion.
+    pub const SECRM: u32 = 0x1;
+    /// Keep for undeletion.
+    pub const UNRM: u32 = 0x2;
+    /// Compress.
+    pub const COMPR: u32 = 0x4;
+    /// Synchronous updates.
+    pub const SYNC: u32 = 0x8;
+    /// Must not change.
+    pub const IMMUTABLE: u32 = 0x10;
+    /// May only grow.
+    pub const APPEND: u32 = 0x20;
+    /// Not for dump(8).
+    pub const NODUMP: u32 = 0x40;
+    /// Access time is not kept.
+    pub const NOATIME: u32 = 0x80;
+    /// Encrypted.
+    pub const ENCRYPT: u32 = 0x800;
+    /// A directory with a hashed index.
+    pub const INDEX: u32 = 0x1000;
+    /// An AFS directory.
+    pub const IMAGIC: u32 = 0x2000;
+    /// Data goes through the journal.
+    pub const JOURNAL_DATA: u32 = 0x4000;
+    /// Tails must not be merged.
+    pub const NOTAIL: u32 = 0x8000;
+    /// A directory's changes are synchronous.
+    pub const DIRSYNC: u32 = 0x1_0000;
+    /// Top of a hierarchy: subdirectories are spread over the groups.
+    pub const TOPDIR: u32 = 0x2_0000;
+    /// The count of blocks is in file-system blocks.
+    pub const HUGE_FILE: u32 = 0x4_0000;
+    /// Mapped by extents.
+    pub const EXTENTS: u32 = 0x8_0000;
+    /// fs-verity.
+    pub const VERITY: u32 = 0x10_0000;
+    /// Holds the value of an attribute.
+    pub const EA_INODE: u32 = 0x20_0000;
+    /// Blocks beyond the size (long obsolete).
+    pub const EOFBLOCKS: u32 = 0x40_0000;
+    /// Direct access to persistent memory.
+    pub const DAX: u32 = 0x200_0000;
+    /// Data in the inode.
+    pub const INLINE_DATA: u32 = 0x1000_0000;
+    /// Children inherit the project.
+    pub const PROJINHERIT: u32 = 0x2000_0000;
+    /// Names ignore case.
+    pub const CASEFOLD: u32 = 0x4000_0000;
+    /// What chattr may change.
+    pub const USER_MODIFIABLE: u32 = 0x604b_c0ff & !(VERITY | EXTENTS | HUGE_FILE);
+    /// What a new inode takes over from its directory.
+    pub const INHERITED: u32 = SECRM
+        | UNRM
+        | COMPR
+        | SYNC
+        | NODUMP
+        | NOATIME
+        | JOURNAL_DATA
+        | NOTAIL
+        | DIRSYNC
+        | PROJINHERIT
+        | CASEFOLD;
+}
+
+/// Byte offsets in a record.
+mod at {
+    pub const MODE: usize = 0;
+    pub const UID: usize = 2;
+    pub const SIZE: usize = 4;
+    pub const ATIME: usize = 8;
+    pub const CTIME: usize = 12;
+    pub const MTIME: usize = 16;
+    pub const DTIME: usize = 20;
+    pub const GID: usize = 24;
+    pub const LINKS: usize = 26;
+    pub const BLOCKS: usize = 28;
+    pub const FLAGS: usize = 32;
+    pub const BLOCK: usize = 40;
+    pub const GENERATION: usize = 100;
+    pub const FILE_ACL: usize = 104;
+    pub const SIZE_HI: usize = 108;
+    pub const BLOCKS_HI: usize = 116;
+    pub const FILE_ACL_HI: usize = 118;
+    pub const UID_HI: usize = 120;
+    pub const GID_HI: usize = 122;
+    pub const CSUM: usize = 124;
+    pub const EXTRA_ISIZE: usize = 128;
+    pub const CSUM_HI: usize = 130;
+    pub const CTIME_EXTRA: usize = 132;
+    pub const MTIME_EXTRA: usize = 136;
+    pub const ATIME_EXTRA: usize = 140;
+    pub const CRTIME: usize = 144;
+    pub const CRTIME_EXTRA: usize = 148;
+    pub const PROJID: usize = 156;
+}
+
+/// What stat shows of an inode, and what the engine keeps of it.
+///
+/// ```
+/// use ext4_format::{FileType, inode::InodeCore};
+/// let core = InodeCore { mode: 0o40755, ..InodeCore::default() };
+/// assert_eq!(core.file_type(), Some(FileType::Directory));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InodeCore {
+    /// Type and permissions.
+    pub mode: u16,
+    /// Links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// [`flags`].
+    pub flags: u32,
+    /// Generation of the inode number, for file handles and checksums.
+    pub generation: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation; zero where inodes have no room for it.
+    pub crtime: Timestamp,
+    /// Time of deletion, or the next inode of the orphan list.
+    pub dtime: u32,
+    /// Device number of a device, as [`makedev`] makes it; else 0.
+    pub rdev: u32,
+}
+
+impl InodeCore {
+    /// The type, from the mode.
+    pub const fn file_type(&self) -> Option<FileType> {
+        FileType::from_mode(self.mode)
+    }
+}
+
+/// A device number of 12 + 20 bits in 32, as Linux encodes it for user space.
+///
+/// ```
+/// use ext4_format::inode::{dev_major, dev_minor, makedev};
+/// let dev = makedev(259, 70_000);
+/// assert_eq!((dev_major(dev), dev_minor(dev)), (259, 70_000));
+/// assert_eq!(makedev(8, 1), 0x801);
+/// ```
+pub const fn makedev(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
+}
+
+/// Major part of a device number.
+pub const fn dev_major(dev: u32) -> u32 {
+    (dev >> 8) & 0xfff
+}
+
+/// Minor part of a device number.
+pub const fn dev_minor(dev: u32) -> u32 {
+    (dev & 0xff) | (dev >> 12) & 0xfff00
+}
+
+fn u16_at(raw: &[u8], at: usize) -> u16 {
+    raw.get(at..at + 2)
+        .map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
+}
+
+fn u32_at(raw: &[u8], at: usize) -> u32 {
+    raw.get(at..at + 4)
+        .map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+fn put<const N: usize>(raw: &mut [u8], at: usize, bytes: [u8; N]) {
+    if let Some(place) = raw.get_mut(at..at + N) {
+        place.copy_from_slice(&bytes);
+    }
+}
+
+/// End of the fixed part: 128 plus `i_extra_isize`, or 128 where that is absent or impossible.
+fn fixed_end(raw: &[u8]) -> usize {
+    let end = GOOD_OLD_SIZE + usize::from(u16_at(raw, at::EXTRA_ISIZE));
+    if end <= raw.len() { end } else { GOOD_OLD_SIZE }
+}
+
+/// The word of the extra part at `at`, if this record's extra part reaches that far.
+fn extra_at(raw: &[u8], at: usize) -> Option<u32> {
+    (at + 4 <= fixed_end(raw)).then(|| u32_at(raw, at))
+}
+
+fn time_at(raw: &[u8], low: usize, extra: usize) -> Timestamp {
+    Timestamp::decode(u32_at(raw, low), extra_at(raw, extra))
+}
+
+fn put_time(raw: &mut [u8], low: usize, extra: usize, t: Timestamp) {
+    if extra + 4 <= fixed_end(raw) {
+        let (l, e) = t.encode();
+        put(raw, low, l.to_le_bytes());
+        put(raw, extra, e.to_le_bytes());
+    } else {
+        put(raw, low, t.encode_short().to_le_bytes());
+    }
+}
+
+fn has_wide_size(mode: u16, geo: &Geometry) -> bool {
+    let ft = FileType::from_mode(mode);
+    // In directories of old volumes the high word was something else.
+    ft == Some(FileType::Regular)
+        || (ft == Some(FileType::Directory) && geo.features.has_large_dir())
+}
+
+fn is_device(mode: u16) -> bool {
+    matches!(
+        FileType::from_mode(mode),
+        Some(FileType::CharDevice | FileType::BlockDevice)
+    )
+}
+
+/// Reads an inode and checks its checksum and the size of its extra part.
+///
+/// # Errors
+/// [`FormatError::Checksum`] or [`FormatError::Corrupt`] at the inode.
+pub fn decode_core(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<InodeCore> {
+    let bad = |what| Err(FormatError::corrupt(what, Where::Inode(ino)));
+    if raw.len() != usize::from(geo.inode_size) {
+        return bad("size of the inode record");
+    }
+    if geo.inode_size > 128 {
+        let extra = u16_at(raw, at::EXTRA_ISIZE);
+        if extra > geo.inode_size - 128 || !extra.is_multiple_of(4) {
+            return bad("size of the extra part");
+        }
+    }
+    verify_checksum(raw, geo, ino)?;
+    let mode = u16_at(raw, at::MODE);
+    let mut size = u64::from(u32_at(raw, at::SIZE));
+    if has_wide_size(mode, geo) {
+        size |= u64::from(u32_at(raw, at::SIZE_HI)) << 32;
+    }
+    if size > i64::MAX as u64 {
+        return bad("file size");
+    }
+    let rdev = if is_device(mode) {
+        // The first word has the 16-bit form; if it is zero, the second has the 32-bit form.
+        match u32_at(raw, at::BLOCK) {
+            0 => u32_at(raw, at::BLOCK + 4),
+            old => old & 0xffff,
+        }
+    } else {
+        0
+    };
+    let crtime = match extra_at(raw, at::CRTIME) {
+        Some(low) => Timestamp::decode(low, extra_at(raw, at::CRTIME_EXTRA)),
+        None => Timestamp::default(),
+    };
+    Ok(InodeCore {
+        mode,
+        links: u16_at(raw, at::LINKS).into(),
+        uid: u32::from(u16_at(raw, at::UID)) | u32::from(u16_at(raw, at::UID_HI)) << 16,
+        gid: u32::from(u16_at(raw, at::GID)) | u32::from(u16_at(raw, at::GID_HI)) << 16,
+        size,
+        flags: u32_at(raw, at::FLAGS),
+        generation: u32_at(raw, at::GENERATION),
+        atime: time_at(raw, at::ATIME, at::ATIME_EXTRA),
+        mtime: time_at(raw, at::MTIME, at::MTIME_EXTRA),
+        ctime: time_at(raw, at::CTIME, at::CTIME_EXTRA),
+        crtime,
+        dtime: u32_at(raw, at::DTIME),
+        rdev,
+    })
+}
+
+/// Makes a record empty: zeros, and the size of the extra part that new inodes have.
+pub fn init(raw: &mut [u8], geo: &Geometry) {
+    raw.fill(0);
+    if raw.len() > GOOD_OLD_SIZE {
+        put(raw, at::EXTRA_ISIZE, geo.want_extra_isize.to_le_bytes());
+    }
+}
+
+/// Writes the core into a record made by [`init`] or read from disk. Not touched: `i_block` (but
+/// for devices), the count of sectors and its [`flags::HUGE_FILE`] bit, the attribute block, the
+/// checksum. A directory with more than [`LINK_MAX`] links is stored with 1, as `dir_nlink` wants.
+pub fn encode_core(core: &InodeCore, raw: &mut [u8], geo: &Geometry) {
+    if raw.len() > GOOD_OLD_SIZE && u16_at(raw, at::EXTRA_ISIZE) == 0 {
+        // An inode of a writer that knew no extra part: nothing is there, so it can be used.
+        raw[GOOD_OLD_SIZE..].fill(0);
+        put(raw, at::EXTRA_ISIZE, geo.want_extra_isize.to_le_bytes());
+    }
+    put(raw, at::MODE, core.mode.to_le_bytes());
+    put(raw, at::UID, (core.uid as u16).to_le_bytes());
+    put(raw, at::UID_HI, ((core.uid >> 16) as u16).to_le_bytes());
+    put(raw, at::GID, (core.gid as u16).to_le_bytes());
+    put(raw, at::GID_HI, ((core.gid >> 16) as u16).to_le_bytes());
+    put(raw, at::SIZE, (core.size as u32).to_le_bytes());
+    if has_wide_size(core.mode, geo) {
+        put(raw, at::SIZE_HI, ((core.size >> 32) as u32).to_le_bytes());
+    }
+    let links = if core.links > LINK_MAX && core.file_type() == Some(FileType::Directory) {
+        1
+    } else {
+        core.links.min(u32::from(u16::MAX)) as u16
+    };
+    put(raw, at::LINKS, links.to_le_bytes());
+    let huge = u32_at(raw, at::FLAGS) & flags::HUGE_FILE;
+    let word = core.flags & !flags::HUGE_FILE | huge;
+    put(raw, at::FLAGS, word.to_le_bytes());
+    put(raw, at::GENERATION, core.generation.to_le_bytes());
+    put_time(raw, at::ATIME, at::ATIME_EXTRA, core.atime);
+    put_time(raw, at::MTIME, at::MTIME_EXTRA, core.mtime);
+    put_time(raw, at::CTIME, at::CTIME_EXTRA, core.ctime);
+    if at::CRTIME + 4 <= fixed_end(raw) {
+        put_time(raw, at::CRTIME, at::CRTIME_EXTRA, core.crtime);
+    }
+    put(raw, at::DTIME, core.dtime.to_le_bytes());
+    if is_device(core.mode) {
+        let (old, new) = if core.rdev <= 0xffff {
+            (core.rdev, 0)
+        } else {
+            (0, core.rdev)
+        };
+        put(raw, at::BLOCK, old.to_le_bytes());
+        put(raw, at::BLOCK + 4, new.to_le_bytes());
+    }
+}
+
+/// The 60 bytes that map the file: extent root, block pointers, or a short symbolic link.
+///
+/// # Errors
+/// [`FormatError::Corrupt`] if the record is too short.
+pub fn i_block(raw: &[u8]) -> Result<&[u8; I_BLOCK_SIZE]> {
+    raw.get(at::BLOCK..at::BLOCK + I_BLOCK_SIZE)
+        .and_then(|b| b.try_into().ok())
+        .ok_or(FormatError::corrupt(
+            "size of the inode record",
+            Where::Buffer(0),
+        ))
+}
+
+/// [`i_block`], to be written.
+///
+/// # Errors
+/// [`FormatError::Corrupt`] if the record is too short.
+pub fn i_block_mut(raw: &mut [u8]) -> Result<&mut [u8; I_BLOCK_SIZE]> {
+    raw.get_mut(at::BLOCK..at::BLOCK + I_BLOCK_SIZE)
+        .and_then(|b| b.try_into().ok())
+        .ok_or(FormatError::corrupt(
+            "size of the inode record",
+            Where::Buffer(0),
+        ))
+}
+
+/// Space the file takes, in units of 512 bytes.
+pub fn sectors(raw: &[u8], geo: &Geometry) -> u64 {
+    let lo = u64::from(u32_at(raw, at::BLOCKS));
+    if !geo.features.has_huge_file() {
+        return lo;
+    }
+    let n = lo | u64::from(u16_at(raw, at::BLOCKS_HI)) << 32;
+    if u32_at(raw, at::FLAGS) & flags::HUGE_FILE != 0 {
+        n * u64::from(geo.sectors_per_block()) // 48 bits times at most 2^7
+    } else {
+        n
+    }
+}
+
+/// Stores the space the file takes, in units of 512 bytes, and sets or clears
+/// [`flags::HUGE_FILE`] as needed.
+///
+/// # Errors
+/// [`FormatError::Unrepresentable`] if the format of the volume has no room for it.
+pub fn set_sectors(raw: &mut [u8], geo: &Geometry, sectors: u64) -> Result<()> {
+    let mut n = sectors;
+    let mut word = u32_at(raw, at::FLAGS) & !flags::HUGE_FILE;
+    if n >> 32 != 0 && !geo.features.has_huge_file() {
+        return Err(FormatError::Unrepresentable(
+            "file of 2 TiB without huge_file",
+        ));
+    }
+    if n >> 48 != 0 {
+        word |= flags::HUGE_FILE;
+        n /= u64::from(geo.sectors_per_block());
+        if n >> 48 != 0 {
+            return Err(FormatError::Unrepresentable(
+                "count of blocks beyond 48 bits",
+            ));
+        }
+    }
+    put(raw, at::FLAGS, word.to_le_bytes());
+    put(raw, at::BLOCKS, (n as u32).to_le_bytes());
+    if geo.features.has_huge_file() {
+        put(raw, at::BLOCKS_HI, ((n >> 32) as u16).to_le_bytes());
+    }
+    Ok(())
+}
+
+/// Block of the extended attributes; 0 is none.
+pub fn file_acl(raw: &[u8], geo: &Geometry) -> BlockNr {
+    let lo = u64::from(u32_at(raw, at::FILE_ACL));
+    if geo.features.has_64bit() {
+        BlockNr(lo | u64::from(u16_at(raw, at::FILE_ACL_HI)) << 32)
+    } else {
+        BlockNr(lo)
+    }
+}
+
+/// Sets the block of the extended attributes.
+pub fn set_file_acl(raw: &mut [u8], block: BlockNr) {
+    put(raw, at::FILE_ACL, (block.0 as u32).to_le_bytes());
+    put(raw, at::FILE_ACL_HI, ((block.0 >> 32) as u16).to_le_bytes());
+}
+
+/// Project of the inode, where records have room for one; else 0.
+pub fn project(raw: &[u8]) -> u32 {
+    extra_at(raw, at::PROJID).unwrap_or(0)
+}
+
+/// Where in the record extended attributes may be: from the end of the extra part to the end of
+/// the record. `None` where there is no room or no extra part.
+pub fn xattr_area(raw: &[u8], geo: &Geometry) -> Option<Range<usize>> {
+    let end = usize::from(geo.inode_size).min(raw.len());
+    let start = fixed_end(raw);
+    // A header, and one entry's terminator.
+    (start > GOOD_OLD_SIZE && start.is_multiple_of(4) && start + 8 <= end).then_some(start..end)
+}
+
+/// Whether the record has room for the high half of the checksum.
+fn has_csum_hi(raw: &[u8]) -> bool {
+    fixed_end(raw) >= at::CSUM_HI + 2
+}
+
+/// The checksum the record should carry; its own fields count as zeros.
+fn computed_checksum(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Option<u32> {
+    let mut crc = inode_seed(geo.csum_seed, ino, u32_at(raw, at::GENERATION));
+    crc = crc32c(crc, raw.get(..at::CSUM)?);
+    crc = crc32c(crc, &[0; 2]);
+    crc = crc32c(crc, raw.get(at::CSUM + 2..GOOD_OLD_SIZE)?);
+    if raw.len() > GOOD_OLD_SIZE {
+        crc = crc32c(crc, raw.get(GOOD_OLD_SIZE..at::CSUM_HI)?);
+        if has_csum_hi(raw) {
+            crc = crc32c(crc, &[0; 2]);
+            crc = crc32c(crc, raw.get(at::CSUM_HI + 2..)?);
+        } else {
+            crc = crc32c(crc, raw.get(at::CSUM_HI..)?);
+            crc &= 0xffff;
+        }
+    } else {
+        crc &= 0xffff;
+    }
+    Some(crc)
+}
+
+/// Sets the checksum if the volume has metadata checksums. Call it last.
+pub fn set_checksum(raw: &mut [u8], geo: &Geometry, ino: InodeNr) {
+    if !geo.features.has_metadata_csum() {
+        return;
+    }
+    let Some(crc) = computed_checksum(raw, geo, ino) else {
+        return;
+    };
+    put(raw, at::CSUM, (crc as u16).to_le_bytes());
+    if has_csum_hi(raw) {
+        put(raw, at::CSUM_HI, ((crc >> 16) as u16).to_le_bytes());
+    }
+}
+
+/// Checks the checksum if the volume has metadata checksums.
+///
+/// # Errors
+/// [`FormatError::Checksum`] at the inode; [`FormatError::Corrupt`] for a record too short.
+pub fn verify_checksum(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<()> {
+    if !geo.features.has_metadata_csum() {
+        return Ok(());
+    }
+    let place = Where::Inode(ino);
+    let computed = computed_checksum(raw, geo, ino)
+        .ok_or(FormatError::corrupt("size of the inode record", place))?;
+    let mut stored = u32::from(u16_at(raw, at::CSUM));
+    if has_csum_hi(raw) {
+        stored |= u32::from(u16_at(raw, at::CSUM_HI)) << 16;
+    }
+    if stored == computed {
+        Ok(())
+    } else {
+        Err(FormatError::Checksum {
+            what: "inode",
+            at: place,
+            stored,
+            computed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Layout, LayoutParams};
+    use proptest::prelude::*;
+
+    fn geo(inode_size: u16) -> Geometry {
+        let mut p = LayoutParams::for_size(64 << 20);
+        p.inode_size = inode_size;
+        Layout::new(&p).unwrap().geometry
+    }
+
+    fn sample() -> InodeCore {
+        InodeCore {
+            mode: 0o100_644,
+            links: 3,
+            uid: 0x1_2345,
+            gid: 0x5_4321,
+            size: 1 << 40 | 7,
+            flags: flags::EXTENTS,
+            generation: 77,
+            atime: Timestamp {
+                secs: 1 << 33,
+                nanos: 1,
+            },
+            mtime: Timestamp { secs: -5, nanos: 2 },
+            ctime: Timestamp {
+                secs: 3,
+                nanos: 999_999_999,
+            },
+            crtime: Timestamp { secs: 4, nanos: 3 },
+            dtime: 9,
+            rdev: 0,
+        }
+    }
+
+    #[test]
+    fn round_trip_and_checksum() {
+        for size in [256u16, 512, 1024] {
+            let geo = geo(size);
+            let mut raw = vec![0xff; size.into()];
+            init(&mut raw, &geo);
+            encode_core(&sample(), &mut raw, &geo);
+            set_sectors(&mut raw, &geo, 1 << 33).unwrap();
+            set_file_acl(&mut raw, BlockNr(1 << 40));
+            set_checksum(&mut raw, &geo, InodeNr(12));
+            assert_eq!(decode_core(&raw, &geo, InodeNr(12)).unwrap(), sample());
+            assert!(decode_core(&raw, &geo, InodeNr(13)).is_err());
+            assert_eq!(sectors(&raw, &geo), 1 << 33);
+            assert_eq!(file_acl(&raw, &geo), BlockNr(1 << 40));
+            assert_eq!(xattr_area(&raw, &geo), Some(160..size.into()));
+            for bit in 0..raw.len() * 8 {
+                raw[bit / 8] ^= 1 << (bit % 8);
+                assert!(decode_core(&raw, &geo, InodeNr(12)).is_err(), "bit {bit}");
+                raw[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn short_inodes_keep_seconds_only() {
+        let geo = geo(128);
+        let mut raw = [0; 128];
+        init(&mut raw, &geo);
+        encode_core(&sample(), &mut raw, &geo);
+        set_checksum(&mut raw, &geo, InodeNr(12));
+        let back = decode_core(&raw, &geo, InodeNr(12)).unwrap();
+        assert_eq!(back.mtime, Timestamp { secs: -5, nanos: 0 });
+        assert_eq!(back.atime.secs, i64::from(i32::MAX));
+        assert_eq!(back.crtime, Timestamp::default());
+        assert_eq!(xattr_area(&raw, &geo), None);
+    }
+
+    #[test]
+    fn devices_and_huge_counts() {
+        let geo = geo(256);
+        for rdev in [
+            0,
+            makedev(8, 1),
+            makedev(255, 255),
+            makedev(259, 3),
+            makedev(1, 300),
+        ] {
+            let mut raw = [0; 256];
+            init(&mut raw, &geo);
+            let core = InodeCore {
+                mode: 0o060_600,
+                rdev,
+                ..sample()
+            };
+            encode_core(&core, &mut raw, &geo);
+            set_checksum(&mut raw, &geo, InodeNr(12));
+            assert_eq!(decode_core(&raw, &geo, InodeNr(12)).unwrap().rdev, rdev);
+        }
+        let mut raw = [0; 256];
+        init(&mut raw, &geo);
+        let n = 1u64 << 48;
+        set_sectors(&mut raw, &geo, n).unwrap();
+        assert_eq!(sectors(&raw, &geo), n);
+        encode_core(&sample(), &mut raw, &geo);
+        assert_eq!(
+            sectors(&raw, &geo),
+            n,
+            "the core's flags leave HUGE_FILE alone"
+        );
+        assert!(set_sectors(&mut raw, &geo, u64::MAX).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_never_panics(mut raw in proptest::collection::vec(any::<u8>(), 0..300)) {
+            for size in [128, 256] {
+                let mut geo = geo(size);
+                let _ = (decode_core(&raw, &geo, InodeNr(3)), xattr_area(&raw, &geo));
+                geo.features.apply("^metadata_csum").unwrap();
+                let _ = (decode_core(&raw, &geo, InodeNr(3)), sectors(&raw, &geo), i_block(&raw).is_ok());
+                set_checksum(&mut raw, &geo, InodeNr(1));
+                encode_core(&sample(), &mut raw, &geo);
+                init(&mut raw, &geo);
+            }
+        }
+    }
+}

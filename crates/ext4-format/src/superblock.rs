@@ -1,0 +1,383 @@
+//! The superblock: 1024 bytes at byte 1024 of the volume, and copies of it at the start of some
+//! groups.
+
+use crate::checksum::crc32c;
+use crate::error::{FormatError, Result, Where};
+use crate::features::Features;
+use core::mem::{offset_of, size_of};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Byte offset of the primary superblock in the volume.
+pub const SUPERBLOCK_OFFSET: u64 = 1024;
+/// Size of a superblock.
+pub const SUPERBLOCK_SIZE: usize = 1024;
+/// The magic number.
+pub const MAGIC: u16 = 0xef53;
+
+/// `state`: unmounted cleanly.
+pub const STATE_VALID: u16 = 1;
+/// `state`: errors were found.
+pub const STATE_ERROR: u16 = 2;
+/// `state`: orphans are being recovered.
+pub const STATE_ORPHAN: u16 = 4;
+
+/// `flags`: directory hashes take `char` as signed.
+pub const FLAG_SIGNED_HASH: u32 = 1;
+/// `flags`: directory hashes take `char` as unsigned.
+pub const FLAG_UNSIGNED_HASH: u32 = 2;
+
+/// `default_mount_opts`: user attributes.
+pub const DEFM_XATTR_USER: u32 = 0x4;
+/// `default_mount_opts`: POSIX ACLs.
+pub const DEFM_ACL: u32 = 0x8;
+/// `default_mount_opts`: mask of the data mode (journal, ordered, writeback).
+pub const DEFM_DATA_MODE: u32 = 0x60;
+
+/// The superblock as it is on disk. Field names are those of the kernel's documentation without
+/// the `s_`.
+///
+/// ```
+/// use ext4_format::superblock::RawSuperblock;
+/// assert_eq!(size_of::<RawSuperblock>(), 1024);
+/// assert!(RawSuperblock::parse(&[0; 1024]).is_err());
+/// ```
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the documented ones
+pub struct RawSuperblock {
+    pub inodes_count: U32,
+    pub blocks_count_lo: U32,
+    pub r_blocks_count_lo: U32,
+    pub free_blocks_count_lo: U32,
+    pub free_inodes_count: U32,
+    pub first_data_block: U32,
+    pub log_block_size: U32,
+    pub log_cluster_size: U32,
+    pub blocks_per_group: U32,
+    pub clusters_per_group: U32,
+    pub inodes_per_group: U32,
+    pub mtime: U32,
+    pub wtime: U32,
+    pub mnt_count: U16,
+    pub max_mnt_count: U16,
+    pub magic: U16,
+    pub state: U16,
+    pub errors: U16,
+    pub minor_rev_level: U16,
+    pub lastcheck: U32,
+    pub checkinterval: U32,
+    pub creator_os: U32,
+    pub rev_level: U32,
+    pub def_resuid: U16,
+    pub def_resgid: U16,
+    pub first_ino: U32,
+    pub inode_size: U16,
+    pub block_group_nr: U16,
+    pub feature_compat: U32,
+    pub feature_incompat: U32,
+    pub feature_ro_compat: U32,
+    pub uuid: [u8; 16],
+    pub volume_name: [u8; 16],
+    pub last_mounted: [u8; 64],
+    pub algorithm_usage_bitmap: U32,
+    pub prealloc_blocks: u8,
+    pub prealloc_dir_blocks: u8,
+    pub reserved_gdt_blocks: U16,
+    pub journal_uuid: [u8; 16],
+    pub journal_inum: U32,
+    pub journal_dev: U32,
+    pub last_orphan: U32,
+    pub hash_seed: [U32; 4],
+    pub def_hash_version: u8,
+    pub jnl_backup_type: u8,
+    pub desc_size: U16,
+    pub default_mount_opts: U32,
+    pub first_meta_bg: U32,
+    pub mkfs_time: U32,
+    pub jnl_blocks: [U32; 17],
+    pub blocks_count_hi: U32,
+    pub r_blocks_count_hi: U32,
+    pub free_blocks_count_hi: U32,
+    pub min_extra_isize: U16,
+    pub want_extra_isize: U16,
+    pub flags: U32,
+    pub raid_stride: U16,
+    pub mmp_interval: U16,
+    pub mmp_block: U64,
+    pub raid_stripe_width: U32,
+    pub log_groups_per_flex: u8,
+    pub checksum_type: u8,
+    pub encryption_level: u8,
+    pub reserved_pad: u8,
+    pub kbytes_written: U64,
+    pub snapshot_inum: U32,
+    pub snapshot_id: U32,
+    pub snapshot_r_blocks_count: U64,
+    pub snapshot_list: U32,
+    pub error_count: U32,
+    pub first_error_time: U32,
+    pub first_error_ino: U32,
+    pub first_error_block: U64,
+    pub first_error_func: [u8; 32],
+    pub first_error_line: U32,
+    pub last_error_time: U32,
+    pub last_error_ino: U32,
+    pub last_error_line: U32,
+    pub last_error_block: U64,
+    pub last_error_func: [u8; 32],
+    pub mount_opts: [u8; 64],
+    pub usr_quota_inum: U32,
+    pub grp_quota_inum: U32,
+    pub overhead_blocks: U32,
+    pub backup_bgs: [U32; 2],
+    pub encrypt_algos: [u8; 4],
+    pub encrypt_pw_salt: [u8; 16],
+    pub lpf_ino: U32,
+    pub prj_quota_inum: U32,
+    pub checksum_seed: U32,
+    pub wtime_hi: u8,
+    pub mtime_hi: u8,
+    pub mkfs_time_hi: u8,
+    pub lastcheck_hi: u8,
+    pub first_error_time_hi: u8,
+    pub last_error_time_hi: u8,
+    pub first_error_errcode: u8,
+    pub last_error_errcode: u8,
+    pub encoding: U16,
+    pub encoding_flags: U16,
+    pub orphan_file_inum: U32,
+    pub reserved: [U32; 94],
+    pub checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<RawSuperblock>() == SUPERBLOCK_SIZE);
+    assert!(offset_of!(RawSuperblock, magic) == 0x38);
+    assert!(offset_of!(RawSuperblock, first_ino) == 0x54);
+    assert!(offset_of!(RawSuperblock, uuid) == 0x68);
+    assert!(offset_of!(RawSuperblock, journal_uuid) == 0xd0);
+    assert!(offset_of!(RawSuperblock, hash_seed) == 0xec);
+    assert!(offset_of!(RawSuperblock, desc_size) == 0xfe);
+    assert!(offset_of!(RawSuperblock, jnl_blocks) == 0x10c);
+    assert!(offset_of!(RawSuperblock, blocks_count_hi) == 0x150);
+    assert!(offset_of!(RawSuperblock, log_groups_per_flex) == 0x174);
+    assert!(offset_of!(RawSuperblock, error_count) == 0x194);
+    assert!(offset_of!(RawSuperblock, mount_opts) == 0x200);
+    assert!(offset_of!(RawSuperblock, backup_bgs) == 0x24c);
+    assert!(offset_of!(RawSuperblock, lpf_ino) == 0x268);
+    assert!(offset_of!(RawSuperblock, checksum_seed) == 0x270);
+    assert!(offset_of!(RawSuperblock, orphan_file_inum) == 0x280);
+    assert!(offset_of!(RawSuperblock, checksum) == 0x3fc);
+};
+
+impl core::fmt::Debug for RawSuperblock {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RawSuperblock")
+            .field("blocks_count", &self.blocks_count())
+            .field("inodes_count", &self.inodes_count.get())
+            .field("features", &Features::of(self).names())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RawSuperblock {
+    /// A superblock of all zeros.
+    pub fn zeroed() -> Self {
+        <Self as FromZeros>::new_zeroed()
+    }
+
+    /// Reads a superblock from its 1024 bytes and checks what can be checked without a geometry:
+    /// the magic, the checksum, the block size, the counts that must not be zero.
+    ///
+    /// # Errors
+    /// [`FormatError::NotExt4`] without the magic; [`FormatError::Checksum`];
+    /// [`FormatError::Corrupt`] for a value no ext4 can have.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let sb = Self::read_from_prefix(bytes)
+            .map_err(|_| FormatError::NotExt4("shorter than a superblock"))?
+            .0;
+        if sb.magic.get() != MAGIC {
+            return Err(FormatError::NotExt4("no magic number in the superblock"));
+        }
+        let bad = |what| Err(FormatError::corrupt(what, Where::Superblock));
+        if Features::of(&sb).has_metadata_csum() {
+            if sb.checksum_type != 1 {
+                return bad("checksum type of the superblock");
+            }
+            let computed = sb.computed_checksum();
+            if computed != sb.checksum.get() {
+                return Err(FormatError::Checksum {
+                    what: "superblock",
+                    at: Where::Superblock,
+                    stored: sb.checksum.get(),
+                    computed,
+                });
+            }
+        }
+        if sb.log_block_size.get() > 6 {
+            return bad("block size of 64 KiB or less");
+        }
+        if sb.blocks_count() == 0 || sb.inodes_count.get() == 0 {
+            return bad("count of blocks and inodes above zero");
+        }
+        if sb.blocks_per_group.get() == 0 || sb.inodes_per_group.get() == 0 {
+            return bad("blocks and inodes per group above zero");
+        }
+        Ok(sb)
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8; SUPERBLOCK_SIZE] {
+        zerocopy::transmute_ref!(self)
+    }
+
+    /// The checksum the bytes should carry. It has its own seed, all ones, whatever the volume's.
+    pub fn computed_checksum(&self) -> u32 {
+        crc32c(!0, &self.bytes()[..offset_of!(Self, checksum)])
+    }
+
+    /// Sets the checksum if the volume has metadata checksums. Call it last.
+    pub fn set_checksum(&mut self) {
+        if Features::of(self).has_metadata_csum() {
+            self.checksum.set(self.computed_checksum());
+        }
+    }
+
+    fn wide(&self, lo: U32, hi: U32) -> u64 {
+        // Without the 64bit feature the high halves mean nothing.
+        if Features::of(self).has_64bit() {
+            u64::from(lo.get()) | u64::from(hi.get()) << 32
+        } else {
+            u64::from(lo.get())
+        }
+    }
+
+    /// Blocks of the volume.
+    pub fn blocks_count(&self) -> u64 {
+        self.wide(self.blocks_count_lo, self.blocks_count_hi)
+    }
+
+    /// Blocks reserved for the superuser.
+    pub fn reserved_blocks(&self) -> u64 {
+        self.wide(self.r_blocks_count_lo, self.r_blocks_count_hi)
+    }
+
+    /// Free blocks.
+    pub fn free_blocks(&self) -> u64 {
+        self.wide(self.free_blocks_count_lo, self.free_blocks_count_hi)
+    }
+
+    /// Sets the count of blocks.
+    pub fn set_blocks_count(&mut self, n: u64) {
+        (self.blocks_count_lo, self.blocks_count_hi) = split(n);
+    }
+
+    /// Sets the count of reserved blocks.
+    pub fn set_reserved_blocks(&mut self, n: u64) {
+        (self.r_blocks_count_lo, self.r_blocks_count_hi) = split(n);
+    }
+
+    /// Sets the count of free blocks.
+    pub fn set_free_blocks(&mut self, n: u64) {
+        (self.free_blocks_count_lo, self.free_blocks_count_hi) = split(n);
+    }
+
+    /// Time of the last write, in seconds.
+    pub fn write_time(&self) -> i64 {
+        i64::from(self.wtime.get()) | i64::from(self.wtime_hi) << 32
+    }
+
+    /// Sets the time of the last write, in seconds.
+    pub fn set_write_time(&mut self, secs: i64) {
+        (self.wtime, self.wtime_hi) = split_time(secs);
+    }
+
+    /// Sets the time of the last mount, in seconds.
+    pub fn set_mount_time(&mut self, secs: i64) {
+        (self.mtime, self.mtime_hi) = split_time(secs);
+    }
+
+    /// The label without its padding.
+    pub fn label(&self) -> &[u8] {
+        let end = self.volume_name.iter().position(|&b| b == 0);
+        &self.volume_name[..end.unwrap_or(self.volume_name.len())]
+    }
+
+    /// Records an error: counts it, keeps the first and the latest, marks the state. `place` names
+    /// the function or rule (cut at 32 bytes); `code` is ext4's number of the kind of error.
+    pub fn record_error(&mut self, secs: i64, place: &str, ino: u32, block: u64, code: u8) {
+        let mut name = [0; 32];
+        let n = place.len().min(32);
+        name[..n].copy_from_slice(&place.as_bytes()[..n]);
+        self.state.set(self.state.get() | STATE_ERROR);
+        if self.error_count.get() == 0 {
+            (self.first_error_time, self.first_error_time_hi) = split_time(secs);
+            self.first_error_func = name;
+            self.first_error_ino.set(ino);
+            self.first_error_block.set(block);
+            self.first_error_errcode = code;
+        }
+        (self.last_error_time, self.last_error_time_hi) = split_time(secs);
+        self.last_error_func = name;
+        self.last_error_ino.set(ino);
+        self.last_error_block.set(block);
+        self.last_error_errcode = code;
+        self.error_count
+            .set(self.error_count.get().saturating_add(1));
+    }
+}
+
+fn split(n: u64) -> (U32, U32) {
+    (U32::new(n as u32), U32::new((n >> 32) as u32))
+}
+
+/// Superblock times have 40 bits.
+pub(crate) fn split_time(secs: i64) -> (U32, u8) {
+    (U32::new(secs as u32), (secs >> 32) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::features::{Incompat, RoCompat};
+
+    #[test]
+    fn checksum_is_checked_only_with_the_feature() {
+        let mut sb = RawSuperblock::zeroed();
+        sb.magic.set(MAGIC);
+        sb.set_blocks_count(100);
+        sb.inodes_count.set(8);
+        sb.blocks_per_group.set(8192);
+        sb.inodes_per_group.set(8);
+        assert!(RawSuperblock::parse(sb.bytes()).is_ok());
+        sb.feature_ro_compat.set(RoCompat::METADATA_CSUM.bits());
+        sb.checksum_type = 1;
+        assert!(matches!(
+            RawSuperblock::parse(sb.bytes()),
+            Err(FormatError::Checksum { .. })
+        ));
+        sb.set_checksum();
+        assert!(RawSuperblock::parse(sb.bytes()).is_ok());
+    }
+
+    #[test]
+    fn high_halves_need_64bit() {
+        let mut sb = RawSuperblock::zeroed();
+        sb.set_blocks_count(1 << 33 | 5);
+        assert_eq!(sb.blocks_count(), 5);
+        sb.feature_incompat.set(Incompat::SIXTY_FOUR_BIT.bits());
+        assert_eq!(sb.blocks_count(), 1 << 33 | 5);
+    }
+
+    #[test]
+    fn errors_keep_first_and_last() {
+        let mut sb = RawSuperblock::zeroed();
+        sb.record_error(10, "first", 1, 2, 0);
+        sb.record_error(20, "second", 3, 4, 0);
+        assert_eq!(sb.error_count.get(), 2);
+        assert_eq!(&sb.first_error_func[..5], b"first");
+        assert_eq!(sb.last_error_block.get(), 4);
+        assert_eq!(sb.state.get() & STATE_ERROR, STATE_ERROR);
+    }
+}
