@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`slot`] | small integers that threads take at first use and give back at exit |
 //! | [`PerSlot`] | one padded value per slot |
+//! | [`Counter`], [`BoundedCounter`] | sums without a shared line; the second is never overdrawn |
+//! | [`SlotList`] | a list of all of something, a lock per slot, iterated without holding it |
 //! | [`CommitLists`] | committed items by context, switched without stopping anybody |
 //!
 //! ```
@@ -22,16 +24,23 @@
 //! assert_eq!(requests.iter().map(|n| n.load(Relaxed)).sum::<u64>(), 3);
 //! ```
 //!
+//! Methods that end in `_on` take the slot to use; the others use the caller's own. The
+//! algorithms are checked by loom models (`tests/loom.rs`, run by `scripts/loom.sh`).
+//!
 //! What an ended thread left in its slot stays there and is found by whoever folds, gathers or
 //! iterates (mechanism C7). With one slot everything here is a plain structure behind a plain
 //! lock (mechanism P4).
 #![forbid(unsafe_code)]
 
 mod commit;
+mod counter;
+mod list;
 mod per_slot;
 pub mod slot;
 mod sync;
 
 pub use commit::{CommitLists, stamp};
+pub use counter::{BoundedCounter, Counter};
+pub use list::{Iter, Position, SlotList};
 pub use per_slot::PerSlot;
 pub use slot::SlotId;

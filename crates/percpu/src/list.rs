@@ -1,0 +1,349 @@
+//! [`SlotList`]: a list of all of something, with a lock per slot. Mechanisms P1–P4.
+//!
+//! - P1: an element is added to the list of the adding thread's slot and taken off the list it
+//!   is on, whoever takes it off. Only those two touch that list's lock.
+//! - P2: [`SlotList::iter`] tolerates concurrent add and remove, by others and by the code that
+//!   runs between two steps: it copies a few handles at a time and holds no lock while the
+//!   caller looks at them.
+//! - P4: with one slot it is a single list. Its [`Position`], one word, is all that an element
+//!   has to keep.
+
+use std::num::NonZeroU64;
+
+use crate::per_slot::PerSlot;
+use crate::slot::{self, SlotId};
+use crate::sync::Mutex;
+
+/// Where on which list an element is. Never zero, so `Option<Position>` is one word, too.
+///
+/// ```
+/// use percpu::{Position, SlotList};
+/// let list = SlotList::new();
+/// let word: u64 = list.add('x').to_raw();
+/// assert_eq!(list.remove(Position::from_raw(word).unwrap()), Some('x'));
+/// assert_eq!(Position::from_raw(0), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position(NonZeroU64);
+
+const INDEX_BITS: u32 = 48;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
+
+impl Position {
+    fn new(slot: usize, index: usize) -> Self {
+        // The added one makes it nonzero.
+        let raw = (slot as u64) << INDEX_BITS | (index as u64 & INDEX_MASK);
+        Position(NonZeroU64::MIN.saturating_add(raw))
+    }
+
+    /// The slot whose list the element is on.
+    pub fn slot(self) -> SlotId {
+        SlotId::new(((self.0.get() - 1) >> INDEX_BITS) as u32)
+    }
+
+    fn index(self) -> usize {
+        ((self.0.get() - 1) & INDEX_MASK) as usize
+    }
+
+    /// The word, never zero.
+    pub fn to_raw(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The position of a word, or `None` for zero.
+    pub fn from_raw(raw: u64) -> Option<Self> {
+        NonZeroU64::new(raw).map(Position)
+    }
+}
+
+/// A slab: positions are stable, freed ones are chained and used again.
+#[derive(Debug)]
+struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    /// The first free entry; `entries.len()` or more if there is none.
+    free: usize,
+    live: usize,
+}
+
+#[derive(Debug)]
+enum Entry<T> {
+    Live(T),
+    Free { next: usize },
+}
+
+const NO_ENTRY: usize = usize::MAX;
+
+impl<T> Slab<T> {
+    fn new() -> Self {
+        Slab {
+            entries: Vec::new(),
+            free: NO_ENTRY,
+            live: 0,
+        }
+    }
+
+    fn insert(&mut self, item: T) -> usize {
+        self.live += 1;
+        let index = self.free;
+        match self.entries.get_mut(index) {
+            Some(entry) => {
+                if let Entry::Free { next } = *entry {
+                    self.free = next;
+                }
+                *entry = Entry::Live(item);
+                index
+            }
+            None => {
+                self.entries.push(Entry::Live(item));
+                self.entries.len() - 1
+            }
+        }
+    }
+
+    fn remove(&mut self, index: usize) -> Option<T> {
+        let entry = self.entries.get_mut(index)?;
+        if let Entry::Free { .. } = entry {
+            return None;
+        }
+        let entry = std::mem::replace(entry, Entry::Free { next: self.free });
+        self.free = index;
+        self.live -= 1;
+        if self.live == 0 {
+            // No position is in use: start afresh, and return memory after a peak.
+            self.entries.clear();
+            self.entries.shrink_to(1024);
+            self.free = NO_ENTRY;
+        }
+        match entry {
+            Entry::Live(item) => Some(item),
+            Entry::Free { .. } => None,
+        }
+    }
+}
+
+/// Per-slot lists of handles, usually `Arc`s.
+///
+/// ```
+/// use percpu::SlotList;
+/// use std::sync::Arc;
+/// let inodes = SlotList::new();
+/// let at = inodes.add(Arc::new("inode 12"));
+/// inodes.add(Arc::new("inode 13"));
+/// for inode in inodes.iter() {
+///     if *inode == "inode 12" {
+///         inodes.remove(at); // no lock is held here
+///     }
+/// }
+/// assert_eq!(inodes.len(), 1);
+/// ```
+#[derive(Debug)]
+pub struct SlotList<T> {
+    lists: PerSlot<Mutex<Slab<T>>>,
+}
+
+impl<T> SlotList<T> {
+    /// Empty lists for the slots of this process.
+    pub fn new() -> Self {
+        Self::with_slots(slot::count())
+    }
+
+    /// Empty lists for `slots` slots, rounded up to a power of two.
+    pub fn with_slots(slots: usize) -> Self {
+        SlotList {
+            lists: PerSlot::with_slots(slots, |_| Mutex::new(Slab::new())),
+        }
+    }
+
+    /// Adds an element to the list of the calling thread's slot.
+    pub fn add(&self, item: T) -> Position {
+        self.add_on(slot::current(), item)
+    }
+
+    /// Adds an element to the list of a given slot.
+    pub fn add_on(&self, slot: SlotId, item: T) -> Position {
+        let list = slot.index() & (self.lists.slots() - 1);
+        Position::new(list, self.lists.get(slot).lock().insert(item))
+    }
+
+    /// Takes the element at `position` off its list, wherever that is. The position is free to
+    /// be used again at once, so who added the element must let it be removed only once.
+    pub fn remove(&self, position: Position) -> Option<T> {
+        // The lock is released before the caller may drop the element.
+        self.lists
+            .get(position.slot())
+            .lock()
+            .remove(position.index())
+    }
+
+    /// Elements on all lists.
+    pub fn len(&self) -> usize {
+        self.lists.iter().map(|l| l.lock().live).sum()
+    }
+
+    /// Whether all lists are empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: Clone> SlotList<T> {
+    /// Iterates over clones of all elements, slot by slot. An element that is on the list for
+    /// the whole time is met exactly once. One that is added meanwhile may be met or not; one
+    /// that is removed meanwhile, too, and may be met shortly after its removal.
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter {
+            list: self,
+            slot: 0,
+            next: 0,
+            batch: Vec::new(),
+        }
+    }
+
+    /// Calls `visit` for each element as [`iter`](SlotList::iter) meets it.
+    pub fn for_each(&self, visit: impl FnMut(T)) {
+        self.iter().for_each(visit);
+    }
+}
+
+impl<T> Default for SlotList<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a, T: Clone> IntoIterator for &'a SlotList<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+/// Elements cloned per hold of a lock.
+const BATCH: usize = if cfg!(loom) { 1 } else { 32 };
+/// Entries looked at per hold of a lock, for lists that are mostly holes.
+const SCAN: usize = 1024;
+
+/// The iterator of [`SlotList::iter`].
+#[derive(Debug)]
+pub struct Iter<'a, T> {
+    list: &'a SlotList<T>,
+    slot: usize,
+    next: usize,
+    /// In reverse, so that it is emptied from the end.
+    batch: Vec<T>,
+}
+
+impl<T: Clone> Iterator for Iter<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        while self.batch.is_empty() && self.slot < self.list.lists.slots() {
+            let slab = self.list.lists.get(SlotId::new(self.slot as u32)).lock();
+            let stop = self.next.saturating_add(SCAN);
+            while self.next < stop && self.batch.len() < BATCH {
+                match slab.entries.get(self.next) {
+                    Some(Entry::Live(item)) => self.batch.push(item.clone()),
+                    Some(Entry::Free { .. }) => {}
+                    None => {
+                        self.slot += 1;
+                        self.next = 0;
+                        break;
+                    }
+                }
+                self.next += 1;
+            }
+            drop(slab);
+            self.batch.reverse();
+        }
+        self.batch.pop()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    #[test]
+    fn positions_are_stable_and_reused() {
+        let list = SlotList::with_slots(2);
+        let (a, b) = (SlotId::new(0), SlotId::new(5));
+        let at: Vec<_> = (0..100)
+            .map(|i| list.add_on(if i % 2 == 0 { a } else { b }, i))
+            .collect();
+        assert_eq!(at[1].slot(), SlotId::new(1));
+        assert_eq!(list.remove(at[10]), Some(10));
+        assert_eq!(list.remove(at[10]), None);
+        assert_eq!(list.add_on(a, 1000), at[10]);
+        assert_eq!(list.remove(at[11]), Some(11));
+        assert_eq!(list.len(), 99);
+        let seen: HashSet<_> = list.iter().collect();
+        assert_eq!(seen.len(), 99);
+        assert!(seen.contains(&1000) && !seen.contains(&10) && !seen.contains(&11));
+        assert_eq!(size_of::<Option<Position>>(), 8);
+        assert_eq!(list.remove(Position::from_raw(u64::MAX).unwrap()), None);
+    }
+
+    #[test]
+    fn iteration_skips_large_holes() {
+        let list = SlotList::with_slots(1);
+        let at: Vec<_> = (0..10 * SCAN).map(|i| list.add(i)).collect();
+        at[1..10 * SCAN - 1]
+            .iter()
+            .for_each(|&p| assert!(list.remove(p).is_some()));
+        assert_eq!(list.iter().collect::<Vec<_>>(), [0, 10 * SCAN - 1]);
+    }
+
+    #[test]
+    fn removing_everything_while_iterating() {
+        let list = SlotList::with_slots(4);
+        let at: Vec<_> = (0..500u32)
+            .map(|i| list.add_on(SlotId::new(i), i))
+            .collect();
+        list.for_each(|i| assert_eq!(list.remove(at[i as usize]), Some(i)));
+        assert!(list.is_empty());
+        assert_eq!(list.iter().next(), None);
+    }
+
+    #[test]
+    fn stress_iteration_meets_what_stays() {
+        let rounds = if cfg!(miri) { 20 } else { 3000 };
+        let list = SlotList::with_slots(4);
+        let kept = 200u32;
+        for i in 0..kept {
+            list.add_on(SlotId::new(i), Arc::new(i));
+        }
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let workers: Vec<_> = (0..4u32)
+                .map(|t| {
+                    let list = &list;
+                    s.spawn(move || {
+                        for i in 0..rounds {
+                            let mine: Vec<_> = (0..50)
+                                .map(|k| list.add_on(SlotId::new(t), Arc::new(kept + i + k)))
+                                .collect();
+                            for p in mine {
+                                assert!(list.remove(p).is_some());
+                            }
+                        }
+                    })
+                })
+                .collect();
+            s.spawn(|| {
+                while !done.load(SeqCst) {
+                    let met: Vec<u32> = list.iter().map(|i| *i).filter(|&i| i < kept).collect();
+                    assert_eq!(met.len(), kept as usize);
+                    assert_eq!(met.into_iter().collect::<HashSet<_>>().len(), kept as usize);
+                }
+            });
+            workers.into_iter().for_each(|w| w.join().unwrap());
+            done.store(true, SeqCst);
+        });
+        assert_eq!(list.len(), kept as usize);
+    }
+}

@@ -1,0 +1,6 @@
+#!/bin/sh
+# Runs the loom models of percpu under every interleaving; it takes seconds.
+# Should a model grow too large for that, set LOOM_MAX_PREEMPTIONS=3.
+set -eu
+cd "$(dirname "$0")/.."
+RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" exec cargo test -p percpu --release --test loom "$@"
