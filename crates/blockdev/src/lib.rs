@@ -6,6 +6,8 @@
 //! |---|---|---|
 //! | [`FileDevice`] | an image file or a block special file, locked against a second user | real volumes |
 //! | [`MemDevice`] | sparse memory with copy-on-write snapshots | tests, benchmarks, crash images |
+//! | [`RecordingDevice`] | any device, with a [`Log`] of every write and flush | crash tests, with [`Replayer`] |
+//! | [`FaultDevice`] | any device, failing on demand | tests of error paths |
 //!
 //! ```
 //! use blockdev::{BlockDevice, MemDevice};
@@ -26,16 +28,22 @@
 //!   returned. Until then any part of it, at a grain of 512 bytes, may be lost by a crash.
 #![forbid(unsafe_code)]
 
+mod fault;
 mod file;
 mod mem;
+mod record;
+mod replay;
 
+pub use fault::{FaultDevice, Op};
 pub use file::{Access, FileDevice};
 pub use mem::MemDevice;
+pub use record::{Event, Log, RecordingDevice};
+pub use replay::{Crash, Fate, Replayer};
 
 use std::io;
 use std::sync::Arc;
 
-/// A grain of 512 bytes: the unit a disk writes atomically, and the unit at which the replayer
+/// A grain of 512 bytes: the unit a disk writes atomically, and the unit at which [`Replayer`]
 /// tears writes.
 pub const SECTOR: u64 = 512;
 

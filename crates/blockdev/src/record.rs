@@ -1,0 +1,195 @@
+//! [`RecordingDevice`]: notes every write and flush in the order in which they took effect.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::{BlockDevice, MemDevice, Replayer};
+
+/// What happened to a recorded device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Bytes were written; a vectored write is one event.
+    Write {
+        /// Where, in bytes.
+        offset: u64,
+        /// What.
+        data: Arc<[u8]>,
+    },
+    /// A range was discarded and reads as zero.
+    Discard {
+        /// Where, in bytes.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// A flush returned: all events before this one are durable.
+    Flush,
+    /// [`RecordingDevice::mark`] was called, by a test that wants to know later what had been
+    /// promised at this point.
+    Mark(u64),
+}
+
+/// Events in order. Cloning copies no data.
+///
+/// ```
+/// use blockdev::{BlockDevice, Event, MemDevice, RecordingDevice};
+/// let dev = RecordingDevice::new(MemDevice::new(4096));
+/// dev.write_at(0, b"a").unwrap();
+/// dev.flush().unwrap();
+/// dev.mark(7);
+/// let log = dev.log();
+/// assert_eq!(log.events()[1..], [Event::Flush, Event::Mark(7)]);
+/// let image = log.image_at(&MemDevice::new(4096), 1).unwrap(); // after one event
+/// assert_eq!(image.to_bytes().unwrap()[0], b'a');
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    events: Vec<Event>,
+}
+
+impl Log {
+    /// The events in order.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Steps through the log from `base`, the contents when recording began.
+    pub fn replay(&self, base: &MemDevice) -> Replayer<'_> {
+        Replayer::new(&self.events, base)
+    }
+
+    /// The device after the first `events` events, none of them lost.
+    pub fn image_at(&self, base: &MemDevice, events: usize) -> io::Result<MemDevice> {
+        let mut replayer = self.replay(base);
+        replayer.advance_to(events)?;
+        Ok(replayer.image())
+    }
+}
+
+/// Passes everything on to `D` and notes writes, discards and flushes that succeeded.
+///
+/// They run one at a time, so that the order of the log is the order in which they took effect.
+/// For an example see [`Log`].
+#[derive(Debug)]
+pub struct RecordingDevice<D> {
+    inner: D,
+    log: Mutex<Log>,
+}
+
+impl<D: BlockDevice> RecordingDevice<D> {
+    /// Starts recording. Snapshot a [`MemDevice`] before, to have the base for replay.
+    pub fn new(inner: D) -> Self {
+        RecordingDevice {
+            inner,
+            log: Mutex::default(),
+        }
+    }
+
+    /// The device that is recorded.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The log so far.
+    pub fn log(&self) -> Log {
+        self.log.lock().clone()
+    }
+
+    /// The log so far, leaving an empty one.
+    pub fn take_log(&self) -> Log {
+        std::mem::take(&mut self.log.lock())
+    }
+
+    /// Puts a mark into the log, after everything that has returned.
+    pub fn mark(&self, value: u64) {
+        self.log.lock().events.push(Event::Mark(value));
+    }
+
+    fn record(
+        &self,
+        run: impl FnOnce(&D) -> io::Result<()>,
+        event: impl FnOnce() -> Event,
+    ) -> io::Result<()> {
+        let mut log = self.log.lock();
+        run(&self.inner)?;
+        log.events.push(event());
+        Ok(())
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for RecordingDevice<D> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.record(
+            |dev| dev.write_at(offset, buf),
+            || Event::Write {
+                offset,
+                data: Arc::from(buf),
+            },
+        )
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        self.record(
+            |dev| dev.write_vectored_at(offset, bufs),
+            || Event::Write {
+                offset,
+                data: Arc::from(bufs.concat()),
+            },
+        )
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.record(|dev| dev.flush(), || Event::Flush)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.record(
+            |dev| dev.discard(offset, len),
+            || Event::Discard { offset, len },
+        )
+    }
+
+    fn read_only(&self) -> bool {
+        self.inner.read_only()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vectored_write_is_one_event_and_failures_are_none() {
+        let dev = RecordingDevice::new(MemDevice::new(100));
+        dev.write_vectored_at(1, &[b"ab", b"", b"c"]).unwrap();
+        dev.discard(0, 2).unwrap();
+        assert!(dev.write_at(99, b"xx").is_err());
+        let log = dev.take_log();
+        assert_eq!(
+            log.events(),
+            [
+                Event::Write {
+                    offset: 1,
+                    data: Arc::from(*b"abc")
+                },
+                Event::Discard { offset: 0, len: 2 },
+            ]
+        );
+        assert!(dev.log().events().is_empty());
+        let replayed = log.image_at(&MemDevice::new(100), 2).unwrap();
+        assert_eq!(
+            replayed.to_bytes().unwrap(),
+            dev.inner().to_bytes().unwrap()
+        );
+    }
+}
