@@ -1,0 +1,592 @@
+//! What a journal owes the volume after a crash.
+//!
+//! One walk from the log's start collects, transaction by transaction, the images and revokes up
+//! to the last one whose commit block is there. Then revokes strike out images of their own or an
+//! older transaction, and what is left, in order, is the [`Plan`]. Nothing is written here and
+//! nothing is kept between calls: the same log gives the same plan.
+//!
+//! Where the log ends and where it is damaged is told apart so:
+//! - A block that is not of the expected transaction, or a commit block whose checksum is wrong,
+//!   ends the log: that is what a crash leaves behind.
+//! - A wrong checksum or an impossible value in front of a *good* commit block is damage, as a
+//!   commit block is written only when everything before it is on the disk. It is an error, unless
+//!   the journal commits asynchronously, or the commit is older than the one before it (a leftover
+//!   of an earlier life of the journal).
+
+use super::commit::crc32_be;
+use super::descriptor::TagFlags;
+use super::features::Incompat;
+use super::{BlockType, Checksums, Commit, Format, Superblock, Tid, header};
+use crate::error::{FormatError, Result, Where};
+use crate::types::BlockNr;
+use std::collections::HashMap;
+
+/// One image to write home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Where it belongs.
+    pub home: BlockNr,
+    /// Where it is: a block of the journal, counted from its start.
+    pub log_block: u32,
+    /// Its first four bytes must be restored ([`unescape`](super::unescape)).
+    pub escaped: bool,
+    /// The transaction it is from.
+    pub tid: Tid,
+}
+
+/// Why the walk stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogEnd {
+    /// The superblock says that the log is empty.
+    Clean,
+    /// This block is not of the transaction expected there.
+    Other(u32),
+    /// The commit block here has a wrong checksum.
+    BadCommit(u32),
+    /// The transaction whose commit block is here is not whole (asynchronous commit, v1 checksums).
+    Torn(u32),
+    /// The commit block here is older than the one before it.
+    Stale(u32),
+    /// Every block of the log was walked.
+    Full,
+}
+
+/// What to do, and how to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Images to write home in this order; a later one of the same block wins.
+    pub replay: Vec<Replay>,
+    /// Transactions found committed.
+    pub transactions: u32,
+    /// Images struck out by revokes.
+    pub revoked: u32,
+    /// The last transaction committed.
+    pub last: Option<Tid>,
+    /// The number to give the first new transaction: one is left out, so that what is in the log
+    /// behind its end can never seem to continue it.
+    pub next: Tid,
+    /// Block of the log behind the last transaction.
+    pub head: u32,
+    /// Why the walk stopped.
+    pub end: LogEnd,
+}
+
+/// Reads a log and says what must be replayed. `blocks_count` is the volume's; `read` gives a
+/// block of the journal.
+///
+/// # Errors
+/// What `read` returns; `Corrupt` or `Checksum` for damage before a good commit block;
+/// `Incompatible` for fast commits that would have to be replayed.
+///
+/// ```
+/// use ext4_format::{FormatError, jbd2::{Features, Superblock, plan}};
+/// let sb = Superblock::new(4096, 1024, Features::default(), [0; 16]);
+/// let plan = plan(&sb, 1 << 20, |_| Ok::<_, FormatError>(vec![0; 4096]))?;
+/// assert!(plan.replay.is_empty());
+/// # Ok::<(), FormatError>(())
+/// ```
+pub fn plan<E, F>(sb: &Superblock, blocks_count: u64, read: F) -> Result<Plan, E>
+where
+    E: From<FormatError>,
+    F: FnMut(u32) -> Result<Vec<u8>, E>,
+{
+    let mut walk = Walk::new(sb, blocks_count, read);
+    let end = if sb.is_clean() {
+        LogEnd::Clean
+    } else {
+        walk.run()?
+    };
+    if end != LogEnd::Clean {
+        walk.refuse_fast_commits()?;
+    }
+    Ok(walk.finish(end))
+}
+
+/// What one transaction has said so far.
+#[derive(Default)]
+struct Transaction {
+    images: Vec<Replay>,
+    revokes: Vec<BlockNr>,
+    /// The first thing wrong with it; counts only if it is committed.
+    fault: Option<FormatError>,
+    /// v1 checksum.
+    crc: u32,
+}
+
+impl Transaction {
+    fn new() -> Self {
+        Self {
+            crc: !0,
+            ..Self::default()
+        }
+    }
+
+    fn blame(&mut self, fault: FormatError) {
+        self.fault.get_or_insert(fault);
+    }
+}
+
+struct Walk<'a, F> {
+    sb: &'a Superblock,
+    format: Format,
+    blocks_count: u64,
+    read: F,
+    /// The block to read next and how many were taken.
+    at: u32,
+    walked: u32,
+    tid: Tid,
+    open: Transaction,
+    /// Committed so far.
+    images: Vec<Replay>,
+    revokes: HashMap<BlockNr, Tid>,
+    transactions: u32,
+    head: u32,
+    commit_time: (u64, u32),
+}
+
+impl<'a, E, F> Walk<'a, F>
+where
+    E: From<FormatError>,
+    F: FnMut(u32) -> Result<Vec<u8>, E>,
+{
+    fn new(sb: &'a Superblock, blocks_count: u64, read: F) -> Self {
+        Self {
+            sb,
+            format: sb.format(),
+            blocks_count,
+            read,
+            at: sb.start,
+            walked: 0,
+            tid: sb.sequence,
+            open: Transaction::new(),
+            images: Vec::new(),
+            revokes: HashMap::new(),
+            transactions: 0,
+            head: if sb.is_clean() { sb.first } else { sb.start },
+            commit_time: (0, 0),
+        }
+    }
+
+    fn run(&mut self) -> Result<LogEnd, E> {
+        while let Some(at) = self.take() {
+            let block = self.block(at)?;
+            match header(&block) {
+                Some((BlockType::Descriptor, tid)) if tid == self.tid => {
+                    self.descriptor(at, &block)?
+                }
+                Some((BlockType::Revoke, tid)) if tid == self.tid => self.revoke(at, &block),
+                Some((BlockType::Commit, tid)) if tid == self.tid => {
+                    if let Some(end) = self.commit(at, &block)? {
+                        return Ok(end);
+                    }
+                }
+                _ => return Ok(LogEnd::Other(at)),
+            }
+        }
+        Ok(LogEnd::Full)
+    }
+
+    /// The next block of the ring, unless all were taken.
+    fn take(&mut self) -> Option<u32> {
+        if self.walked as usize >= self.sb.log_range().len() {
+            return None;
+        }
+        self.walked += 1;
+        let at = self.at;
+        self.at = self.sb.next_block(at);
+        Some(at)
+    }
+
+    fn block(&mut self, at: u32) -> Result<Vec<u8>, E> {
+        let block = (self.read)(at)?;
+        if block.len() == self.format.block_size as usize {
+            Ok(block)
+        } else {
+            Err(FormatError::corrupt("journal block length", Where::Journal(at)).into())
+        }
+    }
+
+    fn descriptor(&mut self, at: u32, block: &[u8]) -> Result<(), E> {
+        let place = Where::Journal(at);
+        if let Err(e) = self.format.verify_tail(block) {
+            self.open.blame(e.at(place));
+        }
+        if self.format.checksums == Checksums::V1 {
+            self.open.crc = crc32_be(self.open.crc, block);
+        }
+        let tags = match self.format.tags(block) {
+            Ok(tags) => tags,
+            Err(e) => {
+                self.open.blame(e.at(place));
+                return Ok(());
+            }
+        };
+        for tag in tags {
+            let Some(log_block) = self.take() else { break };
+            if tag.home.0 >= self.blocks_count {
+                self.open
+                    .blame(FormatError::corrupt("journal tag beyond the volume", place));
+            }
+            if self.format.checksums != Checksums::None {
+                let image = self.block(log_block)?;
+                if self.format.checksums == Checksums::V1 {
+                    self.open.crc = crc32_be(self.open.crc, &image);
+                } else {
+                    let (stored, computed) =
+                        (tag.checksum, self.format.image_checksum(self.tid, &image));
+                    if stored != computed {
+                        let at = Where::Journal(log_block);
+                        let what = "journal image";
+                        self.open.blame(FormatError::Checksum {
+                            what,
+                            at,
+                            stored,
+                            computed,
+                        });
+                    }
+                }
+            }
+            let escaped = tag.flags.contains(TagFlags::ESCAPE);
+            self.open.images.push(Replay {
+                home: tag.home,
+                log_block,
+                escaped,
+                tid: self.tid,
+            });
+        }
+        Ok(())
+    }
+
+    fn revoke(&mut self, at: u32, block: &[u8]) {
+        let list = self
+            .format
+            .verify_tail(block)
+            .and_then(|()| self.format.revokes(block));
+        match list {
+            Ok(blocks) => self.open.revokes.extend(blocks),
+            Err(e) => self.open.blame(e.at(Where::Journal(at))),
+        }
+    }
+
+    /// Closes the open transaction, or says why the log ends before it.
+    fn commit(&mut self, at: u32, block: &[u8]) -> Result<Option<LogEnd>, E> {
+        if Commit::verify(&self.format, block).is_err() {
+            return Ok(Some(LogEnd::BadCommit(at)));
+        }
+        let commit = Commit::parse(&self.format, block).map_err(|e| e.at(Where::Journal(at)))?;
+        let open = core::mem::replace(&mut self.open, Transaction::new());
+        let time = (commit.secs, commit.nanos);
+        if let Some(fault) = open.fault {
+            return if time < self.commit_time {
+                Ok(Some(LogEnd::Stale(at)))
+            } else if self.sb.features.incompat.contains(Incompat::ASYNC_COMMIT) {
+                Ok(Some(LogEnd::Torn(at)))
+            } else {
+                Err(fault.into())
+            };
+        }
+        if commit.transaction_crc.is_some_and(|crc| crc != open.crc) {
+            return Ok(Some(LogEnd::Torn(at)));
+        }
+        self.images.extend(open.images);
+        for block in open.revokes {
+            let tid = self.tid;
+            // Later transactions come later: the last one stays.
+            self.revokes.insert(block, tid);
+        }
+        self.transactions += 1;
+        self.commit_time = time;
+        self.tid = self.tid.next();
+        self.head = self.at;
+        Ok(None)
+    }
+
+    /// Fast commits are ext4's own log of small changes, kept behind the log. This crate does not
+    /// replay them, and must not pass over ones that continue the last transaction.
+    fn refuse_fast_commits(&mut self) -> Result<(), E> {
+        const TAG_HEAD: [u8; 2] = 9_u16.to_le_bytes();
+        // The kernel leaves one block between the log and the fast commits.
+        let first = self.sb.log_range().end.saturating_add(1);
+        if self.sb.fast_commit_blocks() == 0 || first >= self.sb.max_len {
+            return Ok(());
+        }
+        let block = self.block(first)?;
+        // A head: tag and length (16 bits each), features, transaction.
+        let tid = block.get(8..12).unwrap_or(&[]);
+        if block.starts_with(&TAG_HEAD) && tid == self.tid.0.to_le_bytes() {
+            return Err(
+                FormatError::Incompatible("fast commits waiting to be replayed".into()).into(),
+            );
+        }
+        Ok(())
+    }
+
+    fn finish(self, end: LogEnd) -> Plan {
+        let Self {
+            mut images,
+            revokes,
+            transactions,
+            ..
+        } = self;
+        let found = images.len();
+        images.retain(|r| revokes.get(&r.home).is_none_or(|by| by.is_before(r.tid)));
+        Plan {
+            revoked: (found - images.len()) as u32,
+            replay: images,
+            transactions,
+            last: (transactions > 0).then(|| Tid(self.tid.0.wrapping_sub(1))),
+            next: self.tid.next(),
+            head: self.head,
+            end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DescriptorWriter, Features, RevokeWriter, escape};
+    use super::*;
+    use proptest::prelude::*;
+
+    const SIZE: usize = 1024;
+    const LOG: u32 = 1100;
+
+    /// A journal in memory, written as the engine would.
+    struct Journal {
+        sb: Superblock,
+        blocks: Vec<Vec<u8>>,
+        at: u32,
+        tid: Tid,
+        secs: u64,
+    }
+
+    impl Journal {
+        fn new(incompat: Incompat, start: u32, tid: Tid) -> Self {
+            let features = Features {
+                incompat: Incompat::REVOKE | incompat,
+                ..Features::default()
+            };
+            let mut sb = Superblock::new(SIZE as u32, LOG, features, [3; 16]);
+            (sb.start, sb.sequence) = (start, tid);
+            Self {
+                sb,
+                blocks: vec![vec![0; SIZE]; LOG as usize],
+                at: start,
+                tid,
+                secs: 100,
+            }
+        }
+
+        fn push(&mut self, block: Vec<u8>) -> u32 {
+            let at = self.at;
+            self.blocks[at as usize] = block;
+            self.at = self.sb.next_block(at);
+            at
+        }
+
+        /// One transaction; returns where its images are.
+        fn transaction(&mut self, images: &[(u64, u8)], revokes: &[u64]) -> Vec<u32> {
+            let (f, mut places) = (self.sb.format(), Vec::new());
+            if !revokes.is_empty() {
+                let mut block = vec![0; SIZE];
+                let mut r = RevokeWriter::new(&f, &mut block, self.tid).unwrap();
+                assert!(revokes.iter().all(|b| r.push(BlockNr(*b)).unwrap()));
+                r.finish();
+                self.push(block);
+            }
+            for part in images.chunks(f.tags_per_block()) {
+                let mut descriptor = vec![0; SIZE];
+                let mut d = DescriptorWriter::new(&f, &mut descriptor, self.tid).unwrap();
+                let mut logged = Vec::new();
+                for (home, fill) in part {
+                    let mut image = vec![*fill; SIZE];
+                    if *fill == 0xc0 {
+                        image[..4].copy_from_slice(&super::super::MAGIC.to_be_bytes());
+                    }
+                    let escaped = escape(&mut image);
+                    assert!(
+                        d.push(BlockNr(*home), f.image_checksum(self.tid, &image), escaped)
+                            .unwrap()
+                    );
+                    logged.push(image);
+                }
+                d.finish();
+                self.push(descriptor);
+                places.extend(logged.into_iter().map(|image| self.push(image)));
+            }
+            let mut block = vec![0; SIZE];
+            let commit = Commit {
+                tid: self.tid,
+                secs: self.secs,
+                nanos: 0,
+                transaction_crc: None,
+            };
+            commit.write(&f, &mut block).unwrap();
+            self.push(block);
+            self.tid = self.tid.next();
+            self.secs += 1;
+            places
+        }
+
+        fn plan(&self) -> Result<Plan> {
+            plan(&self.sb, 1 << 40, |b| Ok(self.blocks[b as usize].clone()))
+        }
+
+        fn homes(&self) -> Vec<(u64, u32)> {
+            self.plan()
+                .unwrap()
+                .replay
+                .iter()
+                .map(|r| (r.home.0, r.log_block))
+                .collect()
+        }
+    }
+
+    const V3: Incompat = Incompat::CSUM_V3.union(Incompat::BIT64);
+
+    #[test]
+    fn replays_in_order_over_the_wraps() {
+        // The log's end and the sequence number's both pass by.
+        for features in [Incompat::empty(), Incompat::BIT64, Incompat::CSUM_V2, V3] {
+            let mut j = Journal::new(features, LOG - 3, Tid(u32::MAX - 1));
+            let mut expected = Vec::new();
+            for i in 0..4_u64 {
+                let images = [(10, 1), (20 + i, 0xc0)];
+                let places = j.transaction(&images, &[]);
+                expected.extend(images.iter().map(|i| i.0).zip(places));
+            }
+            assert_eq!(j.homes(), expected);
+            let plan = j.plan().unwrap();
+            assert_eq!(
+                (plan.transactions, plan.last, plan.next),
+                (4, Some(Tid(1)), Tid(3))
+            );
+            assert_eq!((plan.head, plan.end), (j.at, LogEnd::Other(j.at)));
+            assert!(plan.replay.iter().all(|r| r.escaped == (r.home.0 != 10)));
+        }
+    }
+
+    #[test]
+    fn revokes_strike_out_older_images_only() {
+        let mut j = Journal::new(V3, 1, Tid(u32::MAX));
+        j.transaction(&[(10, 1), (11, 1)], &[]);
+        j.transaction(&[(12, 1)], &[10, 12]);
+        let later = j.transaction(&[(10, 2)], &[]);
+        assert_eq!(j.homes(), [(11, 3), (10, later[0])]);
+        assert_eq!(j.plan().unwrap().revoked, 2);
+        // A revoke that was not committed strikes nothing.
+        j.transaction(&[], &[11]);
+        let commit = (j.at - 1) as usize;
+        j.blocks[commit].fill(0);
+        assert_eq!(j.homes().len(), 2);
+    }
+
+    #[test]
+    fn a_crash_ends_the_log_and_damage_is_an_error() {
+        let mut j = Journal::new(V3, 1, Tid(7));
+        j.transaction(&[(10, 1)], &[]); // 1 descriptor, 2 image, 3 commit
+        j.transaction(&[(11, 1)], &[5]); // 4 revoke, 5 descriptor, 6 image, 7 commit
+        let with = |block: usize, byte: usize| {
+            let mut blocks = j.blocks.clone();
+            blocks[block][byte] ^= 1;
+            plan(&j.sb, 1 << 40, |b| {
+                Ok::<_, FormatError>(blocks[b as usize].clone())
+            })
+        };
+        let end = |p: Result<Plan>| p.map(|p| (p.transactions, p.end)).unwrap();
+        assert_eq!(end(with(7, 100)), (1, LogEnd::BadCommit(7)));
+        assert_eq!(end(with(7, 0)), (1, LogEnd::Other(7)));
+        assert_eq!(end(with(5, 0)), (1, LogEnd::Other(5)));
+        assert_eq!(end(with(3, 11)), (0, LogEnd::Other(3)));
+        for (block, byte) in [(6, 9), (4, 30), (5, 500), (2, 0)] {
+            let place = Where::Journal(block as u32);
+            match with(block, byte) {
+                Err(FormatError::Checksum { at, .. }) => assert_eq!(at, place),
+                other => panic!("{other:?}"),
+            }
+        }
+        let small = plan(&j.sb, 11, |b| {
+            Ok::<_, FormatError>(j.blocks[b as usize].clone())
+        });
+        assert!(matches!(small, Err(FormatError::Corrupt { .. })));
+        // With asynchronous commits the same is a torn tail.
+        let mut j = Journal::new(V3 | Incompat::ASYNC_COMMIT, 1, Tid(7));
+        j.transaction(&[(10, 1)], &[]);
+        j.blocks[2][9] ^= 1;
+        assert_eq!(end(j.plan()), (0, LogEnd::Torn(3)));
+    }
+
+    #[test]
+    fn leftovers_of_an_earlier_life_are_not_damage() {
+        let mut j = Journal::new(V3, 1, Tid(7));
+        j.transaction(&[(10, 1)], &[]);
+        j.secs = 50;
+        j.transaction(&[(11, 1)], &[]);
+        j.blocks[5][0] ^= 1;
+        assert_eq!(j.plan().unwrap().end, LogEnd::Stale(6));
+    }
+
+    #[test]
+    fn a_ring_without_commit_ends() {
+        let mut j = Journal::new(Incompat::empty(), 1, Tid(7));
+        let f = j.sb.format();
+        for _ in 1..LOG {
+            let mut block = vec![0; SIZE];
+            let mut d = DescriptorWriter::new(&f, &mut block, Tid(7)).unwrap();
+            d.push(BlockNr(1), 0, false).unwrap();
+            d.finish();
+            j.push(block);
+        }
+        let plan = j.plan().unwrap();
+        assert_eq!((plan.transactions, plan.end), (0, LogEnd::Full));
+    }
+
+    #[test]
+    fn fast_commits_are_refused() {
+        let mut j = Journal::new(V3 | Incompat::FAST_COMMIT, 1, Tid(7));
+        j.sb.num_fc_blks = 50;
+        j.transaction(&[(10, 1)], &[]);
+        assert_eq!(j.plan().unwrap().transactions, 1);
+        let fc = j.sb.log_range().end as usize + 1;
+        j.blocks[fc][..12].copy_from_slice(&[9, 0, 8, 0, 0, 0, 0, 0, 8, 0, 0, 0]);
+        assert!(matches!(j.plan(), Err(FormatError::Incompatible(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_damage_gives_a_prefix_or_an_error(
+            hits in proptest::collection::vec((1..40_usize, 0..SIZE, 1..=255_u8), 0..4),
+            features in 0..4_usize,
+        ) {
+            let features = [Incompat::empty(), Incompat::BIT64, Incompat::CSUM_V2, V3][features];
+            let mut j = Journal::new(features, 1, Tid(7));
+            for i in 0..10 {
+                j.transaction(&[(10 + i, 1), (30, 2)], if i % 3 == 0 { &[30, 31] } else { &[] });
+            }
+            for (block, byte, flip) in hits {
+                j.blocks[block][byte] ^= flip;
+            }
+            if let Ok(plan) = j.plan() {
+                prop_assert!(plan.transactions <= 10);
+                if features == V3 {
+                    // What the checksums let pass is what was written.
+                    let fill = |r: &Replay| j.blocks[r.log_block as usize].iter().all(|b| *b == 1 || *b == 2);
+                    prop_assert!(plan.replay.iter().all(fill));
+                }
+            }
+        }
+
+        #[test]
+        fn random_logs_never_panic(seed in proptest::collection::vec((1..60_usize, 1..6_u8, any::<u64>()), 0..60), start in 1..60_u32) {
+            let mut j = Journal::new(Incompat::empty(), start, Tid(0));
+            for (at, kind, noise) in seed {
+                let block = &mut j.blocks[at];
+                for (i, chunk) in block.chunks_mut(8).enumerate() {
+                    chunk.copy_from_slice(&noise.rotate_left(i as u32 * 5).to_be_bytes());
+                }
+                block[..12].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, kind, 0, 0, 0, 0]);
+            }
+            let _ = j.plan();
+        }
+    }
+}
