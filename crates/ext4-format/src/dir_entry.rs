@@ -152,7 +152,7 @@ impl Record {
         let name_len = usize::from(head.name_len);
         let what = if len < MIN_REC_LEN {
             "directory record shorter than the minimum"
-        } else if len % 4 != 0 {
+        } else if !len.is_multiple_of(4) {
             "directory record length alignment"
         } else if len > bytes.len() {
             "directory record beyond its block"
@@ -636,7 +636,7 @@ pub fn verify_tail(block: &[u8], inode_seed: u32) -> Result<()> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, btree_map::Entry};
 
     fn list(block: &[u8]) -> Vec<(Vec<u8>, u32)> {
         entries(block)
@@ -726,13 +726,13 @@ mod tests {
                 if !add {
                     let gone = remove(&mut block, &name).unwrap();
                     prop_assert_eq!(gone.map(|i| i.0), model.remove(&name));
-                } else if !model.contains_key(&name) {
+                } else if let Entry::Vacant(vacant) = model.entry(name.clone()) {
                     let room = space(&block, csum).unwrap();
                     let fits = room.largest as usize >= rec_len_for(name.len());
                     let done = insert(&mut block, csum, &name, InodeNr(ino), Some(FileType::Fifo)).unwrap();
                     prop_assert_eq!(done, fits);
                     if done {
-                        model.insert(name, ino);
+                        vacant.insert(ino);
                     }
                 }
                 let used: usize = model.keys().map(|n| rec_len_for(n.len())).sum();

@@ -396,6 +396,9 @@ fn pick<'a>(items: Vec<Item<'a>>, mut room: usize) -> (Vec<Item<'a>>, Vec<Item<'
         })
 }
 
+/// In-inode space and block of a set, where it needs them.
+pub type Placed = (Option<Vec<u8>>, Option<Vec<u8>>);
+
 /// Lays a set out as the kernel does: what fits goes into the inode, the rest into one block.
 /// `inode_area_len` is the space behind the inode's fixed part, 0 when there is none. The first
 /// vector is exactly that long, the second a whole block with a reference count of 1 and no
@@ -403,11 +406,7 @@ fn pick<'a>(items: Vec<Item<'a>>, mut room: usize) -> (Vec<Item<'a>>, Vec<Item<'
 ///
 /// # Errors
 /// `Unrepresentable` when the set is too large for both: the caller's ENOSPC.
-pub fn place(
-    set: &XattrSet,
-    inode_area_len: usize,
-    block_size: usize,
-) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+pub fn place(set: &XattrSet, inode_area_len: usize, block_size: usize) -> Result<Placed> {
     let items = || -> Result<Vec<Item<'_>>> {
         set.iter()
             .map(|(name, value)| split_name(name).map(|(index, rest)| Item { index, rest, value }))

@@ -80,7 +80,7 @@ impl Format {
     /// ```
     /// use ext4_format::jbd2::{Checksums, Format};
     /// let f = Format { block_size: 4096, is_64bit: true, checksums: Checksums::V3, seed: 0, uuid: [0; 16] };
-    /// assert_eq!(f.tags_per_block(), 253);
+    /// assert_eq!(f.tags_per_block(), 254);
     /// ```
     pub const fn tags_per_block(&self) -> usize {
         let payload =

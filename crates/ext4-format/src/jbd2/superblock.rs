@@ -131,10 +131,7 @@ impl Superblock {
         };
         if features.checksums().in_blocks() {
             if raw.checksum_type != CRC32C {
-                return Err(rule(
-                    "journal checksum type",
-                    offset_of!(Raw, checksum_type),
-                ));
+                return Err(rule("journal checksum type"));
             }
             let (stored, computed) = (raw.checksum.get(), raw.computed_checksum());
             if stored != computed {
@@ -178,10 +175,7 @@ impl Superblock {
             return Err(rule("journal's first block"));
         }
         if self.start != 0 && !log.contains(&self.start) {
-            return Err(rule(
-                "journal start outside its log",
-                offset_of!(Raw, start),
-            ));
+            return Err(rule("journal start outside its log"));
         }
         Ok(())
     }
