@@ -52,6 +52,8 @@ pub struct Output {
     pub revoked: Vec<BlockNr>,
     /// For stat.
     pub published: Vec<Published>,
+    /// Inode numbers that were in use on disk before this batch and are free after it.
+    pub freed_inodes: Vec<InodeNr>,
     /// Metadata blocks taken from [`MetaSpace`].
     pub taken: u64,
 }

@@ -139,6 +139,10 @@ pub struct ItemList {
     pub commits: u64,
     /// Metadata blocks reserved for the formatter by these transactions.
     pub reserved_blocks: u64,
+    /// Log credits drawn and not yet used.
+    pub credits: u64,
+    /// Bytes of names added since the last credit for directory growth.
+    pub grown_bytes: u64,
 }
 
 impl ItemList {

@@ -1,0 +1,360 @@
+//! Inode allocation, mechanisms I1–I4 with L2–L4.
+//!
+//! - I1, L3: a free bit is found and set by one atomic test-and-set of its word, the transaction having
+//!   been opened before; who loses the race for a bit goes on in the same word. Nothing is found
+//!   unlocked, then locked, tested and retried.
+//! - I2: a reserved inode found free in group 0 is an error on the file system; the group is skipped.
+//! - I3: without a journal a number freed moments ago is not handed out again; see [`InodeAlloc::release`].
+//! - I4: the search wraps over all groups from the parent's; directories spread by flex group (Orlov).
+//! - L4: free counts are per group and per stretch; a full volume is found by searching the groups.
+//!
+//! Each slot draws from a stretch of its own in a group, a cache line of the bitmap, so that slots
+//! that create in one directory do not meet.
+
+use crate::error::{Error, Result};
+use ext4_format::geometry::Geometry;
+use ext4_format::{FormatError, GroupNr, InodeNr, Where};
+use parking_lot::Mutex;
+use percpu::PerSlot;
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Inodes of one stretch: 512 bits, one cache line of the bitmap, 32 table blocks.
+const STRETCH: u32 = 512;
+/// Stretches a slot keeps at hand.
+const KEPT: usize = 4;
+/// How long a number rests without a journal [I3].
+const RECENTLY_DELETED: Duration = Duration::from_secs(5);
+
+/// In-core inode bitmap and counts of one group.
+pub struct InodeGroup {
+    bits: OnceLock<Box<[AtomicU64]>>,
+    /// Free inodes outside all claimed stretches; may be off while stretches are claimed.
+    free: AtomicI64,
+    /// Directories in the group.
+    dirs: AtomicU32,
+    /// Start of the next stretch to claim.
+    cursor: AtomicU32,
+    /// The group breaks a rule and is not used.
+    skip: AtomicBool,
+    /// Context in which the log was last charged for each inode table block.
+    charged: OnceLock<Box<[AtomicU64]>>,
+}
+
+#[derive(Clone, Copy)]
+struct Stretch {
+    group: u32,
+    next: u32,
+    end: u32,
+}
+
+#[derive(Default)]
+struct SlotShare {
+    stretches: [Option<Stretch>; KEPT],
+    /// Numbers allocated and freed in one open checkpoint, with the stamp of the free.
+    born_free: Vec<(InodeNr, u64)>,
+}
+
+/// Inode numbers of one volume.
+pub struct InodeAlloc {
+    groups: Box<[InodeGroup]>,
+    per_group: u32,
+    per_block: u32,
+    first_ino: u32,
+    flex_log: u8,
+    slots: PerSlot<Mutex<SlotShare>>,
+    /// Numbers that rest without a journal.
+    resting: Mutex<VecDeque<(Instant, InodeNr)>>,
+    rotor: AtomicU32,
+}
+
+/// A number handed out; `after` is a stamp that everything logged for it must exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocated {
+    /// The number.
+    pub ino: InodeNr,
+    /// Stamp of the free in the same checkpoint, else 0.
+    pub after: u64,
+}
+
+impl InodeAlloc {
+    /// From the counts of the group descriptors: (free inodes, directories) of each group.
+    pub fn new(geometry: &Geometry, counts: impl Iterator<Item = (u32, u32)>) -> Self {
+        Self {
+            groups: counts
+                .map(|(free, dirs)| InodeGroup {
+                    bits: OnceLock::new(),
+                    free: AtomicI64::new(i64::from(free)),
+                    dirs: AtomicU32::new(dirs),
+                    cursor: AtomicU32::new(0),
+                    skip: AtomicBool::new(false),
+                    charged: OnceLock::new(),
+                })
+                .collect(),
+            per_group: geometry.inodes_per_group,
+            per_block: geometry.inodes_per_block(),
+            first_ino: geometry.first_ino,
+            flex_log: geometry.log_groups_per_flex,
+            slots: PerSlot::default(),
+            resting: Mutex::default(),
+            rotor: AtomicU32::new(0),
+        }
+    }
+
+    fn locate(&self, ino: InodeNr) -> (u32, u32) {
+        let zero_based = ino.0.saturating_sub(1);
+        (zero_based / self.per_group, zero_based % self.per_group)
+    }
+
+    fn bits(&self, group: u32, load: &dyn Fn(GroupNr) -> Result<Vec<u64>>) -> Result<&[AtomicU64]> {
+        let g = &self.groups[group as usize];
+        if let Some(bits) = g.bits.get() {
+            return Ok(bits);
+        }
+        let words = load(GroupNr(group))?;
+        if group == 0 {
+            let reserved = (1u64 << (self.first_ino - 1).min(63)) - 1;
+            if words.first().is_none_or(|w| w & reserved != reserved) {
+                g.skip.store(true, Ordering::Relaxed);
+                return Err(FormatError::corrupt("reserved inodes marked free", Where::Group(GroupNr(0))).into());
+            }
+        }
+        Ok(g.bits.get_or_init(|| words.into_iter().map(AtomicU64::new).collect()))
+    }
+
+    /// A free number near `parent`; for a directory the group is chosen by [`InodeAlloc::directory_group`].
+    /// `load` reads a group's bitmap when it is needed first: one bit per inode, those past the
+    /// group's end set.
+    pub fn allocate(
+        &self,
+        parent: InodeNr,
+        is_dir: bool,
+        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+    ) -> Result<Allocated> {
+        let home = if is_dir { self.directory_group(parent) } else { self.locate(parent).0 };
+        let mut share = self.slots.local().lock();
+        if !is_dir {
+            if let Some((ino, after)) = share.born_free.pop() {
+                return Ok(Allocated { ino, after });
+            }
+        }
+        if let Some(ino) = self.from_group(&mut share, home, load)? {
+            return Ok(Allocated { ino, after: 0 });
+        }
+        drop(share);
+        self.wake_resting(Instant::now());
+        let count = self.groups.len() as u32;
+        for pass in 0..2 {
+            for step in 0..count {
+                let group = (home + step) % count;
+                let g = &self.groups[group as usize];
+                // The counts may be off by what slots claim: the second pass looks at every bitmap.
+                if pass == 0 && g.free.load(Ordering::Relaxed) <= 0 {
+                    continue;
+                }
+                let mut share = self.slots.local().lock();
+                let found = if pass == 0 {
+                    self.from_group(&mut share, group, load)?
+                } else {
+                    self.any_in(group, 0, self.per_group, load)?
+                };
+                if let Some(ino) = found {
+                    return Ok(Allocated { ino, after: 0 });
+                }
+            }
+        }
+        // Last: what other slots hold back, and what rests.
+        for slot in self.slots.iter() {
+            if let Some((ino, after)) = slot.lock().born_free.pop() {
+                return Ok(Allocated { ino, after });
+            }
+        }
+        if let Some((_, ino)) = self.resting.lock().pop_front() {
+            return Ok(Allocated { ino, after: 0 });
+        }
+        Err(Error::NoSpace("no free inode"))
+    }
+
+    fn from_group(
+        &self,
+        share: &mut SlotShare,
+        group: u32,
+        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+    ) -> Result<Option<InodeNr>> {
+        let g = &self.groups[group as usize];
+        if g.skip.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let place = group as usize % KEPT;
+        loop {
+            let mut stretch = match share.stretches[place].filter(|s| s.group == group) {
+                Some(s) => s,
+                None => match self.claim(group, load) {
+                    Ok(Some(s)) => s,
+                    Ok(None) => return Ok(None),
+                    // A bad group is skipped and said, the search goes on.
+                    Err(Error::Format(e)) => {
+                        g.skip.store(true, Ordering::Relaxed);
+                        tracing::error!(group, error = %e, "inode bitmap refused");
+                        return Ok(None);
+                    }
+                    Err(e) => return Err(e),
+                },
+            };
+            let found = self.any_in(group, stretch.next, stretch.end, load)?;
+            match found {
+                Some(ino) => {
+                    stretch.next = self.locate(ino).1 + 1;
+                    share.stretches[place] = Some(stretch);
+                    return Ok(found);
+                }
+                None => share.stretches[place] = None,
+            }
+        }
+    }
+
+    fn claim(&self, group: u32, load: &dyn Fn(GroupNr) -> Result<Vec<u64>>) -> Result<Option<Stretch>> {
+        let g = &self.groups[group as usize];
+        let bits = self.bits(group, load)?;
+        let stretches = self.per_group.div_ceil(STRETCH);
+        for _ in 0..stretches {
+            let at = g.cursor.fetch_add(1, Ordering::Relaxed) % stretches;
+            let (start, end) = (at * STRETCH, ((at + 1) * STRETCH).min(self.per_group));
+            let words = &bits[(start / 64) as usize..end.div_ceil(64) as usize];
+            if words.iter().any(|w| w.load(Ordering::Relaxed) != u64::MAX) {
+                return Ok(Some(Stretch { group, next: start, end }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds and sets a free bit of `[from, to)`: one atomic per try, in one word [I1].
+    fn any_in(
+        &self,
+        group: u32,
+        from: u32,
+        to: u32,
+        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+    ) -> Result<Option<InodeNr>> {
+        let g = &self.groups[group as usize];
+        if g.skip.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let bits = self.bits(group, load)?;
+        let mut at = from;
+        while at < to {
+            let word = &bits[(at / 64) as usize];
+            let mut taken = word.load(Ordering::Relaxed) | ((1u64 << (at % 64)) - 1);
+            while taken != u64::MAX {
+                let bit = taken.trailing_ones();
+                let index = at / 64 * 64 + bit;
+                if index >= to {
+                    return Ok(None);
+                }
+                let before = word.fetch_or(1 << bit, Ordering::Relaxed);
+                if before & (1 << bit) == 0 {
+                    g.free.fetch_sub(1, Ordering::Relaxed);
+                    return Ok(Some(InodeNr(group * self.per_group + index + 1)));
+                }
+                taken |= before;
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        Ok(None)
+    }
+
+    /// Orlov by flex group [I4]: directories of the root are spread over the volume, others stay in
+    /// their parent's flex group while it has room. Within it they take turns over the groups, so
+    /// that tasks in separate directories use separate groups.
+    fn directory_group(&self, parent: InodeNr) -> u32 {
+        let count = self.groups.len() as u32;
+        let turn = self.rotor.fetch_add(1, Ordering::Relaxed);
+        let room = |g: u32| self.groups[g as usize].free.load(Ordering::Relaxed);
+        let (start, span) = if parent == InodeNr::ROOT {
+            (0, count)
+        } else {
+            let flex = 1u32.checked_shl(u32::from(self.flex_log)).unwrap_or(count).clamp(1, count);
+            let start = self.locate(parent).0 / flex * flex;
+            (start, flex.min(count - start))
+        };
+        let enough = i64::from(self.per_group / 4);
+        (0..span.min(64)).map(|i| start + (turn + i) % span).find(|&g| room(g) > enough).unwrap_or_else(|| {
+            (0..count.min(256)).map(|i| (start + i) % count).max_by_key(|&g| room(g)).unwrap_or(start)
+        })
+    }
+
+    /// The number was allocated and freed in one open checkpoint: it is free again at once, for the
+    /// slot that freed it. `stamp` is that of the free.
+    pub fn release_at_once(&self, ino: InodeNr, stamp: u64) {
+        self.slots.local().lock().born_free.push((ino, stamp));
+    }
+
+    /// The checkpoint that frees the number is on disk. `rest` keeps it back for five seconds,
+    /// for volumes without a journal: a crash could leave the directory entry of its last life [I3].
+    pub fn release(&self, ino: InodeNr, rest: bool) {
+        if rest {
+            let now = Instant::now();
+            self.wake_resting(now);
+            self.resting.lock().push_back((now, ino));
+        } else {
+            self.clear(ino);
+        }
+    }
+
+    fn wake_resting(&self, now: Instant) {
+        let mut resting = self.resting.lock();
+        while let Some(&(since, ino)) = resting.front() {
+            if now.duration_since(since) < RECENTLY_DELETED {
+                break;
+            }
+            resting.pop_front();
+            self.clear(ino);
+        }
+    }
+
+    fn clear(&self, ino: InodeNr) {
+        let (group, index) = self.locate(ino);
+        let g = &self.groups[group as usize];
+        // Without a loaded bitmap there is nothing to clear: the image, formatted by now, says it.
+        if let Some(bits) = g.bits.get() {
+            bits[(index / 64) as usize].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+        }
+        g.free.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Brings the group's bitmap in core: whoever frees a number calls it before logging the free,
+    /// so that the image read is never one that holds half of what is logged.
+    pub fn ensure_loaded(&self, ino: InodeNr, load: &dyn Fn(GroupNr) -> Result<Vec<u64>>) -> Result<()> {
+        self.bits(self.locate(ino).0, load).map(|_| ())
+    }
+
+    /// Counts a directory made or removed, for Orlov.
+    pub fn note_directory(&self, ino: InodeNr, made: bool) {
+        let dirs = &self.groups[self.locate(ino).0 as usize].dirs;
+        if made {
+            dirs.fetch_add(1, Ordering::Relaxed);
+        } else {
+            dirs.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// True the first time the inode's table block is touched in a context: the log charges for it.
+    pub fn charge(&self, ino: InodeNr, context: u64) -> bool {
+        let (group, index) = self.locate(ino);
+        let blocks = self.per_group.div_ceil(self.per_block);
+        let charged = self.groups[group as usize]
+            .charged
+            .get_or_init(|| (0..blocks).map(|_| AtomicU64::new(0)).collect());
+        let cell = &charged[(index / self.per_block) as usize];
+        cell.load(Ordering::Relaxed) != context && cell.swap(context, Ordering::Relaxed) != context
+    }
+
+    /// Free inodes, folded over the groups and what slots and rest hold back.
+    pub fn free(&self) -> u64 {
+        let groups: i64 = self.groups.iter().map(|g| g.free.load(Ordering::Relaxed).max(0)).sum();
+        let held: usize = self.slots.iter().map(|s| s.lock().born_free.len()).sum();
+        groups as u64 + held as u64 + self.resting.lock().len() as u64
+    }
+}

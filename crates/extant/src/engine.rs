@@ -1,0 +1,171 @@
+//! The engine of one open volume: what all layers share, and how they find each other.
+
+use crate::alloc::block::BlockAlloc;
+use crate::alloc::inode::InodeAlloc;
+use crate::buffers::Buffers;
+use crate::error::{Error, Result};
+use crate::formatter::{Formatter, Published};
+use crate::groups::Groups;
+use crate::journal::Writer;
+use crate::log::Log;
+use crate::namespace::inode::Inode;
+use crate::namespace::inode_index::InodeIndex;
+use blockdev::BlockDevice;
+use ext4_format::geometry::Geometry;
+use ext4_format::hash::DirHasher;
+use ext4_format::{BlockNr, GroupNr, InodeNr};
+use parking_lot::{Condvar, Mutex};
+use percpu::{BoundedCounter, Counter, SlotList};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Wakes the background thread before its timer.
+#[derive(Default)]
+pub struct Kick {
+    asked: Mutex<Asked>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Asked {
+    #[default]
+    Nothing,
+    Push,
+    End,
+}
+
+impl Kick {
+    /// A push is wanted soon.
+    pub fn wake(&self) {
+        let mut asked = self.asked.lock();
+        if *asked == Asked::Nothing {
+            *asked = Asked::Push;
+            self.changed.notify_one();
+        }
+    }
+
+    /// The background thread shall end.
+    pub fn end(&self) {
+        *self.asked.lock() = Asked::End;
+        self.changed.notify_all();
+    }
+
+    /// Waits for [`Kick::wake`] or the timeout; false when it is time to end.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let mut asked = self.asked.lock();
+        if *asked == Asked::Nothing {
+            self.changed.wait_for(&mut asked, timeout);
+        }
+        let go_on = *asked != Asked::End;
+        if go_on {
+            *asked = Asked::Nothing;
+        }
+        go_on
+    }
+}
+
+/// Sizes and habits that an open volume keeps to.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Data pages, clean and dirty, in bytes.
+    pub cache_bytes: u64,
+    /// Dirty data pages, in bytes: past it a writer writes back what it dirtied.
+    pub dirty_bytes: u64,
+    /// Clean inodes kept in core.
+    pub inodes: u64,
+    /// Time between timed commits.
+    pub commit_interval: Duration,
+}
+
+/// Everything that belongs to one open volume.
+pub struct Engine {
+    pub(crate) geometry: Geometry,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) buffers: Buffers,
+    pub(crate) groups: Groups,
+    pub(crate) hasher: DirHasher,
+    pub(crate) inodes: InodeAlloc,
+    pub(crate) blocks: BlockAlloc,
+    /// Blocks neither used nor promised.
+    pub(crate) space: BoundedCounter,
+    pub(crate) index: InodeIndex,
+    pub(crate) in_core: SlotList<Arc<Inode>>,
+    pub(crate) in_core_count: Counter,
+    pub(crate) dirty_inodes: SlotList<Arc<Inode>>,
+    pub(crate) dirty_bytes: Counter,
+    pub(crate) cached_bytes: Counter,
+    pub(crate) log: Log,
+    pub(crate) formatter: Mutex<Formatter>,
+    pub(crate) journal: Mutex<Writer>,
+    pub(crate) kick: Kick,
+    pub(crate) limits: Limits,
+    /// Why nothing may be changed, if so.
+    pub(crate) read_only: Option<String>,
+    pub(crate) stopped: OnceLock<String>,
+    /// Held by renames that move a directory to another parent, so that no two make a loop.
+    pub(crate) rename: Mutex<()>,
+}
+
+impl Engine {
+    /// Fails when the volume has stopped after an error.
+    pub(crate) fn check_running(&self) -> Result<()> {
+        match self.stopped.get() {
+            Some(why) => Err(Error::Stopped(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails when the volume cannot be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if let Some(why) = self.stopped.get() {
+            return Err(Error::ReadOnly(format!("stopped after an error: {why}")));
+        }
+        match &self.read_only {
+            Some(why) => Err(Error::ReadOnly(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn inode_bitmap_words(&self, group: GroupNr) -> Result<Vec<u64>> {
+        let map = self.groups.inode_bitmap(&self.geometry, &self.buffers, group)?;
+        Ok(Groups::words(&map, self.geometry.inodes_per_group))
+    }
+
+    pub(crate) fn block_bitmap_words(&self, group: GroupNr) -> Result<Vec<u64>> {
+        let map = self.groups.block_bitmap(&self.geometry, &self.buffers, group)?;
+        Ok(Groups::words(&map, self.geometry.blocks_in_group(group)))
+    }
+
+    /// Allocates blocks whose number was taken from [`Engine::space`] before.
+    pub(crate) fn allocate_blocks(&self, goal: BlockNr, want: u32) -> Result<(BlockNr, u32)> {
+        self.blocks.allocate(goal, want, &|g| self.block_bitmap_words(g))
+    }
+
+    pub(crate) fn load_bitmaps(&self, start: BlockNr, len: u32) -> Result<()> {
+        self.blocks.ensure_loaded(start, len, &|g| self.block_bitmap_words(g))
+    }
+
+    pub(crate) fn allocate_inode(&self, parent: InodeNr, is_dir: bool) -> Result<crate::alloc::inode::Allocated> {
+        self.inodes.allocate(parent, is_dir, &|g| self.inode_bitmap_words(g))
+    }
+
+    /// Without a journal a freed number rests for a while [I3].
+    pub(crate) fn rests_inode_numbers(&self) -> bool {
+        !self.geometry.features.has_journal()
+    }
+
+    pub(crate) fn note_published(&self, published: &Published) {
+        if let Some(inode) = self.index.get(published.ino) {
+            inode.sectors.fetch_add(published.sectors_delta, Ordering::Relaxed);
+            if let (Some(size), Some(dir)) = (published.size, inode.directory()) {
+                dir.size.store(size, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Blocks that callers may still take.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        u64::try_from(self.space.sum()).unwrap_or(0)
+    }
+}

@@ -1,0 +1,91 @@
+//! The log: per-slot committed item lists, contexts, pushes (mechanisms C1–C7).
+//!
+//! An operation opens a [`Transaction`] before it takes any lock: that is where it waits for log space
+//! and reserves blocks for the formatter. It commits while it still holds the locks of everything
+//! it changed; the commit appends its items to the slot's list of the current context, all into
+//! one. A push closes the context, gathers the lists, has the formatter turn them into block images
+//! and the journal put them on disk. Commits go on into the next context meanwhile; nobody waits
+//! for a push, except who asked for it and who finds the log full.
+
+pub mod item;
+pub mod push;
+pub mod transaction;
+
+use item::ItemList;
+use parking_lot::{Condvar, Mutex};
+use percpu::CommitLists;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use transaction::{Commit, Cost, Transaction};
+
+/// Log space in journal blocks, counted per context [C3, C8]. Slots draw credits in batches inside
+/// the commit; nothing is summed on the way. The batch shrinks with the journal, down to one.
+pub struct Budget {
+    granted: [AtomicU64; 2],
+    commits_soft: u64,
+    soft: u64,
+    hard: u64,
+    batch: u64,
+}
+
+impl Budget {
+    fn new(capacity: u64, slots: u64) -> Self {
+        Self {
+            granted: Default::default(),
+            commits_soft: 1 << 20,
+            soft: capacity / 3,
+            hard: capacity / 2,
+            batch: (capacity / (slots * 64)).clamp(1, 256),
+        }
+    }
+
+    /// Draws credits for at least `need` blocks.
+    fn draw(&self, context: u64, need: u64) -> u64 {
+        let batch = need.max(self.batch);
+        self.granted[(context & 1) as usize].fetch_add(batch, Ordering::Relaxed);
+        batch
+    }
+
+    fn granted(&self, context: u64) -> u64 {
+        self.granted[(context & 1) as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Committed items on their way to the journal.
+pub struct Log {
+    lists: CommitLists<ItemList>,
+    budget: Budget,
+    /// Last context that the formatter has applied: its images are what a reader sees.
+    formatted: AtomicU64,
+    /// Last context on disk.
+    durable: Mutex<u64>,
+    durable_changed: Condvar,
+}
+
+impl Log {
+    /// A log over a journal that holds `capacity` blocks in one transaction.
+    pub fn new(capacity: u64) -> Self {
+        Self {
+            lists: CommitLists::new(),
+            budget: Budget::new(capacity, percpu::slot::count() as u64),
+            formatted: AtomicU64::new(0),
+            durable: Mutex::new(0),
+            durable_changed: Condvar::new(),
+        }
+    }
+
+    /// The context commits go into now.
+    pub fn context(&self) -> u64 {
+        self.lists.context()
+    }
+
+    /// Everything logged up to this context is in the metadata images.
+    pub fn formatted(&self) -> u64 {
+        self.formatted.load(Ordering::Acquire)
+    }
+
+    /// Everything logged up to this context is on disk.
+    pub fn durable(&self) -> u64 {
+        *self.durable.lock()
+    }
+}

@@ -1,0 +1,159 @@
+//! The push: a context goes from the slots' lists through the formatter to the journal (C2, C6).
+//!
+//! Two stages with a lock each, taken in order: the formatter's, then the journal's. A push takes the
+//! second before it leaves the first, so commit records reach the disk in the order of their
+//! contexts, while the next context is formatted as this one is written.
+
+use super::item::{ItemList, Stamp};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::formatter::{Formatter, MetaSpace, Output};
+use ext4_format::BlockNr;
+use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
+
+/// What a push has learned to release once its context is on disk.
+struct Release {
+    blocks: Vec<(BlockNr, u32)>,
+    output: Output,
+}
+
+/// Gives the formatter blocks out of the allocator and notes what it frees.
+struct PushSpace<'a> {
+    engine: &'a Engine,
+    freed: Mutex<Vec<(BlockNr, u32)>>,
+}
+
+impl MetaSpace for PushSpace<'_> {
+    fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr> {
+        self.engine.allocate_blocks(goal, 1).map(|(block, _)| block)
+    }
+
+    fn free_meta(&self, start: BlockNr, len: u32) {
+        if let Err(e) = self.engine.load_bitmaps(start, len) {
+            tracing::error!(block = start.0, error = %e, "bitmap of a freed block");
+        }
+        self.freed.lock().push((start, len));
+    }
+}
+
+impl Engine {
+    /// Waits, or pushes, while the current context holds as much as the journal can take.
+    pub(crate) fn throttle(&self) -> Result<()> {
+        let budget = &self.log.budget;
+        let context = self.log.lists.context();
+        let granted = budget.granted(context);
+        if granted < budget.soft {
+            return Ok(());
+        }
+        if granted < budget.hard {
+            self.kick.wake();
+            return Ok(());
+        }
+        self.push_to(context)
+    }
+
+    /// Makes everything committed so far durable.
+    pub(crate) fn push_all(&self) -> Result<()> {
+        self.push_to(self.log.lists.context())
+    }
+
+    /// Makes every context up to `target` durable. Callers that come together share one push.
+    pub(crate) fn push_to(&self, target: u64) -> Result<()> {
+        loop {
+            self.check_running()?;
+            if self.log.durable() >= target {
+                return Ok(());
+            }
+            let mut formatter = self.formatter.lock();
+            if self.log.formatted() >= target {
+                // Somebody else has it in hand: wait until it is on disk.
+                drop(formatter);
+                let mut durable = self.log.durable.lock();
+                while *durable < target && self.check_running().is_ok() {
+                    self.log.durable_changed.wait(&mut durable);
+                }
+                continue;
+            }
+            let pushed = self.push_one(&mut formatter);
+            let (context, release) = match pushed {
+                Ok(x) => x,
+                Err(e) => {
+                    self.stop(&e);
+                    return Err(e);
+                }
+            };
+            let journal = self.journal.lock();
+            drop(formatter);
+            let written = self.check_running().and_then(|()| journal.write(self, &release.output));
+            if let Err(e) = written {
+                drop(journal);
+                self.stop(&e);
+                return Err(e);
+            }
+            *self.log.durable.lock() = context;
+            drop(journal);
+            self.log.durable_changed.notify_all();
+            self.release(release)?;
+        }
+    }
+
+    /// Closes the current context and formats it.
+    fn push_one(&self, formatter: &mut Formatter) -> Result<(u64, Release)> {
+        let (context, lists) = self.log.lists.switch();
+        let mut items = ItemList::default();
+        for mut list in lists {
+            items.append(&mut list);
+        }
+        self.log.budget.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
+        let mut blocks: Vec<_> = items.bits.iter().filter(|b| !b.alloc).map(|b| (b.start, b.len)).collect();
+        let reserved = items.reserved_blocks;
+        tracing::debug!(context, commits = items.commits, names = items.names.len(), "push");
+        let space = PushSpace { engine: self, freed: Mutex::default() };
+        let output = if items.is_empty() {
+            Output::default()
+        } else {
+            formatter.format(items, &self.buffers, &space)?
+        };
+        for block in &output.revoked {
+            self.buffers.forget(*block);
+        }
+        for (block, image) in &output.blocks {
+            self.buffers.publish(*block, std::sync::Arc::clone(image));
+        }
+        for published in &output.published {
+            self.note_published(published);
+        }
+        self.space.give(reserved.saturating_sub(output.taken));
+        blocks.append(&mut space.freed.into_inner());
+        self.log.formatted.store(context, Ordering::Release);
+        Ok((context, Release { blocks, output }))
+    }
+
+    /// The context is on disk: what it freed may be used again.
+    fn release(&self, release: Release) -> Result<()> {
+        let rest = self.rests_inode_numbers();
+        for ino in release.output.freed_inodes {
+            self.inodes.release(ino, rest);
+        }
+        let mut freed = 0;
+        for (start, len) in release.blocks {
+            self.blocks.release(start, len)?;
+            freed += u64::from(len);
+        }
+        self.space.give(freed);
+        Ok(())
+    }
+
+    /// Stamp helper for objects that were never logged.
+    pub(crate) const NEVER: Stamp = 0;
+
+    /// Stops the volume: no further change reaches the device, every waiter is told.
+    pub(crate) fn stop(&self, why: &Error) {
+        tracing::error!(error = %why, "volume stopped");
+        let _ = self.stopped.set(why.to_string());
+        self.record_error(why);
+        let _durable = self.log.durable.lock();
+        self.log.durable_changed.notify_all();
+    }
+}

@@ -1,0 +1,168 @@
+//! One operation's transaction: opened with a reservation before any lock, committed under the locks.
+
+use super::item::*;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::namespace::directory::{Bucket, Dentry};
+use ext4_format::InodeNr;
+
+/// What an operation may need at most, known before it starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Blocks the formatter may have to allocate for it (leaf and index blocks, extent blocks,
+    /// attribute block).
+    pub meta_blocks: u32,
+}
+
+impl Cost {
+    /// Only inode cores change.
+    pub const CORE: Self = Self { meta_blocks: 0 };
+    /// A name is added: a leaf may split, and the index above it.
+    pub const NAME: Self = Self { meta_blocks: 2 };
+    /// A directory is made: its first block, and its name.
+    pub const DIRECTORY: Self = Self { meta_blocks: 3 };
+    /// Attributes are set: their block.
+    pub const XATTR: Self = Self { meta_blocks: 1 };
+    /// Part of a mapping changes: an extent is split in two, or an indirect path appears.
+    pub const MAP: Self = Self { meta_blocks: 4 };
+
+    /// Both.
+    pub const fn and(self, other: Self) -> Self {
+        Self { meta_blocks: self.meta_blocks + other.meta_blocks }
+    }
+
+    /// So many times.
+    pub const fn times(self, n: u32) -> Self {
+        Self { meta_blocks: self.meta_blocks * n }
+    }
+}
+
+/// An open transaction. Dropped without a commit, it gives its reservation back.
+pub struct Transaction<'a> {
+    engine: &'a Engine,
+    reserved: u32,
+}
+
+/// The moment of commit: where an operation says what it did.
+pub struct Commit<'a> {
+    engine: &'a Engine,
+    /// The context the items go into.
+    pub context: u64,
+    /// The order of this commit among all that share a locked object with it.
+    pub stamp: Stamp,
+    list: &'a mut ItemList,
+    credits: u64,
+}
+
+impl Engine {
+    /// Opens a transaction: waits for log space and reserves metadata blocks. Call it with no
+    /// bucket or inode locked.
+    pub fn begin(&self, cost: Cost) -> Result<Transaction<'_>> {
+        self.check_writable()?;
+        self.throttle()?;
+        if cost.meta_blocks > 0 && !self.space.try_take(u64::from(cost.meta_blocks)) {
+            // Reservations not used by the formatter come back with a push.
+            self.push_all()?;
+            if !self.space.try_take(u64::from(cost.meta_blocks)) {
+                return Err(Error::NoSpace("no block left for metadata"));
+            }
+        }
+        Ok(Transaction { engine: self, reserved: cost.meta_blocks })
+    }
+}
+
+impl Transaction<'_> {
+    /// Commits. `seen` is the greatest stamp among the objects locked; `say` logs the items and puts
+    /// [`Commit::stamp`] into those objects, whose locks the caller holds.
+    pub fn commit<R>(mut self, seen: Stamp, say: impl FnOnce(&mut Commit<'_>) -> R) -> R {
+        let engine = self.engine;
+        let reserved = std::mem::take(&mut self.reserved);
+        engine.log.lists.commit(|context, clock, list| {
+            let stamp = percpu::stamp(clock, seen);
+            list.commits += 1;
+            list.reserved_blocks += u64::from(reserved);
+            let mut commit = Commit { engine, context, stamp, list, credits: 0 };
+            let answer = say(&mut commit);
+            let need = commit.credits;
+            if list.credits < need {
+                list.credits += engine.log.budget.draw(context, need - list.credits);
+            }
+            list.credits -= need;
+            answer
+        })
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if self.reserved > 0 {
+            self.engine.space.give(u64::from(self.reserved));
+        }
+    }
+}
+
+impl Commit<'_> {
+    fn charge_inode(&mut self, ino: InodeNr) {
+        if self.engine.inodes.charge(ino, self.context) {
+            self.credits += 1;
+        }
+    }
+
+    /// Logs the core of an inode.
+    pub fn inode(&mut self, ino: InodeNr, event: InodeEvent, core: ext4_format::inode::InodeCore) {
+        self.charge_inode(ino);
+        if event != InodeEvent::Update {
+            // Bitmap and descriptor; charged again per event only while the group's stretch is new.
+            self.credits += u64::from(ino.0 % 64 == 0) * 2;
+        }
+        self.list.inodes.push(InodeItem { ino, event, stamp: self.stamp, core });
+    }
+
+    /// Logs a name added or replaced (`ino` not 0) or removed, and charges for its leaf.
+    pub fn name(&mut self, dir: InodeNr, bucket: &mut Bucket, entry: &Dentry, removed: bool, time_ns: i64) {
+        if bucket.charged != self.context {
+            bucket.charged = self.context;
+            self.credits += 1;
+            self.charge_inode(dir);
+        }
+        bucket.stamp = self.stamp;
+        self.list.names.push(NameItem {
+            dir,
+            ino: if removed { InodeNr(0) } else { entry.ino },
+            hash: entry.hash.major,
+            minor: entry.hash.minor,
+            stamp: self.stamp,
+            time_ns,
+            ftype: entry.ftype,
+            name: entry.name.clone(),
+        });
+        if !removed {
+            // Growth: a name takes twice its length of leaf at worst; one block in so many names.
+            self.list.grown_bytes += 2 * (entry.name.as_bytes().len() as u64 + 12);
+            let block = u64::from(self.engine.geometry.block_size);
+            if self.list.grown_bytes >= block {
+                self.list.grown_bytes -= block;
+                self.credits += 2;
+            }
+        }
+    }
+
+    /// Logs a mapping.
+    pub fn map(&mut self, item: MapItem) {
+        self.credits += 2;
+        self.list.maps.push(MapItem { stamp: self.stamp, ..item });
+    }
+
+    /// Logs data blocks allocated or freed.
+    pub fn bits(&mut self, item: BitsItem) {
+        self.credits += 2 * u64::from(self.engine.blocks.charge(item.start, item.len, self.context));
+        self.list.bits.push(item);
+    }
+
+    /// Logs what happens seldom.
+    pub fn misc(&mut self, ino: InodeNr, event: MiscEvent) {
+        self.charge_inode(ino);
+        self.credits += 2;
+        self.list.misc.push(MiscItem { ino, stamp: self.stamp, event });
+    }
+}

@@ -1,0 +1,396 @@
+//! New names: create, mkdir, mknod, symlink, link.
+
+use super::credentials::{Credentials, EXECUTE, WRITE};
+use super::directory::{Dentry, Directory};
+use super::extent_map::Run;
+use super::file::FileData;
+use super::inode::{Content, Inode};
+use super::name::Name;
+use super::{now, to_ns};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::log::item::{BitsItem, InodeEvent, MapItem, MiscEvent};
+use crate::log::Cost;
+use ext4_format::inode::{InodeCore, flags};
+use ext4_format::xattr::XattrSet;
+use ext4_format::{BlockNr, FileType, InodeNr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// What to make.
+pub(crate) enum New<'a> {
+    /// An empty regular file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link with this target.
+    Symlink(&'a [u8]),
+    /// A device (with its number), FIFO or socket.
+    Special(FileType, u32),
+}
+
+impl New<'_> {
+    fn ftype(&self) -> FileType {
+        match self {
+            Self::File => FileType::Regular,
+            Self::Directory => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::Special(t, _) => *t,
+        }
+    }
+}
+
+impl Engine {
+    /// Makes an inode under a name that is free. If the name is taken: [`Error::Exists`] if `exclusive`,
+    /// else the inode it leads to; the flag says whether it was made.
+    pub(crate) fn create(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        what: &New<'_>,
+        mode: u16,
+        exclusive: bool,
+    ) -> Result<(Arc<Inode>, bool)> {
+        let name = match Name::new(name) {
+            Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
+            other => other?,
+        };
+        let names = self.names(parent)?;
+        let hash = self.hash(name.as_bytes());
+        if !exclusive {
+            // Opening what exists needs no write permission on the directory.
+            let bucket = names.lock(hash);
+            if let Some(entry) = bucket.find(hash, name.as_bytes()) {
+                return Ok((self.inode(entry.ino)?, false));
+            }
+        }
+        self.permit(who, parent, WRITE | EXECUTE)?;
+        let ftype = what.ftype();
+        let is_dir = ftype == FileType::Directory;
+        let inherited = self.inherited_acls(parent, ftype, mode)?;
+        let (mode, xattrs) = inherited;
+        let data = match what {
+            New::Symlink(target) => self.place_symlink(parent, target)?,
+            _ => None,
+        };
+        let cost = match what {
+            New::Directory => Cost::DIRECTORY,
+            _ => Cost::NAME,
+        };
+        let cost = if xattrs.is_some() { cost.and(Cost::XATTR) } else { cost };
+        let undo_data = |e: Error| {
+            self.give_back_data(data);
+            e
+        };
+        let tx = self.begin(cost).map_err(undo_data)?;
+        let mut bucket = names.lock(hash);
+        if names.is_dead() {
+            return Err(undo_data(Error::NotFound));
+        }
+        if let Some(entry) = bucket.find(hash, name.as_bytes()) {
+            let found = if exclusive { Err(Error::Exists) } else { self.inode(entry.ino).map(|i| (i, false)) };
+            drop(bucket);
+            self.give_back_data(data);
+            return found;
+        }
+        let allocated = self.allocate_inode(parent.ino, is_dir).map_err(undo_data)?;
+        let ino = allocated.ino;
+        let time = now();
+        let core = self.new_core(who, parent, what, mode, time, ino);
+        let content = match what {
+            New::File => Content::File(FileData::newborn()),
+            New::Directory => {
+                let dir = Directory::new(parent.ino, true);
+                dir.size.store(u64::from(self.geometry.block_size), Ordering::Relaxed);
+                Content::Directory(Box::new(dir))
+            }
+            New::Symlink(target) => Content::Symlink(OnceLock::from(Box::from(*target))),
+            New::Special(..) => Content::Special,
+        };
+        let mut inode = Inode::new(ino, ftype, core, content);
+        inode.has_acl.store(xattrs.is_some(), Ordering::Relaxed);
+        let entry = Dentry { hash, ino, ftype, name };
+        let mut parent_state = is_dir.then(|| parent.state.lock());
+        if let Some(state) = &parent_state {
+            if let Err(e) = self.room_for_subdirectory(state.core.links) {
+                drop(parent_state);
+                self.inodes.release(ino, false);
+                return Err(undo_data(e));
+            }
+        }
+        let seen = bucket.stamp.max(names.core_stamp.load(Ordering::Relaxed)).max(allocated.after);
+        let seen = parent_state.as_ref().map_or(seen, |s| seen.max(s.stamp).max(names.last_stamp()));
+        tx.commit(seen, |c| {
+            c.inode(ino, InodeEvent::Init, core);
+            match what {
+                New::Directory => c.misc(ino, MiscEvent::DirInit { parent: parent.ino }),
+                New::Symlink(target) if data.is_none() => {
+                    c.misc(ino, MiscEvent::SymlinkTarget(Box::from(*target)));
+                }
+                _ => {}
+            }
+            if let Some(run) = data {
+                c.bits(BitsItem { start: run.physical, len: run.len, alloc: true });
+                c.map(MapItem {
+                    ino,
+                    stamp: 0,
+                    logical: 0,
+                    len: run.len,
+                    physical: run.physical,
+                    unwritten: false,
+                });
+            }
+            if let Some(set) = &xattrs {
+                c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
+            }
+            c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
+            if let Some(state) = &mut parent_state {
+                state.core.links = self.links_plus_one(state.core.links);
+                self.fold_times(names, &mut state.core, time);
+                state.stamp = c.stamp;
+                names.core_stamp.store(c.stamp, Ordering::Relaxed);
+                c.inode(parent.ino, InodeEvent::Update, state.core);
+                parent.last_context.store(c.context, Ordering::Relaxed);
+                names.core_stamp.store(c.stamp, Ordering::Relaxed);
+            }
+            let state = inode.state.get_mut();
+            state.stamp = c.stamp;
+            state.born = c.context;
+            state.xattrs = Some(xattrs.clone().unwrap_or_default());
+            *inode.last_context.get_mut() = c.context;
+            if let Some(dir) = inode.directory() {
+                dir.core_stamp.store(c.stamp, Ordering::Relaxed);
+            }
+            names.note(1, to_ns(time), c.stamp);
+            parent.last_context.store(c.context, Ordering::Relaxed);
+        });
+        drop(parent_state);
+        if let Some(run) = data {
+            let sectors = u64::from(run.len) * u64::from(self.geometry.sectors_per_block());
+            inode.sectors.store(sectors as i64, Ordering::Relaxed);
+        }
+        if is_dir {
+            self.inodes.note_directory(ino, true);
+        }
+        let inode = Arc::new(inode);
+        self.adopt(&inode);
+        bucket.set(entry);
+        let long = Directory::is_long(&bucket);
+        drop(bucket);
+        if long {
+            names.grow();
+        }
+        Ok((inode, true))
+    }
+
+    /// Makes another name for an inode.
+    pub(crate) fn link(&self, who: &Credentials, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        if inode.directory().is_some() {
+            return Err(Error::NotPermitted);
+        }
+        let name = match Name::new(name) {
+            Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
+            other => other?,
+        };
+        self.permit(who, parent, WRITE | EXECUTE)?;
+        let names = self.names(parent)?;
+        let hash = self.hash(name.as_bytes());
+        let tx = self.begin(Cost::NAME)?;
+        let mut bucket = names.lock(hash);
+        if names.is_dead() {
+            return Err(Error::NotFound);
+        }
+        if bucket.find(hash, name.as_bytes()).is_some() {
+            return Err(Error::Exists);
+        }
+        let mut state = inode.state.lock();
+        if state.core.flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if state.freed || state.core.links == 0 {
+            return Err(Error::NotFound);
+        }
+        if state.core.links >= ext4_format::inode::LINK_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        let time = now();
+        let entry = Dentry { hash, ino: inode.ino, ftype: inode.ftype, name };
+        let seen = bucket.stamp.max(names.core_stamp.load(Ordering::Relaxed)).max(state.stamp);
+        tx.commit(seen, |c| {
+            state.core.links += 1;
+            state.core.ctime = time;
+            state.stamp = c.stamp;
+            c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+            c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
+            names.note(1, to_ns(time), c.stamp);
+            inode.last_context.store(c.context, Ordering::Relaxed);
+            parent.last_context.store(c.context, Ordering::Relaxed);
+        });
+        drop(state);
+        bucket.set(entry);
+        let long = Directory::is_long(&bucket);
+        drop(bucket);
+        if long {
+            names.grow();
+        }
+        Ok(())
+    }
+
+    /// Puts a newborn inode where it is found: index and per-slot list.
+    pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
+        let position = self.in_core.add(Arc::clone(inode));
+        let _ = inode.list_position.set(position);
+        self.in_core_count.add(1);
+        self.index.insert(Arc::clone(inode));
+    }
+
+    fn new_core(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        what: &New<'_>,
+        mode: u16,
+        time: ext4_format::timestamp::Timestamp,
+        ino: InodeNr,
+    ) -> InodeCore {
+        let (_, parent_gid, parent_mode) = parent.owner_and_mode();
+        let ftype = what.ftype();
+        let set_gid = parent_mode & 0o2000 != 0;
+        let mut mode = mode & 0o7777;
+        if set_gid && ftype == FileType::Directory {
+            mode |= 0o2000;
+        }
+        let by_extents = self.geometry.features.has_extents();
+        let mapped = matches!(what, New::File | New::Directory)
+            || matches!(what, New::Symlink(target) if target.len() > Self::FAST_SYMLINK_MAX);
+        InodeCore {
+            mode: ftype.mode_bits() | mode,
+            links: if ftype == FileType::Directory { 2 } else { 1 },
+            uid: who.uid,
+            gid: if set_gid { parent_gid } else { who.gid },
+            size: match what {
+                New::Symlink(target) => target.len() as u64,
+                _ => 0,
+            },
+            flags: if by_extents && mapped { flags::EXTENTS } else { 0 },
+            // Differs between the lives of a number; NFS handles and checksums want that.
+            generation: time.nanos.rotate_left(16) ^ (time.secs as u32) ^ ino.0.wrapping_mul(0x9E37_79B9),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            dtime: 0,
+            rdev: match what {
+                New::Special(FileType::CharDevice | FileType::BlockDevice, rdev) => *rdev,
+                _ => 0,
+            },
+        }
+    }
+
+    /// Targets up to this long are kept in the inode.
+    pub(crate) const FAST_SYMLINK_MAX: usize = 59;
+
+    /// A long target is data: it goes to the device before the transaction that names its block.
+    fn place_symlink(&self, parent: &Inode, target: &[u8]) -> Result<Option<Run>> {
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.len() >= (self.geometry.block_size as usize).min(4096) {
+            return Err(Error::NameTooLong);
+        }
+        if target.contains(&0) {
+            return Err(Error::Invalid("a symbolic link's target holds a NUL byte"));
+        }
+        if target.len() <= Self::FAST_SYMLINK_MAX {
+            return Ok(None);
+        }
+        self.check_writable()?;
+        if !self.take_space(1)? {
+            return Err(Error::NoSpace("no block left for a symbolic link"));
+        }
+        let goal = self.goal_of(parent.ino);
+        let placed = self.allocate_blocks(goal, 1).and_then(|(block, _)| {
+            let mut bytes = vec![0; self.geometry.block_size as usize];
+            bytes[..target.len()].copy_from_slice(target);
+            let run = Run { logical: 0, len: 1, physical: block, unwritten: false };
+            self.device
+                .write_at(block.offset(self.geometry.block_size), &bytes)
+                .map(|()| run)
+                .map_err(|e| Error::block_io("write", block, e))
+        });
+        match placed {
+            Ok(run) => Ok(Some(run)),
+            Err(e) => {
+                self.space.give(1);
+                Err(e)
+            }
+        }
+    }
+
+    fn give_back_data(&self, data: Option<Run>) {
+        if let Some(run) = data {
+            if self.blocks.release(run.physical, run.len).is_ok() {
+                self.space.give(u64::from(run.len));
+            }
+        }
+    }
+
+    /// Where the first block of an inode should lie.
+    pub(crate) fn goal_of(&self, ino: InodeNr) -> BlockNr {
+        match self.geometry.group_of_inode(ino) {
+            Some((group, _)) => self.blocks.goal_for(group, ino.0),
+            None => BlockNr(self.geometry.first_data_block),
+        }
+    }
+
+    fn room_for_subdirectory(&self, links: u32) -> Result<()> {
+        let full = links >= ext4_format::inode::LINK_MAX && !self.geometry.features.has_dir_nlink();
+        if full { Err(Error::TooManyLinks) } else { Ok(()) }
+    }
+
+    /// One more subdirectory. With `dir_nlink` a count past the limit becomes 1: not counted.
+    pub(crate) fn links_plus_one(&self, links: u32) -> u32 {
+        if links == 1 || links + 1 > ext4_format::inode::LINK_MAX { 1 } else { links + 1 }
+    }
+
+    /// One subdirectory less.
+    pub(crate) fn links_minus_one(links: u32) -> u32 {
+        if links <= 2 { links } else { links - 1 }
+    }
+
+    /// Takes the per-slot change times into a directory's core, which is about to be logged.
+    pub(crate) fn fold_times(
+        &self,
+        names: &Directory,
+        core: &mut InodeCore,
+        at_least: ext4_format::timestamp::Timestamp,
+    ) {
+        let newest = names.last_change_ns().map_or(at_least, |ns| super::from_ns(ns).max(at_least));
+        core.mtime = core.mtime.max(newest);
+        core.ctime = core.ctime.max(newest);
+    }
+
+    fn inherited_acls(
+        &self,
+        parent: &Inode,
+        ftype: FileType,
+        mode: u16,
+    ) -> Result<(u16, Option<Arc<XattrSet>>)> {
+        if !parent.has_acl.load(Ordering::Relaxed) || ftype == FileType::Symlink {
+            return Ok((mode, None));
+        }
+        let Some(default) = self.xattr_value(parent, b"system.posix_acl_default")? else {
+            return Ok((mode, None));
+        };
+        let (mode, access) = ext4_format::acl::inherit(&default, mode)?;
+        let mut set = XattrSet::default();
+        if let Some(access) = access {
+            set.set(b"system.posix_acl_access", &access)?;
+        }
+        if ftype == FileType::Directory {
+            set.set(b"system.posix_acl_default", &default)?;
+        }
+        Ok((mode, (!set.is_empty()).then(|| Arc::new(set))))
+    }
+}

@@ -1,0 +1,96 @@
+//! Who calls, and what the mode bits and ACLs let them do.
+
+use super::inode::Inode;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use ext4_format::acl;
+use std::sync::Arc;
+
+/// The identity an operation runs under.
+///
+/// ```
+/// use extant::Credentials;
+/// assert!(Credentials::root().is_privileged());
+/// assert!(!Credentials::new(1000, 1000, &[27]).is_privileged());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Arc<[u32]>,
+}
+
+impl Credentials {
+    /// User, group and supplementary groups.
+    pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
+        Self { uid, gid, groups: groups.into() }
+    }
+
+    /// User 0: no permission check applies.
+    pub fn root() -> Self {
+        Self::new(0, 0, &[])
+    }
+
+    /// Permission bits do not bind this caller.
+    pub fn is_privileged(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Member of the group.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// Read permission bit.
+pub const READ: u16 = 4;
+/// Write permission bit.
+pub const WRITE: u16 = 2;
+/// Execute or search permission bit.
+pub const EXECUTE: u16 = 1;
+
+impl Engine {
+    /// Fails unless the caller has all the permission bits of `wanted` on the inode.
+    pub(crate) fn permit(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
+        let (uid, gid, mode) = inode.owner_and_mode();
+        if who.is_privileged() {
+            // Even root executes a file only if somebody may.
+            let nobody = wanted & EXECUTE != 0 && inode.directory().is_none() && mode & 0o111 == 0;
+            return if nobody { Err(Error::PermissionDenied) } else { Ok(()) };
+        }
+        if who.uid != uid && inode.has_acl.load(std::sync::atomic::Ordering::Relaxed) {
+            if let Some(value) = self.xattr_value(inode, b"system.posix_acl_access")? {
+                let entries = acl::parse_xattr(&value)?;
+                let granted = acl::evaluate(&entries, (uid, gid), who.uid, |g| who.in_group(g), wanted);
+                return if granted { Ok(()) } else { Err(Error::PermissionDenied) };
+            }
+        }
+        let bits = if who.uid == uid {
+            mode >> 6
+        } else if who.in_group(gid) {
+            mode >> 3
+        } else {
+            mode
+        };
+        if bits & wanted == wanted { Ok(()) } else { Err(Error::PermissionDenied) }
+    }
+
+    /// The sticky-bit rule: who may remove or rename `victim` out of `dir`.
+    pub(crate) fn permit_removal(&self, who: &Credentials, dir: &Inode, victim: &Inode) -> Result<()> {
+        let (dir_uid, _, dir_mode) = dir.owner_and_mode();
+        let sticky = dir_mode & 0o1000 != 0;
+        if !sticky || who.is_privileged() || who.uid == dir_uid || who.uid == victim.owner_and_mode().0 {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
+        }
+    }
+
+    /// Fails unless the caller owns the inode.
+    pub(crate) fn permit_owner(&self, who: &Credentials, inode: &Inode) -> Result<()> {
+        if who.is_privileged() || who.uid == inode.owner_and_mode().0 { Ok(()) } else { Err(Error::NotPermitted) }
+    }
+}

@@ -1,0 +1,416 @@
+//! A directory in memory (mechanism L7): its names in hash order, in buckets with a lock each.
+//!
+//! A bucket owns an interval of the volume's own directory hash, so the order in memory, the order
+//! of the htree on disk and the order of readdir cookies are one order, and creates of different names
+//! seldom meet. The table doubles when a bucket grows long; the table of every level stays where it
+//! is until the directory leaves memory (their sum is at most one more table), so nobody has to ask
+//! whether a table may be freed: a look-up that finds the level changed after it took a bucket's
+//! lock starts again.
+//!
+//! Times and the count of names are kept per slot, so that two creates write no common word; stat
+//! folds them.
+//!
+//! Lock order: buckets of the lower inode number first, within a directory the lower bucket first;
+//! inode states after buckets.
+
+use super::name::Name;
+use crate::log::item::Stamp;
+use ext4_format::{FileType, InodeNr};
+use parking_lot::{Mutex, MutexGuard};
+use percpu::PerSlot;
+use std::cmp::Ordering as Cmp;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// Buckets double up to 2^24: 16 million buckets, half a billion names.
+const MAX_LEVEL: usize = 24;
+/// A bucket longer than this asks for a larger table.
+const LONG_BUCKET: usize = 24;
+
+/// Place of a name in the directory's order: hash, then minor hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NameHash {
+    /// Hash, low bit clear.
+    pub major: u32,
+    /// Minor hash.
+    pub minor: u32,
+}
+
+impl NameHash {
+    /// Readdir cookie: 63 bits; 0 is the start, 1 and 2 are left for "." and "..".
+    pub fn cookie(self) -> u64 {
+        (u64::from(self.major >> 1) << 32 | u64::from(self.minor)).max(3)
+    }
+}
+
+/// One name.
+#[derive(Clone, Debug)]
+pub struct Dentry {
+    /// Where it stands.
+    pub hash: NameHash,
+    /// Where it leads.
+    pub ino: InodeNr,
+    /// Type of the inode.
+    pub ftype: FileType,
+    /// The name.
+    pub name: Name,
+}
+
+/// The names of one interval of the hash, in order.
+#[derive(Debug, Default)]
+pub struct Bucket {
+    entries: Vec<Dentry>,
+    /// Stamp of the last item logged for a name of this bucket.
+    pub stamp: Stamp,
+    /// Context in which the log was last charged for the leaf block behind this bucket.
+    pub charged: u64,
+}
+
+impl Bucket {
+    fn place(&self, hash: NameHash, name: &[u8]) -> Result<usize, usize> {
+        self.entries.binary_search_by(|e| match e.hash.cmp(&hash) {
+            Cmp::Equal => e.name.as_bytes().cmp(name),
+            other => other,
+        })
+    }
+
+    /// The entry of that name.
+    pub fn find(&self, hash: NameHash, name: &[u8]) -> Option<&Dentry> {
+        self.place(hash, name).ok().map(|i| &self.entries[i])
+    }
+
+    /// Adds a name that is not there, or replaces what it leads to; returns what it replaced.
+    pub fn set(&mut self, entry: Dentry) -> Option<Dentry> {
+        match self.place(entry.hash, entry.name.as_bytes()) {
+            Ok(i) => Some(std::mem::replace(&mut self.entries[i], entry)),
+            Err(i) => {
+                self.entries.insert(i, entry);
+                None
+            }
+        }
+    }
+
+    /// Takes a name away.
+    pub fn remove(&mut self, hash: NameHash, name: &[u8]) -> Option<Dentry> {
+        self.place(hash, name).ok().map(|i| self.entries.remove(i))
+    }
+}
+
+#[derive(Default)]
+struct SlotShare {
+    names: AtomicI64,
+    time_ns: AtomicI64,
+    stamp: AtomicU64,
+}
+
+type Table = Box<[Mutex<Bucket>]>;
+
+/// All names of one directory, and what a create in it needs to know.
+pub struct Directory {
+    levels: [OnceLock<Table>; MAX_LEVEL + 1],
+    level: AtomicU32,
+    shares: OnceLock<PerSlot<SlotShare>>,
+    /// All names are in memory.
+    complete: AtomicBool,
+    loading: Mutex<()>,
+    /// Removed: nothing may be created in it. Written with all buckets locked.
+    dead: AtomicBool,
+    /// Stamp of the directory's own last [`InodeItem`](crate::log::item::InodeItem).
+    pub core_stamp: AtomicU64,
+    /// Size in bytes on disk, as the formatter published it.
+    pub size: AtomicU64,
+    /// Parent directory.
+    pub parent: AtomicU32,
+}
+
+impl Directory {
+    /// An empty directory; `complete` if it was born in memory.
+    pub fn new(parent: InodeNr, complete: bool) -> Self {
+        let dir = Self {
+            levels: [const { OnceLock::new() }; MAX_LEVEL + 1],
+            level: AtomicU32::new(0),
+            shares: OnceLock::new(),
+            complete: AtomicBool::new(complete),
+            loading: Mutex::new(()),
+            dead: AtomicBool::new(false),
+            core_stamp: AtomicU64::new(0),
+            size: AtomicU64::new(0),
+            parent: AtomicU32::new(parent.0),
+        };
+        dir.table(0);
+        dir
+    }
+
+    fn table(&self, level: u32) -> &[Mutex<Bucket>] {
+        self.levels[level as usize].get_or_init(|| (0..1usize << level).map(|_| Mutex::default()).collect())
+    }
+
+    fn index(level: u32, major: u32) -> usize {
+        (u64::from(major) >> (32 - level)) as usize
+    }
+
+    /// Locks the bucket that a hash falls into.
+    pub fn lock(&self, hash: NameHash) -> MutexGuard<'_, Bucket> {
+        loop {
+            let level = self.level.load(Ordering::Acquire);
+            let guard = self.table(level)[Self::index(level, hash.major)].lock();
+            if self.level.load(Ordering::Acquire) == level {
+                return guard;
+            }
+        }
+    }
+
+    /// Locks the buckets of two hashes, lower bucket first; one guard if both fall into one.
+    pub fn lock_both(&self, a: NameHash, b: NameHash) -> (MutexGuard<'_, Bucket>, Option<MutexGuard<'_, Bucket>>) {
+        loop {
+            let level = self.level.load(Ordering::Acquire);
+            let table = self.table(level);
+            let (ia, ib) = (Self::index(level, a.major), Self::index(level, b.major));
+            let guards = match ia.cmp(&ib) {
+                Cmp::Equal => (table[ia].lock(), None),
+                Cmp::Less => {
+                    let first = table[ia].lock();
+                    (first, Some(table[ib].lock()))
+                }
+                Cmp::Greater => {
+                    let second = table[ib].lock();
+                    (table[ia].lock(), Some(second))
+                }
+            };
+            if self.level.load(Ordering::Acquire) == level {
+                return guards;
+            }
+        }
+    }
+
+    /// Locks every bucket, in order.
+    pub fn lock_all(&self) -> Vec<MutexGuard<'_, Bucket>> {
+        loop {
+            let level = self.level.load(Ordering::Acquire);
+            let guards: Vec<_> = self.table(level).iter().map(Mutex::lock).collect();
+            if self.level.load(Ordering::Acquire) == level {
+                return guards;
+            }
+        }
+    }
+
+    fn shares(&self) -> &PerSlot<SlotShare> {
+        self.shares.get_or_init(PerSlot::default)
+    }
+
+    /// Notes a change of the names: count, time and stamp, in the caller's own slot.
+    pub fn note(&self, names: i64, time_ns: i64, stamp: Stamp) {
+        let share = self.shares().local();
+        if names != 0 {
+            share.names.fetch_add(names, Ordering::Relaxed);
+        }
+        share.time_ns.fetch_max(time_ns, Ordering::Relaxed);
+        share.stamp.fetch_max(stamp, Ordering::Relaxed);
+    }
+
+    /// Number of names, exact when nobody changes the directory.
+    pub fn names(&self) -> i64 {
+        self.shares.get().map_or(0, |s| s.iter().map(|x| x.names.load(Ordering::Relaxed)).sum())
+    }
+
+    /// Time of the last change of a name noted since [`Directory::reset_time`].
+    pub fn last_change_ns(&self) -> Option<i64> {
+        let newest = self.shares.get()?.iter().map(|x| x.time_ns.load(Ordering::Relaxed)).max()?;
+        (newest != 0).then_some(newest)
+    }
+
+    /// Largest stamp of a name item, for whoever logs the directory's core after it.
+    pub fn last_stamp(&self) -> Stamp {
+        self.shares.get().map_or(0, |s| {
+            s.iter().map(|x| x.stamp.load(Ordering::Relaxed)).max().unwrap_or(0)
+        })
+    }
+
+    /// The noted times have gone into the core, or the caller set the times.
+    pub fn reset_time(&self) {
+        if let Some(shares) = self.shares.get() {
+            for share in shares.iter() {
+                share.time_ns.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Doubles the table if the bucket of `hash` is long and most buckets are used. Call it with no
+    /// bucket locked.
+    pub fn grow(&self) {
+        let level = self.level.load(Ordering::Acquire);
+        if level as usize >= MAX_LEVEL || self.names() < (4i64 << level) {
+            // Long only because many names share a hash: a larger table would not part them.
+            return;
+        }
+        let mut old: Vec<_> = self.table(level).iter().map(Mutex::lock).collect();
+        if self.level.load(Ordering::Acquire) != level {
+            return;
+        }
+        let new = self.table(level + 1);
+        for (i, bucket) in old.iter_mut().enumerate() {
+            let split = bucket.entries.partition_point(|e| Self::index(level + 1, e.hash.major) == 2 * i);
+            let high = bucket.entries.split_off(split);
+            let low = std::mem::take(&mut bucket.entries);
+            for (j, entries) in [(2 * i, low), (2 * i + 1, high)] {
+                *new[j].lock() = Bucket { entries, stamp: bucket.stamp, charged: bucket.charged };
+            }
+        }
+        // Every old bucket is still locked: who waits for one finds the level changed.
+        self.level.store(level + 1, Ordering::Release);
+    }
+
+    /// True if a bucket of this length wants [`Directory::grow`].
+    pub fn is_long(bucket: &Bucket) -> bool {
+        bucket.entries.len() > LONG_BUCKET
+    }
+
+    /// All names are in memory: a miss is an answer.
+    pub fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Acquire)
+    }
+
+    /// Brings all names in, once: `read` returns them in any order.
+    pub fn complete_with<E>(&self, read: impl FnOnce() -> Result<Vec<Dentry>, E>) -> Result<(), E> {
+        let _loading = self.loading.lock();
+        if self.is_complete() {
+            return Ok(());
+        }
+        let mut entries = read()?;
+        entries.sort_unstable_by(|a, b| (a.hash, a.name.as_bytes()).cmp(&(b.hash, b.name.as_bytes())));
+        let level = (entries.len() / 12).next_power_of_two().trailing_zeros().min(MAX_LEVEL as u32);
+        self.shares().local().names.store(entries.len() as i64, Ordering::Relaxed);
+        let table = self.table(level);
+        for entry in entries {
+            table[Self::index(level, entry.hash.major)].lock().entries.push(entry);
+        }
+        self.level.store(level, Ordering::Release);
+        self.complete.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The directory was removed. Only [`Directory::kill_if_empty`] sets it.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Marks an empty directory as removed; false if it holds names. `buckets` proves that all are locked.
+    pub fn kill_if_empty(&self, buckets: &[MutexGuard<'_, Bucket>]) -> bool {
+        let empty = buckets.iter().all(|b| b.entries.is_empty());
+        if empty {
+            self.dead.store(true, Ordering::Relaxed);
+        }
+        empty
+    }
+
+    /// Undoes [`Directory::kill_if_empty`] when the removal failed later.
+    pub fn revive(&self) {
+        self.dead.store(false, Ordering::Relaxed);
+    }
+
+    /// Names after `cookie`, in order, at least `at_least` if there are so many; names with equal
+    /// cookies come together.
+    pub fn list(&self, cookie: u64, at_least: usize) -> Vec<Dentry> {
+        let mut found = Vec::new();
+        let mut from = ((cookie >> 32) as u32) << 1;
+        loop {
+            let next = {
+                let level = self.level.load(Ordering::Acquire);
+                let table = self.table(level);
+                let index = Self::index(level, from);
+                let bucket = table[index].lock();
+                if self.level.load(Ordering::Acquire) != level {
+                    continue;
+                }
+                found.extend(bucket.entries.iter().filter(|e| e.hash.cookie() > cookie).cloned());
+                // First hash of the next bucket.
+                u32::try_from((index as u64 + 1) << (32 - level)).ok()
+            };
+            match next {
+                Some(hash) if found.len() < at_least => from = hash,
+                _ => return found,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(n: u32) -> Dentry {
+        let major = n.wrapping_mul(0x9E37_79B9) & !1;
+        Dentry {
+            hash: NameHash { major, minor: n },
+            ino: InodeNr(n + 11),
+            ftype: FileType::Regular,
+            name: Name::new(format!("n{n}").as_bytes()).unwrap(),
+        }
+    }
+
+    fn add(dir: &Directory, n: u32) {
+        let e = entry(n);
+        let mut bucket = dir.lock(e.hash);
+        assert!(bucket.set(e).is_none());
+        let long = Directory::is_long(&bucket);
+        drop(bucket);
+        dir.note(1, 1, 1);
+        if long {
+            dir.grow();
+        }
+    }
+
+    #[test]
+    fn finds_all_names_after_growing() {
+        let dir = Directory::new(InodeNr::ROOT, true);
+        for n in 0..20_000 {
+            add(&dir, n);
+        }
+        assert!(dir.level.load(Ordering::Relaxed) > 8);
+        for n in 0..20_000 {
+            let e = entry(n);
+            assert_eq!(dir.lock(e.hash).find(e.hash, e.name.as_bytes()).unwrap().ino, e.ino);
+        }
+        assert_eq!(dir.names(), 20_000);
+    }
+
+    #[test]
+    fn threads_create_in_one_growing_directory() {
+        let dir = Directory::new(InodeNr::ROOT, true);
+        std::thread::scope(|s| {
+            for t in 0..4 {
+                let dir = &dir;
+                s.spawn(move || (0..5_000).for_each(|n| add(dir, t * 5_000 + n)));
+            }
+        });
+        let all = dir.list(0, usize::MAX);
+        assert_eq!(all.len(), 20_000);
+        assert!(all.windows(2).all(|w| w[0].hash <= w[1].hash));
+    }
+
+    #[test]
+    fn listing_in_steps_is_the_whole_order() {
+        let dir = Directory::new(InodeNr::ROOT, true);
+        (0..3_000).for_each(|n| add(&dir, n));
+        let (mut cookie, mut seen) = (0, Vec::new());
+        loop {
+            let part = dir.list(cookie, 7);
+            let Some(last) = part.last() else { break };
+            cookie = last.hash.cookie();
+            seen.extend(part.into_iter().map(|e| e.ino));
+        }
+        assert_eq!(seen, dir.list(0, usize::MAX).iter().map(|e| e.ino).collect::<Vec<_>>());
+        assert_eq!(seen.len(), 3_000);
+    }
+
+    #[test]
+    fn a_directory_with_names_is_not_killed() {
+        let dir = Directory::new(InodeNr::ROOT, true);
+        add(&dir, 1);
+        assert!(!dir.kill_if_empty(&dir.lock_all()));
+        let e = entry(1);
+        dir.lock(e.hash).remove(e.hash, e.name.as_bytes());
+        assert!(dir.kill_if_empty(&dir.lock_all()));
+        assert!(dir.is_dead());
+    }
+}

@@ -1,0 +1,77 @@
+//! Keeping memory bounded: clean pages and clean inodes leave, found by walking the per-slot inode list
+//! (mechanism P2, P3), which tolerates what is added and removed meanwhile.
+
+use super::inode::Inode;
+use crate::engine::Engine;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Drops clean pages until the cache is a fifth below its limit: first those not used since the
+    /// last walk, then any.
+    pub(crate) fn shrink_pages(&self) {
+        let target = self.limits.cache_bytes / 5 * 4;
+        let bs = i64::from(self.geometry.block_size);
+        for force in [false, true] {
+            for inode in self.in_core.iter() {
+                if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) <= target {
+                    return;
+                }
+                if let Some(file) = inode.file() {
+                    let dropped = file.pages.sweep(force);
+                    self.cached_bytes.add(-i64::from(dropped) * bs);
+                }
+            }
+        }
+    }
+
+    /// Drops clean inodes nobody holds, if there are more in core than the limit.
+    pub(crate) fn shrink_inodes(&self) {
+        let mut over = self.in_core_count.sum() - self.limits.inodes as i64;
+        if over <= 0 {
+            return;
+        }
+        let durable = self.log.durable();
+        for inode in self.in_core.iter() {
+            if over <= 0 {
+                return;
+            }
+            if self.evict(&inode, durable) {
+                over -= 1;
+            }
+        }
+    }
+
+    /// Drops every clean page and inode.
+    pub(crate) fn drop_clean(&self) {
+        let durable = self.log.durable();
+        let bs = i64::from(self.geometry.block_size);
+        for inode in self.in_core.iter() {
+            if let Some(file) = inode.file() {
+                let dropped = file.pages.sweep(true);
+                self.cached_bytes.add(-i64::from(dropped) * bs);
+            }
+            self.evict(&inode, durable);
+        }
+        self.buffers.drop_clean();
+    }
+
+    fn evict(&self, inode: &Arc<Inode>, durable: u64) -> bool {
+        // Held by: the index (counted there), the per-slot list, and the caller's clone.
+        let gone = self.index.evict(inode, 2, |i| {
+            i.ino != ext4_format::InodeNr::ROOT
+                && i.opens.load(Ordering::Acquire) == 0
+                && i.last_context.load(Ordering::Acquire) <= durable
+                && !i.on_dirty_list.load(Ordering::Acquire)
+                && i.file().is_none_or(|f| f.pages.is_empty())
+                && i.state.try_lock().is_some_and(|s| !s.core_dirty && !s.orphan)
+        });
+        if gone {
+            if let Some(&position) = inode.list_position.get() {
+                self.in_core.remove(position);
+                self.in_core_count.add(-1);
+            }
+        }
+        gone
+    }
+}

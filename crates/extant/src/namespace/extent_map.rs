@@ -1,0 +1,216 @@
+//! The mapping of one file in memory: sorted, merged runs of logical to physical blocks. Indirect
+//! files look the same here; only the formatter knows how a mapping is written down.
+
+use ext4_format::BlockNr;
+use std::collections::BTreeMap;
+
+/// Longest run, written. Unwritten extents on disk are one block shorter; the formatter splits.
+const MAX_RUN: u32 = 1 << 30;
+
+/// Where a run of logical blocks lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First logical block.
+    pub logical: u32,
+    /// Number of blocks, at least 1.
+    pub len: u32,
+    /// First physical block.
+    pub physical: BlockNr,
+    /// Allocated but reads as zero.
+    pub unwritten: bool,
+}
+
+impl Run {
+    /// One past the last logical block; fits 64 bits always.
+    pub fn end(&self) -> u64 {
+        u64::from(self.logical) + u64::from(self.len)
+    }
+
+    fn skip(&self, blocks: u32) -> Self {
+        Self {
+            logical: self.logical + blocks,
+            len: self.len - blocks,
+            physical: BlockNr(self.physical.0 + u64::from(blocks)),
+            unwritten: self.unwritten,
+        }
+    }
+}
+
+/// What [`ExtentMap::at`] finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The block is mapped: the rest of its run, from the block on.
+    Mapped(Run),
+    /// A hole from the block on, of so many blocks (to the next run, or `u32::MAX`).
+    Hole(u32),
+}
+
+/// All runs of a file.
+#[derive(Debug, Default)]
+pub struct ExtentMap {
+    runs: BTreeMap<u32, Run>,
+}
+
+impl ExtentMap {
+    /// What stands at a logical block.
+    pub fn at(&self, logical: u32) -> Found {
+        if let Some((_, run)) = self.runs.range(..=logical).next_back() {
+            if u64::from(logical) < run.end() {
+                return Found::Mapped(run.skip(logical - run.logical));
+            }
+        }
+        let next = logical.checked_add(1).and_then(|l| self.runs.range(l..).next());
+        Found::Hole(next.map_or(u32::MAX, |(&l, _)| l - logical))
+    }
+
+    /// Takes the mapping of `[logical, logical + len)` away; returns what was mapped there, in order.
+    pub fn remove(&mut self, logical: u32, len: u32) -> Vec<Run> {
+        let end = u64::from(logical) + u64::from(len);
+        let mut removed = Vec::new();
+        // A run that begins before the range keeps its head, and its tail if it reaches past the end.
+        if let Some((_, &run)) = self.runs.range(..logical).next_back() {
+            if run.end() > u64::from(logical) {
+                let head = logical - run.logical;
+                self.runs.insert(run.logical, Run { len: head, ..run });
+                self.cut(run.skip(head), end, &mut removed);
+            }
+        }
+        while let Some((_, &run)) = self.runs.range(logical..).next() {
+            if u64::from(run.logical) >= end {
+                break;
+            }
+            self.runs.remove(&run.logical);
+            self.cut(run, end, &mut removed);
+        }
+        removed
+    }
+
+    fn cut(&mut self, run: Run, end: u64, removed: &mut Vec<Run>) {
+        if run.end() > end {
+            // end > run.logical here and end < run.end() <= 2^32, so the difference fits.
+            let inside = (end - u64::from(run.logical)) as u32;
+            let tail = run.skip(inside);
+            self.runs.insert(tail.logical, tail);
+            removed.push(Run { len: inside, ..run });
+        } else {
+            removed.push(run);
+        }
+    }
+
+    /// Maps a run, replacing what is there, merging with its neighbours; returns what it replaced.
+    pub fn set(&mut self, mut run: Run) -> Vec<Run> {
+        let replaced = self.remove(run.logical, run.len);
+        if let Some((_, &left)) = self.runs.range(..run.logical).next_back() {
+            if joins(&left, &run) {
+                self.runs.remove(&left.logical);
+                run = Run { len: left.len + run.len, ..left };
+            }
+        }
+        if let Ok(next) = u32::try_from(run.end()) {
+            if let Some(&right) = self.runs.get(&next) {
+                if joins(&run, &right) {
+                    self.runs.remove(&right.logical);
+                    run.len += right.len;
+                }
+            }
+        }
+        self.runs.insert(run.logical, run);
+        replaced
+    }
+
+    /// All runs in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Run> {
+        self.runs.values()
+    }
+
+    /// Runs that touch `[logical, logical + len)`, clipped to it.
+    pub fn range(&self, logical: u32, len: u32) -> Vec<Run> {
+        let end = u64::from(logical) + u64::from(len);
+        let first = self.runs.range(..=logical).next_back().map_or(logical, |(&l, _)| l);
+        let mut found = Vec::new();
+        for run in self.runs.range(first..).map(|(_, r)| *r) {
+            if u64::from(run.logical) >= end {
+                break;
+            }
+            if run.end() <= u64::from(logical) {
+                continue;
+            }
+            let run = if run.logical < logical { run.skip(logical - run.logical) } else { run };
+            let len = u64::from(run.len).min(end - u64::from(run.logical)) as u32;
+            found.push(Run { len, ..run });
+        }
+        found
+    }
+
+    /// Number of runs.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+}
+
+fn joins(left: &Run, right: &Run) -> bool {
+    left.end() == u64::from(right.logical)
+        && left.physical.0 + u64::from(left.len) == right.physical.0
+        && left.unwritten == right.unwritten
+        && left.len.checked_add(right.len).is_some_and(|n| n <= MAX_RUN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(logical: u32, len: u32, physical: u64) -> Run {
+        Run { logical, len, physical: BlockNr(physical), unwritten: false }
+    }
+
+    #[test]
+    fn removing_the_middle_leaves_both_ends() {
+        let mut map = ExtentMap::default();
+        map.set(run(10, 10, 100));
+        assert_eq!(map.remove(13, 4), vec![run(13, 4, 103)]);
+        assert_eq!(map.iter().copied().collect::<Vec<_>>(), vec![run(10, 3, 100), run(17, 3, 107)]);
+        assert_eq!(map.at(13), Found::Hole(4));
+        assert_eq!(map.at(20), Found::Hole(u32::MAX));
+    }
+
+    #[test]
+    fn the_last_logical_block_can_be_mapped() {
+        let mut map = ExtentMap::default();
+        map.set(run(u32::MAX - 1, 1, 5));
+        assert_eq!(map.at(u32::MAX - 1), Found::Mapped(run(u32::MAX - 1, 1, 5)));
+        assert_eq!(map.at(u32::MAX), Found::Hole(u32::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_an_array(ops in prop::collection::vec((any::<bool>(), 0u32..64, 1u32..20, 0u64..200), 1..40)) {
+            let mut map = ExtentMap::default();
+            let mut model = [0u64; 96];
+            for (set, logical, len, physical) in ops {
+                let at = logical as usize;
+                let before: Vec<u64> = model[at..at + len as usize].iter().copied().filter(|&p| p != 0).collect();
+                let gone = if set { map.set(run(logical, len, physical + 1)) } else { map.remove(logical, len) };
+                for i in 0..len as usize {
+                    model[at + i] = if set { physical + 1 + i as u64 } else { 0 };
+                }
+                let gone: Vec<u64> = gone.iter().flat_map(|r| (0..u64::from(r.len)).map(|i| r.physical.0 + i)).collect();
+                prop_assert_eq!(gone, before);
+            }
+            for (l, &p) in model.iter().enumerate() {
+                match map.at(l as u32) {
+                    Found::Mapped(r) => prop_assert_eq!(r.physical.0, p),
+                    Found::Hole(n) => {
+                        prop_assert_eq!(p, 0);
+                        prop_assert!(model[l..].iter().take(n as usize).all(|&p| p == 0));
+                    }
+                }
+            }
+        }
+    }
+}

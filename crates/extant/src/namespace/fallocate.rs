@@ -1,0 +1,318 @@
+//! fallocate, and seeking data and holes.
+
+use super::extent_map::{Found, Run};
+use super::file::FileMap;
+use super::inode::Inode;
+use super::now;
+use super::pages::place;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::log::Cost;
+use crate::log::item::{BitsItem, MapItem};
+use ext4_format::inode::flags;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What fallocate does to the range.
+///
+/// ```
+/// assert_eq!(extant::Fallocate::default(), extant::Fallocate::Allocate { keep_size: false });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Gives every block of the range its place; holes become unwritten extents.
+    Allocate {
+        /// The file's size stays.
+        keep_size: bool,
+    },
+    /// Makes the range a hole; the size stays.
+    PunchHole,
+    /// Makes the range read as zero, with blocks in place.
+    ZeroRange {
+        /// The file's size stays.
+        keep_size: bool,
+    },
+}
+
+impl Default for Fallocate {
+    fn default() -> Self {
+        Self::Allocate { keep_size: false }
+    }
+}
+
+/// What to seek.
+///
+/// ```
+/// assert_ne!(extant::Seek::Data, extant::Seek::Hole);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is stored.
+    Data,
+    /// The next byte that is not; the end of the file is one.
+    Hole,
+}
+
+/// Runs allocated by one transaction.
+const BATCH: usize = 32;
+
+impl Engine {
+    /// Preallocates, punches or zeroes `[offset, offset + len)`.
+    pub(crate) fn fallocate(&self, inode: &Arc<Inode>, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        if len == 0 {
+            return Err(Error::Invalid("fallocate of no bytes"));
+        }
+        let mut map = file.map.write();
+        self.load_map(inode, &mut map)?;
+        let (size, inode_flags) = {
+            let state = inode.state.lock();
+            if state.freed {
+                return Err(Error::BadHandle("the file was removed"));
+            }
+            (state.core.size, state.core.flags)
+        };
+        if end > self.max_size(inode_flags) {
+            return Err(Error::FileTooLarge);
+        }
+        if inode_flags & flags::EXTENTS == 0 && how != Fallocate::PunchHole {
+            return Err(Error::Unsupported("preallocation in a file without extents"));
+        }
+        let bs = u64::from(self.geometry.block_size);
+        match how {
+            Fallocate::Allocate { keep_size } => {
+                if end > size && !keep_size {
+                    self.zero_tail(inode, &map, size)?;
+                }
+                // max_size bounds the numbers to 32 bits.
+                let (first, last) = ((offset / bs) as u32, end.div_ceil(bs) as u32);
+                let new_size = (!keep_size).then_some(end.max(size));
+                self.allocate_range(inode, &mut map, first, last, new_size)
+            }
+            Fallocate::PunchHole => self.punch(inode, &mut map, offset, end.min(size.max(offset)), size),
+            Fallocate::ZeroRange { keep_size } => {
+                self.punch(inode, &mut map, offset, end.min(size.max(offset)), size)?;
+                let (first, last) = ((offset / bs) as u32, end.div_ceil(bs) as u32);
+                let new_size = (!keep_size).then_some(end.max(size));
+                self.allocate_range(inode, &mut map, first, last, new_size)
+            }
+        }
+    }
+
+    fn allocate_range(
+        &self,
+        inode: &Arc<Inode>,
+        map: &mut FileMap,
+        first: u32,
+        last: u32,
+        new_size: Option<u64>,
+    ) -> Result<()> {
+        let Some(file) = inode.file() else { return Ok(()) };
+        // Pages waiting for a block get it from their own promise: written back first.
+        if file.pages.next_dirty(first, last).is_some() {
+            self.write_back_locked(inode, map)?;
+        }
+        let mut at = first;
+        loop {
+            let mut placed: Vec<Run> = Vec::new();
+            let mut failed = None;
+            while at < last && placed.len() < BATCH {
+                match map.extents.at(at) {
+                    Found::Mapped(run) => at = at.saturating_add(run.len).min(last),
+                    Found::Hole(n) => {
+                        let want = n.min(last - at).min(1 << 15);
+                        let want = match self.take_some(want) {
+                            Ok(want) => want,
+                            Err(e) => {
+                                failed = Some(e);
+                                break;
+                            }
+                        };
+                        let goal = self.goal_at(inode, map, at, &placed);
+                        match self.allocate_blocks(goal, want) {
+                            Ok((physical, len)) => {
+                                self.space.give(u64::from(want - len));
+                                placed.push(Run { logical: at, len, physical, unwritten: true });
+                                at += len;
+                            }
+                            Err(e) => {
+                                self.space.give(u64::from(want));
+                                failed = Some(e);
+                                break;
+                            }
+                        }
+                    }
+                }
+            }
+            let done = at >= last && failed.is_none();
+            if !placed.is_empty() || done {
+                self.commit_placed(inode, map, placed, new_size.filter(|_| done))?;
+            }
+            match failed {
+                Some(e) => return Err(e),
+                None if done => return Ok(()),
+                None => {}
+            }
+        }
+    }
+
+    /// Takes up to `want` blocks of free space: all, or what halving finds.
+    fn take_some(&self, want: u32) -> Result<u32> {
+        let mut n = want;
+        while n > 0 {
+            if self.space.try_take(u64::from(n)) {
+                return Ok(n);
+            }
+            n /= 2;
+        }
+        if self.take_space(1)? { Ok(1) } else { Err(Error::NoSpace("no block left to preallocate")) }
+    }
+
+    fn commit_placed(
+        &self,
+        inode: &Arc<Inode>,
+        map: &mut FileMap,
+        placed: Vec<Run>,
+        new_size: Option<u64>,
+    ) -> Result<()> {
+        let tx = self.begin_reserved(Cost::MAP.times(placed.len() as u32))?;
+        let mut state = inode.state.lock();
+        let time = now();
+        let seen = state.stamp;
+        tx.commit(seen, |c| {
+            for run in &placed {
+                c.bits(BitsItem { start: run.physical, len: run.len, alloc: true });
+                c.map(MapItem {
+                    ino: inode.ino,
+                    stamp: 0,
+                    logical: run.logical,
+                    len: run.len,
+                    physical: run.physical,
+                    unwritten: true,
+                });
+            }
+            if let Some(size) = new_size {
+                state.core.size = size;
+                state.core.mtime = time;
+                state.disk_size = state.disk_size.max(size);
+            }
+            state.core.ctime = time;
+            inode.mirror(&state.core);
+            self.log_core(inode, &mut state, c);
+        });
+        drop(state);
+        let blocks: u64 = placed.iter().map(|r| u64::from(r.len)).sum();
+        let sectors = blocks * u64::from(self.geometry.sectors_per_block());
+        inode.sectors.fetch_add(sectors as i64, Ordering::Relaxed);
+        for run in placed {
+            map.extents.set(run);
+        }
+        Ok(())
+    }
+
+    fn punch(&self, inode: &Arc<Inode>, map: &mut FileMap, offset: u64, end: u64, size: u64) -> Result<()> {
+        if end <= offset {
+            return Ok(());
+        }
+        let bs = u64::from(self.geometry.block_size);
+        // The punched part of the first and last block is zeroed in its page.
+        let (inner_first, mut inner_last) = (offset.div_ceil(bs), end / bs);
+        if end >= size {
+            inner_last = end.div_ceil(bs);
+        }
+        if inner_first > inner_last || offset / bs == (end - 1) / bs && (offset % bs != 0 || inner_last <= offset / bs) {
+            return self.zero_part(inode, map, offset, end, size);
+        }
+        if offset % bs != 0 {
+            self.zero_part(inode, map, offset, inner_first * bs, size)?;
+        }
+        if end > inner_last * bs {
+            self.zero_part(inode, map, inner_last * bs, end, size)?;
+        }
+        let (first, last) = (inner_first as u32, inner_last as u32);
+        if first >= last {
+            return Ok(());
+        }
+        self.drop_pages(inode, first, last - 1);
+        let mut at = first;
+        while at < last {
+            let runs = map.extents.range(at, last - at);
+            let upto = match runs.get(super::truncate::STEP) {
+                Some(next) => next.logical,
+                None => last,
+            };
+            self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
+            let tx = self.begin(Cost::MAP)?;
+            let mut state = inode.state.lock();
+            let seen = state.stamp;
+            let mut gone = Vec::new();
+            tx.commit(seen, |c| {
+                gone = self.log_removal(inode, map, at, upto - at, c);
+                state.core.mtime = now();
+                state.core.ctime = state.core.mtime;
+                self.log_core(inode, &mut state, c);
+            });
+            drop(state);
+            self.count_removed(inode, &gone);
+            at = upto;
+        }
+        Ok(())
+    }
+
+    /// Zeroes a part of one block, if it has data.
+    fn zero_part(&self, inode: &Arc<Inode>, map: &FileMap, from: u64, to: u64, size: u64) -> Result<()> {
+        let Some(file) = inode.file() else { return Ok(()) };
+        let bs = u64::from(self.geometry.block_size);
+        let block = (from / bs) as u32;
+        let in_memory = file.pages.get(block).is_some_and(|c| c.lock().pages[place(block).1].is_some());
+        let hole = match map.extents.at(block) {
+            Found::Hole(_) => true,
+            Found::Mapped(run) => run.unwritten,
+        };
+        if hole && !in_memory {
+            return Ok(());
+        }
+        let zeros = vec![0; (to - from) as usize];
+        self.write_page(inode, map, block, (from % bs) as usize, &zeros, size)?;
+        self.note_dirty(inode);
+        Ok(())
+    }
+
+    /// Offset of the next data or hole from `offset` on.
+    pub(crate) fn seek(&self, inode: &Inode, offset: u64, what: Seek) -> Result<u64> {
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let mut map = file.map.write();
+        self.load_map(inode, &mut map)?;
+        let size = inode.size.load(Ordering::Acquire);
+        if offset >= size {
+            return Err(Error::NoSuchOffset);
+        }
+        let bs = u64::from(self.geometry.block_size);
+        let end = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
+        let mut block = (offset / bs) as u32;
+        while block < end {
+            let (is_data, next) = match map.extents.at(block) {
+                Found::Mapped(run) if !run.unwritten => (true, block.saturating_add(run.len)),
+                found => {
+                    let len = match found {
+                        Found::Mapped(run) => run.len,
+                        Found::Hole(n) => n,
+                    };
+                    let upto = block.saturating_add(len).min(end);
+                    match file.pages.next_dirty(block, upto) {
+                        Some(dirty) if dirty == block => (true, block + 1),
+                        Some(dirty) => (false, dirty),
+                        None => (false, upto),
+                    }
+                }
+            };
+            if is_data == (what == Seek::Data) {
+                return Ok(offset.max(u64::from(block) * bs));
+            }
+            block = next;
+        }
+        if what == Seek::Hole { Ok(size) } else { Err(Error::NoSuchOffset) }
+    }
+}

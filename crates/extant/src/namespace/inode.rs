@@ -1,0 +1,148 @@
+//! An inode in memory. Its core is guarded by its own lock and nothing wider (mechanism L8, L9).
+
+use super::directory::Directory;
+use super::file::FileData;
+use crate::log::item::Stamp;
+use ext4_format::inode::InodeCore;
+use ext4_format::xattr::XattrSet;
+use ext4_format::{FileType, InodeNr};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What an inode holds, by its type.
+pub enum Content {
+    /// Names.
+    Directory(Box<Directory>),
+    /// Data.
+    File(FileData),
+    /// Target of a symbolic link, once read.
+    Symlink(OnceLock<Box<[u8]>>),
+    /// Device, FIFO or socket: all is in the core.
+    Special,
+}
+
+/// The part of an inode that its lock guards.
+pub struct State {
+    /// Mode, owner, size, times, links, flags. For a file `core.size` is the size as seen by callers.
+    pub core: InodeCore,
+    /// Size up to which data and mapping are in the log; what a crash would leave.
+    pub disk_size: u64,
+    /// Stamp of the last item logged for this inode.
+    pub stamp: Stamp,
+    /// Context in which the number was allocated; 0 if it was read from the device.
+    pub born: u64,
+    /// `core` holds changes not yet logged (times and sizes of writes; logged by write-back).
+    pub core_dirty: bool,
+    /// On the orphan list of the volume.
+    pub orphan: bool,
+    /// The inode was freed; only stale handles still hold the object.
+    pub freed: bool,
+    /// All extended attributes, once read.
+    pub xattrs: Option<Arc<XattrSet>>,
+}
+
+/// One in-core inode.
+pub struct Inode {
+    /// Its number.
+    pub ino: InodeNr,
+    /// Its type, which never changes.
+    pub ftype: FileType,
+    mode: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+    /// Flags of the core, for checks without the lock.
+    pub flags: AtomicU32,
+    /// An access ACL or default ACL may exist: permission checks must look.
+    pub has_acl: AtomicBool,
+    /// On the list of inodes that write-back must visit.
+    pub on_dirty_list: AtomicBool,
+    /// Open handles.
+    pub opens: AtomicU32,
+    /// Context of the last item logged: fsync waits for it, eviction too.
+    pub last_context: AtomicU64,
+    /// 512-byte sectors held, as stat shows.
+    pub sectors: AtomicI64,
+    /// Size mirror for readers that do not want the lock.
+    pub size: AtomicU64,
+    /// Position on the volume's per-slot inode list (mechanism P1).
+    pub list_position: OnceLock<percpu::Position>,
+    /// Core and what belongs to it.
+    pub state: Mutex<State>,
+    /// Names, data or target.
+    pub content: Content,
+}
+
+impl Inode {
+    /// An inode with the given core; `born` is the context that allocates it, or 0 if it was read.
+    pub fn new(ino: InodeNr, ftype: FileType, core: InodeCore, content: Content) -> Self {
+        Self {
+            ino,
+            ftype,
+            mode: AtomicU32::new(u32::from(core.mode)),
+            uid: AtomicU32::new(core.uid),
+            gid: AtomicU32::new(core.gid),
+            flags: AtomicU32::new(core.flags),
+            has_acl: AtomicBool::new(false),
+            on_dirty_list: AtomicBool::new(false),
+            opens: AtomicU32::new(0),
+            last_context: AtomicU64::new(0),
+            sectors: AtomicI64::new(0),
+            size: AtomicU64::new(core.size),
+            list_position: OnceLock::new(),
+            state: Mutex::new(State {
+                disk_size: core.size,
+                core,
+                stamp: 0,
+                born: 0,
+                core_dirty: false,
+                orphan: false,
+                freed: false,
+                xattrs: None,
+            }),
+            content,
+        }
+    }
+
+    /// Mode, owner and group without the lock: what a permission check needs. The three may stem from
+    /// two moments when a chown runs, as in any kernel.
+    pub fn owner_and_mode(&self) -> (u32, u32, u16) {
+        (
+            self.uid.load(Ordering::Relaxed),
+            self.gid.load(Ordering::Relaxed),
+            self.mode.load(Ordering::Relaxed) as u16,
+        )
+    }
+
+    /// Copies what [`Inode::owner_and_mode`] shows out of the core; call it with the state locked.
+    pub fn mirror(&self, core: &InodeCore) {
+        self.mode.store(u32::from(core.mode), Ordering::Relaxed);
+        self.uid.store(core.uid, Ordering::Relaxed);
+        self.gid.store(core.gid, Ordering::Relaxed);
+        self.flags.store(core.flags, Ordering::Relaxed);
+        self.size.store(core.size, Ordering::Relaxed);
+    }
+
+    /// The directory content, if it is one.
+    pub fn directory(&self) -> Option<&Directory> {
+        match &self.content {
+            Content::Directory(d) => Some(d),
+            _ => None,
+        }
+    }
+
+    /// The file content, if it is one.
+    pub fn file(&self) -> Option<&FileData> {
+        match &self.content {
+            Content::File(f) => Some(f),
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    /// The core as a crash may leave it: with the size up to which data is in the log.
+    pub fn disk_core(&self) -> InodeCore {
+        InodeCore { size: self.disk_size, ..self.core }
+    }
+}

@@ -1,0 +1,95 @@
+//! From inode number to in-core inode, through the group the number belongs to: no global hash.
+//!
+//! A group's table is made when its first inode comes in core; it is an array of small chunks with a
+//! lock each, so look-ups of different inodes share nothing.
+
+use super::inode::Inode;
+use ext4_format::InodeNr;
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
+
+const CHUNK: usize = 16;
+
+#[derive(Default)]
+struct Chunk {
+    slots: [Option<Arc<Inode>>; CHUNK],
+}
+
+/// All in-core inodes of a volume by number.
+pub struct InodeIndex {
+    per_group: u32,
+    groups: Box<[OnceLock<Box<[Mutex<Chunk>]>>]>,
+}
+
+impl InodeIndex {
+    /// For a volume of so many groups of so many inodes.
+    pub fn new(groups: u32, per_group: u32) -> Self {
+        Self { per_group, groups: (0..groups).map(|_| OnceLock::new()).collect() }
+    }
+
+    fn chunk(&self, ino: InodeNr) -> Option<(&Mutex<Chunk>, usize)> {
+        let zero_based = ino.0.checked_sub(1)?;
+        let group = self.groups.get((zero_based / self.per_group) as usize)?;
+        let index = (zero_based % self.per_group) as usize;
+        let table = group.get_or_init(|| {
+            (0..(self.per_group as usize).div_ceil(CHUNK)).map(|_| Mutex::default()).collect()
+        });
+        Some((&table[index / CHUNK], index % CHUNK))
+    }
+
+    /// The inode, if it is in core.
+    pub fn get(&self, ino: InodeNr) -> Option<Arc<Inode>> {
+        let (chunk, i) = self.chunk(ino)?;
+        chunk.lock().slots[i].clone()
+    }
+
+    /// The inode, brought in by `load` if it is not in core. Two callers that miss at once load once;
+    /// the chunk's lock is held meanwhile. The flag says that `load` ran.
+    pub fn get_or_load<E>(
+        &self,
+        ino: InodeNr,
+        load: impl FnOnce() -> Result<Arc<Inode>, E>,
+        out_of_range: impl FnOnce() -> E,
+    ) -> Result<(Arc<Inode>, bool), E> {
+        let Some((chunk, i)) = self.chunk(ino) else { return Err(out_of_range()) };
+        let mut chunk = chunk.lock();
+        if let Some(inode) = &chunk.slots[i] {
+            return Ok((Arc::clone(inode), false));
+        }
+        let inode = load()?;
+        chunk.slots[i] = Some(Arc::clone(&inode));
+        Ok((inode, true))
+    }
+
+    /// Puts a newborn inode in its place; whatever stale object stood there is dropped.
+    pub fn insert(&self, inode: Arc<Inode>) {
+        if let Some((chunk, i)) = self.chunk(inode.ino) {
+            let old = chunk.lock().slots[i].replace(inode);
+            drop(old);
+        }
+    }
+
+    /// Takes this very object out of the index.
+    pub fn remove(&self, inode: &Arc<Inode>) {
+        if let Some((chunk, i)) = self.chunk(inode.ino) {
+            let mut chunk = chunk.lock();
+            if chunk.slots[i].as_ref().is_some_and(|x| Arc::ptr_eq(x, inode)) {
+                chunk.slots[i] = None;
+            }
+        }
+    }
+
+    /// Takes the object out if nobody but the index and the caller holds it and `clean` agrees.
+    /// `others` is the number of references the caller knows of.
+    pub fn evict(&self, inode: &Arc<Inode>, others: usize, clean: impl FnOnce(&Inode) -> bool) -> bool {
+        let Some((chunk, i)) = self.chunk(inode.ino) else { return false };
+        let mut chunk = chunk.lock();
+        // References are only made from the index under this lock, or from one that is counted.
+        let ours = chunk.slots[i].as_ref().is_some_and(|x| Arc::ptr_eq(x, inode));
+        if ours && Arc::strong_count(inode) <= 1 + others && clean(inode) {
+            chunk.slots[i] = None;
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,262 @@
+//! The loader: brings in core what is on the device. The only code above the log that reads metadata
+//! block images, and it only reads. Everything is checked here, once.
+
+use super::directory::{Dentry, Directory};
+use super::extent_map::{ExtentMap, Found};
+use super::file::FileData;
+use super::inode::{Content, Inode};
+use super::name::Name;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::mapping::MappingReader;
+use ext4_format::inode::{self, flags};
+use ext4_format::xattr::{self, XattrSet};
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, checksum, dir_entry};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+impl Engine {
+    /// The in-core inode of a number; reads it if need be.
+    pub(crate) fn inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+        let (inode, loaded) = self.index.get_or_load(
+            ino,
+            || self.read_inode(ino).map(Arc::new),
+            || Error::corrupt_inode("inode number", ino),
+        )?;
+        if loaded {
+            let position = self.in_core.add(Arc::clone(&inode));
+            let _ = inode.list_position.set(position);
+            self.in_core_count.add(1);
+        }
+        Ok(inode)
+    }
+
+    /// The bytes of an inode's record, out of the newest image of its table block.
+    pub(crate) fn raw_inode(&self, ino: InodeNr) -> Result<Vec<u8>> {
+        let (block, offset) = self.groups.inode_location(&self.geometry, ino)?;
+        let image = self.buffers.read(block)?;
+        image
+            .get(offset..offset + usize::from(self.geometry.inode_size))
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| Error::corrupt_inode("inode position", ino))
+    }
+
+    fn read_inode(&self, ino: InodeNr) -> Result<Inode> {
+        if ino.0 < self.geometry.first_ino && ino != InodeNr::ROOT {
+            return Err(Error::corrupt_inode("name leads to a reserved inode", ino));
+        }
+        let raw = self.raw_inode(ino)?;
+        let mut core = inode::decode_core(&raw, &self.geometry, ino)?;
+        if core.mode == 0 {
+            return Err(Error::corrupt_inode("name leads to an inode not in use", ino));
+        }
+        let ftype = core.file_type().ok_or_else(|| Error::corrupt_inode("inode type", ino))?;
+        for (flag, what) in [
+            (flags::ENCRYPT, "encrypted inode"),
+            (flags::INLINE_DATA, "inode with inline data"),
+            (flags::VERITY, "inode with verity"),
+        ] {
+            if core.flags & flag != 0 && ftype != FileType::Symlink {
+                return Err(Error::Unsupported(what));
+            }
+        }
+        let content = match ftype {
+            FileType::Directory => {
+                let dir = Directory::new(InodeNr(0), false);
+                dir.size.store(core.size, Ordering::Relaxed);
+                Content::Directory(Box::new(dir))
+            }
+            FileType::Regular => {
+                if core.size > self.max_size(core.flags) {
+                    return Err(Error::corrupt_inode("file size", ino));
+                }
+                Content::File(FileData::cold())
+            }
+            FileType::Symlink => Content::Symlink(OnceLock::new()),
+            _ => Content::Special,
+        };
+        if !matches!(ftype, FileType::CharDevice | FileType::BlockDevice) {
+            core.rdev = 0;
+        }
+        let inode = Inode::new(ino, ftype, core, content);
+        inode.sectors.store(inode::sectors(&raw, &self.geometry).min(i64::MAX as u64) as i64, Ordering::Relaxed);
+        let has_xattrs = inode::file_acl(&raw, &self.geometry).0 != 0
+            || inode::xattr_area(&raw, &self.geometry)
+                .and_then(|r| raw.get(r))
+                .is_some_and(xattr::has_inode_area);
+        if has_xattrs {
+            // An ACL may be among them; whoever checks permissions looks.
+            inode.has_acl.store(true, Ordering::Relaxed);
+        } else {
+            inode.state.lock().xattrs = Some(Arc::default());
+        }
+        Ok(inode)
+    }
+
+    fn mapping_reader<'a>(&'a self, inode: &Inode) -> MappingReader<'a> {
+        let generation = inode.state.lock().core.generation;
+        MappingReader { geometry: &self.geometry, images: &self.buffers, ino: inode.ino, generation }
+    }
+
+    /// The mapping on the device, with every batch formatted so far.
+    pub(crate) fn read_mapping(&self, inode: &Inode) -> Result<ExtentMap> {
+        let raw = self.raw_inode(inode.ino)?;
+        let inode_flags = inode::decode_core(&raw, &self.geometry, inode.ino)?.flags;
+        self.mapping_reader(inode).read(inode_flags, inode::i_block(&raw)?)
+    }
+
+    /// Extended attributes on the device.
+    pub(crate) fn read_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
+        let raw = self.raw_inode(inode.ino)?;
+        let block = inode::file_acl(&raw, &self.geometry);
+        let image = match block {
+            BlockNr(0) => None,
+            _ if !self.geometry.is_valid_data_range(block, 1) => {
+                return Err(Error::corrupt_inode("attribute block outside the data area", inode.ino));
+            }
+            _ => {
+                let image = self.buffers.read(block)?;
+                if self.geometry.features.has_metadata_csum() && !image.is_verified() {
+                    xattr::verify_checksum(&image, self.geometry.csum_seed, block)
+                        .map_err(|e| e.at(Where::Block(block, 0)))?;
+                    image.set_verified();
+                }
+                Some(image)
+            }
+        };
+        let area = inode::xattr_area(&raw, &self.geometry).and_then(|r| raw.get(r));
+        XattrSet::parse(area, image.as_deref().map(|i| &**i))
+            .map_err(|e| e.at(Where::Inode(inode.ino)).into())
+    }
+
+    /// Target of a symbolic link.
+    pub(crate) fn read_symlink(&self, inode: &Inode) -> Result<Box<[u8]>> {
+        let raw = self.raw_inode(inode.ino)?;
+        let size = inode.size.load(Ordering::Relaxed) as usize;
+        let acl_sectors = if inode::file_acl(&raw, &self.geometry).0 != 0 {
+            u64::from(self.geometry.sectors_per_block())
+        } else {
+            0
+        };
+        let fast = inode::sectors(&raw, &self.geometry) <= acl_sectors;
+        let target = if fast {
+            inode::i_block(&raw)?.get(..size).map(Box::from)
+        } else {
+            let map = self.read_mapping(inode)?;
+            let Found::Mapped(run) = map.at(0) else {
+                return Err(Error::corrupt_inode("symbolic link without its block", inode.ino));
+            };
+            let mut bytes = vec![0; self.geometry.block_size as usize];
+            self.device
+                .read_at(run.physical.offset(self.geometry.block_size), &mut bytes)
+                .map_err(|e| Error::block_io("read", run.physical, e))?;
+            bytes.get(..size).map(Box::from)
+        };
+        target
+            .filter(|t| !t.is_empty() && !t.contains(&0))
+            .ok_or_else(|| Error::corrupt_inode("symbolic link's target", inode.ino))
+    }
+
+    /// Runs `visit` on every leaf and index block of a directory, checked; htree index blocks hold no
+    /// live entries but "." and "..", so one walk over all blocks sees all names.
+    fn each_directory_block(&self, dir: &Inode, mut visit: impl FnMut(u32, &[u8]) -> Result<bool>) -> Result<()> {
+        let raw = self.raw_inode(dir.ino)?;
+        let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
+        let map = self.mapping_reader(dir).read(core.flags, inode::i_block(&raw)?)?;
+        let bs = u64::from(self.geometry.block_size);
+        if core.size == 0 || core.size % bs != 0 {
+            return Err(Error::corrupt_inode("directory size", dir.ino));
+        }
+        let blocks = u32::try_from(core.size / bs).map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
+        let seed = checksum::inode_seed(self.geometry.csum_seed, dir.ino, core.generation);
+        let mut logical = 0;
+        while logical < blocks {
+            let run = match map.at(logical) {
+                Found::Mapped(run) if !run.unwritten => run,
+                _ => return Err(FormatError::corrupt("hole in a directory", Where::InodeBlock(dir.ino, u64::from(logical))).into()),
+            };
+            for i in 0..run.len.min(blocks - logical) {
+                let block = BlockNr(run.physical.0 + u64::from(i));
+                let image = self.buffers.read(block)?;
+                if self.geometry.features.has_metadata_csum() && !image.is_verified() {
+                    verify_directory_block(&image, core.flags & flags::INDEX != 0 && logical + i == 0, seed)
+                        .map_err(|e| e.at(Where::Block(block, 0)))?;
+                    image.set_verified();
+                }
+                if !visit(logical + i, &image).map_err(|e| match e {
+                    Error::Format(f) => f.at(Where::Block(block, 0)).into(),
+                    other => other,
+                })? {
+                    return Ok(());
+                }
+            }
+            logical += run.len;
+        }
+        Ok(())
+    }
+
+    /// All names of a directory.
+    pub(crate) fn read_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
+        let mut names = Vec::new();
+        self.each_directory_block(dir, |logical, block| {
+            for entry in dir_entry::entries(block) {
+                let entry = entry?;
+                if logical == 0 && (entry.name == b"." || entry.name == b"..") {
+                    continue;
+                }
+                dir_entry::check_name(entry.name)?;
+                if entry.inode.0 > self.geometry.inodes_count {
+                    return Err(FormatError::corrupt("inode number of a name", Where::Buffer(entry.offset)).into());
+                }
+                let ftype = match entry.file_type {
+                    Some(ftype) => ftype,
+                    // Without the filetype feature only the inode says it.
+                    None => {
+                        let raw = self.raw_inode(entry.inode)?;
+                        inode::decode_core(&raw, &self.geometry, entry.inode)?
+                            .file_type()
+                            .ok_or_else(|| Error::corrupt_inode("inode type", entry.inode))?
+                    }
+                };
+                names.push(Dentry {
+                    hash: self.hash(entry.name),
+                    ino: entry.inode,
+                    ftype,
+                    name: Name::new(entry.name)?,
+                });
+            }
+            Ok(true)
+        })?;
+        Ok(names)
+    }
+
+    /// Where ".." of a directory leads.
+    pub(crate) fn read_parent(&self, dir: &Inode) -> Result<InodeNr> {
+        let mut parent = None;
+        self.each_directory_block(dir, |_, block| {
+            parent = dir_entry::find(block, b"..")?.map(|e| e.inode);
+            Ok(false)
+        })?;
+        parent
+            .filter(|p| p.0 != 0 && p.0 <= self.geometry.inodes_count)
+            .ok_or_else(|| Error::corrupt_inode("directory without \"..\"", dir.ino))
+    }
+}
+
+/// Verifies whichever kind of checksum a directory block carries.
+pub(crate) fn verify_directory_block(block: &[u8], is_root: bool, seed: u32) -> Result<(), FormatError> {
+    use ext4_format::htree::{self, Kind};
+    if is_root {
+        return htree::verify_checksum(block, Kind::Root, seed);
+    }
+    // An index node looks like one empty entry that fills the block.
+    let is_node = block.len() >= 8
+        && block[..4] == [0; 4]
+        && block[6] == 0
+        && dir_entry::decode_rec_len(u16::from_le_bytes([block[4], block[5]]), block.len()) == block.len();
+    if is_node {
+        htree::verify_checksum(block, Kind::Node, seed)
+    } else {
+        dir_entry::verify_tail(block, seed)
+    }
+}

@@ -1,0 +1,171 @@
+//! From a path to an inode.
+
+use super::credentials::{Credentials, EXECUTE};
+use super::directory::{Dentry, Directory, NameHash};
+use super::inode::{Content, Inode};
+use super::name::NAME_MAX;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use ext4_format::{FileType, InodeNr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Longest path, in bytes.
+const PATH_MAX: usize = 4096;
+/// Symbolic links followed on one path.
+const MAX_LINKS: u32 = 40;
+
+impl Engine {
+    pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
+        let (major, minor) = self.hasher.hash(name);
+        NameHash { major, minor }
+    }
+
+    /// The root directory.
+    pub(crate) fn root(&self) -> Result<Arc<Inode>> {
+        self.inode(InodeNr::ROOT)
+    }
+
+    /// The entry of a name in a directory, with its inode. The bucket stays locked until the inode is
+    /// in core, so the number cannot be freed in between.
+    pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        match name {
+            b"." | b"" => return self.inode(dir.ino),
+            b".." => return self.inode(self.parent_of(dir)?),
+            _ if name.len() > NAME_MAX => return Err(Error::NameTooLong),
+            _ => {}
+        }
+        let names = self.names(dir)?;
+        let hash = self.hash(name);
+        let bucket = names.lock(hash);
+        let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
+        self.inode(entry.ino)
+    }
+
+    /// The directory behind an inode, with all its names in core.
+    pub(crate) fn names<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
+        let names = dir.directory().ok_or(Error::NotDirectory)?;
+        if !names.is_complete() {
+            names.complete_with(|| self.read_names(dir))?;
+        }
+        Ok(names)
+    }
+
+    /// Parent of a directory.
+    pub(crate) fn parent_of(&self, dir: &Inode) -> Result<InodeNr> {
+        let names = dir.directory().ok_or(Error::NotDirectory)?;
+        match names.parent.load(Ordering::Acquire) {
+            0 => {
+                let parent = self.read_parent(dir)?;
+                // A rename may have set it meanwhile; then that is the newer one.
+                let _ = names.parent.compare_exchange(0, parent.0, Ordering::AcqRel, Ordering::Acquire);
+                Ok(InodeNr(names.parent.load(Ordering::Acquire)))
+            }
+            known => Ok(InodeNr(known)),
+        }
+    }
+
+    /// Walks a path from `start`. A last component that is a symbolic link is followed if `follow`.
+    pub(crate) fn walk(&self, who: &Credentials, start: &Arc<Inode>, path: &[u8], follow: bool) -> Result<Arc<Inode>> {
+        let mut links = 0;
+        self.walk_counted(who, start, path, follow, &mut links)
+    }
+
+    fn walk_counted(
+        &self,
+        who: &Credentials,
+        start: &Arc<Inode>,
+        path: &[u8],
+        follow: bool,
+        links: &mut u32,
+    ) -> Result<Arc<Inode>> {
+        if path.len() > PATH_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let mut at = if path.first() == Some(&b'/') { self.root()? } else { Arc::clone(start) };
+        let must_be_dir = path.last() == Some(&b'/');
+        let mut parts = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).peekable();
+        while let Some(part) = parts.next() {
+            if at.directory().is_none() {
+                return Err(Error::NotDirectory);
+            }
+            self.permit(who, &at, EXECUTE)?;
+            let next = self.lookup(&at, part)?;
+            let last = parts.peek().is_none();
+            at = if next.ftype == FileType::Symlink && (!last || follow || must_be_dir) {
+                *links += 1;
+                if *links > MAX_LINKS {
+                    return Err(Error::SymlinkLoop);
+                }
+                let target = self.symlink_target(&next)?;
+                self.walk_counted(who, &at, &target, true, links)?
+            } else {
+                next
+            };
+        }
+        if must_be_dir && at.directory().is_none() {
+            return Err(Error::NotDirectory);
+        }
+        Ok(at)
+    }
+
+    /// Walks to the directory that holds the last component; returns it and that component. With
+    /// `follow`, a last component that is a symbolic link leads on to where it points, whether or not
+    /// that exists (open with create).
+    pub(crate) fn walk_to_parent(
+        &self,
+        who: &Credentials,
+        start: &Arc<Inode>,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<(Arc<Inode>, Vec<u8>)> {
+        let mut start = Arc::clone(start);
+        let mut path = path.to_vec();
+        for _ in 0..=MAX_LINKS {
+            let trimmed = path.len() - path.iter().rev().take_while(|&&b| b == b'/').count();
+            let (head, last) = match path[..trimmed].iter().rposition(|&b| b == b'/') {
+                Some(slash) => (&path[..=slash], &path[slash + 1..trimmed]),
+                None => (&path[..0], &path[..trimmed]),
+            };
+            if last.is_empty() {
+                // The root itself, or nothing at all.
+                return if path.is_empty() { Err(Error::NotFound) } else { Err(Error::Exists) };
+            }
+            let dir = self.walk(who, &start, head, true)?;
+            if dir.directory().is_none() {
+                return Err(Error::NotDirectory);
+            }
+            self.permit(who, &dir, EXECUTE)?;
+            if follow && last != b"." && last != b".." {
+                match self.lookup(&dir, last) {
+                    Ok(inode) if inode.ftype == FileType::Symlink => {
+                        path = self.symlink_target(&inode)?.to_vec();
+                        start = dir;
+                        continue;
+                    }
+                    Ok(_) | Err(Error::NotFound) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            return Ok((dir, last.to_vec()));
+        }
+        Err(Error::SymlinkLoop)
+    }
+
+    /// Where a symbolic link points.
+    pub(crate) fn symlink_target(&self, inode: &Inode) -> Result<Box<[u8]>> {
+        let Content::Symlink(cell) = &inode.content else {
+            return Err(Error::Invalid("not a symbolic link"));
+        };
+        if let Some(target) = cell.get() {
+            return Ok(target.clone());
+        }
+        let target = self.read_symlink(inode)?;
+        Ok(cell.get_or_init(|| target).clone())
+    }
+
+    /// Names of a directory after a cookie, as [`Directory::list`] gives them.
+    pub(crate) fn list(&self, dir: &Inode, cookie: u64, at_least: usize) -> Result<Vec<Dentry>> {
+        Ok(self.names(dir)?.list(cookie, at_least))
+    }
+}

@@ -1,0 +1,51 @@
+//! The namespace: in-core inodes and directories, extent maps, page cache. Everything concurrent is
+//! here; nothing here sees a metadata block image, except the loader.
+//!
+//! # Lock order
+//! 1. `Engine::rename` (moves of directories between parents)
+//! 2. directory buckets, by inode number of the directory, then by bucket
+//! 3. a file's map ([`file::FileData::map`]), then its page index, then a chunk
+//! 4. inode states, by inode number
+//! 5. the slot's commit lists
+//!
+//! A push takes none of these, so opening a transaction may wait for a push under any of them but 5.
+
+pub mod attributes;
+pub mod create;
+pub mod credentials;
+pub mod directory;
+pub mod evict;
+pub mod extent_map;
+pub mod fallocate;
+pub mod file;
+pub mod inode;
+pub mod inode_index;
+pub mod load;
+pub mod lookup;
+pub mod name;
+pub mod pages;
+pub mod read_write;
+pub mod remove;
+pub mod rename;
+pub mod truncate;
+pub mod write_back;
+pub mod xattrs;
+
+use ext4_format::timestamp::Timestamp;
+
+/// The coarse clock, as the kernel uses it for inode times: a few nanoseconds to read, a few
+/// milliseconds of grain.
+pub(crate) fn now() -> Timestamp {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp::new(t.tv_sec, t.tv_nsec as u32)
+}
+
+/// Nanoseconds since the epoch, for the per-slot change times of directories. Saturates in 2262.
+pub(crate) fn to_ns(t: Timestamp) -> i64 {
+    t.secs.saturating_mul(1_000_000_000).saturating_add(i64::from(t.nanos))
+}
+
+/// The reverse of [`to_ns`].
+pub(crate) fn from_ns(ns: i64) -> Timestamp {
+    Timestamp::new(ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000) as u32)
+}

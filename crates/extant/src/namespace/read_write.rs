@@ -1,0 +1,325 @@
+//! Reading and writing file data through the page cache, with delayed allocation.
+
+use super::extent_map::Found;
+use super::file::FileMap;
+use super::inode::Inode;
+use super::now;
+use super::pages::{CHUNK_PAGES, place};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use ext4_format::inode::flags;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Requests at least this long that miss the cache go from the device straight to the caller.
+const DIRECT_READ: usize = 64 * 1024;
+
+impl Engine {
+    /// Largest size of a file with this inode's kind of mapping.
+    pub(crate) fn max_size(&self, inode_flags: u32) -> u64 {
+        self.geometry.max_file_size(inode_flags & flags::EXTENTS != 0)
+    }
+
+    /// Takes blocks out of the free count, pushing once if only unused reservations are in the way.
+    pub(crate) fn take_space(&self, blocks: u64) -> Result<bool> {
+        if self.space.try_take(blocks) {
+            return Ok(true);
+        }
+        self.push_all()?;
+        Ok(self.space.try_take(blocks))
+    }
+
+    /// Brings the mapping in core.
+    pub(crate) fn load_map(&self, inode: &Inode, map: &mut FileMap) -> Result<()> {
+        if !map.loaded {
+            map.extents = self.read_mapping(inode)?;
+            map.loaded = true;
+        }
+        Ok(())
+    }
+
+    /// Reads up to `buf.len()` bytes; fewer at the end of the file.
+    pub(crate) fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let mut map = file.map.read();
+        if !map.loaded {
+            drop(map);
+            self.load_map(inode, &mut file.map.write())?;
+            map = file.map.read();
+        }
+        let size = inode.size.load(Ordering::Acquire);
+        let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let buf = &mut buf[..wanted];
+        let bs = self.geometry.block_size as usize;
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let block = u32::try_from(at / bs as u64).map_err(|_| Error::FileTooLarge)?;
+            let within = (at % bs as u64) as usize;
+            let part = (bs - within).min(buf.len() - done);
+            if let Some(chunk) = file.pages.get(block) {
+                let mut chunk = chunk.lock();
+                chunk.used = true;
+                if let Some(page) = &chunk.pages[place(block).1] {
+                    buf[done..done + part].copy_from_slice(&page[within..within + part]);
+                    done += part;
+                    continue;
+                }
+            }
+            match map.extents.at(block) {
+                Found::Mapped(run) if !run.unwritten => {
+                    let left = buf.len() - done;
+                    if left >= DIRECT_READ && within == 0 {
+                        // Up to the next page in memory, which may be newer than the device.
+                        let blocks = (left / bs).min(run.len as usize) as u32;
+                        let clear = (1..blocks)
+                            .find(|i| file.pages.get(block + i).is_some())
+                            .unwrap_or(blocks);
+                        let bytes = clear as usize * bs;
+                        self.read_device(run.physical, &mut buf[done..done + bytes])?;
+                        done += bytes;
+                    } else {
+                        self.fill_chunk(inode, &map, block)?;
+                        let chunk = file.pages.get_or_make(block);
+                        let chunk = chunk.lock();
+                        match &chunk.pages[place(block).1] {
+                            Some(page) => {
+                                buf[done..done + part].copy_from_slice(&page[within..within + part]);
+                                done += part;
+                            }
+                            // Swept between: once more.
+                            None => continue,
+                        }
+                    }
+                }
+                _ => {
+                    buf[done..done + part].fill(0);
+                    done += part;
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn read_device(&self, block: ext4_format::BlockNr, buf: &mut [u8]) -> Result<()> {
+        self.device
+            .read_at(block.offset(self.geometry.block_size), buf)
+            .map_err(|e| Error::block_io("read", block, e))
+    }
+
+    /// Reads the mapped blocks of the chunk around `block` that are not in memory.
+    fn fill_chunk(&self, inode: &Inode, map: &FileMap, block: u32) -> Result<()> {
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let bs = self.geometry.block_size as usize;
+        let first = block / CHUNK_PAGES * CHUNK_PAGES;
+        let chunk = file.pages.get_or_make(block);
+        let mut chunk = chunk.lock();
+        chunk.used = true;
+        let mut brought = 0;
+        for run in map.extents.range(first, CHUNK_PAGES).into_iter().filter(|r| !r.unwritten) {
+            let mut bytes = vec![0; run.len as usize * bs];
+            self.read_device(run.physical, &mut bytes)?;
+            for (i, page) in bytes.chunks_exact(bs).enumerate() {
+                let slot = &mut chunk.pages[(run.logical - first) as usize + i];
+                if slot.is_none() {
+                    *slot = Some(page.into());
+                    brought += 1;
+                }
+            }
+        }
+        self.cached_bytes.add(brought * bs as i64);
+        Ok(())
+    }
+
+    /// Writes all of `data` at `offset`; `None` appends. Returns the offset it was written at.
+    pub(crate) fn write(&self, inode: &Arc<Inode>, offset: Option<u64>, data: &[u8]) -> Result<u64> {
+        self.check_writable()?;
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let bs = self.geometry.block_size as usize;
+        if let Some(offset) = offset {
+            if self.overwrite(inode, offset, data) {
+                return Ok(offset);
+            }
+        }
+        let mut map = file.map.write();
+        self.load_map(inode, &mut map)?;
+        let (old_size, inode_flags) = {
+            let state = inode.state.lock();
+            if state.freed {
+                return Err(Error::BadHandle("the file was removed"));
+            }
+            (state.core.size, state.core.flags)
+        };
+        let offset = offset.unwrap_or(old_size);
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|&e| e <= self.max_size(inode_flags))
+            .ok_or(Error::FileTooLarge)?;
+        if offset > old_size {
+            self.zero_tail(inode, &map, old_size)?;
+        }
+        let mut done = 0;
+        let mut failed = None;
+        while done < data.len() {
+            let at = offset + done as u64;
+            // max_size bounds the block number to 32 bits.
+            let block = (at / bs as u64) as u32;
+            let within = (at % bs as u64) as usize;
+            let part = (bs - within).min(data.len() - done);
+            let bytes = &data[done..done + part];
+            match self.write_page(inode, &map, block, within, bytes, old_size) {
+                Ok(()) => done += part,
+                Err(e) => {
+                    failed = Some(e);
+                    break;
+                }
+            }
+        }
+        if done > 0 {
+            let time = now();
+            let mut state = inode.state.lock();
+            state.core.size = state.core.size.max(offset + done as u64);
+            state.core.mtime = time;
+            state.core.ctime = time;
+            strip_set_id(&mut state.core.mode);
+            state.core_dirty = true;
+            inode.mirror(&state.core);
+            drop(state);
+            drop(map);
+            self.note_dirty(inode);
+            self.balance_dirty()?;
+        }
+        match failed {
+            Some(e) if done == 0 || end != offset + done as u64 => Err(e),
+            _ => Ok(offset),
+        }
+    }
+
+    /// Puts bytes into one page, bringing in what it holds already; the map is held exclusively.
+    fn write_page(
+        &self,
+        inode: &Inode,
+        map: &FileMap,
+        block: u32,
+        within: usize,
+        bytes: &[u8],
+        size: u64,
+    ) -> Result<()> {
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let bs = self.geometry.block_size as usize;
+        let bit = 1u16 << place(block).1;
+        let chunk = file.pages.get_or_make(block);
+        let mut chunk = chunk.lock();
+        let found = map.extents.at(block);
+        if matches!(found, Found::Hole(_)) && chunk.promised & bit == 0 {
+            if !self.space.try_take(1) {
+                drop(chunk);
+                // Pushing takes no lock of ours but must not wait with a page's lock held for long.
+                if !self.take_space(1)? {
+                    return Err(Error::NoSpace("no block left for file data"));
+                }
+                let again = file.pages.get_or_make(block);
+                let mut again = again.lock();
+                again.promised |= bit;
+                drop(again);
+                return self.write_page(inode, map, block, within, bytes, size);
+            }
+            chunk.promised |= bit;
+        }
+        let page = &mut chunk.pages[place(block).1];
+        if page.is_none() {
+            let mut fresh = vec![0; bs].into_boxed_slice();
+            if let Found::Mapped(run) = found {
+                let in_file = u64::from(block) * (bs as u64) < size;
+                if !run.unwritten && bytes.len() < bs && in_file {
+                    self.read_device(run.physical, &mut fresh)?;
+                    // What lies past the end of the file is not data, whatever the block holds.
+                    let keep = (size - u64::from(block) * bs as u64).min(bs as u64) as usize;
+                    fresh[keep..].fill(0);
+                }
+            }
+            *page = Some(fresh);
+            self.cached_bytes.add(bs as i64);
+        }
+        if let Some(page) = page {
+            page[within..within + bytes.len()].copy_from_slice(bytes);
+        }
+        if chunk.dirty & bit == 0 {
+            chunk.dirty |= bit;
+            self.dirty_bytes.add(bs as i64);
+        }
+        chunk.used = true;
+        Ok(())
+    }
+
+    /// Overwrites pages that are in memory and have their block or its promise: the map is only
+    /// shared [L8], so writers of different blocks of one file do not wait for each other.
+    fn overwrite(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> bool {
+        let Some(file) = inode.file() else { return false };
+        let bs = self.geometry.block_size as usize;
+        // One block only: a write is atomic towards readers of its page.
+        let within = (offset % bs as u64) as usize;
+        if data.is_empty() || within + data.len() > bs {
+            return false;
+        }
+        let Ok(block) = u32::try_from(offset / bs as u64) else { return false };
+        let map = file.map.read();
+        if !map.loaded || offset + data.len() as u64 > inode.size.load(Ordering::Acquire) {
+            return false;
+        }
+        let Some(chunk) = file.pages.get(block) else { return false };
+        let mut chunk = chunk.lock();
+        let bit = 1u16 << place(block).1;
+        if chunk.promised & bit == 0 && matches!(map.extents.at(block), Found::Hole(_)) {
+            return false;
+        }
+        let Some(page) = &mut chunk.pages[place(block).1] else { return false };
+        page[within..within + data.len()].copy_from_slice(data);
+        chunk.used = true;
+        if chunk.dirty & bit == 0 {
+            chunk.dirty |= bit;
+            self.dirty_bytes.add(bs as i64);
+        }
+        drop(chunk);
+        drop(map);
+        let time = now();
+        let mut state = inode.state.lock();
+        if state.core.mtime != time || state.core.mode & 0o6000 != 0 {
+            state.core.mtime = time;
+            state.core.ctime = time;
+            strip_set_id(&mut state.core.mode);
+            state.core_dirty = true;
+            inode.mirror(&state.core);
+        }
+        drop(state);
+        self.note_dirty(inode);
+        true
+    }
+
+    /// Zeroes what a block holds past the end of the file, before the file grows over it.
+    pub(crate) fn zero_tail(&self, inode: &Arc<Inode>, map: &FileMap, size: u64) -> Result<()> {
+        let bs = u64::from(self.geometry.block_size);
+        let within = (size % bs) as usize;
+        if within == 0 {
+            return Ok(());
+        }
+        let block = u32::try_from(size / bs).map_err(|_| Error::FileTooLarge)?;
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let in_memory = file.pages.get(block).is_some_and(|c| c.lock().pages[place(block).1].is_some());
+        if !in_memory && matches!(map.extents.at(block), Found::Hole(_)) {
+            return Ok(());
+        }
+        let zeros = vec![0; bs as usize - within];
+        self.write_page(inode, map, block, within, &zeros, size)?;
+        self.note_dirty(inode);
+        Ok(())
+    }
+}
+
+/// A write by anybody takes set-user-id away, and set-group-id where it means execution.
+fn strip_set_id(mode: &mut u16) {
+    *mode &= !0o4000;
+    if *mode & 0o010 != 0 {
+        *mode &= !0o2000;
+    }
+}

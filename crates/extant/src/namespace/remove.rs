@@ -1,0 +1,212 @@
+//! Names taken away: unlink and rmdir.
+
+use super::credentials::{Credentials, EXECUTE, WRITE};
+use super::inode::{Inode, State};
+use super::truncate::STEP;
+use super::{now, to_ns};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::log::item::{InodeEvent, MiscEvent};
+use crate::log::{Commit, Cost};
+use ext4_format::inode::flags;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What becomes of an inode that lost its last name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Other names lead to it.
+    Linked,
+    /// Freed in the same transaction.
+    Freed,
+    /// Open, or too large for one transaction: on the orphan list; `true` if nobody has it open.
+    Orphan(bool),
+}
+
+impl Engine {
+    /// Removes the name of anything but a directory.
+    pub(crate) fn unlink(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+        let names = self.names(parent)?;
+        check_removable(name)?;
+        self.permit(who, parent, WRITE | EXECUTE)?;
+        let hash = self.hash(name);
+        // Taking away allocates nothing: it must work on a full volume.
+        let tx = self.begin(Cost::CORE)?;
+        let mut bucket = names.lock(hash);
+        let inode = self.inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
+        if inode.directory().is_some() {
+            return Err(Error::IsDirectory);
+        }
+        self.permit_removal(who, parent, &inode)?;
+        self.permit_change(parent, &inode)?;
+        let mut map = inode.file().map(|f| f.map.write());
+        let may_die = inode.state.lock().core.links <= 1 && inode.opens.load(Ordering::Acquire) == 0;
+        let runs = if may_die { self.prepare_free(&inode, map.as_deref_mut())? } else { Vec::new() };
+        let mut state = inode.state.lock();
+        let time = now();
+        let seen = bucket.stamp.max(names.core_stamp.load(Ordering::Relaxed)).max(state.stamp);
+        let Some(entry) = bucket.remove(hash, name) else { return Err(Error::NotFound) };
+        let fate = tx.commit(seen, |c| {
+            c.name(parent.ino, &mut bucket, &entry, true, to_ns(time));
+            names.note(-1, to_ns(time), c.stamp);
+            parent.last_context.store(c.context, Ordering::Relaxed);
+            state.core.ctime = time;
+            self.log_link_lost(&inode, &mut state, may_die && runs.len() <= STEP, c, |state, c| {
+                self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
+            })
+        });
+        drop(state);
+        drop(map);
+        drop(bucket);
+        self.after_link_lost(&inode, fate)
+    }
+
+    /// Logs one link less; frees the inode by `free` if that was the last and `may_free`.
+    pub(crate) fn log_link_lost(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        may_free: bool,
+        c: &mut Commit<'_>,
+        free: impl FnOnce(&mut State, &mut Commit<'_>),
+    ) -> Fate {
+        state.core.links = state.core.links.saturating_sub(1);
+        let fate = if state.core.links > 0 {
+            Fate::Linked
+        } else if may_free && inode.opens.load(Ordering::Acquire) == 0 {
+            Fate::Freed
+        } else {
+            Fate::Orphan(inode.opens.load(Ordering::Acquire) == 0)
+        };
+        if fate == Fate::Freed {
+            free(state, c);
+            return fate;
+        }
+        if matches!(fate, Fate::Orphan(_)) {
+            state.orphan = true;
+            c.misc(inode.ino, MiscEvent::OrphanAdd);
+        }
+        state.stamp = c.stamp;
+        c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+        inode.last_context.store(c.context, Ordering::Relaxed);
+        fate
+    }
+
+    /// What is left to do with no lock held.
+    pub(crate) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
+        match fate {
+            Fate::Freed => {
+                self.forget(inode);
+                Ok(())
+            }
+            Fate::Orphan(true) => self.reap(inode),
+            Fate::Linked | Fate::Orphan(false) => Ok(()),
+        }
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdir(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => return Err(Error::Invalid("\".\" cannot be removed")),
+            b".." => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        let names = self.names(parent)?;
+        self.permit(who, parent, WRITE | EXECUTE)?;
+        let hash = self.hash(name);
+        loop {
+            // The victim first, unlocked: its number decides which buckets to lock first.
+            let victim = self.lookup(parent, name)?;
+            let inside = self.names(&victim)?;
+            self.permit_removal(who, parent, &victim)?;
+            self.permit_change(parent, &victim)?;
+            self.prepare_free(&victim, None)?;
+            let tx = self.begin(Cost::CORE)?;
+            let early = (victim.ino < parent.ino).then(|| inside.lock_all());
+            let mut bucket = names.lock(hash);
+            let all = early.unwrap_or_else(|| inside.lock_all());
+            if bucket.find(hash, name).is_none_or(|e| e.ino != victim.ino) {
+                continue;
+            }
+            if !inside.kill_if_empty(&all) {
+                return Err(Error::NotEmpty);
+            }
+            let (mut parent_state, mut state) = lock_two(parent, &victim);
+            let time = now();
+            let Some(entry) = bucket.remove(hash, name) else { continue };
+            let seen = bucket
+                .stamp
+                .max(names.core_stamp.load(Ordering::Relaxed))
+                .max(names.last_stamp())
+                .max(parent_state.stamp)
+                .max(state.stamp)
+                .max(inside.core_stamp.load(Ordering::Relaxed))
+                .max(inside.last_stamp());
+            let fate = tx.commit(seen, |c| {
+                c.name(parent.ino, &mut bucket, &entry, true, to_ns(time));
+                names.note(-1, to_ns(time), c.stamp);
+                parent_state.core.links = Self::links_minus_one(parent_state.core.links);
+                self.fold_times(names, &mut parent_state.core, time);
+                self.log_core(parent, &mut parent_state, c);
+                state.core.links = 1;
+                state.core.ctime = time;
+                self.log_link_lost(&victim, &mut state, true, c, |state, c| {
+                    self.log_free(&victim, state, None, &[], c);
+                })
+            });
+            drop((parent_state, state));
+            drop((all, bucket));
+            self.inodes.note_directory(victim.ino, false);
+            return self.after_link_lost(&victim, fate);
+        }
+    }
+
+    /// Immutable and append-only flags forbid taking names away.
+    pub(crate) fn permit_change(&self, dir: &Inode, victim: &Inode) -> Result<()> {
+        let bound = |i: &Inode| i.flags.load(Ordering::Relaxed) & (flags::IMMUTABLE | flags::APPEND) != 0;
+        if bound(dir) || bound(victim) { Err(Error::NotPermitted) } else { Ok(()) }
+    }
+
+    /// A handle was closed; the last one of a file without a name frees it.
+    pub(crate) fn closed(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return Ok(());
+        }
+        let dead = {
+            let state = inode.state.lock();
+            state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
+        };
+        if dead && self.check_writable().is_ok() { self.reap(inode) } else { Ok(()) }
+    }
+
+    /// A handle is opened: the inode stays until it is closed, whatever happens to its names.
+    pub(crate) fn opened(&self, inode: &Inode) -> Result<()> {
+        let state = inode.state.lock();
+        if state.freed || state.core.links == 0 {
+            return Err(Error::NotFound);
+        }
+        inode.opens.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+fn check_removable(name: &[u8]) -> Result<()> {
+    match name {
+        b"." | b".." => Err(Error::IsDirectory),
+        _ => Ok(()),
+    }
+}
+
+/// Locks the states of two different inodes, lower number first; returned in the order given.
+pub(crate) fn lock_two<'a>(
+    a: &'a Inode,
+    b: &'a Inode,
+) -> (parking_lot::MutexGuard<'a, State>, parking_lot::MutexGuard<'a, State>) {
+    if a.ino < b.ino {
+        let first = a.state.lock();
+        (first, b.state.lock())
+    } else {
+        let second = b.state.lock();
+        (a.state.lock(), second)
+    }
+}

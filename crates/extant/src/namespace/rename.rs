@@ -1,0 +1,386 @@
+//! Rename: one transaction over up to three directories and four inodes.
+
+use super::credentials::{Credentials, EXECUTE, WRITE};
+use super::directory::{Bucket, Dentry, Directory, NameHash};
+use super::inode::{Inode, State};
+use super::name::Name;
+use super::remove::Fate;
+use super::truncate::STEP;
+use super::{now, to_ns};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::log::Cost;
+use crate::log::item::{InodeEvent, MiscEvent};
+use ext4_format::{FileType, InodeNr};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What rename does when the new name is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replace it, as POSIX says.
+    #[default]
+    Replace,
+    /// Fail with [`Error::Exists`].
+    NoReplace,
+    /// Swap the two names.
+    Exchange,
+}
+
+/// One side of a rename.
+struct Side<'a> {
+    dir: &'a Arc<Inode>,
+    names: &'a Directory,
+    hash: NameHash,
+    name: &'a [u8],
+}
+
+/// The buckets a rename holds: of the two names (one guard if they share a bucket), and all of a
+/// directory that is replaced.
+struct Held<'a> {
+    old: MutexGuard<'a, Bucket>,
+    new: Option<MutexGuard<'a, Bucket>>,
+    replaced: Vec<MutexGuard<'a, Bucket>>,
+}
+
+impl<'a> Held<'a> {
+    fn new_bucket(&mut self) -> &mut Bucket {
+        match &mut self.new {
+            Some(bucket) => bucket,
+            None => &mut self.old,
+        }
+    }
+
+    fn stamp(&self) -> u64 {
+        self.old.stamp.max(self.new.as_ref().map_or(0, |b| b.stamp))
+    }
+
+    /// Locks in the order of directory numbers.
+    fn lock(old: &Side<'a>, new: &Side<'a>, replaced: Option<(InodeNr, &'a Directory)>) -> Self {
+        let mut all = Vec::new();
+        let early = |n: InodeNr| replaced.filter(|(r, _)| *r < n);
+        if old.dir.ino == new.dir.ino {
+            if let Some((_, r)) = early(old.dir.ino) {
+                all = r.lock_all();
+            }
+            let (a, b) = old.names.lock_both(old.hash, new.hash);
+            if let (Some((_, r)), true) = (replaced, all.is_empty()) {
+                all = r.lock_all();
+            }
+            return Self { old: a, new: b, replaced: all };
+        }
+        let old_first = old.dir.ino < new.dir.ino;
+        let (low, high) = if old_first { (old, new) } else { (new, old) };
+        if let Some((_, r)) = early(low.dir.ino) {
+            all = r.lock_all();
+        }
+        let a = low.names.lock(low.hash);
+        if let (Some((_, r)), true) = (early(high.dir.ino), all.is_empty()) {
+            all = r.lock_all();
+        }
+        let b = high.names.lock(high.hash);
+        if let (Some((_, r)), true) = (replaced, all.is_empty()) {
+            all = r.lock_all();
+        }
+        let (old_guard, new_guard) = if old_first { (a, b) } else { (b, a) };
+        Self { old: old_guard, new: Some(new_guard), replaced: all }
+    }
+}
+
+/// The states of up to four inodes, locked in the order of their numbers.
+struct States<'a> {
+    held: Vec<(InodeNr, MutexGuard<'a, State>)>,
+}
+
+impl<'a> States<'a> {
+    fn lock(mut inodes: Vec<&'a Arc<Inode>>) -> Self {
+        inodes.sort_by_key(|i| i.ino);
+        inodes.dedup_by_key(|i| i.ino);
+        Self { held: inodes.into_iter().map(|i| (i.ino, i.state.lock())).collect() }
+    }
+
+    /// The state of an inode that was among those locked.
+    fn of(&mut self, inode: &Inode) -> Option<&mut State> {
+        self.held.iter_mut().find(|(i, _)| *i == inode.ino).map(|(_, s)| &mut **s)
+    }
+
+    fn stamp(&self) -> u64 {
+        self.held.iter().map(|(_, s)| s.stamp).max().unwrap_or(0)
+    }
+}
+
+impl Engine {
+    /// Gives the inode at `(old_dir, old_name)` the name `(new_dir, new_name)`.
+    pub(crate) fn rename(
+        &self,
+        who: &Credentials,
+        (old_dir, old_name): (&Arc<Inode>, &[u8]),
+        (new_dir, new_name): (&Arc<Inode>, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        for name in [old_name, new_name] {
+            if name == b"." || name == b".." {
+                return Err(Error::Busy("\".\" and \"..\" cannot be renamed"));
+            }
+        }
+        let checked = Name::new(new_name)?;
+        let old = Side { dir: old_dir, names: self.names(old_dir)?, hash: self.hash(old_name), name: old_name };
+        let new = Side { dir: new_dir, names: self.names(new_dir)?, hash: self.hash(new_name), name: new_name };
+        self.permit(who, old_dir, WRITE | EXECUTE)?;
+        self.permit(who, new_dir, WRITE | EXECUTE)?;
+        loop {
+            let source = self.lookup(old_dir, old_name)?;
+            let target = match self.lookup(new_dir, new_name) {
+                Ok(inode) => Some(inode),
+                Err(Error::NotFound) => None,
+                Err(e) => return Err(e),
+            };
+            let moves_dir = old_dir.ino != new_dir.ino
+                && (source.directory().is_some()
+                    || (mode == RenameMode::Exchange && target.as_ref().is_some_and(|t| t.directory().is_some())));
+            let _one_mover = moves_dir.then(|| self.rename.lock());
+            self.check_rename(who, &old, &new, &source, target.as_ref(), mode)?;
+            if target.as_ref().is_some_and(|t| t.ino == source.ino) {
+                // Two names of one file: POSIX says to do nothing.
+                return Ok(());
+            }
+            match self.rename_once(&old, &new, &checked, &source, target.as_ref(), mode)? {
+                Some(Outcome { fate, victim, long }) => {
+                    if long {
+                        new.names.grow();
+                    }
+                    return match victim {
+                        Some(victim) => self.after_link_lost(&victim, fate),
+                        None => Ok(()),
+                    };
+                }
+                None => continue,
+            }
+        }
+    }
+
+    fn check_rename(
+        &self,
+        who: &Credentials,
+        old: &Side<'_>,
+        new: &Side<'_>,
+        source: &Arc<Inode>,
+        target: Option<&Arc<Inode>>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        match (mode, target) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+            (RenameMode::Exchange, None) => return Err(Error::NotFound),
+            _ => {}
+        }
+        self.permit_removal(who, old.dir, source)?;
+        self.permit_change(old.dir, source)?;
+        if let Some(target) = target {
+            self.permit_removal(who, new.dir, target)?;
+            self.permit_change(new.dir, target)?;
+            if mode == RenameMode::Replace && target.ino != source.ino {
+                match (source.directory().is_some(), target.directory().is_some()) {
+                    (true, false) => return Err(Error::NotDirectory),
+                    (false, true) => return Err(Error::IsDirectory),
+                    _ => {}
+                }
+            }
+        }
+        if source.directory().is_some() {
+            self.refuse_loop(source, new.dir)?;
+        }
+        if let (RenameMode::Exchange, Some(target)) = (mode, target) {
+            if target.directory().is_some() {
+                self.refuse_loop(target, old.dir)?;
+            }
+        }
+        let moves_dir = source.directory().is_some() && old.dir.ino != new.dir.ino;
+        if moves_dir && mode != RenameMode::Exchange && target.is_none_or(|t| t.directory().is_none()) {
+            let links = new.dir.state.lock().core.links;
+            if links >= ext4_format::inode::LINK_MAX && !self.geometry.features.has_dir_nlink() {
+                return Err(Error::TooManyLinks);
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory must not move below itself.
+    fn refuse_loop(&self, moved: &Inode, into: &Arc<Inode>) -> Result<()> {
+        let mut at = Arc::clone(into);
+        let mut steps = 0u32;
+        while at.ino != InodeNr::ROOT {
+            if at.ino == moved.ino {
+                return Err(Error::Invalid("a directory cannot move below itself"));
+            }
+            let parent = self.parent_of(&at)?;
+            steps += 1;
+            if parent == at.ino || steps > self.geometry.inodes_count {
+                return Err(Error::corrupt_inode("chain of parent directories", at.ino));
+            }
+            at = self.inode(parent)?;
+        }
+        if moved.ino == InodeNr::ROOT {
+            return Err(Error::Busy("the root directory cannot be renamed"));
+        }
+        Ok(())
+    }
+
+    fn rename_once(
+        &self,
+        old: &Side<'_>,
+        new: &Side<'_>,
+        new_name: &Name,
+        source: &Arc<Inode>,
+        target: Option<&Arc<Inode>>,
+        mode: RenameMode,
+    ) -> Result<Option<Outcome>> {
+        let replaced_dir = match target {
+            Some(t) if mode == RenameMode::Replace && t.directory().is_some() => Some((t.ino, self.names(t)?)),
+            _ => None,
+        };
+        let tx = self.begin(Cost::NAME.times(2))?;
+        let mut held = Held::lock(old, new, replaced_dir);
+        if new.names.is_dead() {
+            return Err(Error::NotFound);
+        }
+        // What was looked up unlocked must still hold.
+        let leads = |b: &Bucket, s: &Side<'_>| b.find(s.hash, s.name).map(|e| e.ino);
+        if leads(&held.old, old) != Some(source.ino) || leads(held.new_bucket(), new) != target.map(|t| t.ino) {
+            return Ok(None);
+        }
+        if let (Some((_, names)), Some(_)) = (replaced_dir, target) {
+            if !names.kill_if_empty(&held.replaced) {
+                return Err(Error::NotEmpty);
+            }
+        }
+        let replaced = target.filter(|_| mode == RenameMode::Replace);
+        let mut map = replaced.and_then(|t| t.file()).map(|f| f.map.write());
+        let may_die = replaced.is_some_and(|t| {
+            t.opens.load(Ordering::Acquire) == 0 && (is_dir(t) || t.state.lock().core.links <= 1)
+        });
+        let runs = match replaced.filter(|_| may_die).map(|t| self.prepare_free(t, map.as_deref_mut())) {
+            None => Vec::new(),
+            Some(Ok(runs)) => runs,
+            Some(Err(e)) => {
+                if let Some((_, names)) = replaced_dir {
+                    names.revive();
+                }
+                return Err(e);
+            }
+        };
+        let mut states = States::lock(
+            [Some(source), target, Some(old.dir), Some(new.dir)].into_iter().flatten().collect(),
+        );
+        let time = now();
+        let seen = held
+            .stamp()
+            .max(states.stamp())
+            .max(old.names.core_stamp.load(Ordering::Relaxed))
+            .max(new.names.core_stamp.load(Ordering::Relaxed))
+            .max(old.names.last_stamp())
+            .max(new.names.last_stamp())
+            .max(replaced_dir.map_or(0, |(_, d)| d.core_stamp.load(Ordering::Relaxed).max(d.last_stamp())));
+        let source_entry = Dentry { hash: new.hash, ino: source.ino, ftype: source.ftype, name: new_name.clone() };
+        let crosses = old.dir.ino != new.dir.ino;
+        let mut fate = Fate::Linked;
+        tx.commit(seen, |c| {
+            // Directory link counts: what leaves and what comes.
+            let mut old_links = 0i32;
+            let mut new_links = 0i32;
+            if crosses && is_dir(source) {
+                old_links -= 1;
+                new_links += 1;
+                c.misc(source.ino, MiscEvent::DirParent { parent: new.dir.ino });
+                set_parent(source, new.dir.ino);
+            }
+            match (mode, target) {
+                (RenameMode::Exchange, Some(target)) => {
+                    if crosses && is_dir(target) {
+                        old_links += 1;
+                        new_links -= 1;
+                        c.misc(target.ino, MiscEvent::DirParent { parent: old.dir.ino });
+                        set_parent(target, old.dir.ino);
+                    }
+                    if let Some(found) = held.old.find(old.hash, old.name) {
+                        let entry = Dentry { ino: target.ino, ftype: target.ftype, ..found.clone() };
+                        c.name(old.dir.ino, &mut held.old, &entry, false, to_ns(time));
+                        held.old.set(entry);
+                    }
+                }
+                _ => {
+                    if let Some(gone) = held.old.remove(old.hash, old.name) {
+                        c.name(old.dir.ino, &mut held.old, &gone, true, to_ns(time));
+                    }
+                    old.names.note(-1, to_ns(time), c.stamp);
+                    if target.is_none() {
+                        new.names.note(1, to_ns(time), c.stamp);
+                    } else if target.is_some_and(|t| is_dir(t)) {
+                        new_links -= 1;
+                    }
+                }
+            }
+            let bucket = held.new_bucket();
+            c.name(new.dir.ino, bucket, &source_entry, false, to_ns(time));
+            bucket.set(source_entry);
+            old.names.note(0, to_ns(time), c.stamp);
+            new.names.note(0, to_ns(time), c.stamp);
+            if let Some(state) = states.of(source) {
+                state.core.ctime = time;
+                state.stamp = c.stamp;
+                c.inode(source.ino, InodeEvent::Update, state.disk_core());
+            }
+            source.last_context.store(c.context, Ordering::Relaxed);
+            if let (Some(target), Some(state)) = (target, target.and_then(|t| states.of(t))) {
+                state.core.ctime = time;
+                if mode == RenameMode::Exchange {
+                    state.stamp = c.stamp;
+                    c.inode(target.ino, InodeEvent::Update, state.disk_core());
+                    target.last_context.store(c.context, Ordering::Relaxed);
+                } else {
+                    if is_dir(target) {
+                        state.core.links = 1;
+                    }
+                    fate = self.log_link_lost(target, state, may_die && runs.len() <= STEP, c, |state, c| {
+                        self.log_free(target, state, map.as_deref_mut(), &runs, c);
+                    });
+                }
+            }
+            for (dir, names, change) in [(old.dir, old.names, old_links), (new.dir, new.names, new_links)] {
+                let Some(state) = states.of(dir) else { continue };
+                for _ in 0..change {
+                    state.core.links = self.links_plus_one(state.core.links);
+                }
+                for _ in change..0 {
+                    state.core.links = Self::links_minus_one(state.core.links);
+                }
+                if change != 0 {
+                    self.fold_times(names, &mut state.core, time);
+                    self.log_core(dir, state, c);
+                }
+                dir.last_context.store(c.context, Ordering::Relaxed);
+            }
+        });
+        let long = Directory::is_long(held.new_bucket());
+        if let Some(gone) = replaced.filter(|t| is_dir(t)) {
+            self.inodes.note_directory(gone.ino, false);
+        }
+        Ok(Some(Outcome { fate, victim: replaced.cloned(), long }))
+    }
+}
+
+struct Outcome {
+    fate: Fate,
+    victim: Option<Arc<Inode>>,
+    long: bool,
+}
+
+fn is_dir(inode: &Inode) -> bool {
+    inode.ftype == FileType::Directory
+}
+
+fn set_parent(dir: &Inode, parent: InodeNr) {
+    if let Some(names) = dir.directory() {
+        names.parent.store(parent.0, Ordering::Release);
+    }
+}

@@ -1,0 +1,248 @@
+//! Changing a file's size, and taking blocks away.
+//!
+//! A mapping of many runs is taken away in steps of [`STEP`] runs, a transaction each, from the end,
+//! with the inode on the orphan list meanwhile: no transaction outgrows the journal, and after a
+//! crash the rest is finished at open.
+
+use super::extent_map::Run;
+use super::file::FileMap;
+use super::inode::{Inode, State};
+use super::now;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::log::item::{BitsItem, InodeEvent, MapItem, MiscEvent};
+use crate::log::{Commit, Cost};
+use ext4_format::{BlockNr, FileType};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Runs taken away by one transaction.
+pub(crate) const STEP: usize = 128;
+
+impl Engine {
+    /// Sets the size of a regular file.
+    pub(crate) fn truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        self.check_writable()?;
+        let file = inode.file().ok_or(match inode.ftype {
+            FileType::Directory => Error::IsDirectory,
+            _ => Error::Invalid("not a regular file"),
+        })?;
+        let mut map = file.map.write();
+        self.load_map(inode, &mut map)?;
+        let (old, inode_flags) = {
+            let state = inode.state.lock();
+            if state.freed {
+                return Err(Error::BadHandle("the file was removed"));
+            }
+            (state.core.size, state.core.flags)
+        };
+        if size > self.max_size(inode_flags) {
+            return Err(Error::FileTooLarge);
+        }
+        let bs = u64::from(self.geometry.block_size);
+        if size > old {
+            self.zero_tail(inode, &map, old)?;
+        }
+        let first_gone = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
+        if size < old {
+            self.drop_pages(inode, first_gone, u32::MAX);
+            self.zero_tail(inode, &map, size)?;
+        }
+        let gone = map.extents.range(first_gone, u32::MAX - first_gone);
+        self.load_bitmaps_of(&gone)?;
+        let in_steps = gone.len() > STEP;
+        let tx = self.begin(Cost::CORE)?;
+        let mut state = inode.state.lock();
+        let time = now();
+        let seen = state.stamp;
+        let mut taken = Vec::new();
+        tx.commit(seen, |c| {
+            state.core.size = size;
+            state.disk_size = if size < old { state.disk_size.min(size) } else { size };
+            state.core.mtime = time;
+            state.core.ctime = time;
+            inode.mirror(&state.core);
+            if in_steps {
+                state.orphan = true;
+                c.misc(inode.ino, MiscEvent::OrphanAdd);
+            } else if !gone.is_empty() {
+                taken = self.log_removal(inode, &mut map, first_gone, u32::MAX - first_gone, c);
+            }
+            self.log_core(inode, &mut state, c);
+        });
+        drop(state);
+        self.count_removed(inode, &taken);
+        if in_steps {
+            self.remove_in_steps(inode, &mut map, first_gone)?;
+            let tx = self.begin(Cost::CORE)?;
+            let mut state = inode.state.lock();
+            let seen = state.stamp;
+            tx.commit(seen, |c| {
+                c.misc(inode.ino, MiscEvent::OrphanRemove);
+                self.log_core(inode, &mut state, c);
+            });
+            state.orphan = false;
+        }
+        Ok(())
+    }
+
+    /// Drops pages from `from` to `to` inclusive and settles what was promised for them.
+    pub(crate) fn drop_pages(&self, inode: &Inode, from: u32, to: u32) {
+        if let Some(file) = inode.file() {
+            let dropped = file.pages.drop_range(from, to);
+            let bs = i64::from(self.geometry.block_size);
+            self.cached_bytes.add(-i64::from(dropped.pages) * bs);
+            self.dirty_bytes.add(-i64::from(dropped.dirty) * bs);
+            if dropped.promised > 0 {
+                self.space.give(u64::from(dropped.promised));
+            }
+        }
+    }
+
+    /// Takes the mapping of a range away from the map and logs that; the bitmaps of the blocks are in core.
+    pub(crate) fn log_removal(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap,
+        from: u32,
+        len: u32,
+        c: &mut Commit<'_>,
+    ) -> Vec<Run> {
+        let runs = map.extents.remove(from, len);
+        for run in &runs {
+            c.bits(BitsItem { start: run.physical, len: run.len, alloc: false });
+        }
+        if !runs.is_empty() {
+            c.map(MapItem { ino: inode.ino, stamp: 0, logical: from, len, physical: BlockNr(0), unwritten: false });
+        }
+        runs
+    }
+
+    pub(crate) fn load_bitmaps_of(&self, runs: &[Run]) -> Result<()> {
+        runs.iter().try_for_each(|r| self.load_bitmaps(r.physical, r.len))
+    }
+
+    /// Takes blocks off the count that stat shows.
+    pub(crate) fn count_removed(&self, inode: &Inode, runs: &[Run]) {
+        let blocks: u64 = runs.iter().map(|r| u64::from(r.len)).sum();
+        let sectors = blocks * u64::from(self.geometry.sectors_per_block());
+        inode.sectors.fetch_sub(sectors as i64, Ordering::Relaxed);
+    }
+
+    /// Takes away everything from `first` on, the last runs first; the inode is on the orphan list.
+    pub(crate) fn remove_in_steps(&self, inode: &Inode, map: &mut FileMap, first: u32) -> Result<()> {
+        loop {
+            let Some(from) = map
+                .extents
+                .iter()
+                .rev()
+                .take_while(|r| r.end() > u64::from(first))
+                .take(STEP)
+                .last()
+                .map(|r| r.logical.max(first))
+            else {
+                return Ok(());
+            };
+            self.load_bitmaps_of(&map.extents.range(from, u32::MAX - from))?;
+            let tx = self.begin(Cost::CORE)?;
+            let mut state = inode.state.lock();
+            let seen = state.stamp;
+            let mut gone = Vec::new();
+            tx.commit(seen, |c| {
+                gone = self.log_removal(inode, map, from, u32::MAX - from, c);
+                state.stamp = c.stamp;
+                inode.last_context.store(c.context, Ordering::Relaxed);
+            });
+            drop(state);
+            self.count_removed(inode, &gone);
+        }
+    }
+
+    /// The last link and the last handle are gone, or the inode is an orphan found at open: its blocks
+    /// and its number become free.
+    pub(crate) fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
+        let mut map = inode.file().map(|f| f.map.write());
+        if let Some(map) = &mut map {
+            self.drop_pages(inode, 0, u32::MAX);
+            self.load_map(inode, map)?;
+            if map.extents.len() > STEP {
+                self.remove_in_steps(inode, map, 0)?;
+            }
+        }
+        let mapped = self.prepare_free(inode, map.as_deref_mut())?;
+        let tx = self.begin(Cost::CORE)?;
+        let mut state = inode.state.lock();
+        if state.freed {
+            return Ok(());
+        }
+        let seen = state.stamp;
+        tx.commit(seen, |c| {
+            if state.orphan {
+                state.orphan = false;
+                c.misc(inode.ino, MiscEvent::OrphanRemove);
+            }
+            self.log_free(inode, &mut state, map.as_deref_mut(), &mapped, c);
+        });
+        drop(state);
+        self.forget(inode);
+        Ok(())
+    }
+
+    /// What freeing an inode needs from the device, before anything is logged: its data runs and the
+    /// bitmaps of all that becomes free.
+    pub(crate) fn prepare_free(&self, inode: &Inode, map: Option<&mut FileMap>) -> Result<Vec<Run>> {
+        self.inodes.ensure_loaded(inode.ino, &|g| self.inode_bitmap_words(g))?;
+        let runs = match (map, inode.ftype) {
+            (Some(map), _) => {
+                self.load_map(inode, map)?;
+                map.extents.iter().copied().collect()
+            }
+            (None, FileType::Symlink) if inode.sectors.load(Ordering::Relaxed) > 0 => {
+                self.read_mapping(inode)?.iter().copied().collect()
+            }
+            _ => Vec::new(),
+        };
+        self.load_bitmaps_of(&runs)?;
+        Ok(runs)
+    }
+
+    /// Logs that the inode is free, with the data blocks it held.
+    pub(crate) fn log_free(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        map: Option<&mut FileMap>,
+        runs: &[Run],
+        c: &mut Commit<'_>,
+    ) {
+        for run in runs {
+            c.bits(BitsItem { start: run.physical, len: run.len, alloc: false });
+        }
+        if let Some(map) = map {
+            map.extents = Default::default();
+        }
+        state.freed = true;
+        state.core_dirty = false;
+        state.core.links = 0;
+        state.core.size = 0;
+        state.disk_size = 0;
+        // 1970 would read as "never deleted".
+        state.core.dtime = (now().secs as u32).max(1);
+        state.stamp = c.stamp;
+        c.inode(inode.ino, InodeEvent::Free, state.core);
+        inode.last_context.store(c.context, Ordering::Relaxed);
+        if state.born == c.context {
+            self.inodes.release_at_once(inode.ino, c.stamp);
+        }
+    }
+
+    /// A freed inode leaves memory.
+    pub(crate) fn forget(&self, inode: &Arc<Inode>) {
+        self.drop_pages(inode, 0, u32::MAX);
+        self.index.remove(inode);
+        if let Some(&position) = inode.list_position.get() {
+            self.in_core.remove(position);
+            self.in_core_count.add(-1);
+        }
+    }
+}

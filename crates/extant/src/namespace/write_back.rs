@@ -1,0 +1,300 @@
+//! Write-back: dirty pages get their blocks, go to the device, and only then is the mapping committed.
+//! So ordered mode holds by construction: no committed mapping leads to data not written.
+
+use super::extent_map::{Found, Run};
+use super::file::FileMap;
+use super::inode::Inode;
+use super::pages::{CHUNK_PAGES, SharedChunk};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::log::item::{BitsItem, InodeEvent, MapItem};
+use crate::log::Cost;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Longest run of blocks written by one call.
+const MAX_RUN: u32 = 2048;
+
+/// Neighbouring dirty pages.
+struct DirtyRun {
+    logical: u32,
+    pages: Vec<(SharedChunk, usize)>,
+}
+
+impl Engine {
+    /// Remembers that write-back must visit the inode.
+    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) {
+        if !inode.on_dirty_list.load(Ordering::Relaxed) && !inode.on_dirty_list.swap(true, Ordering::AcqRel) {
+            self.dirty_inodes.local().lock().push(Arc::clone(inode));
+        }
+    }
+
+    /// Past the limit of dirty data, writes back what this slot dirtied; whoever dirties cleans.
+    pub(crate) fn balance_dirty(&self) -> Result<()> {
+        let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
+        if dirty > self.limits.dirty_bytes {
+            let mine = std::mem::take(&mut *self.dirty_inodes.local().lock());
+            self.write_back_list(mine)?;
+        }
+        if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.limits.cache_bytes {
+            self.shrink_pages();
+        }
+        Ok(())
+    }
+
+    fn write_back_list(&self, list: Vec<Arc<Inode>>) -> Result<()> {
+        let mut first_error = None;
+        for inode in list {
+            inode.on_dirty_list.store(false, Ordering::Release);
+            if let Err(e) = self.write_back(&inode) {
+                first_error.get_or_insert(e);
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Writes back every dirty inode, with as many threads as there is work and CPUs for.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let mut lists: Vec<_> = self.dirty_inodes.iter().map(|l| std::mem::take(&mut *l.lock())).collect();
+        lists.retain(|l| !l.is_empty());
+        let total: usize = lists.iter().map(Vec::len).sum();
+        if total < 256 {
+            return lists.into_iter().try_for_each(|l| self.write_back_list(l));
+        }
+        let all: Vec<_> = lists.into_iter().flatten().collect();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+        std::thread::scope(|s| {
+            let workers: Vec<_> = all
+                .chunks(total.div_ceil(threads))
+                .map(|part| s.spawn(move || self.write_back_list(part.to_vec())))
+                .collect();
+            workers
+                .into_iter()
+                .map(|w| w.join().unwrap_or(Err(Error::Stopped("a write-back thread panicked".into()))))
+                .fold(Ok(()), Result::and)
+        })
+    }
+
+    /// Writes one inode's dirty pages and logs what changed of it.
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        if let Some(file) = inode.file() {
+            let mut map = file.map.write();
+            return self.write_back_locked(inode, &mut map);
+        }
+        let mut state = inode.state.lock();
+        if !state.core_dirty || state.freed {
+            return Ok(());
+        }
+        drop(state);
+        let tx = self.begin(Cost::CORE)?;
+        state = inode.state.lock();
+        if state.core_dirty && !state.freed {
+            let seen = state.stamp;
+            tx.commit(seen, |c| self.log_core(inode, &mut state, c));
+        }
+        Ok(())
+    }
+
+    /// Logs an inode's core as it is now.
+    pub(crate) fn log_core(
+        &self,
+        inode: &Inode,
+        state: &mut super::inode::State,
+        c: &mut crate::log::Commit<'_>,
+    ) {
+        state.stamp = c.stamp;
+        state.core_dirty = false;
+        if let Some(dir) = inode.directory() {
+            dir.core_stamp.store(c.stamp, Ordering::Relaxed);
+        }
+        c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+        inode.last_context.store(c.context, Ordering::Relaxed);
+    }
+
+    pub(crate) fn write_back_locked(&self, inode: &Arc<Inode>, map: &mut FileMap) -> Result<()> {
+        let Some(file) = inode.file() else { return Ok(()) };
+        let dirty = file.pages.dirty_chunks(0, u32::MAX);
+        {
+            let state = inode.state.lock();
+            if state.freed || (dirty.is_empty() && !state.core_dirty) {
+                return Ok(());
+            }
+        }
+        self.check_writable()?;
+        self.load_map(inode, map)?;
+        let runs = gather(&dirty);
+        let mut placed: Vec<Run> = Vec::new();
+        let written = runs.iter().try_for_each(|run| self.write_run(inode, map, run, &mut placed));
+        let new: Vec<Run> = placed.iter().filter(|r| !r.unwritten).copied().collect();
+        if let Err(e) = written {
+            self.unplace(&new);
+            if matches!(e, Error::Io { .. }) {
+                self.stop(&e);
+            }
+            return Err(e);
+        }
+        let tx = match self.begin_reserved(Cost::MAP.times(placed.len().min(64) as u32)) {
+            Ok(tx) => tx,
+            Err(e) => {
+                self.unplace(&new);
+                return Err(e);
+            }
+        };
+        let mut state = inode.state.lock();
+        state.disk_size = state.core.size;
+        let seen = state.stamp;
+        tx.commit(seen, |c| {
+            for run in &placed {
+                // `unwritten` marks a run whose blocks were there, unwritten, and are written now.
+                if !run.unwritten {
+                    c.bits(BitsItem { start: run.physical, len: run.len, alloc: true });
+                }
+                c.map(MapItem {
+                    ino: inode.ino,
+                    stamp: 0,
+                    logical: run.logical,
+                    len: run.len,
+                    physical: run.physical,
+                    unwritten: false,
+                });
+            }
+            self.log_core(inode, &mut state, c);
+        });
+        drop(state);
+        let sectors: u64 = new.iter().map(|r| u64::from(r.len)).sum::<u64>() * u64::from(self.geometry.sectors_per_block());
+        inode.sectors.fetch_add(sectors as i64, Ordering::Relaxed);
+        for run in placed {
+            map.extents.set(Run { unwritten: false, ..run });
+        }
+        let mut cleaned = 0;
+        for (_, chunk) in dirty {
+            let mut chunk = chunk.lock();
+            cleaned += i64::from(chunk.dirty.count_ones());
+            chunk.dirty = 0;
+            chunk.promised = 0;
+        }
+        self.dirty_bytes.add(-cleaned * i64::from(self.geometry.block_size));
+        Ok(())
+    }
+
+    /// Blocks taken for pages that could not be written go back; the pages keep their promise.
+    fn unplace(&self, runs: &[Run]) {
+        for run in runs {
+            if let Err(e) = self.blocks.release(run.physical, run.len) {
+                tracing::error!(block = run.physical.0, error = %e, "giving blocks back");
+            }
+        }
+    }
+
+    fn write_run(&self, inode: &Inode, map: &FileMap, run: &DirtyRun, placed: &mut Vec<Run>) -> Result<()> {
+        let mut done = 0;
+        while done < run.pages.len() {
+            let logical = run.logical + done as u32;
+            let left = (run.pages.len() - done) as u32;
+            let piece = match map.extents.at(logical) {
+                Found::Mapped(r) => {
+                    let piece = Run { len: r.len.min(left), ..r };
+                    if r.unwritten {
+                        placed.push(piece);
+                    }
+                    piece
+                }
+                Found::Hole(n) => {
+                    let goal = self.goal_at(inode, map, logical, placed);
+                    let (physical, len) = self.allocate_blocks(goal, left.min(n).min(MAX_RUN))?;
+                    let piece = Run { logical, len, physical, unwritten: false };
+                    placed.push(piece);
+                    piece
+                }
+            };
+            let pages = &run.pages[done..done + piece.len as usize];
+            self.write_pages(piece, pages)?;
+            done += piece.len as usize;
+        }
+        Ok(())
+    }
+
+    fn write_pages(&self, run: Run, pages: &[(SharedChunk, usize)]) -> Result<()> {
+        // The map is held exclusively, so no page changes; a chunk's lock is only met by sweeps.
+        let mut guards = Vec::new();
+        for (chunk, _) in pages {
+            if !guards.last().is_some_and(|(c, _): &(&SharedChunk, _)| Arc::ptr_eq(c, chunk)) {
+                guards.push((chunk, chunk.lock()));
+            }
+        }
+        let mut slices: Vec<&[u8]> = Vec::with_capacity(pages.len());
+        let mut at = 0;
+        for (chunk, i) in pages {
+            if !Arc::ptr_eq(guards[at].0, chunk) {
+                at += 1;
+            }
+            match &guards[at].1.pages[*i] {
+                Some(page) => slices.push(page),
+                None => return Err(Error::Stopped("a dirty page is not in memory".into())),
+            }
+        }
+        self.device
+            .write_vectored_at(run.physical.offset(self.geometry.block_size), &slices)
+            .map_err(|e| Error::block_io("write", run.physical, e))
+    }
+
+    /// Where the block of a logical block should lie: behind its neighbour, else in the inode's group.
+    pub(crate) fn goal_at(&self, inode: &Inode, map: &FileMap, logical: u32, placed: &[Run]) -> ext4_format::BlockNr {
+        let before = placed
+            .last()
+            .copied()
+            .filter(|r| r.end() == u64::from(logical))
+            .or_else(|| match logical.checked_sub(1).map(|l| map.extents.at(l)) {
+                Some(Found::Mapped(r)) => Some(Run { len: 1, ..r }),
+                _ => None,
+            })
+            .or_else(|| map.extents.iter().next_back().copied());
+        match before {
+            Some(run) => ext4_format::BlockNr(run.physical.0 + u64::from(run.len)),
+            None => self.goal_of(inode.ino),
+        }
+    }
+
+    /// Everything of this inode that a crash must not lose is on disk when this returns.
+    pub(crate) fn fsync(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.check_running()?;
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        self.write_back(inode)?;
+        let context = inode.last_context.load(Ordering::Acquire);
+        if context > self.log.durable() {
+            self.push_to(context)
+        } else {
+            // Data may have gone to blocks that were there: no commit, but a flush.
+            self.device.flush().map_err(|source| Error::Io { context: "flush".into(), source })
+        }
+    }
+
+    /// Everything of the volume.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.check_running()?;
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        self.write_back_all()?;
+        self.push_all()
+    }
+}
+
+/// Joins dirty pages with neighbouring numbers.
+fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
+    let mut runs: Vec<DirtyRun> = Vec::new();
+    for (index, chunk) in chunks {
+        let dirty = chunk.lock().dirty;
+        for i in (0..CHUNK_PAGES).filter(|i| dirty & (1 << i) != 0) {
+            let logical = index * CHUNK_PAGES + i;
+            let page = (Arc::clone(chunk), i as usize);
+            match runs.last_mut() {
+                Some(run) if run.logical as usize + run.pages.len() == logical as usize => run.pages.push(page),
+                _ => runs.push(DirtyRun { logical, pages: vec![page] }),
+            }
+        }
+    }
+    runs
+}

@@ -1,0 +1,182 @@
+//! Extended attributes, and the ACLs kept in them.
+
+use super::credentials::Credentials;
+use super::inode::{Inode, State};
+use super::now;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::log::item::MiscEvent;
+use crate::log::{Commit, Cost};
+use ext4_format::FileType;
+use ext4_format::xattr::XattrSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Whether an attribute may exist already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Make or replace it.
+    #[default]
+    Any,
+    /// Fail with [`Error::Exists`] if it exists.
+    Create,
+    /// Fail with [`Error::NoAttribute`] if it does not.
+    Replace,
+}
+
+impl Engine {
+    /// All attributes of an inode, read once.
+    pub(crate) fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
+        if let Some(set) = &inode.state.lock().xattrs {
+            return Ok(Arc::clone(set));
+        }
+        let read = Arc::new(self.read_xattrs(inode)?);
+        let mut state = inode.state.lock();
+        Ok(Arc::clone(state.xattrs.get_or_insert(read)))
+    }
+
+    /// The value of one attribute, unchecked.
+    pub(crate) fn xattr_value(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.xattrs(inode)?.get(name).map(<[u8]>::to_vec))
+    }
+
+    /// The value of one attribute, as far as the caller may read it.
+    pub(crate) fn get_xattr(&self, who: &Credentials, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        self.permit_xattr(who, inode, name, super::credentials::READ)?;
+        self.xattr_value(inode, name)?.ok_or(Error::NoAttribute)
+    }
+
+    /// Sets an attribute; with no value removes it.
+    pub(crate) fn set_xattr(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: SetXattr,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.permit_xattr(who, inode, name, super::credentials::WRITE)?;
+        if name.len() > 255 {
+            return Err(Error::Range);
+        }
+        loop {
+            let before = self.xattrs(inode)?;
+            match (before.get(name).is_some(), how, value) {
+                (true, SetXattr::Create, Some(_)) => return Err(Error::Exists),
+                (false, SetXattr::Replace, Some(_)) | (false, _, None) => return Err(Error::NoAttribute),
+                _ => {}
+            }
+            let mut set = (*before).clone();
+            let mut mode = None;
+            match value {
+                Some(value) => {
+                    let kept = if name == ACCESS || name == DEFAULT {
+                        if name == DEFAULT && inode.ftype != FileType::Directory {
+                            return Err(Error::PermissionDenied);
+                        }
+                        let entries = ext4_format::acl::parse_xattr(value)?;
+                        if name == ACCESS {
+                            mode = ext4_format::acl::mode_of(&entries);
+                        }
+                        value
+                    } else {
+                        value
+                    };
+                    set.set(name, kept)?;
+                }
+                None => {
+                    set.remove(name);
+                }
+            }
+            self.check_xattr_room(&set)?;
+            let set = Arc::new(set);
+            let tx = self.begin(Cost::XATTR)?;
+            let mut state = inode.state.lock();
+            if state.freed {
+                return Err(Error::NotFound);
+            }
+            // Somebody else may have set another one meanwhile.
+            if !state.xattrs.as_ref().is_some_and(|s| Arc::ptr_eq(s, &before)) {
+                continue;
+            }
+            let seen = state.stamp.max(inode.directory().map_or(0, |n| n.last_stamp()));
+            tx.commit(seen, |c| {
+                state.core.ctime = now();
+                if let Some(bits) = mode {
+                    state.core.mode = state.core.mode & !0o777 | bits & 0o777;
+                    let core = state.core;
+                    inode.mirror(&core);
+                }
+                self.log_xattrs(inode, &mut state, &set, c);
+                self.log_core(inode, &mut state, c);
+            });
+            return Ok(());
+        }
+    }
+
+    /// Names of the attributes the caller may see.
+    pub(crate) fn list_xattrs(&self, who: &Credentials, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        let set = self.xattrs(inode)?;
+        Ok(set
+            .iter()
+            .map(|(name, _)| name.to_vec())
+            .filter(|n| who.is_privileged() || !n.starts_with(b"trusted."))
+            .collect())
+    }
+
+    pub(crate) fn log_xattrs(&self, inode: &Inode, state: &mut State, set: &Arc<XattrSet>, c: &mut Commit<'_>) {
+        inode.has_acl.store(set.get(ACCESS).is_some() || set.get(DEFAULT).is_some(), Ordering::Relaxed);
+        state.xattrs = Some(Arc::clone(set));
+        c.misc(inode.ino, MiscEvent::Xattrs(Arc::clone(set)));
+    }
+
+    /// The attributes after chmod: the access ACL follows the mode.
+    pub(crate) fn acl_after_chmod(&self, inode: &Inode, mode: u16) -> Result<Option<Arc<XattrSet>>> {
+        let before = self.xattrs(inode)?;
+        let Some(value) = before.get(ACCESS) else { return Ok(None) };
+        let mut set = (*before).clone();
+        set.set(ACCESS, &ext4_format::acl::chmod(value, mode)?)?;
+        Ok(Some(Arc::new(set)))
+    }
+
+    fn check_xattr_room(&self, set: &XattrSet) -> Result<()> {
+        let area = usize::from(self.geometry.inode_size)
+            .saturating_sub(128 + usize::from(self.geometry.want_extra_isize));
+        ext4_format::xattr::place(set, area, self.geometry.block_size as usize)
+            .map(|_| ())
+            .map_err(|_| Error::NoSpace("extended attributes do not fit the inode and one block"))
+    }
+
+    fn permit_xattr(&self, who: &Credentials, inode: &Inode, name: &[u8], wanted: u16) -> Result<()> {
+        let prefix = name.split(|&b| b == b'.').next().unwrap_or_default();
+        match prefix {
+            b"user" => {
+                if !matches!(inode.ftype, FileType::Regular | FileType::Directory) {
+                    let denied = wanted == super::credentials::WRITE;
+                    return Err(if denied { Error::NotPermitted } else { Error::NoAttribute });
+                }
+                self.permit(who, inode, wanted)
+            }
+            b"trusted" if !who.is_privileged() => Err(Error::NotPermitted),
+            b"trusted" => Ok(()),
+            b"security" if wanted == super::credentials::READ => Ok(()),
+            b"security" if who.is_privileged() => Ok(()),
+            b"security" => Err(Error::NotPermitted),
+            b"system" if name == ACCESS || name == DEFAULT => {
+                if wanted == super::credentials::WRITE {
+                    if inode.ftype == FileType::Symlink {
+                        return Err(Error::Unsupported("ACLs on symbolic links"));
+                    }
+                    self.permit_owner(who, inode)
+                } else {
+                    Ok(())
+                }
+            }
+            _ => Err(Error::Unsupported("attribute name space")),
+        }
+    }
+}
