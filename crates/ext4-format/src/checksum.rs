@@ -28,7 +28,11 @@ static CRC16: [u16; 256] = {
         let mut v = i as u16;
         let mut bit = 0;
         while bit < 8 {
-            v = if v & 1 != 0 { (v >> 1) ^ 0xa001 } else { v >> 1 };
+            v = if v & 1 != 0 {
+                (v >> 1) ^ 0xa001
+            } else {
+                v >> 1
+            };
             bit += 1;
         }
         table[i] = v;

@@ -24,6 +24,8 @@ use crate::types::{BlockNr, GroupNr};
 const FIRST_INO: u32 = 11;
 /// Blocks of use that a last group must have beyond its own metadata.
 const LAST_GROUP_MIN: u64 = 50;
+/// Short descriptors count a group's free blocks in 16 bits.
+const MAX_BLOCKS_PER_GROUP: u32 = 65_528;
 /// Version of the directory hash: half MD4.
 const HASH_HALF_MD4: u8 = 1;
 
@@ -51,8 +53,10 @@ pub struct Layout {
     pub metadata: Vec<(BlockNr, u64)>,
     /// Blocks of metadata, with those before the first group; without the journal.
     pub overhead: u64,
-    /// Blocks of the journal to be made; 0 for none.
+    /// Blocks of the journal to be made, with those for fast commits; 0 for none.
     pub journal_blocks: u32,
+    /// Blocks at the end of the journal for fast commits.
+    pub fast_commit_blocks: u32,
 }
 
 /// Sizes that depend on each other.
@@ -101,7 +105,12 @@ impl Layout {
         superblock
             .overhead_blocks
             .set(u32::try_from(overhead).unwrap_or(0)); // 0: the kernel counts for itself
-        let journal_blocks = journal_blocks(&params, &geometry, overhead)?;
+        let mut journal_blocks = journal_blocks(&params, &geometry, overhead)?;
+        let mut fast_commit_blocks = 0;
+        if geometry.features.has_fast_commit() {
+            fast_commit_blocks = journal_blocks / 64;
+            journal_blocks += fast_commit_blocks; // at most 10 240 000 and a 64th
+        }
         Ok(Self {
             superblock,
             geometry,
@@ -109,6 +118,7 @@ impl Layout {
             metadata,
             overhead,
             journal_blocks,
+            fast_commit_blocks,
         })
     }
 
@@ -141,6 +151,11 @@ fn settle_features(params: &mut LayoutParams) -> Result<()> {
         }
         // The resize inode maps 32-bit block numbers only.
         f.compat.remove(Compat::RESIZE_INODE);
+    }
+    if params.journal_blocks.is_none() && default_journal_blocks(params.blocks_count) == 0 {
+        // Too small for a journal: mke2fs goes on without one.
+        f.compat
+            .remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::FAST_COMMIT);
     }
     for (bad, what) in [
         (f.has_bigalloc(), "a new file system with bigalloc"),
@@ -181,7 +196,7 @@ fn settle_features(params: &mut LayoutParams) -> Result<()> {
 }
 
 fn check_values(p: &LayoutParams) -> Result<()> {
-    let bits = u64::from(p.block_size) * 8;
+    let max_bpg = (u64::from(p.block_size) * 8).min(MAX_BLOCKS_PER_GROUP.into());
     for (ok, what) in [
         (
             p.block_size.is_power_of_two() && (1024..=65_536).contains(&p.block_size),
@@ -199,7 +214,7 @@ fn check_values(p: &LayoutParams) -> Result<()> {
         ),
         (
             p.blocks_per_group
-                .is_none_or(|n| n >= 256 && n % 8 == 0 && u64::from(n) <= bits),
+                .is_none_or(|n| n >= 256 && n % 8 == 0 && u64::from(n) <= max_bpg),
             "blocks per group other than a multiple of 8 that one bitmap block counts",
         ),
         (
@@ -220,8 +235,9 @@ impl Sizing {
     fn new(p: &LayoutParams) -> Result<Self> {
         let wanted = wanted_inodes(p)?;
         let mut blocks_count = p.blocks_count;
-        // The default stays below 2^16, which some counts of descriptors cannot exceed.
-        let mut bpg = p.blocks_per_group.unwrap_or((p.block_size * 8).min(65_528));
+        let mut bpg = p
+            .blocks_per_group
+            .unwrap_or((p.block_size * 8).min(MAX_BLOCKS_PER_GROUP));
         loop {
             let s = Self::of(p, wanted, blocks_count, bpg)?;
             let Some(s) = s else {
@@ -267,6 +283,9 @@ impl Sizing {
         let per_block = p.block_size / isize;
         let ipg = ipg.min(65_536 - per_block.max(8));
         let mut ipg = ((ipg.div_ceil(per_block) * per_block) & !7).max(8);
+        if u64::from(ipg) * u64::from(groups) <= u64::from(FIRST_INO) {
+            ipg = 16; // the reserved inodes, and lost+found
+        }
         while u64::from(ipg) * u64::from(groups) > u64::from(u32::MAX) {
             ipg = ipg
                 .checked_sub(per_block.max(8))
@@ -413,8 +432,7 @@ fn fill_superblock(p: &LayoutParams, s: &Sizing) -> Result<RawSuperblock> {
 impl RawSuperblock {
     fn set_blocks_count_of(&mut self, p: &LayoutParams, s: &Sizing) {
         self.set_blocks_count(s.blocks_count);
-        // The share is of the volume as asked for; a dropped last group is no more than rounding.
-        let reserved = p.reserved_percent * p.blocks_count as f64 / 100.0;
+        let reserved = p.reserved_percent * s.blocks_count as f64 / 100.0;
         self.set_reserved_blocks((reserved as u64).min(s.blocks_count / 2));
     }
 }
@@ -437,7 +455,8 @@ fn count_free(geo: &Geometry, groups: &mut [GroupDesc], metadata: &[(BlockNr, u6
             desc.flags = if taken == 0 { INODE_UNINIT } else { 0 };
             // The kernel builds an absent bitmap without padding knowledge of a short last group
             // in old versions, so that group always has a real one.
-            if g.0 + 1 < geo.groups {
+            // The first group gets the root directory.
+            if g.0 != 0 && g.0 + 1 < geo.groups {
                 desc.flags |= BLOCK_UNINIT;
             }
         }
@@ -455,21 +474,23 @@ fn count_free(geo: &Geometry, groups: &mut [GroupDesc], metadata: &[(BlockNr, u6
             at += here;
         }
     }
-    // A group that holds bitmaps or tables (its own or others') has a real block bitmap.
+    if !checksummed {
+        return;
+    }
+    // Readers know of an absent block bitmap that the group's own bitmaps and table are in use,
+    // not that another group's are.
     let lens = [1, 1, u64::from(geo.itable_blocks())];
-    for (start, len) in places
-        .iter()
-        .flat_map(|p| p.iter().copied().zip(lens))
-        .filter(|_| checksummed)
-    {
-        let (Some((a, _)), Some((b, _))) = (
-            geo.group_of_block(start),
-            geo.group_of_block(BlockNr(start.0 + len - 1)),
-        ) else {
-            continue;
-        };
-        for g in a.0..=b.0 {
-            groups[g as usize].flags &= !BLOCK_UNINIT;
+    for (owner, places) in (0u32..).zip(&places) {
+        for (start, len) in places.iter().zip(lens) {
+            let last = BlockNr(start.0 + len - 1);
+            let (Some((a, _)), Some((b, _))) =
+                (geo.group_of_block(*start), geo.group_of_block(last))
+            else {
+                continue;
+            };
+            for g in (a.0..=b.0).filter(|&g| g != owner) {
+                groups[g as usize].flags &= !BLOCK_UNINIT;
+            }
         }
     }
 }
@@ -486,5 +507,65 @@ fn journal_blocks(p: &LayoutParams, geo: &Geometry, overhead: u64) -> Result<u32
             Err(cannot("journal of more than half the volume"))
         }
         Some(n) => Ok(n),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn beyond_32_bits_of_blocks() {
+        let l = Layout::new(&LayoutParams::for_size(20 << 40)).unwrap();
+        assert_eq!(l.superblock.blocks_count(), 5 << 30);
+        assert!(!l.geometry.features.has_resize_inode());
+        assert!(l.groups.iter().any(|d| d.inode_table.0 > 1 << 32));
+        let mut p = LayoutParams::for_size(20 << 40);
+        p.features.apply("^64bit").unwrap();
+        assert!(Layout::new(&p).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn any_parameters_give_a_sound_layout_or_an_error(
+            (bits, low) in (0u32..28, any::<u64>()),
+            (log_block, log_inode, log_flex) in (10u32..17, 7u32..13, 0u32..32),
+            inodes in prop_oneof![
+                any::<u32>().prop_map(Inodes::Count),
+                (0u32..100_000).prop_map(Inodes::BytesPerInode),
+            ],
+            list in proptest::sample::subsequence(vec![
+                "^64bit", "^metadata_csum", "uninit_bg", "^flex_bg", "^resize_inode", "meta_bg",
+                "sparse_super2", "^sparse_super", "^has_journal", "orphan_file", "fast_commit",
+            ], 0..6),
+            bpg in proptest::option::of((0u32..9000).prop_map(|n| n * 8)),
+        ) {
+            let mut p = LayoutParams::for_size(0);
+            p.blocks_count = 1 << bits | low & ((1 << bits) - 1);
+            p.block_size = 1 << log_block;
+            p.inode_size = 1 << log_inode;
+            p.flex_bg_size = 1 << log_flex;
+            p.inodes = inodes;
+            p.blocks_per_group = bpg;
+            p.features.apply(&list.join(",")).unwrap();
+            // Not a matter of layout, and very slow: hundreds of thousands of tiny groups.
+            prop_assume!(p.blocks_count / u64::from(bpg.unwrap_or(8192).max(8)) < 100_000);
+            if let Ok(l) = Layout::new(&p) {
+                let end = BlockNr(l.geometry.blocks_count);
+                for pair in l.metadata.windows(2) {
+                    prop_assert!(pair[0].0.0 + pair[0].1 < pair[1].0.0);
+                }
+                prop_assert!(l.metadata.iter().all(|&(b, n)| n > 0 && b.0 + n <= end.0));
+                let free: u64 = l.groups.iter().map(|d| u64::from(d.free_blocks)).sum();
+                prop_assert_eq!(free, l.geometry.blocks_count - l.overhead);
+                let mut bytes = [0; 64];
+                for (g, d) in (0..).map(GroupNr).zip(&l.groups) {
+                    d.encode(&mut bytes, &l.geometry, g).unwrap();
+                    prop_assert_eq!(&GroupDesc::decode(&bytes, &l.geometry, g).unwrap(), d);
+                }
+            }
+        }
     }
 }

@@ -55,7 +55,11 @@ impl Used {
 /// Places of the bitmaps and tables of all groups, and all fixed metadata of the volume.
 pub(super) fn place(geo: &Geometry) -> Result<(Vec<GroupDesc>, Used)> {
     let no_room = || FormatError::Unrepresentable("bitmaps and inode tables in a flex group");
-    let mut descs = vec![GroupDesc::default(); geo.groups as usize];
+    let mut descs = Vec::new();
+    descs
+        .try_reserve_exact(geo.groups as usize)
+        .map_err(|_| FormatError::Unrepresentable("so many groups in this memory"))?;
+    descs.resize(geo.groups as usize, GroupDesc::default());
     let mut all = Used::default();
     let per_flex = 1u64 << geo.log_groups_per_flex;
     let mut first = 0u64;
@@ -78,16 +82,29 @@ pub(super) fn place(geo: &Geometry) -> Result<(Vec<GroupDesc>, Used)> {
             }
             used.push(at, at + base);
         }
+        // A group alone in its flex group leaves room for the bitmaps of those that may follow
+        // when the volume grows, if there is room.
+        let gap = if count == 1 { per_flex } else { count };
         let block_bitmaps = used.take(from, to, count).ok_or_else(no_room)?;
-        let inode_bitmaps = used.take(block_bitmaps, to, count).ok_or_else(no_room)?;
+        let inode_bitmaps = used
+            .take(block_bitmaps.saturating_add(gap), to, count)
+            .or_else(|| used.take(block_bitmaps, to, count))
+            .ok_or_else(no_room)?;
+        let tables_from = if count == 1 {
+            inode_bitmaps.saturating_add(gap)
+        } else {
+            from
+        };
+        let table_len = u64::from(geo.itable_blocks());
         for g in groups.clone() {
             let nth = u64::from(g - groups.start);
+            let table = used
+                .take(tables_from, to, table_len)
+                .or_else(|| used.take(from, to, table_len))
+                .ok_or_else(no_room)?;
             let desc = &mut descs[g as usize]; // g < geo.groups == descs.len()
             desc.block_bitmap = BlockNr(block_bitmaps + nth);
             desc.inode_bitmap = BlockNr(inode_bitmaps + nth);
-            let table = used
-                .take(from, to, u64::from(geo.itable_blocks()))
-                .ok_or_else(no_room)?;
             desc.inode_table = BlockNr(table);
         }
         for &(start, end) in &used.0 {
