@@ -70,7 +70,8 @@ pub mod flags {
     pub const CASEFOLD: u32 = 0x4000_0000;
     /// What chattr may change.
     pub const USER_MODIFIABLE: u32 = 0x604b_c0ff & !(VERITY | EXTENTS | HUGE_FILE);
-    /// What a new inode takes over from its directory.
+    /// What a new inode takes over from its directory; [`DIRSYNC`], [`CASEFOLD`] and
+    /// [`PROJINHERIT`] go to directories only.
     pub const INHERITED: u32 = SECRM
         | UNRM
         | COMPR
