@@ -4,6 +4,8 @@
 //! [`BlockImages`], the blocks it takes come through [`MetaSpace`] out of what the operations
 //! reserved, so it cannot fail for lack of space.
 
+pub mod workspace;
+
 use crate::buffers::Image;
 use crate::error::Result;
 use ext4_format::{BlockNr, InodeNr};
