@@ -15,7 +15,7 @@ pub mod superblock;
 pub use commit::Commit;
 pub use descriptor::{DescriptorWriter, Tag};
 pub use features::Features;
-pub use recovery::{Plan, plan};
+pub use recovery::{LogEnd, Plan, Replay, plan};
 pub use revoke::RevokeWriter;
 pub use superblock::Superblock;
 
