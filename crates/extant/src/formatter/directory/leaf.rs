@@ -1,0 +1,222 @@
+//! The names of one leaf: merged with changes, packed into a block, cut over several.
+
+use super::pages::Shape;
+use super::{NetChange, NetName};
+use ext4_format::dir_entry::{self, LeafBuilder, rec_len_for};
+use ext4_format::hash::DirHasher;
+use ext4_format::{FileType, FormatError, InodeNr, Where};
+use std::collections::HashMap;
+
+/// How full, in percent, leaves become at most when many are made at once.
+const BULK_FILL: usize = 77;
+/// Up to so many changes are compared with each name of a leaf, more are looked up in a map.
+const FEW: usize = 3;
+
+/// A name as it will stand in a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item<'a> {
+    /// Directory hash; 0 for an existing name until [`Merged::hash_existing`].
+    pub hash: u32,
+    pub ino: InodeNr,
+    pub ftype: Option<FileType>,
+    pub name: &'a [u8],
+}
+
+impl Item<'_> {
+    fn len(&self) -> usize {
+        rec_len_for(self.name.len())
+    }
+}
+
+/// Changes, to be found by name. The map's hasher is keyed at random: names are the users' choice.
+pub(super) enum Wanted<'n> {
+    Few(&'n [NetName<'n>]),
+    Many(HashMap<&'n [u8], usize>),
+}
+
+impl<'n> Wanted<'n> {
+    pub fn new(changes: &'n [NetName<'n>]) -> Self {
+        if changes.len() <= FEW {
+            Self::Few(changes)
+        } else {
+            Self::Many(changes.iter().enumerate().map(|(i, c)| (c.name, i)).collect())
+        }
+    }
+
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        match self {
+            Self::Few(changes) => changes.iter().position(|c| c.name == name),
+            Self::Many(map) => map.get(name).copied(),
+        }
+    }
+}
+
+/// Changes of which some are done.
+pub(super) struct Pending<'n> {
+    pub changes: &'n [NetName<'n>],
+    pub done: Vec<bool>,
+    filetype: bool,
+}
+
+impl<'n> Pending<'n> {
+    pub fn new(changes: &'n [NetName<'n>], shape: &Shape) -> Self {
+        Self { changes, done: vec![false; changes.len()], filetype: shape.filetype }
+    }
+
+    /// The names to add that no leaf had so far.
+    pub fn adds(&self) -> impl Iterator<Item = Item<'n>> + '_ {
+        let open = self.changes.iter().zip(&self.done).filter(|(_, done)| !**done);
+        open.filter_map(|(c, _)| match c.change {
+            NetChange::Add(ino) => {
+                let ftype = self.filetype.then_some(c.ftype);
+                Some(Item { hash: c.hash, ino, ftype, name: c.name })
+            }
+            NetChange::Remove => None,
+        })
+    }
+}
+
+/// What a leaf will hold.
+pub(super) struct Merged<'a> {
+    pub items: Vec<Item<'a>>,
+    /// Bytes that they take.
+    pub bytes: usize,
+    /// Whether that differs from what it holds.
+    pub changed: bool,
+    existing: usize,
+}
+
+impl<'a> Merged<'a> {
+    /// The names of `block` with removals and replacements applied; marks what was found as done.
+    /// "." and ".." are names like others here, which no change names.
+    pub fn new(
+        block: &'a [u8],
+        wanted: &Wanted<'_>,
+        pending: &mut Pending<'_>,
+    ) -> Result<Self, FormatError> {
+        let mut items = Vec::with_capacity(block.len() / 32);
+        let (mut bytes, mut changed) = (0, false);
+        for entry in dir_entry::entries(block) {
+            let entry = entry?;
+            let mut item =
+                Item { hash: 0, ino: entry.inode, ftype: entry.file_type, name: entry.name };
+            if let Some(i) = wanted.find(entry.name) {
+                // `wanted` and `pending` are of the same changes: i is in range.
+                pending.done[i] = true;
+                let NetName { change, ftype, .. } = pending.changes[i];
+                let NetChange::Add(ino) = change else {
+                    changed = true;
+                    continue;
+                };
+                let ftype = pending.filetype.then_some(ftype);
+                changed |= (item.ino, item.ftype) != (ino, ftype);
+                (item.ino, item.ftype) = (ino, ftype);
+            }
+            bytes += item.len();
+            items.push(item);
+        }
+        Ok(Self { existing: items.len(), items, bytes, changed })
+    }
+
+    /// A leaf without names.
+    pub fn empty() -> Self {
+        Self { items: Vec::new(), bytes: 0, changed: true, existing: 0 }
+    }
+
+    /// Appends new names.
+    pub fn extend(&mut self, adds: impl Iterator<Item = Item<'a>>) {
+        for item in adds {
+            self.bytes += item.len();
+            self.items.push(item);
+            self.changed = true;
+        }
+    }
+
+    /// Appends new names while they fit.
+    pub fn fill<'n: 'a>(
+        &mut self,
+        adds: &mut std::iter::Peekable<impl Iterator<Item = Item<'n>>>,
+        usable: usize,
+    ) {
+        while let Some(item) = adds.next_if(|item| self.bytes + item.len() <= usable) {
+            self.extend(std::iter::once(item));
+        }
+    }
+
+    /// Computes the hashes of the names that were in the leaf, but for the first `skip` ones.
+    pub fn hash_existing(&mut self, hasher: &DirHasher, skip: usize) {
+        for item in self.items.iter_mut().take(self.existing).skip(skip) {
+            item.hash = hasher.hash(item.name).0;
+        }
+    }
+}
+
+/// Writes a leaf and its checksum.
+pub(super) fn write(
+    block: &mut [u8],
+    items: &[Item<'_>],
+    shape: &Shape,
+) -> Result<(), FormatError> {
+    let mut leaf = LeafBuilder::new(block, shape.csum);
+    for item in items {
+        if !leaf.push(item.name, item.ino, item.ftype)? {
+            return Err(FormatError::corrupt("names that overflow a directory block", Where::Buffer(0)));
+        }
+    }
+    leaf.finish();
+    if shape.csum {
+        dir_entry::set_tail(block, shape.seed);
+    }
+    Ok(())
+}
+
+/// Cuts names in hash order, which take `bytes` together, into evenly filled leaves: in two halves if
+/// that leaves room, into more if there are many. Each leaf comes with the hash its index entry
+/// states: odd when the leaf before it has names of that hash too.
+pub(super) fn cut<'s, 'a>(
+    items: &'s [Item<'a>],
+    bytes: usize,
+    usable: usize,
+) -> Vec<(u32, &'s [Item<'a>])> {
+    let wanted = bytes.div_ceil(usable * BULK_FILL / 100).max(2);
+    let mut leaves = Vec::with_capacity(wanted);
+    let (mut first, mut in_leaf, mut total) = (0, 0, 0);
+    let close = |leaves: &mut Vec<_>, first: usize, end: usize| {
+        let names = &items[first..end];
+        let hash = names.first().map_or(0, |n| n.hash);
+        let continued = first > 0 && items[first - 1].hash == hash;
+        leaves.push((hash | u32::from(continued), names));
+    };
+    for (i, item) in items.iter().enumerate() {
+        let full = total >= bytes * (leaves.len() + 1) / wanted || in_leaf + item.len() > usable;
+        if in_leaf > 0 && full {
+            close(&mut leaves, first, i);
+            (first, in_leaf) = (i, 0);
+        }
+        in_leaf += item.len();
+        total += item.len();
+    }
+    close(&mut leaves, first, items.len());
+    leaves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_evenly_and_marks_collisions() {
+        let item = |hash| Item { hash, ino: InodeNr(12), ftype: None, name: b"12345678" };
+        // 16 bytes each; 63 fit in 1012 bytes.
+        let items: Vec<_> = (0..64).map(|i| item(i * 2)).collect();
+        let leaves = cut(&items, 64 * 16, 1012);
+        assert_eq!(leaves.iter().map(|(h, l)| (*h, l.len())).collect::<Vec<_>>(), [(0, 32), (64, 32)]);
+        let items: Vec<_> = (0..6400).map(|i| item(i * 2)).collect();
+        let leaves = cut(&items, 6400 * 16, 1012);
+        assert_eq!(leaves.len(), (6400 * 16_usize).div_ceil(779));
+        assert!(leaves.iter().all(|(h, l)| *h == l[0].hash && (40..=50).contains(&l.len())));
+        let items: Vec<_> = (0..100).map(|_| item(6)).collect();
+        let leaves = cut(&items, 1600, 1012);
+        assert_eq!(leaves.iter().map(|l| l.0).collect::<Vec<_>>(), [6, 7, 7]);
+    }
+}
