@@ -4,12 +4,42 @@
 //! [`BlockImages`], the blocks it takes come through [`MetaSpace`] out of what the operations
 //! reserved, so it cannot fail for lack of space.
 
+#![forbid(unsafe_code)]
+
+mod batch;
+mod bits;
+pub mod directory;
+mod extent_tree;
+mod group_images;
+mod indirect_map;
+mod inode_phase;
+mod ledger;
+mod map_changes;
+mod mapping;
+mod orphans;
+mod superblock;
+mod system_zone;
 pub mod workspace;
+mod xattrs;
+
+pub use superblock::{ErrorRecord, Moment};
 
 use crate::buffers::Image;
-use crate::error::Result;
-use ext4_format::{BlockNr, InodeNr};
+use crate::error::{Error, Result};
+use crate::log::item::ItemList;
+use batch::Batch;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::hash::DirHasher;
+use ext4_format::{BlockNr, FormatError, InodeNr, Where};
+use group_images::GroupImages;
+use inode_phase::InodePhase;
+use ledger::Ledger;
+use orphans::Orphans;
 use std::sync::Arc;
+use system_zone::SystemZone;
+use workspace::Workspace;
+use xattrs::XattrBlocks;
 
 /// Where the formatter gets the images it starts from.
 pub trait BlockImages: Sync {
@@ -50,6 +80,10 @@ pub struct Published {
 pub struct Output {
     /// Changed blocks with their new images, by block number.
     pub blocks: Vec<(BlockNr, Arc<Image>)>,
+    /// Blocks of inode tables that come into use without an inode in them and hold old bytes on the
+    /// device (the group's table was never zeroed). They must be zeros on the device before this batch
+    /// is committed, written directly and not through the journal; a cached image is to be forgotten.
+    pub zeroed: Vec<(BlockNr, u32)>,
     /// Metadata blocks freed: revoked in the journal, forgotten by the cache.
     pub revoked: Vec<BlockNr>,
     /// For stat.
@@ -58,4 +92,82 @@ pub struct Output {
     pub freed_inodes: Vec<InodeNr>,
     /// Metadata blocks taken from [`MetaSpace`].
     pub taken: u64,
+}
+
+/// What the formatter keeps from batch to batch: the descriptors as of the last one, the orphans, and
+/// which attribute blocks can be shared.
+pub struct Formatter {
+    geometry: Geometry,
+    descs: Vec<GroupDesc>,
+    hasher: DirHasher,
+    zone: SystemZone,
+    orphans: Orphans,
+    xattrs: XattrBlocks,
+    /// State bits of the superblock when the volume was opened.
+    found_state: u16,
+}
+
+impl Formatter {
+    /// A formatter for a volume whose journal is recovered. Reads the superblock and the orphans.
+    pub fn new(
+        geometry: &Geometry,
+        descs: impl Iterator<Item = GroupDesc>,
+        images: &dyn BlockImages,
+        hasher: DirHasher,
+    ) -> Result<Self> {
+        let descs: Vec<_> = descs.collect();
+        if descs.len() != geometry.groups as usize {
+            return Err(FormatError::corrupt("count of group descriptors", Where::Superblock).into());
+        }
+        if geometry.cluster_ratio != 1 {
+            return Err(Error::Unsupported("bigalloc"));
+        }
+        Ok(Self {
+            geometry: geometry.clone(),
+            hasher,
+            zone: SystemZone::new(geometry, &descs),
+            orphans: Orphans::load(geometry, &descs, images)?,
+            xattrs: XattrBlocks::default(),
+            found_state: superblock::read(geometry, images)?.state.get(),
+            descs,
+        })
+    }
+
+    /// Inodes to be finished at open: those without a link are to be freed, the others truncated to
+    /// their size.
+    pub fn orphans(&self) -> Vec<InodeNr> {
+        self.orphans.all()
+    }
+
+    /// The descriptors as of the last batch.
+    pub fn descs(&self) -> &[GroupDesc] {
+        &self.descs
+    }
+
+    /// Turns a batch into changed blocks. After an error the formatter's state is that of no batch:
+    /// the volume must stop.
+    pub fn format(&mut self, items: ItemList, images: &dyn BlockImages, space: &dyn MetaSpace) -> Result<Output> {
+        let batch = Batch::new(&items)?;
+        let mut ws = Workspace::new(&self.geometry, images);
+        let mut ledger = Ledger::new(space, &self.zone);
+        let mut phase =
+            InodePhase::new(&mut ws, &mut ledger, &mut self.xattrs, &self.descs, &self.hasher);
+        batch.each().try_for_each(|changes| phase.inode(&changes))?;
+        let done = phase.finish();
+        self.orphans.apply(&mut ws, &self.descs, &done.orphans)?;
+        let runs = bits::net(items.bits.iter().chain(&ledger.bits).copied())?;
+        let mut groups = GroupImages::new(&mut ws, &mut self.descs);
+        groups.blocks(&runs)?;
+        groups.inodes(&done.bits)?;
+        groups.descriptors()?;
+        let (blocks, revoked) = ws.finish();
+        Ok(Output {
+            blocks,
+            zeroed: done.zeroed,
+            revoked,
+            published: done.published,
+            freed_inodes: done.freed,
+            taken: ledger.taken,
+        })
+    }
 }

@@ -1,0 +1,127 @@
+//! The primary superblock: the head of the orphan list inside a batch, and what open, sync and close
+//! write. The backups are left as mkfs made them, as the kernel leaves them.
+
+use super::workspace::Workspace;
+use super::{BlockImages, Formatter};
+use crate::buffers::Image;
+use crate::error::Result;
+use ext4_format::features::{Incompat, RoCompat};
+use ext4_format::geometry::Geometry;
+use ext4_format::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{BlockNr, FormatError, Where};
+use std::sync::Arc;
+
+/// Block of the primary superblock, and its byte offset there.
+pub(super) fn location(geometry: &Geometry) -> (BlockNr, usize) {
+    let block_size = u64::from(geometry.block_size.max(1));
+    (BlockNr(SUPERBLOCK_OFFSET / block_size), (SUPERBLOCK_OFFSET % block_size) as usize)
+}
+
+/// The newest superblock, checked.
+pub(super) fn read(geometry: &Geometry, images: &dyn BlockImages) -> Result<RawSuperblock> {
+    let (block, offset) = location(geometry);
+    let image = images.image(block)?;
+    Ok(RawSuperblock::parse(image.get(offset..).unwrap_or(&[]))?)
+}
+
+fn edit(bytes: &mut [u8], offset: usize, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+    let short = FormatError::corrupt("superblock position", Where::Superblock);
+    let place = bytes.get_mut(offset..offset + SUPERBLOCK_SIZE).ok_or(short)?;
+    let mut sb = RawSuperblock::parse(place)?;
+    change(&mut sb);
+    sb.set_checksum();
+    place.copy_from_slice(sb.bytes());
+    Ok(())
+}
+
+/// Changes the superblock in a batch.
+pub(super) fn change(ws: &mut Workspace<'_>, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+    let (block, offset) = location(ws.geometry);
+    edit(ws.get_mut(block)?, offset, change)
+}
+
+/// The moment at which a superblock is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The volume is opened for writing: not cleanly unmounted any more. With a journal the journal
+    /// must be replayed from now on, and the orphan file looked at.
+    Open,
+    /// In between: only counts, time and errors.
+    Sync,
+    /// Everything is at its place: the journal is empty and the volume as clean as it was found.
+    Close,
+}
+
+/// An error to be recorded for e2fsck.
+///
+/// ```
+/// use extant::formatter::ErrorRecord;
+/// let record = ErrorRecord { place: "home write-back", ino: 0, block: 1234, code: 2 };
+/// assert_eq!(record.code, 2);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorRecord<'a> {
+    /// The rule or function; cut at 32 bytes.
+    pub place: &'a str,
+    /// The inode, or 0.
+    pub ino: u32,
+    /// The block, or 0.
+    pub block: u64,
+    /// ext4's number of the kind of error (1 unknown, 2 I/O, 14 corrupted).
+    pub code: u8,
+}
+
+impl Formatter {
+    /// A new image of the primary superblock's block, with free counts as of the last batch. `now` is in
+    /// seconds. Call it with no other batch in the works; publish and write what it returns.
+    pub fn superblock_update(
+        &self,
+        images: &dyn BlockImages,
+        now: i64,
+        moment: Moment,
+        error: Option<ErrorRecord<'_>>,
+    ) -> Result<(BlockNr, Arc<Image>)> {
+        let geometry = &self.geometry;
+        let features = geometry.features;
+        let (block, offset) = location(geometry);
+        let mut bytes = images.image(block)?.to_vec();
+        edit(&mut bytes, offset, |sb| {
+            sb.set_free_blocks(self.descs.iter().map(|d| u64::from(d.free_blocks)).sum());
+            let free_inodes: u64 = self.descs.iter().map(|d| u64::from(d.free_inodes)).sum();
+            sb.free_inodes_count.set(u32::try_from(free_inodes).unwrap_or(u32::MAX));
+            sb.set_write_time(now);
+            let mut incompat = Incompat::from_bits_retain(sb.feature_incompat.get());
+            let mut ro_compat = RoCompat::from_bits_retain(sb.feature_ro_compat.get());
+            let mut state = sb.state.get();
+            match moment {
+                Moment::Open => {
+                    sb.set_mount_time(now);
+                    sb.mnt_count.set(sb.mnt_count.get().saturating_add(1));
+                    if features.has_journal() {
+                        incompat |= Incompat::NEEDS_RECOVERY;
+                    } else {
+                        state &= !STATE_VALID;
+                    }
+                    if features.has_orphan_file() {
+                        ro_compat |= RoCompat::ORPHAN_PRESENT;
+                    }
+                }
+                Moment::Sync => {}
+                Moment::Close => {
+                    incompat -= Incompat::NEEDS_RECOVERY;
+                    if !self.orphans.file_in_use() {
+                        ro_compat -= RoCompat::ORPHAN_PRESENT;
+                    }
+                    state = state & STATE_ERROR | self.found_state & !STATE_ERROR;
+                }
+            }
+            sb.feature_incompat.set(incompat.bits());
+            sb.feature_ro_compat.set(ro_compat.bits());
+            sb.state.set(state);
+            if let Some(e) = error {
+                sb.record_error(now, e.place, e.ino, e.block, e.code);
+            }
+        })?;
+        Ok((block, Image::made(bytes)))
+    }
+}
