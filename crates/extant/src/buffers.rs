@@ -53,6 +53,11 @@ impl Image {
         Arc::new(Self { bytes: bytes.into_boxed_slice(), verified: AtomicBool::new(true) })
     }
 
+    /// An image that was read: its checksum is not yet checked.
+    pub fn read(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self { bytes: bytes.into_boxed_slice(), verified: AtomicBool::new(false) })
+    }
+
     /// True once [`Image::set_verified`] was called or the image was made here.
     pub fn is_verified(&self) -> bool {
         self.verified.load(Ordering::Relaxed)
@@ -73,7 +78,8 @@ impl Deref for Image {
 
 struct Entry {
     image: Arc<Image>,
-    dirty: bool,
+    /// Context that made the image, if it is dirty.
+    dirty: Option<u64>,
     used: bool,
 }
 
@@ -120,7 +126,7 @@ impl Buffers {
         self.device
             .read_at(block.offset(self.block_size), &mut bytes)
             .map_err(|e| Error::block_io("read", block, e))?;
-        let read = Arc::new(Image { bytes: bytes.into_boxed_slice(), verified: AtomicBool::new(false) });
+        let read = Image::read(bytes);
         let mut shard = self.shard(block).lock();
         if shard.map.len() - shard.dirty >= self.clean_per_shard {
             Self::sweep(&mut shard);
@@ -129,7 +135,7 @@ impl Buffers {
         let entry = shard
             .map
             .entry(block.0)
-            .or_insert(Entry { image: read, dirty: false, used: false });
+            .or_insert(Entry { image: read, dirty: None, used: false });
         Ok(Arc::clone(&entry.image))
     }
 
@@ -144,7 +150,7 @@ impl Buffers {
     fn sweep(shard: &mut Shard) {
         let mut quota = shard.map.len() / 4;
         shard.map.retain(|_, e| {
-            if e.dirty || quota == 0 {
+            if e.dirty.is_some() || quota == 0 {
                 return true;
             }
             if std::mem::take(&mut e.used) {
@@ -155,20 +161,26 @@ impl Buffers {
         });
     }
 
-    /// The formatter's new image of a block; dirty until it is home.
-    pub fn publish(&self, block: BlockNr, image: Arc<Image>) {
+    /// The formatter's new image of a block, made in a context; dirty until it is home.
+    pub fn publish(&self, block: BlockNr, image: Arc<Image>, context: u64) {
         let mut shard = self.shard(block).lock();
-        let old = shard.map.insert(block.0, Entry { image, dirty: true, used: true });
-        if !old.is_some_and(|e| e.dirty) {
+        let old = shard.map.insert(block.0, Entry { image, dirty: Some(context), used: true });
+        if !old.is_some_and(|e| e.dirty.is_some()) {
             shard.dirty += 1;
             self.dirty.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Puts in an image that the caller has written home itself.
+    pub fn replace_clean(&self, block: BlockNr, image: Arc<Image>) {
+        self.forget(block);
+        self.shard(block).lock().map.insert(block.0, Entry { image, dirty: None, used: true });
+    }
+
     /// The block is no metadata any more: what is in memory must never go home.
     pub fn forget(&self, block: BlockNr) {
         let mut shard = self.shard(block).lock();
-        if shard.map.remove(&block.0).is_some_and(|e| e.dirty) {
+        if shard.map.remove(&block.0).is_some_and(|e| e.dirty.is_some()) {
             shard.dirty -= 1;
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
@@ -179,13 +191,14 @@ impl Buffers {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// All dirty images, by block number. The caller is the only one that writes home.
-    pub fn dirty(&self) -> Vec<(BlockNr, Arc<Image>)> {
+    /// The dirty images made in contexts up to `context`, by block number. The caller is the only one
+    /// that writes home.
+    pub fn dirty(&self, context: u64) -> Vec<(BlockNr, Arc<Image>)> {
         let mut all = Vec::with_capacity(self.dirty_count());
         for shard in &self.shards {
             let shard = shard.lock();
             all.extend(
-                shard.map.iter().filter(|(_, e)| e.dirty).map(|(&b, e)| (BlockNr(b), Arc::clone(&e.image))),
+                shard.map.iter().filter(|(_, e)| e.dirty.is_some_and(|c| c <= context)).map(|(&b, e)| (BlockNr(b), Arc::clone(&e.image))),
             );
         }
         all.sort_unstable_by_key(|(b, _)| *b);
@@ -196,9 +209,9 @@ impl Buffers {
     pub fn mark_clean(&self, homed: &[(BlockNr, Arc<Image>)]) {
         for (block, image) in homed {
             let mut shard = self.shard(*block).lock();
-            let same = |e: &Entry| e.dirty && Arc::ptr_eq(&e.image, image);
+            let same = |e: &Entry| e.dirty.is_some() && Arc::ptr_eq(&e.image, image);
             if let Some(entry) = shard.map.get_mut(&block.0).filter(|e| same(e)) {
-                entry.dirty = false;
+                entry.dirty = None;
                 shard.dirty -= 1;
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
             }
@@ -208,17 +221,7 @@ impl Buffers {
     /// Drops every clean image (forced re-read).
     pub fn drop_clean(&self) {
         for shard in &self.shards {
-            shard.lock().map.retain(|_, e| e.dirty);
+            shard.lock().map.retain(|_, e| e.dirty.is_some());
         }
-    }
-
-    /// The device under the cache.
-    pub fn device(&self) -> &Arc<dyn BlockDevice> {
-        &self.device
-    }
-
-    /// Bytes per block.
-    pub fn block_size(&self) -> u32 {
-        self.block_size
     }
 }

@@ -15,8 +15,8 @@ use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
 use parking_lot::{Condvar, Mutex};
-use percpu::{BoundedCounter, Counter, SlotList};
-use std::sync::atomic::Ordering;
+use percpu::{BoundedCounter, Counter, PerSlot, SlotList};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -51,17 +51,20 @@ impl Kick {
         self.changed.notify_all();
     }
 
-    /// Waits for [`Kick::wake`] or the timeout; false when it is time to end.
-    pub fn wait(&self, timeout: Duration) -> bool {
+    /// Waits for [`Kick::wake`] or the timeout; says whether a push was asked for, or `None` when it is
+    /// time to end.
+    pub fn wait(&self, timeout: Duration) -> Option<bool> {
         let mut asked = self.asked.lock();
         if *asked == Asked::Nothing {
             self.changed.wait_for(&mut asked, timeout);
         }
-        let go_on = *asked != Asked::End;
-        if go_on {
-            *asked = Asked::Nothing;
+        match *asked {
+            Asked::End => None,
+            other => {
+                *asked = Asked::Nothing;
+                Some(other == Asked::Push)
+            }
         }
-        go_on
     }
 }
 
@@ -89,10 +92,13 @@ pub struct Engine {
     pub(crate) blocks: BlockAlloc,
     /// Blocks neither used nor promised.
     pub(crate) space: BoundedCounter,
+    /// Metadata blocks that write-back used beyond its reservations; paid back by what becomes free.
+    /// Up to [`Engine::withheld`] blocks are kept out of `space` for it.
+    pub(crate) space_debt: AtomicU64,
     pub(crate) index: InodeIndex,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
-    pub(crate) dirty_inodes: SlotList<Arc<Inode>>,
+    pub(crate) dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>>>,
     pub(crate) dirty_bytes: Counter,
     pub(crate) cached_bytes: Counter,
     pub(crate) log: Log,
@@ -164,8 +170,14 @@ impl Engine {
         }
     }
 
-    /// Blocks that callers may still take.
-    pub(crate) fn free_blocks(&self) -> u64 {
-        u64::try_from(self.space.sum()).unwrap_or(0)
+    /// Flushes the device.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.device.flush().map_err(|source| Error::Io { context: "flush".into(), source })
+    }
+
+    /// Blocks kept out of the free count so that write-back of data already accepted finds room for its
+    /// metadata: a fiftieth of what is free, at most 4096.
+    pub(crate) fn withheld(free: u64) -> u64 {
+        (free / 50).min(4096)
     }
 }

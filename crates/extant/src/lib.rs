@@ -1,12 +1,54 @@
-//! ext4 for many cores, in user space.
-pub mod error;
+//! ext4 for many cores, in user space: the engine and its library.
+//!
+//! [`OpenOptions`] opens an image or block device as a [`Volume`]; a volume is its root directory, so the
+//! path operations of [`Dir`] work on it; [`Dir::open`] gives a [`File`]. All of them may be shared and
+//! cloned between threads; operations that commute do not wait for each other.
+//!
+//! ```
+//! # fn main() -> Result<(), extant::Error> {
+//! # let volume = extant::doc_volume();
+//! std::thread::scope(|s| {
+//!     for task in 0..4 {
+//!         let volume = &volume;
+//!         s.spawn(move || {
+//!             let dir = volume.create_dir(format!("/task{task}"), 0o755)?;
+//!             (0..100).try_for_each(|n| dir.create(format!("file{n}"), 0o644).map(drop))
+//!         });
+//!     }
+//! });
+//! volume.sync()?;
+//! assert_eq!(volume.read_dir("/task3")?.len(), 100);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What happens underneath is in ARCHITECTURE.md: the name space commits small log items, a push turns
+//! a batch of them into block images, the journal makes these durable.
+
+mod alloc;
+mod api;
+mod buffers;
+mod engine;
+mod error;
+mod formatter;
+mod groups;
+mod journal;
+mod log;
+mod mapping;
+mod namespace;
+mod superblock;
+
+pub use api::dir::{Dir, DirEntry};
+pub use api::file::{File, OpenFlags};
+pub use api::open::OpenOptions;
+pub use api::volume::{StatFs, Volume};
 pub use error::{Error, Result};
-pub mod alloc;
-pub mod buffers;
-pub mod engine;
-pub mod formatter;
-pub mod groups;
-pub mod journal;
-pub mod log;
-pub mod mapping;
-pub mod namespace;
+pub use ext4_format::FileType;
+pub use ext4_format::geometry::Geometry;
+pub use ext4_format::timestamp::Timestamp;
+pub use journal::recovery::Recovery;
+pub use namespace::attributes::{Attributes, SetAttributes};
+pub use namespace::credentials::Credentials;
+pub use namespace::fallocate::{Fallocate, Seek};
+pub use namespace::rename::RenameMode;
+pub use namespace::xattrs::SetXattr;

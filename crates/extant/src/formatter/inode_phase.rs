@@ -186,11 +186,15 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
             size: 0,
             ctime: item.core.ctime,
             // 0 would mean "never deleted".
-            dtime: item.core.dtime.max(1),
+            dtime: if item.core.dtime == 0 { (item.core.ctime.secs as u32).max(1) } else { item.core.dtime },
             ..old
         };
         inode::encode_core(&core, raw, self.ws.geometry);
         inode::i_block_mut(raw)?.fill(0);
+        if old.flags & flags::EXTENTS != 0 {
+            // As the kernel leaves it; e2fsck takes a block of records without one for garbage.
+            extent::write_leaf(inode::i_block_mut(raw)?, 0, [])?;
+        }
         inode::set_sectors(raw, self.ws.geometry, 0)?;
         inode::set_file_acl(raw, BlockNr(0));
         Ok(())

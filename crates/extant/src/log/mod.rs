@@ -14,15 +14,14 @@ pub mod transaction;
 use item::ItemList;
 use parking_lot::{Condvar, Mutex};
 use percpu::CommitLists;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use transaction::{Commit, Cost, Transaction};
+pub use transaction::{Commit, Cost};
 
 /// Log space in journal blocks, counted per context [C3, C8]. Slots draw credits in batches inside
 /// the commit; nothing is summed on the way. The batch shrinks with the journal, down to one.
 pub struct Budget {
     granted: [AtomicU64; 2],
-    commits_soft: u64,
     soft: u64,
     hard: u64,
     batch: u64,
@@ -32,7 +31,6 @@ impl Budget {
     fn new(capacity: u64, slots: u64) -> Self {
         Self {
             granted: Default::default(),
-            commits_soft: 1 << 20,
             soft: capacity / 3,
             hard: capacity / 2,
             batch: (capacity / (slots * 64)).clamp(1, 256),
@@ -60,6 +58,8 @@ pub struct Log {
     /// Last context on disk.
     durable: Mutex<u64>,
     durable_changed: Condvar,
+    /// The journal's log is half full: the next push empties it first.
+    half_full: AtomicBool,
 }
 
 impl Log {
@@ -71,6 +71,7 @@ impl Log {
             formatted: AtomicU64::new(0),
             durable: Mutex::new(0),
             durable_changed: Condvar::new(),
+            half_full: AtomicBool::new(false),
         }
     }
 

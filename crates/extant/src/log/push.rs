@@ -4,12 +4,13 @@
 //! second before it leaves the first, so commit records reach the disk in the order of their
 //! contexts, while the next context is formatted as this one is written.
 
-use super::item::{ItemList, Stamp};
+use super::item::ItemList;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::formatter::{Formatter, MetaSpace, Output};
+use crate::formatter::{Formatter, MetaSpace, Moment, Output};
 use ext4_format::BlockNr;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a push has learned to release once its context is on disk.
@@ -75,7 +76,13 @@ impl Engine {
                 }
                 continue;
             }
-            let pushed = self.push_one(&mut formatter);
+            let emptied = if self.log.half_full.swap(false, Ordering::Relaxed) {
+                // Every published image is durable once both locks are held.
+                self.journal.lock().checkpoint(self)
+            } else {
+                Ok(())
+            };
+            let pushed = emptied.and_then(|()| self.push_one(&mut formatter));
             let (context, release) = match pushed {
                 Ok(x) => x,
                 Err(e) => {
@@ -83,9 +90,12 @@ impl Engine {
                     return Err(e);
                 }
             };
-            let journal = self.journal.lock();
+            let mut journal = self.journal.lock();
             drop(formatter);
             let written = self.check_running().and_then(|()| journal.write(self, &release.output));
+            if journal.wants_checkpoint() {
+                self.log.half_full.store(true, Ordering::Relaxed);
+            }
             if let Err(e) = written {
                 drop(journal);
                 self.stop(&e);
@@ -110,7 +120,7 @@ impl Engine {
         let reserved = items.reserved_blocks;
         tracing::debug!(context, commits = items.commits, names = items.names.len(), "push");
         let space = PushSpace { engine: self, freed: Mutex::default() };
-        let output = if items.is_empty() {
+        let mut output = if items.is_empty() {
             Output::default()
         } else {
             formatter.format(items, &self.buffers, &space)?
@@ -118,13 +128,26 @@ impl Engine {
         for block in &output.revoked {
             self.buffers.forget(*block);
         }
+        for block in output.zeroed.iter().flat_map(|&(b, n)| b.0..b.0 + u64::from(n)) {
+            self.buffers.forget(BlockNr(block));
+        }
         for (block, image) in &output.blocks {
-            self.buffers.publish(*block, std::sync::Arc::clone(image));
+            self.buffers.publish(*block, Arc::clone(image), context);
+        }
+        if !output.blocks.is_empty() {
+            // The folded counts [L4].
+            let now = crate::namespace::now().secs;
+            let (block, image) = formatter.superblock_update(&self.buffers, now, Moment::Sync, None)?;
+            self.buffers.publish(block, Arc::clone(&image), context);
+            match output.blocks.binary_search_by_key(&block, |(b, _)| *b) {
+                Ok(i) => output.blocks[i].1 = image,
+                Err(i) => output.blocks.insert(i, (block, image)),
+            }
         }
         for published in &output.published {
             self.note_published(published);
         }
-        self.space.give(reserved.saturating_sub(output.taken));
+        self.settle_reservation(reserved, output.taken);
         blocks.append(&mut space.freed.into_inner());
         self.log.formatted.store(context, Ordering::Release);
         Ok((context, Release { blocks, output }))
@@ -141,12 +164,39 @@ impl Engine {
             self.blocks.release(start, len)?;
             freed += u64::from(len);
         }
-        self.space.give(freed);
+        self.give_space(freed);
         Ok(())
     }
 
-    /// Stamp helper for objects that were never logged.
-    pub(crate) const NEVER: Stamp = 0;
+    /// What the formatter did not use of a reservation goes back; what it used beyond (write-back
+    /// reserves as far as there is space) comes out of the blocks withheld for that.
+    fn settle_reservation(&self, reserved: u64, taken: u64) {
+        match reserved.checked_sub(taken) {
+            Some(left) => self.give_space(left),
+            None => {
+                self.space_debt.fetch_add(taken - reserved, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Gives blocks back to the free count, after what write-back has overdrawn.
+    pub(crate) fn give_space(&self, blocks: u64) {
+        let mut debt = self.space_debt.load(Ordering::Relaxed);
+        let mut left = blocks;
+        while debt > 0 && left > 0 {
+            let pays = debt.min(left);
+            match self.space_debt.compare_exchange_weak(debt, debt - pays, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    left -= pays;
+                    debt -= pays;
+                }
+                Err(now) => debt = now,
+            }
+        }
+        if left > 0 {
+            self.space.give(left);
+        }
+    }
 
     /// Stops the volume: no further change reaches the device, every waiter is told.
     pub(crate) fn stop(&self, why: &Error) {

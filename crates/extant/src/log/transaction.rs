@@ -6,6 +6,10 @@ use crate::error::{Error, Result};
 use crate::namespace::directory::{Bucket, Dentry};
 use ext4_format::InodeNr;
 
+/// Commits of one slot in one context after which a push is asked for, so that item lists stay bounded
+/// however large the journal is.
+const PUSH_AFTER: u64 = 1 << 19;
+
 /// What an operation may need at most, known before it starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
@@ -71,6 +75,17 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Opens a transaction for work already promised (write-back): it reserves what it can and never
+    /// fails for lack of space.
+    pub(crate) fn begin_reserved(&self, cost: Cost) -> Result<Transaction<'_>> {
+        self.check_writable()?;
+        self.throttle()?;
+        let reserved = if self.space.try_take(u64::from(cost.meta_blocks)) { cost.meta_blocks } else { 0 };
+        Ok(Transaction { engine: self, reserved })
+    }
+}
+
 impl Transaction<'_> {
     /// Commits. `seen` is the greatest stamp among the objects locked; `say` logs the items and puts
     /// [`Commit::stamp`] into those objects, whose locks the caller holds.
@@ -80,6 +95,9 @@ impl Transaction<'_> {
         engine.log.lists.commit(|context, clock, list| {
             let stamp = percpu::stamp(clock, seen);
             list.commits += 1;
+            if list.commits % PUSH_AFTER == 0 {
+                engine.kick.wake();
+            }
             list.reserved_blocks += u64::from(reserved);
             let mut commit = Commit { engine, context, stamp, list, credits: 0 };
             let answer = say(&mut commit);
@@ -96,7 +114,7 @@ impl Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.reserved > 0 {
-            self.engine.space.give(u64::from(self.reserved));
+            self.engine.give_space(u64::from(self.reserved));
         }
     }
 }

@@ -58,14 +58,15 @@ impl Engine {
         };
         let names = self.names(parent)?;
         let hash = self.hash(name.as_bytes());
-        if !exclusive {
+        if let Err(denied) = self.permit(who, parent, WRITE | EXECUTE) {
             // Opening what exists needs no write permission on the directory.
             let bucket = names.lock(hash);
-            if let Some(entry) = bucket.find(hash, name.as_bytes()) {
-                return Ok((self.inode(entry.ino)?, false));
-            }
+            return match bucket.find(hash, name.as_bytes()) {
+                Some(_) if exclusive => Err(Error::Exists),
+                Some(entry) => Ok((self.inode(entry.ino)?, false)),
+                None => Err(denied),
+            };
         }
-        self.permit(who, parent, WRITE | EXECUTE)?;
         let ftype = what.ftype();
         let is_dir = ftype == FileType::Directory;
         let inherited = self.inherited_acls(parent, ftype, mode)?;
@@ -175,7 +176,7 @@ impl Engine {
         }
         let inode = Arc::new(inode);
         self.adopt(&inode);
-        bucket.set(entry);
+        bucket.add(entry);
         let long = Directory::is_long(&bucket);
         drop(bucket);
         if long {
@@ -228,7 +229,7 @@ impl Engine {
             parent.last_context.store(c.context, Ordering::Relaxed);
         });
         drop(state);
-        bucket.set(entry);
+        bucket.add(entry);
         let long = Directory::is_long(&bucket);
         drop(bucket);
         if long {
@@ -322,7 +323,7 @@ impl Engine {
         match placed {
             Ok(run) => Ok(Some(run)),
             Err(e) => {
-                self.space.give(1);
+                self.give_space(1);
                 Err(e)
             }
         }
@@ -331,7 +332,7 @@ impl Engine {
     fn give_back_data(&self, data: Option<Run>) {
         if let Some(run) = data {
             if self.blocks.release(run.physical, run.len).is_ok() {
-                self.space.give(u64::from(run.len));
+                self.give_space(u64::from(run.len));
             }
         }
     }
@@ -377,19 +378,18 @@ impl Engine {
         ftype: FileType,
         mode: u16,
     ) -> Result<(u16, Option<Arc<XattrSet>>)> {
-        if !parent.has_acl.load(Ordering::Relaxed) || ftype == FileType::Symlink {
+        if ftype == FileType::Symlink {
             return Ok((mode, None));
         }
-        let Some(default) = self.xattr_value(parent, b"system.posix_acl_default")? else {
-            return Ok((mode, None));
-        };
-        let (mode, access) = ext4_format::acl::inherit(&default, mode)?;
+        let Some(default) = self.acl(parent, super::xattrs::DEFAULT)? else { return Ok((mode, None)) };
+        let access = default.inherit(mode);
+        let mode = mode & !0o777 | access.mode();
         let mut set = XattrSet::default();
-        if let Some(access) = access {
-            set.set(b"system.posix_acl_access", &access)?;
+        if access.equivalent_mode().is_none() {
+            set.set(super::xattrs::ACCESS, &access.to_disk())?;
         }
         if ftype == FileType::Directory {
-            set.set(b"system.posix_acl_default", &default)?;
+            set.set(super::xattrs::DEFAULT, &default.to_disk())?;
         }
         Ok((mode, (!set.is_empty()).then(|| Arc::new(set))))
     }

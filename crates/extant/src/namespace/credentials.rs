@@ -3,7 +3,6 @@
 use super::inode::Inode;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use ext4_format::acl;
 use std::sync::Arc;
 
 /// The identity an operation runs under.
@@ -61,10 +60,9 @@ impl Engine {
             let nobody = wanted & EXECUTE != 0 && inode.directory().is_none() && mode & 0o111 == 0;
             return if nobody { Err(Error::PermissionDenied) } else { Ok(()) };
         }
-        if who.uid != uid && inode.has_acl.load(std::sync::atomic::Ordering::Relaxed) {
-            if let Some(value) = self.xattr_value(inode, b"system.posix_acl_access")? {
-                let entries = acl::parse_xattr(&value)?;
-                let granted = acl::evaluate(&entries, (uid, gid), who.uid, |g| who.in_group(g), wanted);
+        if who.uid != uid {
+            if let Some(acl) = self.acl(inode, super::xattrs::ACCESS)? {
+                let granted = acl.permits(uid, gid, who.uid, |g| who.in_group(g), wanted as u8);
                 return if granted { Ok(()) } else { Err(Error::PermissionDenied) };
             }
         }

@@ -1,6 +1,6 @@
 //! A directory in memory (mechanism L7): its names in hash order, in buckets with a lock each.
 //!
-//! A bucket owns an interval of the volume's own directory hash, so the order in memory, the order
+//! A bucket owns an interval of the volume's own directory hash, so the order of the buckets, the order
 //! of the htree on disk and the order of readdir cookies are one order, and creates of different names
 //! seldom meet. The table doubles when a bucket grows long; the table of every level stays where it
 //! is until the directory leaves memory (their sum is at most one more table), so nobody has to ask
@@ -56,9 +56,11 @@ pub struct Dentry {
     pub name: Name,
 }
 
-/// The names of one interval of the hash, in order.
+/// The names of one interval of the hash, as they came: a search scans the hashes, which lie side by
+/// side in one or two cache lines, and looks at no other name's entry; order is made when it is asked for.
 #[derive(Debug, Default)]
 pub struct Bucket {
+    hashes: Vec<u32>,
     entries: Vec<Dentry>,
     /// Stamp of the last item logged for a name of this bucket.
     pub stamp: Stamp,
@@ -67,32 +69,38 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    fn place(&self, hash: NameHash, name: &[u8]) -> Result<usize, usize> {
-        self.entries.binary_search_by(|e| match e.hash.cmp(&hash) {
-            Cmp::Equal => e.name.as_bytes().cmp(name),
-            other => other,
+    fn place(&self, hash: NameHash, name: &[u8]) -> Option<usize> {
+        self.hashes.iter().enumerate().filter(|(_, h)| **h == hash.major).map(|(i, _)| i).find(|&i| {
+            let entry = &self.entries[i];
+            entry.hash.minor == hash.minor && entry.name.as_bytes() == name
         })
     }
 
     /// The entry of that name.
     pub fn find(&self, hash: NameHash, name: &[u8]) -> Option<&Dentry> {
-        self.place(hash, name).ok().map(|i| &self.entries[i])
+        self.place(hash, name).map(|i| &self.entries[i])
     }
 
-    /// Adds a name that is not there, or replaces what it leads to; returns what it replaced.
-    pub fn set(&mut self, entry: Dentry) -> Option<Dentry> {
+    /// Adds a name that is known not to be there.
+    pub fn add(&mut self, entry: Dentry) {
+        self.hashes.push(entry.hash.major);
+        self.entries.push(entry);
+    }
+
+    /// Adds a name, or replaces what it leads to.
+    pub fn set(&mut self, entry: Dentry) {
         match self.place(entry.hash, entry.name.as_bytes()) {
-            Ok(i) => Some(std::mem::replace(&mut self.entries[i], entry)),
-            Err(i) => {
-                self.entries.insert(i, entry);
-                None
-            }
+            Some(i) => self.entries[i] = entry,
+            None => self.add(entry),
         }
     }
 
     /// Takes a name away.
     pub fn remove(&mut self, hash: NameHash, name: &[u8]) -> Option<Dentry> {
-        self.place(hash, name).ok().map(|i| self.entries.remove(i))
+        self.place(hash, name).map(|i| {
+            self.hashes.swap_remove(i);
+            self.entries.swap_remove(i)
+        })
     }
 }
 
@@ -249,11 +257,16 @@ impl Directory {
         }
         let new = self.table(level + 1);
         for (i, bucket) in old.iter_mut().enumerate() {
-            let split = bucket.entries.partition_point(|e| Self::index(level + 1, e.hash.major) == 2 * i);
-            let high = bucket.entries.split_off(split);
-            let low = std::mem::take(&mut bucket.entries);
-            for (j, entries) in [(2 * i, low), (2 * i + 1, high)] {
-                *new[j].lock() = Bucket { entries, stamp: bucket.stamp, charged: bucket.charged };
+            let mut low = new[2 * i].lock();
+            let mut high = new[2 * i + 1].lock();
+            for half in [&mut *low, &mut *high] {
+                half.stamp = bucket.stamp;
+                half.charged = bucket.charged;
+            }
+            bucket.hashes = Vec::new();
+            for entry in std::mem::take(&mut bucket.entries) {
+                let half = if Self::index(level + 1, entry.hash.major) == 2 * i { &mut low } else { &mut high };
+                half.add(entry);
             }
         }
         // Every old bucket is still locked: who waits for one finds the level changed.
@@ -276,13 +289,12 @@ impl Directory {
         if self.is_complete() {
             return Ok(());
         }
-        let mut entries = read()?;
-        entries.sort_unstable_by(|a, b| (a.hash, a.name.as_bytes()).cmp(&(b.hash, b.name.as_bytes())));
+        let entries = read()?;
         let level = (entries.len() / 12).next_power_of_two().trailing_zeros().min(MAX_LEVEL as u32);
         self.shares().local().names.store(entries.len() as i64, Ordering::Relaxed);
         let table = self.table(level);
         for entry in entries {
-            table[Self::index(level, entry.hash.major)].lock().entries.push(entry);
+            table[Self::index(level, entry.hash.major)].lock().add(entry);
         }
         self.level.store(level, Ordering::Release);
         self.complete.store(true, Ordering::Release);
@@ -311,7 +323,7 @@ impl Directory {
     /// Names after `cookie`, in order, at least `at_least` if there are so many; names with equal
     /// cookies come together.
     pub fn list(&self, cookie: u64, at_least: usize) -> Vec<Dentry> {
-        let mut found = Vec::new();
+        let mut found: Vec<Dentry> = Vec::new();
         let mut from = ((cookie >> 32) as u32) << 1;
         loop {
             let next = {
@@ -322,7 +334,9 @@ impl Directory {
                 if self.level.load(Ordering::Acquire) != level {
                     continue;
                 }
+                let begin = found.len();
                 found.extend(bucket.entries.iter().filter(|e| e.hash.cookie() > cookie).cloned());
+                found[begin..].sort_unstable_by(|a, b| (a.hash, &a.name).cmp(&(b.hash, &b.name)));
                 // First hash of the next bucket.
                 u32::try_from((index as u64 + 1) << (32 - level)).ok()
             };
@@ -351,7 +365,7 @@ mod tests {
     fn add(dir: &Directory, n: u32) {
         let e = entry(n);
         let mut bucket = dir.lock(e.hash);
-        assert!(bucket.set(e).is_none());
+        bucket.add(e);
         let long = Directory::is_long(&bucket);
         drop(bucket);
         dir.note(1, 1, 1);

@@ -133,12 +133,12 @@ impl Engine {
                         let goal = self.goal_at(inode, map, at, &placed);
                         match self.allocate_blocks(goal, want) {
                             Ok((physical, len)) => {
-                                self.space.give(u64::from(want - len));
+                                self.give_space(u64::from(want - len));
                                 placed.push(Run { logical: at, len, physical, unwritten: true });
                                 at += len;
                             }
                             Err(e) => {
-                                self.space.give(u64::from(want));
+                                self.give_space(u64::from(want));
                                 failed = Some(e);
                                 break;
                             }

@@ -139,7 +139,7 @@ impl Engine {
             0
         };
         let fast = inode::sectors(&raw, &self.geometry) <= acl_sectors;
-        let target = if fast {
+        let target: Option<Box<[u8]>> = if fast {
             inode::i_block(&raw)?.get(..size).map(Box::from)
         } else {
             let map = self.read_mapping(inode)?;

@@ -196,7 +196,7 @@ impl Engine {
     }
 
     /// Puts bytes into one page, bringing in what it holds already; the map is held exclusively.
-    fn write_page(
+    pub(crate) fn write_page(
         &self,
         inode: &Inode,
         map: &FileMap,

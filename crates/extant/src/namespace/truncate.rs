@@ -73,15 +73,8 @@ impl Engine {
         drop(state);
         self.count_removed(inode, &taken);
         if in_steps {
-            self.remove_in_steps(inode, &mut map, first_gone)?;
-            let tx = self.begin(Cost::CORE)?;
-            let mut state = inode.state.lock();
-            let seen = state.stamp;
-            tx.commit(seen, |c| {
-                c.misc(inode.ino, MiscEvent::OrphanRemove);
-                self.log_core(inode, &mut state, c);
-            });
-            state.orphan = false;
+            drop(map);
+            self.finish_truncate(inode, size)?;
         }
         Ok(())
     }
@@ -94,7 +87,7 @@ impl Engine {
             self.cached_bytes.add(-i64::from(dropped.pages) * bs);
             self.dirty_bytes.add(-i64::from(dropped.dirty) * bs);
             if dropped.promised > 0 {
-                self.space.give(u64::from(dropped.promised));
+                self.give_space(u64::from(dropped.promised));
             }
         }
     }
@@ -156,6 +149,26 @@ impl Engine {
             drop(state);
             self.count_removed(inode, &gone);
         }
+    }
+
+    /// Finishes a truncation that a crash interrupted: what lies past the size goes.
+    pub(crate) fn finish_truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        if let Some(file) = inode.file() {
+            let bs = u64::from(self.geometry.block_size);
+            let first = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
+            let mut map = file.map.write();
+            self.load_map(inode, &mut map)?;
+            self.remove_in_steps(inode, &mut map, first)?;
+        }
+        let tx = self.begin(Cost::CORE)?;
+        let mut state = inode.state.lock();
+        let seen = state.stamp;
+        tx.commit(seen, |c| {
+            c.misc(inode.ino, MiscEvent::OrphanRemove);
+            self.log_core(inode, &mut state, c);
+        });
+        state.orphan = false;
+        Ok(())
     }
 
     /// The last link and the last handle are gone, or the inode is an orphan found at open: its blocks

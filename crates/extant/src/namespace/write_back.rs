@@ -267,7 +267,7 @@ impl Engine {
             self.push_to(context)
         } else {
             // Data may have gone to blocks that were there: no commit, but a flush.
-            self.device.flush().map_err(|source| Error::Io { context: "flush".into(), source })
+            self.flush()
         }
     }
 

@@ -8,12 +8,19 @@ use crate::error::{Error, Result};
 use crate::log::item::MiscEvent;
 use crate::log::{Commit, Cost};
 use ext4_format::FileType;
+use ext4_format::acl::Acl;
 use ext4_format::xattr::XattrSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-const ACCESS: &[u8] = b"system.posix_acl_access";
-const DEFAULT: &[u8] = b"system.posix_acl_default";
+/// The ACL that governs access.
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// The ACL that what is made in a directory inherits.
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS || name == DEFAULT
+}
 
 /// Whether an attribute may exist already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,9 +45,19 @@ impl Engine {
         Ok(Arc::clone(state.xattrs.get_or_insert(read)))
     }
 
-    /// The value of one attribute, unchecked.
-    pub(crate) fn xattr_value(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.xattrs(inode)?.get(name).map(<[u8]>::to_vec))
+    /// The value of one attribute, unchecked; of an ACL in the form callers know.
+    fn xattr_value(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let set = self.xattrs(inode)?;
+        let Some(value) = set.get(name) else { return Ok(None) };
+        Ok(Some(if is_acl(name) { Acl::from_disk(value)?.to_xattr() } else { value.to_vec() }))
+    }
+
+    /// The access or default ACL, if the inode has one.
+    pub(crate) fn acl(&self, inode: &Inode, name: &[u8]) -> Result<Option<Acl>> {
+        if !inode.has_acl.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        self.xattrs(inode)?.get(name).map(Acl::from_disk).transpose().map_err(Error::from)
     }
 
     /// The value of one attribute, as far as the caller may read it.
@@ -73,21 +90,22 @@ impl Engine {
             let mut set = (*before).clone();
             let mut mode = None;
             match value {
-                Some(value) => {
-                    let kept = if name == ACCESS || name == DEFAULT {
-                        if name == DEFAULT && inode.ftype != FileType::Directory {
-                            return Err(Error::PermissionDenied);
-                        }
-                        let entries = ext4_format::acl::parse_xattr(value)?;
-                        if name == ACCESS {
-                            mode = ext4_format::acl::mode_of(&entries);
-                        }
-                        value
+                Some(value) if is_acl(name) => {
+                    if name == DEFAULT && inode.ftype != FileType::Directory {
+                        return Err(Error::PermissionDenied);
+                    }
+                    let acl = Acl::from_xattr(value).map_err(|_| Error::Invalid("malformed ACL"))?;
+                    if name == ACCESS {
+                        mode = Some(acl.mode());
+                    }
+                    if name == ACCESS && acl.equivalent_mode().is_some() {
+                        // The mode bits say it all.
+                        set.remove(name);
                     } else {
-                        value
-                    };
-                    set.set(name, kept)?;
+                        set.set(name, &acl.to_disk())?;
+                    }
                 }
+                Some(value) => set.set(name, value)?,
                 None => {
                     set.remove(name);
                 }
@@ -136,10 +154,10 @@ impl Engine {
 
     /// The attributes after chmod: the access ACL follows the mode.
     pub(crate) fn acl_after_chmod(&self, inode: &Inode, mode: u16) -> Result<Option<Arc<XattrSet>>> {
-        let before = self.xattrs(inode)?;
-        let Some(value) = before.get(ACCESS) else { return Ok(None) };
-        let mut set = (*before).clone();
-        set.set(ACCESS, &ext4_format::acl::chmod(value, mode)?)?;
+        let Some(mut acl) = self.acl(inode, ACCESS)? else { return Ok(None) };
+        acl.chmod(mode & 0o777);
+        let mut set = (*self.xattrs(inode)?).clone();
+        set.set(ACCESS, &acl.to_disk())?;
         Ok(Some(Arc::new(set)))
     }
 
@@ -166,7 +184,7 @@ impl Engine {
             b"security" if wanted == super::credentials::READ => Ok(()),
             b"security" if who.is_privileged() => Ok(()),
             b"security" => Err(Error::NotPermitted),
-            b"system" if name == ACCESS || name == DEFAULT => {
+            b"system" if is_acl(name) => {
                 if wanted == super::credentials::WRITE {
                     if inode.ftype == FileType::Symlink {
                         return Err(Error::Unsupported("ACLs on symbolic links"));

@@ -1,0 +1,8 @@
+//! Workloads with exact definitions, run by one harness over an Extant volume in process or over any
+//! mounted path, so that peers run the same work in the same run. Medians of interleaved rounds; CPU
+//! time beside wall time; what makes the result durable is timed in a column of its own.
+#![forbid(unsafe_code)]
+
+pub mod mdtest;
+pub mod stats;
+pub mod target;

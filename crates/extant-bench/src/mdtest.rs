@@ -1,0 +1,177 @@
+//! mdtest: T tasks create n empty files each, meet, and remove them; each in an own directory or all
+//! in one. What makes it durable is timed apart.
+
+use crate::stats::{Elapsed, Stopwatch, median};
+use crate::target::{Target, TaskDir};
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use std::sync::Barrier;
+
+/// The shape of a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Params {
+    /// Tasks, a thread each.
+    pub tasks: usize,
+    /// Files of each task.
+    pub files: usize,
+    /// Rounds.
+    pub iterations: usize,
+    /// All tasks in one directory.
+    pub shared: bool,
+}
+
+/// One round.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Round {
+    /// All creates.
+    pub create: Elapsed,
+    /// Making them durable.
+    pub create_sync: Elapsed,
+    /// All removals.
+    pub unlink: Elapsed,
+    /// Making them durable.
+    pub unlink_sync: Elapsed,
+}
+
+/// Medians of all rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was measured.
+    pub target: String,
+    /// Its shape.
+    pub params: Params,
+    /// Creates per second.
+    pub creates: f64,
+    /// Creates per second, sync included.
+    pub creates_synced: f64,
+    /// Removals per second.
+    pub unlinks: f64,
+    /// Removals per second, sync included.
+    pub unlinks_synced: f64,
+    /// CPU of one create in nanoseconds.
+    pub create_cpu_ns: f64,
+    /// CPU of one removal in nanoseconds.
+    pub unlink_cpu_ns: f64,
+    /// Every round.
+    pub rounds: Vec<Round>,
+}
+
+impl Report {
+    fn of(target: String, params: Params, rounds: Vec<Round>) -> Self {
+        let ops = (params.tasks * params.files) as f64;
+        let med = |f: &dyn Fn(&Round) -> f64| median(&mut rounds.iter().map(f).collect::<Vec<_>>());
+        Self {
+            target,
+            params,
+            creates: med(&|r| ops / r.create.wall),
+            creates_synced: med(&|r| ops / (r.create.wall + r.create_sync.wall)),
+            unlinks: med(&|r| ops / r.unlink.wall),
+            unlinks_synced: med(&|r| ops / (r.unlink.wall + r.unlink_sync.wall)),
+            create_cpu_ns: med(&|r| r.create.cpu / ops * 1e9),
+            unlink_cpu_ns: med(&|r| r.unlink.cpu / ops * 1e9),
+            rounds,
+        }
+    }
+}
+
+/// Writes `file.mdtest.<task>.<n>` without an allocation per name.
+fn name(buf: &mut String, task: usize, n: usize) -> &str {
+    use std::fmt::Write;
+    buf.clear();
+    // Writing to a String cannot fail.
+    let _ = write!(buf, "file.mdtest.{task}.{n}");
+    buf
+}
+
+fn each_task(
+    dirs: &[Box<dyn TaskDir>],
+    files: usize,
+    work: impl Fn(&dyn TaskDir, &str) -> Result<()> + Sync,
+) -> Result<Elapsed> {
+    let barrier = Barrier::new(dirs.len() + 1);
+    let (work, barrier) = (&work, &barrier);
+    std::thread::scope(|s| {
+        let threads: Vec<_> = dirs
+            .iter()
+            .enumerate()
+            .map(|(task, dir)| {
+                s.spawn(move || -> Result<()> {
+                    let mut buf = String::with_capacity(64);
+                    barrier.wait();
+                    (0..files).try_for_each(|n| work(&**dir, name(&mut buf, task, n)))
+                })
+            })
+            .collect();
+        barrier.wait();
+        let watch = Stopwatch::start();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a task panicked"))??;
+        }
+        Ok(watch.elapsed())
+    })
+}
+
+fn timed(f: impl FnOnce() -> Result<()>) -> Result<Elapsed> {
+    let watch = Stopwatch::start();
+    f()?;
+    Ok(watch.elapsed())
+}
+
+fn round(target: &dyn Target, params: Params, number: usize) -> Result<Round> {
+    let paths: Vec<String> = (0..if params.shared { 1 } else { params.tasks })
+        .map(|task| format!("mdtest.{number}.{task}"))
+        .collect();
+    let mut dirs: Vec<Box<dyn TaskDir>> = Vec::new();
+    for path in &paths {
+        dirs.push(target.make_dir(path)?);
+    }
+    while dirs.len() < params.tasks {
+        let again = dirs[0].again()?;
+        dirs.push(again);
+    }
+    target.sync()?;
+    let round = Round {
+        create: each_task(&dirs, params.files, |d, n| d.create(n))?,
+        create_sync: timed(|| target.sync())?,
+        unlink: each_task(&dirs, params.files, |d, n| d.unlink(n))?,
+        unlink_sync: timed(|| target.sync())?,
+    };
+    drop(dirs);
+    paths.iter().try_for_each(|p| target.remove_dir(p))?;
+    target.sync()?;
+    Ok(round)
+}
+
+/// Runs all targets, a round of each in turn, after one round that does not count.
+pub fn run(targets: &[&dyn Target], params: Params, mut progress: impl FnMut(usize)) -> Result<Vec<Report>> {
+    let mut rounds = vec![Vec::new(); targets.len()];
+    for number in 0..=params.iterations {
+        for (i, target) in targets.iter().enumerate() {
+            let done = round(*target, params, number)?;
+            if number > 0 {
+                rounds[i].push(done);
+            }
+        }
+        progress(number);
+    }
+    Ok(targets.iter().zip(rounds).map(|(t, r)| Report::of(t.name(), params, r)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::PathTarget;
+
+    #[test]
+    fn runs_over_a_path_and_cleans_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = PathTarget { root: dir.path().into() };
+        for shared in [false, true] {
+            let params = Params { tasks: 2, files: 20, iterations: 2, shared };
+            let reports = run(&[&target], params, |_| {}).unwrap();
+            assert_eq!(reports[0].rounds.len(), 2);
+            assert!(reports[0].creates > 0.0);
+        }
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,219 @@
+//! An open file.
+
+use super::volume::Guard;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::namespace::attributes::{Attributes, SetAttributes};
+use crate::namespace::credentials::Credentials;
+use crate::namespace::fallocate::{Fallocate, Seek};
+use crate::namespace::inode::Inode;
+use ext4_format::FileType;
+use ext4_format::inode::flags as inode_flags;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+bitflags::bitflags! {
+    /// How a file is opened.
+    ///
+    /// ```
+    /// use extant::OpenFlags;
+    /// assert!((OpenFlags::READ | OpenFlags::WRITE).contains(OpenFlags::READ));
+    /// ```
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct OpenFlags: u32 {
+        /// For reading.
+        const READ = 1;
+        /// For writing.
+        const WRITE = 2;
+        /// Every write goes to the end.
+        const APPEND = 4;
+        /// Make it if it does not exist.
+        const CREATE = 8;
+        /// With `CREATE`: fail if it exists.
+        const EXCLUSIVE = 16;
+        /// Cut to nothing.
+        const TRUNCATE = 32;
+        /// Fail on a last symbolic link.
+        const NO_FOLLOW = 64;
+    }
+}
+
+/// An open file. It stays usable when its last name goes; its space is freed when it is closed. Closing
+/// is dropping.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// let file = volume.create("/log", 0o600)?;
+/// file.append(b"one ")?;
+/// file.append(b"two")?;
+/// file.fsync()?;
+/// let mut buf = [0; 16];
+/// assert_eq!(file.read_at(4, &mut buf)?, 3);
+/// # Ok(())
+/// # }
+/// ```
+pub struct File {
+    engine: Arc<Engine>,
+    inode: Arc<Inode>,
+    who: Arc<Credentials>,
+    flags: OpenFlags,
+    /// File position [L9]: set and added to atomically, no lock in seek.
+    position: AtomicU64,
+    _guard: Option<Arc<Guard>>,
+}
+
+impl File {
+    pub(crate) fn open(
+        engine: Arc<Engine>,
+        inode: Arc<Inode>,
+        who: Arc<Credentials>,
+        flags: OpenFlags,
+        guard: Option<Arc<Guard>>,
+    ) -> Result<Self> {
+        engine.opened(&inode)?;
+        Ok(Self { engine, inode, who, flags, position: AtomicU64::new(0), _guard: guard })
+    }
+
+    fn readable(&self) -> Result<()> {
+        if self.inode.directory().is_some() {
+            return Err(Error::IsDirectory);
+        }
+        if self.flags.contains(OpenFlags::READ) { Ok(()) } else { Err(Error::BadHandle("not open for reading")) }
+    }
+
+    fn writable(&self) -> Result<()> {
+        if !self.flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND) {
+            return Err(Error::BadHandle("not open for writing"));
+        }
+        if self.inode.flags.load(Ordering::Relaxed) & inode_flags::IMMUTABLE != 0 {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Inode number.
+    pub fn ino(&self) -> u32 {
+        self.inode.ino.0
+    }
+
+    /// Reads at an offset; fewer bytes than asked only at the end of the file.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.readable()?;
+        self.engine.read(&self.inode, offset, buf)
+    }
+
+    /// Writes all of `data` at an offset (at the end, if opened to append). Returns its length.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        self.writable()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let offset = (!self.flags.contains(OpenFlags::APPEND)).then_some(offset);
+        self.engine.write(&self.inode, offset, data).map(|_| data.len())
+    }
+
+    /// Writes at the end, atomically towards other writers; returns where.
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        self.writable()?;
+        if data.is_empty() {
+            return Ok(self.inode.size.load(Ordering::Acquire));
+        }
+        self.engine.write(&self.inode, None, data)
+    }
+
+    /// Reads at the file position and moves it.
+    pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
+        let at = self.position.load(Ordering::Relaxed);
+        let n = self.read_at(at, buf)?;
+        self.position.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+
+    /// Writes at the file position and moves it.
+    pub fn write(&self, data: &[u8]) -> Result<usize> {
+        if self.flags.contains(OpenFlags::APPEND) {
+            let at = self.append(data)?;
+            self.position.store(at + data.len() as u64, Ordering::Relaxed);
+            return Ok(data.len());
+        }
+        let at = self.position.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.write_at(at, data).inspect_err(|_| {
+            self.position.fetch_sub(data.len() as u64, Ordering::Relaxed);
+        })
+    }
+
+    /// Sets the file position.
+    pub fn set_position(&self, position: u64) {
+        self.position.store(position, Ordering::Relaxed);
+    }
+
+    /// The file position.
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// Offset of the next data or hole.
+    pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        self.engine.seek(&self.inode, offset, what)
+    }
+
+    /// Sets the size.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        self.writable()?;
+        self.truncate_unchecked(size)
+    }
+
+    pub(crate) fn truncate_unchecked(&self, size: u64) -> Result<()> {
+        self.engine.truncate(&self.inode, size)
+    }
+
+    /// Preallocates, punches or zeroes a range.
+    pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.writable()?;
+        self.engine.fallocate(&self.inode, how, offset, len)
+    }
+
+    /// Attributes.
+    pub fn stat(&self) -> Result<Attributes> {
+        self.engine.attributes(&self.inode)
+    }
+
+    /// Changes attributes.
+    pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
+        self.engine.set_attributes(&self.who, &self.inode, set)
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(
+        &self,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        how: crate::namespace::xattrs::SetXattr,
+    ) -> Result<()> {
+        self.engine.set_xattr(&self.who, &self.inode, name.as_ref(), Some(value), how)
+    }
+
+    /// Data and metadata are on disk when this returns.
+    pub fn fsync(&self) -> Result<()> {
+        self.engine.fsync(&self.inode)
+    }
+
+    /// Data, and the metadata needed to read it, are on disk when this returns.
+    pub fn fdatasync(&self) -> Result<()> {
+        self.engine.fsync(&self.inode)
+    }
+
+    /// Type of the file.
+    pub fn file_type(&self) -> FileType {
+        self.inode.ftype
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Err(e) = self.engine.closed(&self.inode) {
+            tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at close");
+        }
+    }
+}

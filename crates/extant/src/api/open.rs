@@ -1,0 +1,435 @@
+//! Opening and closing a volume.
+
+use super::volume::{StatFs, Volume};
+use crate::alloc::block::BlockAlloc;
+use crate::alloc::inode::InodeAlloc;
+use crate::buffers::{Buffers, Image};
+use crate::engine::{Engine, Kick, Limits};
+use crate::error::{Error, Result};
+use crate::formatter::{Formatter, Moment};
+use crate::groups::Groups;
+use crate::journal::recovery::{self, Recovery};
+use crate::journal::{Journal, LogArea, Writer};
+use crate::log::Log;
+use crate::mapping::MappingReader;
+use crate::namespace::inode_index::InodeIndex;
+use crate::superblock;
+use blockdev::{Access, BlockDevice, FileDevice};
+use ext4_format::geometry::Geometry;
+use ext4_format::hash::DirHasher;
+use ext4_format::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
+use parking_lot::Mutex;
+use percpu::{BoundedCounter, Counter, PerSlot, SlotList};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How a volume is opened.
+///
+/// ```no_run
+/// let volume = extant::OpenOptions::new().read_only(true).open("disk.img")?;
+/// println!("{} free blocks", volume.statfs()?.free_blocks);
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read_only: bool,
+    force: bool,
+    cache_bytes: Option<u64>,
+    commit_interval: Duration,
+    background: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl OpenOptions {
+    /// For reading and writing, a quarter of the machine's memory for caches, a commit every 5 s.
+    pub fn new() -> Self {
+        Self {
+            read_only: false,
+            force: false,
+            cache_bytes: None,
+            commit_interval: Duration::from_secs(5),
+            background: true,
+        }
+    }
+
+    /// Change nothing on the device, not even recover the journal: it is replayed in memory.
+    #[must_use]
+    pub fn read_only(mut self, yes: bool) -> Self {
+        self.read_only = yes;
+        self
+    }
+
+    /// Write to a volume that is marked as having errors, or that has no journal and was not closed.
+    #[must_use]
+    pub fn force(mut self, yes: bool) -> Self {
+        self.force = yes;
+        self
+    }
+
+    /// Bytes of memory for data pages.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = Some(bytes);
+        self
+    }
+
+    /// Time between timed commits.
+    #[must_use]
+    pub fn commit_interval(mut self, interval: Duration) -> Self {
+        self.commit_interval = interval;
+        self
+    }
+
+    /// Without the background thread nothing is committed but by sync, fsync and need.
+    #[must_use]
+    pub fn background(mut self, yes: bool) -> Self {
+        self.background = yes;
+        self
+    }
+
+    /// Opens an image file or block device.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
+        let path = path.as_ref();
+        let access = if self.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let device = FileDevice::open(path, access)
+            .map_err(|source| Error::Io { context: format!("open {}", path.display()), source })?;
+        self.open_device(Arc::new(device))
+    }
+
+    /// Opens any device.
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        let found = superblock::find(&*device)?;
+        let mut read_only = match (self.read_only || device.read_only(), found.read_only) {
+            (true, _) => Some("opened read-only".to_string()),
+            (false, why) => why,
+        };
+        let state = found.raw.state.get();
+        if read_only.is_none() && !self.force {
+            if state & STATE_ERROR != 0 {
+                read_only = Some("the volume is marked as having errors; run e2fsck".into());
+            } else if !found.geometry.features.has_journal() && state & STATE_VALID == 0 {
+                read_only = Some("the volume has no journal and was not closed cleanly; run e2fsck".into());
+            }
+        }
+        let mut opened = Opening { options: self, device, geometry: found.geometry, raw: found.raw, read_only };
+        opened.run()
+    }
+
+    fn limits(&self) -> Limits {
+        let memory = rustix::system::sysinfo();
+        let memory = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)));
+        let cache_bytes = self.cache_bytes.unwrap_or(memory / 4).max(1 << 20);
+        Limits {
+            cache_bytes,
+            dirty_bytes: cache_bytes / 4,
+            inodes: (memory / 8 / 640).max(10_000),
+            commit_interval: self.commit_interval,
+        }
+    }
+}
+
+struct Opening<'a> {
+    options: &'a OpenOptions,
+    device: Arc<dyn BlockDevice>,
+    geometry: Geometry,
+    raw: RawSuperblock,
+    read_only: Option<String>,
+}
+
+impl Opening<'_> {
+    fn buffers(&self) -> Buffers {
+        let limit = (self.options.limits().cache_bytes / 8 / u64::from(self.geometry.block_size)) as usize;
+        Buffers::new(Arc::clone(&self.device), self.geometry.block_size, limit)
+    }
+
+    fn run(&mut self) -> Result<Volume> {
+        let mut buffers = self.buffers();
+        let mut recovered = Recovery::default();
+        let mut journal = None;
+        if self.geometry.features.has_journal() {
+            let area = self.log_area(&buffers)?;
+            let mut log = recovery::read_superblock(&area)?;
+            if log.block_size != self.geometry.block_size {
+                return Err(FormatError::corrupt("block size of the journal", Where::Journal(0)).into());
+            }
+            if log.start != 0 {
+                if self.read_only.is_some() {
+                    recovered = self.recover_in_memory(&area, &log, &buffers)?;
+                } else {
+                    recovered = recovery::recover(
+                        &area,
+                        &*self.device,
+                        self.geometry.block_size,
+                        self.geometry.blocks_count,
+                        &mut log,
+                    )?;
+                    // What was read before is stale now, the superblock too.
+                    buffers = self.buffers();
+                    let again = superblock::find(&*self.device)?;
+                    self.geometry = again.geometry;
+                    self.raw = again.raw;
+                }
+            }
+            journal = Some((area, log));
+        }
+        let groups = Groups::load(&self.geometry, &buffers)?;
+        let features = &self.geometry.features;
+        let writer = match journal {
+            Some((area, log)) if self.read_only.is_none() => {
+                let is_64bit = features.has_64bit();
+                let journal = Journal::start(area, log, is_64bit, features.has_metadata_csum())?;
+                Writer::Journal(Box::new(journal))
+            }
+            _ => Writer::Direct,
+        };
+        let capacity = match &writer {
+            Writer::Journal(journal) => journal.capacity(),
+            Writer::Direct => 1 << 17,
+        };
+        let hasher = DirHasher::new(
+            self.geometry.def_hash_version,
+            self.geometry.unsigned_hash,
+            self.geometry.hash_seed,
+        )?;
+        let formatter = Formatter::new(&self.geometry, groups.iter().cloned(), &buffers, hasher.clone())?;
+        let orphans = formatter.orphans();
+        let free: u64 = groups.iter().map(|g| u64::from(g.free_blocks)).sum();
+        let engine = Arc::new(Engine {
+            inodes: InodeAlloc::new(&self.geometry, groups.iter().map(|g| (g.free_inodes, g.used_dirs))),
+            blocks: BlockAlloc::new(&self.geometry, groups.iter().map(|g| g.free_blocks)),
+            space: BoundedCounter::new(free - Engine::withheld(free), 256),
+            space_debt: AtomicU64::new(0),
+            index: InodeIndex::new(self.geometry.groups, self.geometry.inodes_per_group),
+            in_core: SlotList::new(),
+            in_core_count: Counter::new(),
+            dirty_inodes: PerSlot::default(),
+            dirty_bytes: Counter::new(),
+            cached_bytes: Counter::new(),
+            log: Log::new(capacity),
+            formatter: Mutex::new(formatter),
+            journal: Mutex::new(writer),
+            kick: Kick::default(),
+            limits: self.options.limits(),
+            read_only: self.read_only.clone(),
+            stopped: OnceLock::new(),
+            rename: Mutex::new(()),
+            geometry: self.geometry.clone(),
+            device: Arc::clone(&self.device),
+            buffers,
+            groups,
+            hasher,
+        });
+        if engine.read_only.is_none() {
+            engine.write_superblock(&engine.formatter.lock(), Moment::Open)?;
+            engine.process_orphans(&orphans)?;
+        }
+        let background = (engine.read_only.is_none() && self.options.background)
+            .then(|| spawn_background(&engine))
+            .transpose()?;
+        Volume::new(engine, background, recovered)
+    }
+
+    fn log_area(&self, buffers: &Buffers) -> Result<LogArea> {
+        let ino = InodeNr(self.geometry.journal_ino);
+        let groups = Groups::load(&self.geometry, buffers)?;
+        let (block, offset) = groups.inode_location(&self.geometry, ino)?;
+        let image = buffers.read(block)?;
+        let raw = image
+            .get(offset..offset + usize::from(self.geometry.inode_size))
+            .ok_or_else(|| Error::corrupt_inode("inode position", ino))?;
+        let core = inode::decode_core(raw, &self.geometry, ino)?;
+        if core.links == 0 || core.file_type() != Some(ext4_format::FileType::Regular) {
+            return Err(Error::corrupt_inode("journal inode", ino));
+        }
+        let reader = MappingReader { geometry: &self.geometry, images: buffers, ino, generation: core.generation };
+        let map = reader.read(core.flags, inode::i_block(raw)?)?;
+        Ok(LogArea::new(Arc::clone(&self.device), self.geometry.block_size, map))
+    }
+
+    /// A read-only volume sees the log's images, but nothing is written.
+    fn recover_in_memory(
+        &mut self,
+        area: &LogArea,
+        log: &ext4_format::jbd2::Superblock,
+        buffers: &Buffers,
+    ) -> Result<Recovery> {
+        let plan = recovery::plan(area, log, self.geometry.blocks_count)?;
+        buffers.drop_clean();
+        for replay in &plan.replay {
+            buffers.publish(replay.home, Image::read(recovery::image(area, replay)?), 0);
+        }
+        Ok(Recovery::of(&plan))
+    }
+}
+
+fn spawn_background(engine: &Arc<Engine>) -> Result<JoinHandle<()>> {
+    let weak = Arc::downgrade(engine);
+    let interval = engine.limits.commit_interval;
+    std::thread::Builder::new()
+        .name("extant-log".into())
+        .spawn(move || background(&weak, interval))
+        .map_err(|source| Error::Io { context: "start the log thread".into(), source })
+}
+
+/// Commits when asked, and on a timer; keeps memory bounded.
+fn background(engine: &Weak<Engine>, interval: Duration) {
+    let mut last = Instant::now();
+    loop {
+        let Some(engine) = engine.upgrade() else { return };
+        let Some(asked) = engine.kick.wait(interval.min(Duration::from_secs(1))) else { return };
+        let timed = last.elapsed() >= interval;
+        let done = if timed {
+            last = Instant::now();
+            engine.write_back_all().and_then(|()| engine.push_all())
+        } else if asked {
+            engine.push_all()
+        } else {
+            Ok(())
+        };
+        if let Err(e) = done {
+            tracing::error!(error = %e, "background commit");
+            if engine.check_running().is_err() {
+                return;
+            }
+        }
+        engine.shrink_inodes();
+    }
+}
+
+impl Engine {
+    /// The primary superblock, as it is in memory.
+    pub(crate) fn raw_superblock(&self) -> Result<RawSuperblock> {
+        let (block, offset) = self.superblock_place();
+        let image = self.buffers.read(block)?;
+        let bytes = image
+            .get(offset..offset + SUPERBLOCK_SIZE)
+            .ok_or_else(|| FormatError::corrupt("superblock position", Where::Superblock))?;
+        Ok(RawSuperblock::parse(bytes)?)
+    }
+
+    fn superblock_place(&self) -> (BlockNr, usize) {
+        let bs = u64::from(self.geometry.block_size);
+        (BlockNr(SUPERBLOCK_OFFSET / bs), (SUPERBLOCK_OFFSET % bs) as usize)
+    }
+
+    /// Writes the superblock in place, past the journal: only while nothing is logged, at open and close.
+    fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
+        let now = crate::namespace::now().secs;
+        let (block, image) = formatter.superblock_update(&self.buffers, now, moment, None)?;
+        self.device
+            .write_at(block.offset(self.geometry.block_size), &image)
+            .map_err(|e| Error::block_io("write", block, e))?;
+        self.buffers.replace_clean(block, image);
+        self.flush()
+    }
+
+    /// Finishes what a crash interrupted: orphans without links are freed, others truncated to size.
+    fn process_orphans(&self, orphans: &[InodeNr]) -> Result<()> {
+        for &ino in orphans {
+            let inode = match self.inode(ino) {
+                Ok(inode) => inode,
+                Err(e) => {
+                    tracing::error!(ino = ino.0, error = %e, "orphan");
+                    return Err(e);
+                }
+            };
+            let (links, size) = {
+                let mut state = inode.state.lock();
+                state.orphan = true;
+                (state.core.links, state.core.size)
+            };
+            if links == 0 {
+                self.reap(&inode)?;
+            } else {
+                self.finish_truncate(&inode, size)?;
+            }
+        }
+        if orphans.is_empty() { Ok(()) } else { self.push_all() }
+    }
+
+    /// Everything durable; the superblock's counts are folded by the push.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.sync()
+    }
+
+    /// Closes: everything durable and home, the volume marked clean.
+    pub(crate) fn shut_down(&self) -> Result<()> {
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        self.check_running()?;
+        self.free_open_orphans()?;
+        self.sync()?;
+        let formatter = self.formatter.lock();
+        let mut journal = self.journal.lock();
+        journal.checkpoint(self)?;
+        self.write_superblock(&formatter, Moment::Close)?;
+        drop(journal);
+        let _ = self.stopped.set("the volume is closed".into());
+        Ok(())
+    }
+
+    /// Files without a name that are still open are freed: their handles end with the volume.
+    fn free_open_orphans(&self) -> Result<()> {
+        for inode in self.in_core.iter() {
+            let orphan = {
+                let state = inode.state.lock();
+                state.orphan && state.core.links == 0 && !state.freed
+            };
+            if orphan {
+                self.reap(&inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records an error in the superblock, as far as the device lets it.
+    pub(crate) fn record_error(&self, why: &Error) {
+        if self.read_only.is_some() || matches!(why, Error::Stopped(_)) {
+            return;
+        }
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        // From the device, not from memory: what is in memory may not be durable.
+        let recorded = self.device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
+            && RawSuperblock::parse(&bytes).is_ok_and(|mut sb| {
+                sb.state = (sb.state.get() | STATE_ERROR).into();
+                sb.record_error(crate::namespace::now().secs, "extant", 0, 0, 5);
+                sb.set_checksum();
+                self.device.write_at(SUPERBLOCK_OFFSET, sb.bytes()).is_ok() && self.device.flush().is_ok()
+            });
+        if !recorded {
+            tracing::error!("the error could not be recorded in the superblock");
+        }
+    }
+
+    pub(crate) fn statfs(&self) -> Result<StatFs> {
+        let raw = self.raw_superblock()?;
+        let free = self.blocks.free();
+        let promised = free.saturating_sub(self.space.sum());
+        let free = free.saturating_sub(promised.saturating_sub(Self::withheld(free)));
+        let reserved = raw.reserved_blocks();
+        Ok(StatFs {
+            block_size: self.geometry.block_size,
+            blocks: self.geometry.blocks_count.saturating_sub(u64::from(raw.overhead_blocks.get())),
+            free_blocks: free,
+            available_blocks: free.saturating_sub(reserved),
+            inodes: u64::from(self.geometry.inodes_count),
+            free_inodes: self.inodes.free(),
+            name_max: 255,
+            uuid: self.geometry.uuid,
+        })
+    }
+
+    pub(crate) fn label(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(self.raw_superblock()?.label()).into_owned())
+    }
+}

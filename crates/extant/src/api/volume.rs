@@ -1,0 +1,166 @@
+//! An open volume.
+
+use super::dir::Dir;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::journal::recovery::Recovery;
+use crate::namespace::credentials::Credentials;
+use ext4_format::geometry::Geometry;
+use parking_lot::Mutex;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// An open ext2, ext3 or ext4 volume. Cheap to clone; every clone may be used from any thread. It is
+/// also its root directory: all path operations of [`Dir`] work on it.
+///
+/// The last clone closes the volume when it is dropped; [`Volume::close`] does so too and says whether
+/// it worked.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// volume.create_dir("/etc", 0o755)?;
+/// volume.write_file("/etc/hostname", b"extant\n")?;
+/// assert_eq!(volume.read_file("/etc/hostname")?, b"extant\n");
+/// volume.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Volume {
+    root: Dir,
+    guard: Arc<Guard>,
+}
+
+/// Ends the background thread and closes the volume when the last clone goes.
+pub(crate) struct Guard {
+    engine: Arc<Engine>,
+    background: Mutex<Option<JoinHandle<()>>>,
+    closed: Mutex<bool>,
+    recovery: Recovery,
+}
+
+impl Guard {
+    fn close(&self) -> Result<()> {
+        let mut closed = self.closed.lock();
+        if std::mem::replace(&mut *closed, true) {
+            return Ok(());
+        }
+        self.engine.kick.end();
+        if let Some(thread) = self.background.lock().take() {
+            // It only ends; what it could not do, closing says.
+            let _ = thread.join();
+        }
+        self.engine.shut_down()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Err(e) = self.close() {
+            tracing::error!(error = %e, "closing a volume");
+        }
+    }
+}
+
+/// Free and total space, as statfs shows it.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// let stats = extant::doc_volume().statfs()?;
+/// assert!(stats.available_blocks <= stats.free_blocks);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks for data: all but the file system's own fixed metadata.
+    pub blocks: u64,
+    /// Free blocks; promised ones are not free.
+    pub free_blocks: u64,
+    /// Free blocks that others than root may use.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// Longest name in bytes.
+    pub name_max: u32,
+    /// Identifies the volume.
+    pub uuid: [u8; 16],
+}
+
+impl Volume {
+    pub(crate) fn new(engine: Arc<Engine>, background: Option<JoinHandle<()>>, recovery: Recovery) -> Result<Self> {
+        let root = Dir::of(Arc::clone(&engine), engine.root()?, Arc::new(Credentials::root()));
+        let guard = Arc::new(Guard {
+            engine,
+            background: Mutex::new(background),
+            closed: Mutex::new(false),
+            recovery,
+        });
+        Ok(Self { root: root.with_guard(&guard), guard })
+    }
+
+    /// The same volume as seen by another caller: its permissions are checked, and what it makes is its own.
+    #[must_use]
+    pub fn as_user(&self, credentials: Credentials) -> Self {
+        Self { root: self.root.as_user(credentials), guard: Arc::clone(&self.guard) }
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Dir {
+        self.root.clone()
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&self) -> Result<()> {
+        self.guard.engine.sync_all()
+    }
+
+    /// Makes everything durable, writes the journal home and marks the volume clean. Further
+    /// operations through other clones fail.
+    pub fn close(self) -> Result<()> {
+        self.guard.close()
+    }
+
+    /// Free and total space.
+    pub fn statfs(&self) -> Result<StatFs> {
+        self.guard.engine.statfs()
+    }
+
+    /// Sizes, features and identity.
+    pub fn geometry(&self) -> &Geometry {
+        &self.guard.engine.geometry
+    }
+
+    /// What recovery had to do when the volume was opened.
+    pub fn recovery(&self) -> Recovery {
+        self.guard.recovery
+    }
+
+    /// Why the volume cannot be written, if so.
+    pub fn read_only(&self) -> Option<String> {
+        self.guard.engine.check_writable().err().map(|e| e.to_string())
+    }
+
+    /// Drops everything clean from memory.
+    pub fn drop_caches(&self) {
+        self.guard.engine.drop_clean();
+    }
+
+    /// The volume's label.
+    pub fn label(&self) -> Result<String> {
+        self.guard.engine.label()
+    }
+}
+
+impl Deref for Volume {
+    type Target = Dir;
+    fn deref(&self) -> &Dir {
+        &self.root
+    }
+}

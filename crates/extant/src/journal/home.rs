@@ -1,0 +1,58 @@
+//! Home write-back: images go to their place on the device.
+
+use super::LogArea;
+use crate::buffers::Image;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use ext4_format::BlockNr;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Blocks written by one call.
+const RUN: usize = 1024;
+
+/// Writes images home, neighbours together, and marks them clean. They must be sorted by block.
+pub(crate) fn write_home(engine: &Engine, images: &[(BlockNr, Arc<Image>)]) -> Result<()> {
+    let mut rest = images;
+    while !rest.is_empty() {
+        let n = rest
+            .windows(2)
+            .take(RUN - 1)
+            .take_while(|w| w[0].0.0 + 1 == w[1].0.0)
+            .count()
+            + 1;
+        let bytes: Vec<&[u8]> = rest[..n].iter().map(|(_, i)| &***i).collect();
+        engine
+            .device
+            .write_vectored_at(rest[0].0.offset(engine.geometry.block_size), &bytes)
+            .map_err(|e| Error::block_io("write", rest[0].0, e))?;
+        rest = &rest[n..];
+    }
+    engine.buffers.mark_clean(images);
+    Ok(())
+}
+
+/// Writes zeros over inode table blocks that come into use.
+pub(crate) fn zero(engine: &Engine, start: BlockNr, len: u32) -> Result<()> {
+    let zeros = vec![0; engine.geometry.block_size as usize];
+    for block in (start.0..start.0 + u64::from(len)).map(BlockNr) {
+        engine
+            .device
+            .write_at(block.offset(engine.geometry.block_size), &zeros)
+            .map_err(|e| Error::block_io("zero", block, e))?;
+    }
+    Ok(())
+}
+
+/// Writes home everything the log holds. Dirty images of durable contexts come from memory. A block
+/// that a context not yet durable has changed again, or freed, has its durable version only in the
+/// log: it is read back from there.
+pub(crate) fn write_durable(engine: &Engine, area: &LogArea, durable: u64, all_durable: bool) -> Result<()> {
+    let images = engine.buffers.dirty(durable);
+    write_home(engine, &images)?;
+    if all_durable {
+        return Ok(());
+    }
+    let done: HashSet<BlockNr> = images.iter().map(|(b, _)| *b).collect();
+    super::recovery::replay_log(engine, area, &done)
+}

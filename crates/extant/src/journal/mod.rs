@@ -1,0 +1,310 @@
+//! The journal: jbd2 on disk. Images and revokes of one context become one transaction; recovery and
+//! home write-back are here too. Without a journal the images go home at once.
+//!
+//! What a commit writes, in order, and why a cut anywhere is harmless:
+//! 1. Data of the context's files has been written by write-back before the context was closed.
+//! 2. Revoke blocks, descriptor blocks, images; the journal's superblock if the log was empty. A cut
+//!    here leaves a log that ends before this transaction: no valid commit block carries its number.
+//! 3. Flush: data and images are on the medium.
+//! 4. The commit block. Torn, its checksum (or, without checksums, its single sector) tells.
+//! 5. Flush: the transaction is durable; only now is anybody told so.
+//!
+//! Home write-back ([`home`]) writes only images of durable transactions, flushes, and only then
+//! moves the log's tail.
+
+pub mod home;
+pub mod recovery;
+
+use crate::buffers::Image;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::formatter::Output;
+use crate::namespace::extent_map::{ExtentMap, Found};
+use blockdev::BlockDevice;
+use ext4_format::jbd2::{self, Commit, DescriptorWriter, Format, Superblock, Tid};
+use ext4_format::{BlockNr, FormatError, Where};
+use std::sync::Arc;
+
+/// Where images of metadata go.
+pub enum Writer {
+    /// Into the journal first.
+    Journal(Box<Journal>),
+    /// Straight home.
+    Direct,
+}
+
+impl Writer {
+    /// Makes a formatted batch durable.
+    pub(crate) fn write(&mut self, engine: &Engine, output: &Output) -> Result<()> {
+        for &(start, len) in &output.zeroed {
+            home::zero(engine, start, len)?;
+        }
+        match self {
+            Self::Journal(journal) => journal.commit(engine, &output.blocks, &output.revoked),
+            Self::Direct => {
+                home::write_home(engine, &output.blocks)?;
+                engine.flush()
+            }
+        }
+    }
+
+    /// Writes every dirty image home and empties the log. The caller holds the formatter's lock too, so
+    /// every published image is durable.
+    pub(crate) fn checkpoint(&mut self, engine: &Engine) -> Result<()> {
+        match self {
+            Self::Journal(journal) => journal.empty_log(engine, true),
+            Self::Direct => Ok(()),
+        }
+    }
+
+    /// True when the log is half full: the next push writes home first, while it knows that all
+    /// published images are durable.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        match self {
+            Self::Journal(journal) => journal.used as usize > journal.superblock.log_range().len() / 2,
+            Self::Direct => false,
+        }
+    }
+}
+
+/// The journal's own blocks on the device.
+pub struct LogArea {
+    device: Arc<dyn BlockDevice>,
+    block_size: u32,
+    map: ExtentMap,
+}
+
+impl LogArea {
+    /// The area that an inode's mapping describes.
+    pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, map: ExtentMap) -> Self {
+        Self { device, block_size, map }
+    }
+
+    /// Physical place of a log block, and how many follow it without a gap.
+    fn locate(&self, block: u32) -> Result<(BlockNr, u32)> {
+        match self.map.at(block) {
+            Found::Mapped(run) => Ok((run.physical, run.len)),
+            Found::Hole(_) => Err(FormatError::corrupt("hole in the journal", Where::Journal(block)).into()),
+        }
+    }
+
+    /// Reads one log block.
+    pub fn read(&self, block: u32) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.block_size as usize];
+        let (physical, _) = self.locate(block)?;
+        self.device
+            .read_at(physical.offset(self.block_size), &mut bytes)
+            .map_err(|source| Error::Io { context: format!("read journal block {block}"), source })?;
+        Ok(bytes)
+    }
+
+    /// Writes neighbouring log blocks.
+    fn write(&self, mut block: u32, mut images: &[&[u8]]) -> Result<()> {
+        while !images.is_empty() {
+            let (physical, run) = self.locate(block)?;
+            let n = images.len().min(run as usize);
+            self.device
+                .write_vectored_at(physical.offset(self.block_size), &images[..n])
+                .map_err(|source| Error::Io { context: format!("write journal block {block}"), source })?;
+            images = &images[n..];
+            block += n as u32;
+        }
+        Ok(())
+    }
+}
+
+/// An open journal.
+pub struct Journal {
+    area: LogArea,
+    superblock: Superblock,
+    format: Format,
+    /// Next log block to write.
+    head: u32,
+    /// Log blocks in use.
+    used: u32,
+    next: Tid,
+}
+
+impl Journal {
+    /// A journal that has been recovered (or was clean) and whose log is empty.
+    pub fn start(area: LogArea, mut superblock: Superblock, is_64bit: bool, metadata_csum: bool) -> Result<Self> {
+        let wanted = Superblock::default_features(is_64bit, metadata_csum);
+        superblock.v2 = true;
+        superblock.features.incompat |= wanted.incompat;
+        if metadata_csum {
+            // One kind of checksum only: what the volume's metadata has decides.
+            superblock.features = wanted;
+        }
+        superblock.start = 0;
+        let head = superblock.log_range().start;
+        let format = superblock.format();
+        let next = superblock.sequence;
+        Ok(Self { area, superblock, format, head, used: 0, next })
+    }
+
+    /// Blocks of images that one transaction can hold.
+    pub fn capacity(&self) -> u64 {
+        let log = self.superblock.log_range().len() as u64;
+        let per_descriptor = self.format.tags_per_block().max(1) as u64;
+        // Descriptors, the commit block and a block of revokes.
+        (log.saturating_sub(3)) * per_descriptor / (per_descriptor + 1)
+    }
+
+    fn write_superblock(&self) -> Result<()> {
+        let mut block = self.area.read(0)?;
+        self.superblock.write(&mut block)?;
+        self.area.write(0, &[&block])
+    }
+
+    fn commit(&mut self, engine: &Engine, blocks: &[(BlockNr, Arc<Image>)], revoked: &[BlockNr]) -> Result<()> {
+        if blocks.is_empty() && revoked.is_empty() {
+            return engine.flush();
+        }
+        let revoke_blocks = revoked.len().div_ceil(self.format.revokes_per_block().max(1));
+        let descriptors = blocks.len().div_ceil(self.format.tags_per_block().max(1));
+        let log = self.superblock.log_range();
+        let need = u32::try_from(revoke_blocks + descriptors + blocks.len() + 1).unwrap_or(u32::MAX);
+        if need > log.len() as u32 - self.used {
+            // The images here are not durable yet, nor are those of the context being formatted now.
+            self.empty_log(engine, false)?;
+        }
+        if need > log.len() as u32 - self.used {
+            return Err(Error::Stopped(format!(
+                "a checkpoint of {} blocks does not fit the journal of {} blocks",
+                blocks.len(),
+                log.len()
+            )));
+        }
+        let tid = self.next;
+        let start = self.head;
+        let mut out = LogWriter { area: &self.area, log: log.clone(), head: self.head, pending: Vec::new(), first: self.head };
+        let mut revokes = revoked;
+        while !revokes.is_empty() {
+            let mut block = vec![0; self.format.block_size as usize];
+            let mut writer = jbd2::RevokeWriter::new(&self.format, &mut block, tid)?;
+            let mut n = 0;
+            while n < revokes.len() && writer.push(revokes[n])? {
+                n += 1;
+            }
+            writer.finish();
+            revokes = &revokes[n..];
+            out.push(LogBlock::Made(block))?;
+        }
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            let mut descriptor = vec![0; self.format.block_size as usize];
+            let mut writer = DescriptorWriter::new(&self.format, &mut descriptor, tid)?;
+            let mut images = Vec::new();
+            for (home, image) in rest {
+                let logged = if jbd2::needs_escape(image) {
+                    let mut copy = image.to_vec();
+                    jbd2::escape(&mut copy);
+                    LogBlock::Made(copy)
+                } else {
+                    LogBlock::Image(image)
+                };
+                let sum = self.format.image_checksum(tid, logged.bytes());
+                if !writer.push(*home, sum, matches!(logged, LogBlock::Made(_)))? {
+                    break;
+                }
+                images.push(logged);
+            }
+            writer.finish();
+            rest = &rest[images.len()..];
+            out.push(LogBlock::Made(descriptor))?;
+            for image in images {
+                out.push(image)?;
+            }
+        }
+        let commit_at = out.finish()?;
+        if self.used == 0 {
+            self.superblock.start = start;
+            self.superblock.sequence = tid;
+            self.write_superblock()?;
+        }
+        engine.flush()?;
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut block = vec![0; self.format.block_size as usize];
+        let commit = Commit { tid, secs: now.as_secs(), nanos: now.subsec_nanos(), transaction_crc: None };
+        commit.write(&self.format, &mut block)?;
+        self.area.write(commit_at, &[&block])?;
+        engine.flush()?;
+        self.head = self.superblock.next_block(commit_at);
+        self.used += need;
+        self.next = tid.next();
+        Ok(())
+    }
+
+    fn empty_log(&mut self, engine: &Engine, all_durable: bool) -> Result<()> {
+        if self.used == 0 {
+            return Ok(());
+        }
+        home::write_durable(engine, &self.area, engine.log.durable(), all_durable)?;
+        engine.flush()?;
+        self.superblock.start = 0;
+        self.superblock.sequence = self.next;
+        self.write_superblock()?;
+        engine.flush()?;
+        self.used = 0;
+        self.head = self.superblock.log_range().start;
+        Ok(())
+    }
+}
+
+/// A block on its way into the log.
+enum LogBlock<'a> {
+    Image(&'a Arc<Image>),
+    Made(Vec<u8>),
+}
+
+impl LogBlock<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Image(image) => image,
+            Self::Made(bytes) => bytes,
+        }
+    }
+}
+
+/// Gathers log blocks and writes them in long runs.
+struct LogWriter<'a> {
+    area: &'a LogArea,
+    log: std::ops::Range<u32>,
+    head: u32,
+    first: u32,
+    pending: Vec<LogBlock<'a>>,
+}
+
+/// Blocks written by one call: 4 MiB of 4 KiB blocks.
+const LOG_RUN: usize = 1024;
+
+impl<'a> LogWriter<'a> {
+    fn push(&mut self, block: LogBlock<'a>) -> Result<()> {
+        self.pending.push(block);
+        self.head += 1;
+        if self.head >= self.log.end {
+            self.write_pending()?;
+            self.head = self.log.start;
+            self.first = self.head;
+        } else if self.pending.len() >= LOG_RUN {
+            self.write_pending()?;
+        }
+        Ok(())
+    }
+
+    fn write_pending(&mut self) -> Result<()> {
+        let bytes: Vec<&[u8]> = self.pending.iter().map(LogBlock::bytes).collect();
+        self.area.write(self.first, &bytes)?;
+        self.first = self.head;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Writes the rest; returns where the commit block goes.
+    fn finish(mut self) -> Result<u32> {
+        self.write_pending()?;
+        Ok(self.head)
+    }
+}
