@@ -109,14 +109,15 @@ impl<'a> Dir<'a, '_> {
         hasher: &DirHasher,
     ) -> Result<Vec<DxEntry>> {
         let (block, page) = self.read(node.block, Role::Node)?;
-        let index =
-            htree::parse_node(&page, self.shape.csum, self.blocks()).map_err(at(block))?;
+        let index = htree::parse_node(&page, self.shape.csum, self.blocks()).map_err(at(block))?;
         let mut entries: Vec<DxEntry> = index.iter().collect();
         if let Some(first) = entries.first_mut() {
             first.hash = node.hash;
         }
         let low = entries.get(1).is_none_or(|e| e.hash >= node.hash);
-        let high = entries.last().is_none_or(|e| end.is_none_or(|end| e.hash <= end));
+        let high = entries
+            .last()
+            .is_none_or(|e| end.is_none_or(|end| e.hash <= end));
         if !(low && high) {
             return Err(self.corrupt("htree node with hashes outside its parent's entry"));
         }
@@ -132,7 +133,11 @@ impl<'a> Dir<'a, '_> {
 
     /// Writes entries over several nodes, the first one at `reuse` if given. Returns the entries of
     /// the nodes appended.
-    fn write_nodes(&mut self, mut reuse: Option<BlockNr>, entries: &[DxEntry]) -> Result<Vec<DxEntry>> {
+    fn write_nodes(
+        &mut self,
+        mut reuse: Option<BlockNr>,
+        entries: &[DxEntry],
+    ) -> Result<Vec<DxEntry>> {
         let fill = (self.shape.capacity(Kind::Node) * NODE_FILL / 100).max(1);
         let nodes = entries.len().div_ceil(fill).max(2);
         let mut new = Vec::with_capacity(nodes);
@@ -148,7 +153,10 @@ impl<'a> Dir<'a, '_> {
                 None => {
                     let (logical, block) = self.append()?;
                     self.write_node(block, part)?;
-                    new.push(DxEntry { hash: first.hash, block: logical });
+                    new.push(DxEntry {
+                        hash: first.hash,
+                        block: logical,
+                    });
                 }
             }
         }
@@ -164,7 +172,9 @@ impl<'a> Dir<'a, '_> {
     ) -> Result<()> {
         while entries.len() > self.shape.capacity(Kind::Root) {
             if init.levels >= htree::max_levels(self.shape.large_dir) {
-                return Err(Error::NoSpace("the directory's index has no level left to grow"));
+                return Err(Error::NoSpace(
+                    "the directory's index has no level left to grow",
+                ));
             }
             entries = self.write_nodes(None, &entries)?;
             init.levels += 1;
@@ -202,8 +212,9 @@ impl<'a> Dir<'a, '_> {
         }
         merged.items.sort_by_key(|item| item.hash);
         let mut new = Vec::new();
-        for (i, (hash, names)) in
-            cut(&merged.items, merged.bytes, self.shape.usable()).into_iter().enumerate()
+        for (i, (hash, names)) in cut(&merged.items, merged.bytes, self.shape.usable())
+            .into_iter()
+            .enumerate()
         {
             if i == 0 {
                 self.write_leaf(block, names)?;
@@ -218,7 +229,10 @@ impl<'a> Dir<'a, '_> {
     pub fn append_leaf(&mut self, hash: u32, names: &[Item<'_>]) -> Result<DxEntry> {
         let (logical, block) = self.append()?;
         self.write_leaf(block, names)?;
-        Ok(DxEntry { hash, block: logical })
+        Ok(DxEntry {
+            hash,
+            block: logical,
+        })
     }
 
     /// Names of `hash` go on in the leaves to the right of the one at hand: applies removals and
@@ -269,7 +283,11 @@ fn root_hasher(dir: &Dir<'_, '_>, stored: u8) -> Result<DirHasher> {
 fn rehash<'n>(names: &[NetName<'n>], hasher: &DirHasher) -> Vec<NetName<'n>> {
     let with = |change: &NetName<'n>| {
         let (hash, minor) = hasher.hash(change.name);
-        NetName { hash, minor, ..*change }
+        NetName {
+            hash,
+            minor,
+            ..*change
+        }
     };
     let mut names: Vec<_> = names.iter().map(with).collect();
     names.sort_unstable_by(|a, b| (a.hash, a.minor, a.name).cmp(&(b.hash, b.minor, b.name)));

@@ -6,6 +6,7 @@ use ext4_format::dir_entry::{self, LeafBuilder, rec_len_for};
 use ext4_format::hash::DirHasher;
 use ext4_format::{FileType, FormatError, InodeNr, Where};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// How full, in percent, leaves become at most when many are made at once.
 const BULK_FILL: usize = 77;
@@ -28,10 +29,47 @@ impl Item<'_> {
     }
 }
 
-/// Changes, to be found by name. The map's hasher is keyed at random: names are the users' choice.
+/// Changes, to be found by name.
 pub(super) enum Wanted<'n> {
     Few(&'n [NetName<'n>]),
-    Many(HashMap<&'n [u8], usize>),
+    Many(HashMap<&'n [u8], usize, Keyed>),
+}
+
+/// Hashes names for a map that lives as long as one leaf is merged: folded multiplications, several
+/// times as fast as SipHash. The key is random, as names are the users' choice; the map is never
+/// iterated, so what is written does not depend on it.
+#[derive(Clone, Copy)]
+pub(super) struct Keyed(u64);
+
+impl BuildHasher for Keyed {
+    type Hasher = Self;
+    fn build_hasher(&self) -> Self {
+        *self
+    }
+}
+
+impl Hasher for Keyed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            self.write_u64(chunk.try_into().map_or(0, u64::from_le_bytes));
+        }
+        let rest = chunks
+            .remainder()
+            .iter()
+            .fold(0, |word, &b| word << 8 | u64::from(b));
+        self.write_u64(rest);
+    }
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word) * u128::from(0xf39c_c060_5ced_c835_u64);
+        self.0 = (product >> 64) as u64 ^ product as u64 ^ self.0.rotate_left(23);
+    }
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
 }
 
 impl<'n> Wanted<'n> {
@@ -39,7 +77,10 @@ impl<'n> Wanted<'n> {
         if changes.len() <= FEW {
             Self::Few(changes)
         } else {
-            Self::Many(changes.iter().enumerate().map(|(i, c)| (c.name, i)).collect())
+            let key = Keyed(RandomState::new().hash_one(0));
+            let mut map = HashMap::with_capacity_and_hasher(changes.len(), key);
+            map.extend(changes.iter().enumerate().map(|(i, c)| (c.name, i)));
+            Self::Many(map)
         }
     }
 
@@ -60,16 +101,29 @@ pub(super) struct Pending<'n> {
 
 impl<'n> Pending<'n> {
     pub fn new(changes: &'n [NetName<'n>], shape: &Shape) -> Self {
-        Self { changes, done: vec![false; changes.len()], filetype: shape.filetype }
+        Self {
+            changes,
+            done: vec![false; changes.len()],
+            filetype: shape.filetype,
+        }
     }
 
     /// The names to add that no leaf had so far.
     pub fn adds(&self) -> impl Iterator<Item = Item<'n>> + '_ {
-        let open = self.changes.iter().zip(&self.done).filter(|(_, done)| !**done);
+        let open = self
+            .changes
+            .iter()
+            .zip(&self.done)
+            .filter(|(_, done)| !**done);
         open.filter_map(|(c, _)| match c.change {
             NetChange::Add(ino) => {
                 let ftype = self.filetype.then_some(c.ftype);
-                Some(Item { hash: c.hash, ino, ftype, name: c.name })
+                Some(Item {
+                    hash: c.hash,
+                    ino,
+                    ftype,
+                    name: c.name,
+                })
             }
             NetChange::Remove => None,
         })
@@ -98,8 +152,12 @@ impl<'a> Merged<'a> {
         let (mut bytes, mut changed) = (0, false);
         for entry in dir_entry::entries(block) {
             let entry = entry?;
-            let mut item =
-                Item { hash: 0, ino: entry.inode, ftype: entry.file_type, name: entry.name };
+            let mut item = Item {
+                hash: 0,
+                ino: entry.inode,
+                ftype: entry.file_type,
+                name: entry.name,
+            };
             if let Some(i) = wanted.find(entry.name) {
                 // `wanted` and `pending` are of the same changes: i is in range.
                 pending.done[i] = true;
@@ -115,12 +173,22 @@ impl<'a> Merged<'a> {
             bytes += item.len();
             items.push(item);
         }
-        Ok(Self { existing: items.len(), items, bytes, changed })
+        Ok(Self {
+            existing: items.len(),
+            items,
+            bytes,
+            changed,
+        })
     }
 
     /// A leaf without names.
     pub fn empty() -> Self {
-        Self { items: Vec::new(), bytes: 0, changed: true, existing: 0 }
+        Self {
+            items: Vec::new(),
+            bytes: 0,
+            changed: true,
+            existing: 0,
+        }
     }
 
     /// Appends new names.
@@ -160,7 +228,10 @@ pub(super) fn write(
     let mut leaf = LeafBuilder::new(block, shape.csum);
     for item in items {
         if !leaf.push(item.name, item.ino, item.ftype)? {
-            return Err(FormatError::corrupt("names that overflow a directory block", Where::Buffer(0)));
+            return Err(FormatError::corrupt(
+                "names that overflow a directory block",
+                Where::Buffer(0),
+            ));
         }
     }
     leaf.finish();
@@ -206,15 +277,30 @@ mod tests {
 
     #[test]
     fn cuts_evenly_and_marks_collisions() {
-        let item = |hash| Item { hash, ino: InodeNr(12), ftype: None, name: b"12345678" };
+        let item = |hash| Item {
+            hash,
+            ino: InodeNr(12),
+            ftype: None,
+            name: b"12345678",
+        };
         // 16 bytes each; 63 fit in 1012 bytes.
         let items: Vec<_> = (0..64).map(|i| item(i * 2)).collect();
         let leaves = cut(&items, 64 * 16, 1012);
-        assert_eq!(leaves.iter().map(|(h, l)| (*h, l.len())).collect::<Vec<_>>(), [(0, 32), (64, 32)]);
+        assert_eq!(
+            leaves
+                .iter()
+                .map(|(h, l)| (*h, l.len()))
+                .collect::<Vec<_>>(),
+            [(0, 32), (64, 32)]
+        );
         let items: Vec<_> = (0..6400).map(|i| item(i * 2)).collect();
         let leaves = cut(&items, 6400 * 16, 1012);
         assert_eq!(leaves.len(), (6400 * 16_usize).div_ceil(779));
-        assert!(leaves.iter().all(|(h, l)| *h == l[0].hash && (40..=50).contains(&l.len())));
+        assert!(
+            leaves
+                .iter()
+                .all(|(h, l)| *h == l[0].hash && (40..=50).contains(&l.len()))
+        );
         let items: Vec<_> = (0..100).map(|_| item(6)).collect();
         let leaves = cut(&items, 1600, 1012);
         assert_eq!(leaves.iter().map(|l| l.0).collect::<Vec<_>>(), [6, 7, 7]);

@@ -30,8 +30,12 @@ impl<'a> Dir<'a, '_> {
 
     fn dots(&self, parent: InodeNr) -> [Item<'static>; 2] {
         let ftype = self.shape.filetype.then_some(FileType::Directory);
-        [(self.update.ino, &b"."[..]), (parent, &b".."[..])]
-            .map(|(ino, name)| Item { hash: 0, ino, ftype, name })
+        [(self.update.ino, &b"."[..]), (parent, &b".."[..])].map(|(ino, name)| Item {
+            hash: 0,
+            ino,
+            ftype,
+            name,
+        })
     }
 
     /// A directory of one block, or a new one (`parent`) whose only block has no image yet.

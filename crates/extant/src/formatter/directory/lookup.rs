@@ -30,7 +30,12 @@ pub(super) struct Descent<'s> {
 
 impl<'s> Descent<'s> {
     pub fn new(shape: &'s Shape, blocks: u32, hash: u32) -> Self {
-        Self { shape, blocks, hash, budget: blocks }
+        Self {
+            shape,
+            blocks,
+            hash,
+            budget: blocks,
+        }
     }
 
     pub fn run(mut self, read: &mut Read<'_>, on_leaf: &mut OnLeaf<'_>) -> Result<()> {
@@ -52,13 +57,17 @@ impl<'s> Descent<'s> {
         let mut i = index.search(self.hash);
         while let Some(entry) = index.get(i) {
             self.budget = self.budget.checked_sub(1).ok_or_else(|| {
-                at(block)(FormatError::corrupt("htree that visits a block twice", Where::Buffer(0)))
+                at(block)(FormatError::corrupt(
+                    "htree that visits a block twice",
+                    Where::Buffer(0),
+                ))
             })?;
             let visit = if levels == 0 {
                 on_leaf(entry.block)?
             } else {
                 let (block, page) = read(entry.block, Role::Node)?;
-                let index = htree::parse_node(&page, self.shape.csum, self.blocks).map_err(at(block))?;
+                let index =
+                    htree::parse_node(&page, self.shape.csum, self.blocks).map_err(at(block))?;
                 self.below(block, &index, levels - 1, read, on_leaf)?
             };
             if matches!(visit, Visit::Stop) || !index.continues(i, self.hash) {
@@ -113,7 +122,11 @@ impl DirReader<'_> {
             let (block, page) = read(logical, Role::Leaf)?;
             let entry = dir_entry::find(&page, name).map_err(at(block))?;
             found = entry.map(|e| (e.inode, e.file_type));
-            Ok(if found.is_some() { Visit::Stop } else { Visit::Continue })
+            Ok(if found.is_some() {
+                Visit::Stop
+            } else {
+                Visit::Continue
+            })
         };
         if self.indexed {
             let hash = self.index_hash(name, hash, &read)?;
@@ -141,9 +154,9 @@ impl DirReader<'_> {
         let root = htree::parse_root(&page, csum, large_dir, self.blocks).map_err(at(block))?;
         match HashVersion::from_raw(root.hash_version, self.geometry.unsigned_hash) {
             Some(version) if version == self.hasher.version() => Ok(hash),
-            Some(version) => {
-                Ok(DirHasher::with_version(version, self.geometry.hash_seed).hash(name).0)
-            }
+            Some(version) => Ok(DirHasher::with_version(version, self.geometry.hash_seed)
+                .hash(name)
+                .0),
             None => Err(Error::corrupt_inode("htree hash version", self.ino)),
         }
     }

@@ -108,7 +108,12 @@ impl<'a, 'w> Dir<'a, 'w> {
         update: &'a DirUpdate<'a>,
     ) -> Self {
         let shape = Shape::new(ws.geometry, update.seed);
-        Self { ws, map, update, shape }
+        Self {
+            ws,
+            map,
+            update,
+            shape,
+        }
     }
 
     pub fn geometry(&self) -> &'a Geometry

@@ -1,0 +1,270 @@
+//! Batches of all kinds against the model.
+
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn grows_and_shrinks() {
+    for kind in kinds() {
+        let mut v = Volume::new(kind);
+        v.apply(&[]);
+        v.check();
+        assert_eq!((v.blocks, v.indexed), (1, false));
+        let mut next = 0;
+        for count in [1, 20, 200, 3000] {
+            let ops: Vec<_> = (next..next + count).map(add).collect();
+            next += count;
+            v.apply(&ops);
+            v.check();
+        }
+        v.check_lookups();
+        assert_eq!(v.indexed, kind.index);
+        // A batch applied twice changes nothing.
+        let ops: Vec<_> = (0..100).map(add).chain((5000..5100).map(remove)).collect();
+        v.apply(&ops);
+        assert_eq!(v.written, 0);
+        // Removals and replacements in one batch with adds.
+        let mut ops: Vec<_> = (0..next).filter(|i| i % 3 == 0).map(remove).collect();
+        ops.extend((next..next + 500).map(add));
+        ops.push(Op::Add(b"file-00000001".to_vec(), 7777, FileType::Symlink));
+        v.apply(&ops);
+        v.check();
+        v.check_lookups();
+        v.try_apply(&[], false, Some(InodeNr(99))).unwrap();
+        assert_eq!(v.written, 1);
+        v.check();
+        v.try_apply(&[add(0)], false, Some(InodeNr(98))).unwrap();
+        v.check();
+        let blocks = v.blocks;
+        let ops: Vec<_> = (0..next + 500).map(remove).collect();
+        v.apply(&ops);
+        v.check();
+        assert!(v.model.is_empty());
+        v.apply(&(0..next / 2).map(add).collect::<Vec<_>>());
+        v.check();
+        assert_eq!(v.blocks, blocks, "the room of removed names is used again");
+    }
+}
+
+#[test]
+fn bulk_into_a_new_directory() {
+    for kind in kinds() {
+        let mut v = Volume::new(kind);
+        v.apply(&(0..5000).map(add).collect::<Vec<_>>());
+        v.check();
+        v.check_lookups();
+        assert_eq!(v.indexed, kind.index);
+    }
+}
+
+#[test]
+fn one_by_one() {
+    for kind in [
+        PLAIN,
+        Kind {
+            csum: false,
+            ..PLAIN
+        },
+    ] {
+        let mut v = Volume::new(kind);
+        for i in 0..4000 {
+            v.apply(&[add(i)]);
+            assert!(v.written <= 6);
+            if i % 500 == 0 {
+                v.check();
+            }
+        }
+        assert_eq!(v.levels(), 1);
+        v.check();
+        v.check_lookups();
+    }
+}
+
+#[test]
+fn three_levels_and_the_end() {
+    let long = |i: u32| Op::Add(format!("{i:0250}").into_bytes(), 100 + i, FileType::Regular);
+    let large = Kind {
+        large_dir: true,
+        ..PLAIN
+    };
+    let mut v = Volume::new(large);
+    // Three names a leaf, about 95 leaves a node, 123 nodes in the root: full at about 35,000.
+    for start in [0, 30_000, 60_000] {
+        v.apply(&(start..start + 30_000).map(long).collect::<Vec<_>>());
+        v.check();
+    }
+    assert_eq!(v.levels(), 2);
+    v.check_lookups();
+    v.apply(&[add(1), add(2)]);
+    v.check();
+    let mut v = Volume::new(PLAIN);
+    v.apply(&(0..20_000).map(long).collect::<Vec<_>>());
+    v.check();
+    let all: Vec<_> = (20_000..90_000).map(long).collect();
+    let e = v.try_apply(&all, false, None).unwrap_err();
+    assert!(matches!(e, Error::NoSpace(_)), "{e}");
+}
+
+/// Names of 220 bytes with one legacy hash: the last byte is solved for, the rest is tried.
+fn colliding(count: usize) -> Vec<Vec<u8>> {
+    const C: u32 = 7_152_373;
+    let inverse = (0..5).fold(C, |x, _| {
+        x.wrapping_mul(2_u32.wrapping_sub(C.wrapping_mul(x)))
+    });
+    let step = |(last, before): (u32, u32), byte: u8| {
+        let h = before.wrapping_add(last ^ u32::from(byte).wrapping_mul(C));
+        (
+            if h >> 31 == 1 {
+                h.wrapping_sub(0x7fff_ffff)
+            } else {
+                h
+            },
+            last,
+        )
+    };
+    let hasher = DirHasher::new(0, false, [0; 4]).unwrap();
+    let fixed = [b'x'; 211];
+    let start = fixed
+        .iter()
+        .fold((0x12a3_fe2d, 0x37ab_e8f9), |s, b| step(s, *b));
+    let target = 0x2345_6789_u32;
+    let mut names = Vec::new();
+    for i in 0..u32::MAX {
+        let tried = format!("{i:07x}");
+        let state = tried.bytes().fold(start, step);
+        for byte in b'A'..=b'z' {
+            let (last, before) = step(state, byte);
+            let end = (target.wrapping_sub(before) ^ last).wrapping_mul(inverse);
+            if (u32::from(b'0')..128).contains(&end) {
+                let name = [&fixed[..], tried.as_bytes(), &[byte, end as u8]].concat();
+                if hasher.hash(&name).0 == target << 1 {
+                    names.push(name);
+                }
+            }
+        }
+        if names.len() >= count {
+            break;
+        }
+    }
+    names
+}
+
+#[test]
+fn collisions_over_many_leaves() {
+    let mut v = Volume::new(PLAIN);
+    v.hasher = DirHasher::new(0, false, v.geometry.hash_seed).unwrap();
+    let names = colliding(14);
+    let ops = |n: &[Vec<u8>], ino| -> Vec<Op> {
+        n.iter()
+            .map(|n| Op::Add(n.clone(), ino, FileType::Regular))
+            .collect()
+    };
+    let long = |i: u32| Op::Add(format!("{i:0220}").into_bytes(), 100 + i, FileType::Regular);
+    v.apply(&(0..300).map(long).collect::<Vec<_>>());
+    v.apply(&ops(&names[..6], 50));
+    v.check();
+    v.check_lookups();
+    // One by one, so that a leaf in the middle of the hash is split.
+    for name in &names[6..] {
+        v.apply(&ops(std::slice::from_ref(name), 60));
+        v.check();
+    }
+    v.check_lookups();
+    // Names of leaves that continue the hash are found, not added again.
+    v.apply(&ops(&names, 70));
+    v.check();
+    v.check_lookups();
+    let gone: Vec<_> = names
+        .iter()
+        .step_by(2)
+        .map(|n| Op::Remove(n.clone()))
+        .collect();
+    v.apply(&gone);
+    v.check();
+    v.apply(&(300..600).map(long).collect::<Vec<_>>());
+    v.apply(&ops(&names, 80));
+    v.check();
+    v.check_lookups();
+    let root = v.raw(0);
+    let root = htree::parse_root(&root, true, false, v.blocks).unwrap();
+    let odd = |b: u32| {
+        htree::parse_node(&v.raw(b), true, v.blocks)
+            .map_or(0, |n| n.iter().filter(|e| e.hash & 1 == 1).count())
+    };
+    let continued: usize = root
+        .index
+        .iter()
+        .map(|e| odd(e.block) + (e.hash & 1) as usize)
+        .sum();
+    assert!(continued >= 2, "{continued}");
+}
+
+#[test]
+fn an_index_of_another_hash_version() {
+    let mut v = Volume::new(PLAIN);
+    let default = v.hasher;
+    v.hasher = DirHasher::new(2, v.geometry.unsigned_hash, v.geometry.hash_seed).unwrap();
+    v.apply(&(0..2000).map(add).collect::<Vec<_>>());
+    let tea = std::mem::replace(&mut v.hasher, default);
+    v.apply(
+        &(1000..4000)
+            .map(add)
+            .chain((0..500).map(remove))
+            .collect::<Vec<_>>(),
+    );
+    v.check_lookups();
+    v.hasher = tea;
+    v.check();
+}
+
+#[test]
+fn linear_blocks_stay_linear_with_dir_index() {
+    let mut v = Volume::new(Kind {
+        index: false,
+        ..PLAIN
+    });
+    v.apply(&(0..200).map(add).collect::<Vec<_>>());
+    v.geometry.features.compat.insert(Compat::DIR_INDEX);
+    v.apply(
+        &(200..400)
+            .map(add)
+            .chain((0..100).map(remove))
+            .collect::<Vec<_>>(),
+    );
+    assert!(!v.indexed);
+    v.check();
+    v.check_lookups();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn agrees_with_a_model(
+        bits in 0..32_u32,
+        batches in proptest::collection::vec(
+            (any::<bool>(), proptest::collection::btree_map(0..900_u32, (0..4_u32, 1..240_usize), 0..300)), 1..8),
+    ) {
+        let kind = Kind {
+            block_size: if bits & 1 == 0 { 1024 } else { 4096 },
+            csum: bits & 2 == 0,
+            index: bits & 4 == 0,
+            large_dir: bits & 8 == 0,
+            filetype: bits & 16 == 0,
+        };
+        let mut v = Volume::new(kind);
+        for (shrink, batch) in batches {
+            let ops: Vec<_> = batch.into_iter().map(|(n, (what, _))| {
+                // The length is the number's own, so that a name can come again.
+                let name = format!("{n:0width$}", width = 4 + (n as usize * 37) % 236).into_bytes();
+                if (what == 0) != shrink {
+                    Op::Remove(name)
+                } else {
+                    Op::Add(name, n + what * 1000 + 11, [FileType::Regular, FileType::Directory][n as usize % 2])
+                }
+            }).collect();
+            v.apply(&ops);
+            v.check();
+        }
+        v.check_lookups();
+    }
+}
