@@ -1,0 +1,134 @@
+//! Copying file data to its planned places: neighbouring small files are read one after the other
+//! into one buffer and written at once, large files go piece by piece. Order of work and threads do
+//! not matter to the result.
+
+use super::error::Result;
+use super::gather;
+use super::plan::Plan;
+use super::progress::{Monitor, Phase};
+use super::tree::{Body, Tree};
+use blockdev::BlockDevice;
+
+/// Bytes of one write.
+const PIECE: u32 = 1 << 20;
+
+/// Where the data of files comes from.
+pub(super) trait Content: Sync {
+    /// A reader for one thread.
+    fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a>;
+}
+
+/// Reads file data.
+pub(super) trait ContentReader {
+    /// Fills `buf` with the bytes of a file from `offset` on, with zeros in holes and beyond the end.
+    fn read(&mut self, inode: u32, offset: u64, buf: &mut [u8]) -> Result<()>;
+}
+
+/// No files, no data.
+pub(super) struct NoContent;
+
+impl Content for NoContent {
+    fn reader<'a>(&'a self, _: &'a Tree) -> Box<dyn ContentReader + 'a> {
+        Box::new(Self)
+    }
+}
+
+impl ContentReader for NoContent {
+    fn read(&mut self, _: u32, _: u64, buf: &mut [u8]) -> Result<()> {
+        buf.fill(0);
+        Ok(())
+    }
+}
+
+/// Blocks of one file that are read together.
+struct Item {
+    inode: u32,
+    logical: u32,
+    len: u32,
+}
+
+/// Items on consecutive blocks.
+struct Job {
+    items: std::ops::Range<usize>,
+    block: u64,
+    bytes: usize,
+}
+
+/// Cuts all data into jobs of at most [`PIECE`] bytes.
+fn jobs(plan: &Plan) -> (Vec<Item>, Vec<Job>) {
+    let bs = plan.layout.geometry.block_size;
+    let most = (PIECE / bs).max(1);
+    let (mut items, mut jobs) = (Vec::with_capacity(plan.data.len()), Vec::<Job>::new());
+    let mut next = 0;
+    for &inode in &plan.data {
+        for run in plan.runs[inode as usize].as_slice() {
+            for at in (0..run.len).step_by(most as usize) {
+                let len = (run.len - at).min(most);
+                let block = run.physical + u64::from(at);
+                let bytes = len as usize * bs as usize;
+                items.push(Item {
+                    inode,
+                    logical: run.logical + at,
+                    len,
+                });
+                match jobs.last_mut() {
+                    Some(job) if block == next && job.bytes + bytes <= PIECE as usize => {
+                        job.bytes += bytes;
+                        job.items.end += 1;
+                    }
+                    _ => jobs.push(Job {
+                        items: items.len() - 1..items.len(),
+                        block,
+                        bytes,
+                    }),
+                }
+                next = block + u64::from(len);
+            }
+        }
+    }
+    (items, jobs)
+}
+
+/// Copies all data; returns the bytes written.
+pub(super) fn copy(
+    device: &dyn BlockDevice,
+    plan: &Plan,
+    tree: &Tree,
+    content: &dyn Content,
+    threads: usize,
+    monitor: &Monitor,
+) -> Result<u64> {
+    let bs = plan.layout.geometry.block_size;
+    let (items, jobs) = jobs(plan);
+    let total = jobs.iter().map(|j| j.bytes as u64).sum();
+    monitor.phase(Phase::Data, total);
+    monitor.for_each(
+        threads,
+        jobs.len(),
+        || (content.reader(tree), Vec::new()),
+        |(reader, buf), i| {
+            let job = &jobs[i];
+            buf.resize(job.bytes, 0);
+            let mut rest = &mut buf[..];
+            for item in &items[job.items.clone()] {
+                let (part, after) = rest.split_at_mut(item.len as usize * bs as usize);
+                match &tree.inodes[item.inode as usize].body {
+                    Body::Symlink(target) => {
+                        let (text, zeros) = part.split_at_mut(target.len());
+                        text.copy_from_slice(target);
+                        zeros.fill(0);
+                    }
+                    _ => {
+                        let offset = u64::from(item.logical) * u64::from(bs);
+                        reader.read(item.inode, offset, part)?;
+                    }
+                }
+                rest = after;
+            }
+            gather::write(device, bs, job.block, buf)?;
+            monitor.advance(job.bytes as u64);
+            Ok(())
+        },
+    )?;
+    Ok(total)
+}

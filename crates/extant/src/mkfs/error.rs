@@ -1,0 +1,99 @@
+//! What can stop the making of a file system.
+
+use ext4_format::FormatError;
+use std::io;
+
+/// Result of a step of mkfs.
+pub type Result<T, E = MkfsError> = std::result::Result<T, E>;
+
+/// Why a file system could not be made. When this is returned the target holds no valid superblock,
+/// or was not touched at all.
+///
+/// ```
+/// use extant::mkfs::MkfsError;
+/// let e = MkfsError::TooSmall { given: 1 << 20, needed: 3 << 20 };
+/// assert_eq!(e.to_string(), "1048576 bytes are too small: the content needs 3145728 bytes");
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MkfsError {
+    /// The size given does not hold the content.
+    #[error("{given} bytes are too small: the content needs {needed} bytes")]
+    TooSmall {
+        /// The size given, in bytes.
+        given: u64,
+        /// The least size that holds the content with these options.
+        needed: u64,
+    },
+    /// The count of inodes that the options ask for does not hold the content.
+    #[error("the options give {given} inodes, the content needs {needed}")]
+    TooFewInodes {
+        /// As the options give.
+        given: u32,
+        /// As the content needs, reserved ones included.
+        needed: u64,
+    },
+    /// Options that contradict each other or the content.
+    #[error("{0}")]
+    Options(String),
+    /// Something in the source that cannot be read or kept.
+    #[error("{path}: {what}")]
+    Source {
+        /// Where in the source.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A tar archive that breaks a rule of its format.
+    #[error("{archive}: at byte {offset}: {what}")]
+    Tar {
+        /// Name of the archive.
+        archive: String,
+        /// Byte offset in the (decompressed) archive.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// Parameters or values that the format cannot hold.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The system said no.
+    #[error("{context}: {source}")]
+    Io {
+        /// What was being done, to what.
+        context: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The caller's cancel flag was raised.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl MkfsError {
+    /// A failed system call on something of the source or the target.
+    pub(super) fn io(context: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            context: context.into(),
+            source: source.into(),
+        }
+    }
+
+    /// A rule broken by the source at a path.
+    pub(super) fn source(path: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Source {
+            path: path.into(),
+            what: what.into(),
+        }
+    }
+}
+
+/// A path for people: bytes that are not UTF-8 are escaped.
+pub(super) fn show(path: &[u8]) -> String {
+    path.utf8_chunks()
+        .flat_map(|chunk| {
+            let bad = chunk.invalid().iter().map(|b| format!("\\x{b:02x}"));
+            std::iter::once(chunk.valid().to_owned()).chain(bad)
+        })
+        .collect()
+}

@@ -1,0 +1,283 @@
+//! Making a file system, empty or filled with a directory tree or tar archives.
+//!
+//! Everything is known before anything is written: *scan* the source into a compact tree in memory
+//! (no file data), *plan* where every inode and block goes, then *write*, file data first, from
+//! all threads, in large pieces. The plan is made in one thread from the tree alone, so the bytes of
+//! the image do not depend on the number of threads. There is no allocator, no journal and no cache
+//! on this way: nothing is written twice.
+//!
+//! | file | what |
+//! |---|---|
+//! | `options`, `owners`, `progress`, `error` | what the caller says and hears |
+//! | `tree` | the content in memory, names in the order of the directory hash |
+//! | `scan`, `tar/` | sources: a directory, archives |
+//! | `size` | how large the volume must be |
+//! | `space`, `plan`, `xattrs` | where everything goes |
+//! | `data` | copying file data |
+//! | `directory`, `mapping`, `records`, `fixed`, `tables` | metadata, built whole |
+//! | `gather`, `write` | putting it on the device, the superblock last |
+//!
+//! The target holds no valid superblock from the first write to the last.
+//!
+//! ```
+//! use blockdev::MemDevice;
+//! use extant::mkfs::{self, MkfsOptions};
+//! let device = MemDevice::new(64 << 20);
+//! let report = mkfs::format(&device, &MkfsOptions { label: "scratch".into(), ..MkfsOptions::default() })?;
+//! assert_eq!(report.block_size, 1024); // mke2fs' choice for so small a volume
+//! assert_eq!(report.directories, 2); // root and lost+found
+//! # Ok::<(), mkfs::MkfsError>(())
+//! ```
+
+mod data;
+mod directory;
+mod error;
+mod fixed;
+mod gather;
+mod mapping;
+mod options;
+mod owners;
+mod plan;
+mod progress;
+mod records;
+mod size;
+mod space;
+mod tables;
+mod tree;
+mod write;
+mod xattrs;
+
+pub use error::{MkfsError, Result};
+pub use options::MkfsOptions;
+pub use owners::{IdMap, ModeMap};
+pub use progress::{Phase, Progress};
+
+use blockdev::BlockDevice;
+use data::{Content, NoContent};
+use ext4_format::FileType;
+use ext4_format::features::Features;
+use ext4_format::hash::DirHasher;
+use ext4_format::timestamp::Timestamp;
+use plan::Plan;
+use progress::Monitor;
+use size::Sizer;
+use tree::{Body, Draft, DraftDir, Inode, ROOT, Tree};
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MkfsReport {
+    /// Bytes of the volume.
+    pub size: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Inodes of the volume.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Groups.
+    pub groups: u32,
+    /// Blocks of the journal; 0: none.
+    pub journal_blocks: u32,
+    /// Features, as they are on disk.
+    pub features: Features,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Directories, with root and `lost+found`.
+    pub directories: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, FIFOs and sockets.
+    pub specials: u64,
+    /// Names beyond the first of an inode.
+    pub hard_links: u64,
+    /// Bytes of file data written, whole blocks.
+    pub data_bytes: u64,
+    /// What is not as in the source: a file that changed while it was read, an attribute that
+    /// cannot be kept. Sorted.
+    pub warnings: Vec<String>,
+}
+
+/// A file system ready to be written: scanned, sized and planned.
+///
+/// ```
+/// use blockdev::MemDevice;
+/// use extant::mkfs::{self, MkfsOptions};
+/// let prepared = mkfs::prepare(&MkfsOptions::default())?;
+/// let device = MemDevice::new(prepared.size());
+/// prepared.write(&device)?;
+/// # Ok::<(), mkfs::MkfsError>(())
+/// ```
+pub struct Prepared {
+    options: MkfsOptions,
+    monitor: Monitor,
+    tree: Tree,
+    plan: Plan,
+    content: Box<dyn Content>,
+}
+
+/// Makes a file system without files on a device, as large as the device if no size is given.
+///
+/// # Errors
+/// Options no file system can have; I/O errors of the device.
+pub fn format(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsReport> {
+    let options = MkfsOptions {
+        size: Some(options.size.unwrap_or(device.len())),
+        ..options.clone()
+    };
+    prepare(&options)?.write(device)
+}
+
+/// Plans a file system without files.
+///
+/// # Errors
+/// Options no file system can have.
+pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
+    let options = options.settled();
+    let monitor = Monitor::new(options.progress.clone(), options.cancel.clone());
+    let time = options.now();
+    let mut draft = Draft::empty(0o755, Timestamp::new(time, 0));
+    // Without a source nobody's ids are to be translated.
+    apply_root(&mut draft, &options);
+    plan_draft(draft, Box::new(NoContent), options, monitor, time)
+}
+
+/// Enters what the options say about the root directory.
+fn apply_root(draft: &mut Draft, options: &MkfsOptions) {
+    let root = &mut draft.inodes[ROOT as usize]; // every draft has a root
+    if let Some((uid, gid)) = options.root_owner {
+        (root.uid, root.gid) = (uid, gid);
+    }
+    if let Some(mode) = options.root_mode {
+        root.mode = FileType::Directory.mode_bits() | mode & 0o7777;
+    }
+}
+
+/// Adds `lost+found` to a root that has nothing of that name.
+fn add_lost_found(draft: &mut Draft, time: Timestamp) {
+    let name: &[u8] = b"lost+found";
+    if draft.dirs[0].names.iter().any(|(n, _)| &**n == name) {
+        return; // every draft has the root's names
+    }
+    let (inode, dir) = (draft.inodes.len() as u32, draft.dirs.len() as u32);
+    draft.inodes.push(Inode::directory(0o700, time, dir));
+    draft.dirs.push(DraftDir {
+        inode,
+        names: Vec::new(),
+    });
+    draft.dirs[0].names.push((name.into(), inode));
+}
+
+fn plan_draft(
+    mut draft: Draft,
+    content: Box<dyn Content>,
+    options: MkfsOptions,
+    monitor: Monitor,
+    time: i64,
+) -> Result<Prepared> {
+    monitor.phase(Phase::Plan, 0);
+    monitor.check()?;
+    add_lost_found(&mut draft, Timestamp::new(time, 0));
+    let hasher = if options.feature_set()?.has_dir_index() {
+        let seed = options.hash_seed.unwrap_or_default();
+        let words = seed.as_chunks::<4>().0;
+        let mut state = [0; 4];
+        for (word, bytes) in state.iter_mut().zip(words) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        Some(DirHasher::with_version(options.hash_version, state))
+    } else {
+        None
+    };
+    let tree = draft.freeze(hasher.as_ref())?;
+    let sizer = Sizer {
+        options: &options,
+        time,
+        tree: &tree,
+    };
+    let plan = sizer.plan()?;
+    Ok(Prepared {
+        options,
+        monitor,
+        tree,
+        plan,
+        content,
+    })
+}
+
+impl Prepared {
+    /// Bytes the device must have: the size given, or the size found.
+    pub fn size(&self) -> u64 {
+        let geo = &self.plan.layout.geometry;
+        let blocks = geo.blocks_count * u64::from(geo.block_size);
+        self.options.size.map_or_else(
+            || blocks.next_multiple_of(1 << 20),
+            |given| given.max(blocks),
+        )
+    }
+
+    /// Warnings so far.
+    pub fn warnings(&self) -> Vec<String> {
+        self.monitor.warnings()
+    }
+
+    /// Writes the file system.
+    ///
+    /// # Errors
+    /// I/O errors of source and device. The device then holds no valid file system.
+    pub fn write(&self, device: &dyn BlockDevice) -> Result<MkfsReport> {
+        let geo = &self.plan.layout.geometry;
+        let needed = geo.blocks_count * u64::from(geo.block_size);
+        if device.len() < needed {
+            return Err(MkfsError::TooSmall {
+                given: device.len(),
+                needed,
+            });
+        }
+        let written = write::write(
+            device,
+            &self.plan,
+            &self.tree,
+            &*self.content,
+            &self.options,
+            &self.monitor,
+        )?;
+        let mut report = MkfsReport {
+            size: needed,
+            block_size: geo.block_size,
+            blocks: geo.blocks_count,
+            free_blocks: written.free_blocks,
+            inodes: geo.inodes_count,
+            free_inodes: written.free_inodes,
+            groups: geo.groups,
+            journal_blocks: self.plan.layout.journal_blocks,
+            features: geo.features,
+            uuid: geo.uuid,
+            directories: 0,
+            files: 0,
+            symlinks: 0,
+            specials: 0,
+            hard_links: 0,
+            data_bytes: written.data_bytes,
+            warnings: self.monitor.warnings(),
+        };
+        for inode in &self.tree.inodes {
+            let (count, is_dir) = match inode.body {
+                Body::Directory(_) => (&mut report.directories, true),
+                Body::File { .. } => (&mut report.files, false),
+                Body::Symlink(_) => (&mut report.symlinks, false),
+                Body::Special => (&mut report.specials, false),
+            };
+            *count += 1;
+            if !is_dir {
+                report.hard_links += u64::from(inode.links.saturating_sub(1));
+            }
+        }
+        Ok(report)
+    }
+}

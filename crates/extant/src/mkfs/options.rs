@@ -1,0 +1,242 @@
+//! What a caller chooses, and how it becomes parameters of a layout.
+
+use super::error::{MkfsError, Result};
+use super::owners::{IdMap, ModeMap};
+use super::progress::Progress;
+use ext4_format::checksum::crc32c;
+use ext4_format::features::{Features, FsType, Incompat};
+use ext4_format::hash::HashVersion;
+use ext4_format::layout::{Inodes, LayoutParams, Usage};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What a caller chooses about a new file system and its content. The names in brackets are those
+/// of mke2fs.
+///
+/// ```
+/// use extant::mkfs::MkfsOptions;
+/// let mut options = MkfsOptions::default();
+/// options.label = "data".into();
+/// options.features = "^has_journal".into();
+/// assert_eq!(options.size, None); // as large as the content needs
+/// ```
+#[derive(Clone)]
+pub struct MkfsOptions {
+    /// Bytes of the volume; `None`: as many as the content needs, with about a tenth to spare.
+    pub size: Option<u64>,
+    /// Default set of features (`-t`).
+    pub fs_type: FsType,
+    /// Usage type (`-T`); `None`: by the size.
+    pub usage: Option<Usage>,
+    /// Bytes of a block (`-b`); `None`: by the usage type if a size is given, else 4096.
+    pub block_size: Option<u32>,
+    /// Bytes of an inode (`-I`).
+    pub inode_size: u16,
+    /// Count of inodes (`-N`) or bytes per inode (`-i`); `None`: by the usage type, and more if the
+    /// content needs more.
+    pub inodes: Option<Inodes>,
+    /// Features to add and remove (`-O`): `"metadata_csum_seed,^resize_inode"`.
+    pub features: String,
+    /// Percentage reserved for the superuser (`-m`).
+    pub reserved_percent: f64,
+    /// Label (`-L`), at most 16 bytes.
+    pub label: String,
+    /// UUID (`-U`); `None`: random.
+    pub uuid: Option<[u8; 16]>,
+    /// Seed of directory hashes (`-E hash_seed`); `None`: derived from a given UUID, else random.
+    pub hash_seed: Option<[u8; 16]>,
+    /// Version of the directory hash.
+    pub hash_version: HashVersion,
+    /// Bytes of the journal (`-J size`, which counts in MiB); `None`: by the size.
+    pub journal_size: Option<u64>,
+    /// Groups in a flex group (`-G`).
+    pub flex_bg_size: u32,
+    /// Blocks in a group (`-g`); `None`: as many as a bitmap block counts.
+    pub blocks_per_group: Option<u32>,
+    /// Blocks to which the volume may grow later (`-E resize`).
+    pub resize_to: Option<u64>,
+    /// Owner and group of the root directory (`-E root_owner`); `None`: the source's.
+    pub root_owner: Option<(u32, u32)>,
+    /// Permissions of the root directory; `None`: the source's, 0755 without one.
+    pub root_mode: Option<u16>,
+    /// Owner of every file, in place of the source's.
+    pub uid: Option<u32>,
+    /// Group of every file, in place of the source's.
+    pub gid: Option<u32>,
+    /// Translation of owners, when [`uid`](Self::uid) is not given.
+    pub uid_map: IdMap,
+    /// Translation of groups, when [`gid`](Self::gid) is not given.
+    pub gid_map: IdMap,
+    /// Changes to permissions.
+    pub mode_map: ModeMap,
+    /// Keep extended attributes and ACLs.
+    pub xattrs: bool,
+    /// `SOURCE_DATE_EPOCH`: the time of creation, and no time in the image is later.
+    pub source_date_epoch: Option<i64>,
+    /// Threads; 0: one per CPU.
+    pub threads: usize,
+    /// The device is known to read as zeros where nothing was written (a new sparse file).
+    pub zeroed_device: bool,
+    /// Leave unused inode tables to be zeroed by the kernel (`-E lazy_itable_init`), where the
+    /// features allow it.
+    pub lazy_itable_init: bool,
+    /// Where to keep an archive that cannot be read twice (a pipe, a compressed file); `None`: the
+    /// system's directory for temporary files.
+    pub spool_dir: Option<PathBuf>,
+    /// Told how far the work is.
+    pub progress: Option<Arc<dyn Progress>>,
+    /// Raised by the caller to stop.
+    pub cancel: Option<Arc<AtomicBool>>,
+}
+
+impl Default for MkfsOptions {
+    fn default() -> Self {
+        Self {
+            size: None,
+            fs_type: FsType::Ext4,
+            usage: None,
+            block_size: None,
+            inode_size: 256,
+            inodes: None,
+            features: String::new(),
+            reserved_percent: 5.0,
+            label: String::new(),
+            uuid: None,
+            hash_seed: None,
+            hash_version: HashVersion::HalfMd4,
+            journal_size: None,
+            flex_bg_size: 16,
+            blocks_per_group: None,
+            resize_to: None,
+            root_owner: None,
+            root_mode: None,
+            uid: None,
+            gid: None,
+            uid_map: IdMap::default(),
+            gid_map: IdMap::default(),
+            mode_map: ModeMap::default(),
+            xattrs: true,
+            source_date_epoch: None,
+            threads: 0,
+            zeroed_device: false,
+            lazy_itable_init: false,
+            spool_dir: None,
+            progress: None,
+            cancel: None,
+        }
+    }
+}
+
+/// Features that mean work this module does not do.
+const NOT_MADE: [&str; 12] = [
+    "bigalloc",
+    "casefold",
+    "ea_inode",
+    "encrypt",
+    "fast_commit",
+    "inline_data",
+    "journal_dev",
+    "mmp",
+    "project",
+    "quota",
+    "verity",
+    "needs_recovery",
+];
+
+impl MkfsOptions {
+    /// Options with everything random or taken from the clock settled, so that all later steps are
+    /// a function of options and source alone.
+    pub(super) fn settled(&self) -> Self {
+        let mut s = self.clone();
+        s.hash_seed = Some(self.hash_seed.unwrap_or_else(|| match self.uuid {
+            Some(uuid) => derive(uuid, "hash seed"),
+            None => random(),
+        }));
+        s.uuid = Some(self.uuid.unwrap_or_else(random));
+        if s.threads == 0 {
+            s.threads = std::thread::available_parallelism().map_or(1, usize::from);
+        }
+        s
+    }
+
+    /// The time everything is created at, in seconds.
+    pub(super) fn now(&self) -> i64 {
+        self.source_date_epoch.unwrap_or_else(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            since.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0))
+        })
+    }
+
+    /// The features asked for.
+    pub(super) fn feature_set(&self) -> Result<Features> {
+        let mut features = Features::defaults(self.fs_type);
+        features.apply(&self.features)?;
+        for name in features.names() {
+            if NOT_MADE.contains(&&*name) {
+                return Err(MkfsError::Options(format!(
+                    "feature {name} is not supported in a new file system"
+                )));
+            }
+        }
+        if features.has_64bit() && !features.has_extents() {
+            // Address blocks hold 32-bit numbers. A default gives way, a wish does not.
+            if self.features.split(',').any(|name| name.trim() == "64bit") {
+                return Err(MkfsError::Options("64bit needs extent".into()));
+            }
+            features.incompat.remove(Incompat::SIXTY_FOUR_BIT);
+        }
+        Ok(features)
+    }
+
+    /// Bytes of a block: as given, or by the usage type, which a given size may imply.
+    pub(super) fn settled_block_size(&self) -> u32 {
+        self.block_size.unwrap_or_else(|| {
+            let usage = self.usage.or_else(|| self.size.map(Usage::of_size));
+            usage.map_or(4096, Usage::block_size)
+        })
+    }
+
+    /// Parameters of a volume of `size` bytes.
+    pub(super) fn layout_params(&self, size: u64, time: i64) -> Result<LayoutParams> {
+        let block_size = Some(self.settled_block_size());
+        let mut p = LayoutParams::new(size, self.fs_type, self.usage, block_size);
+        p.features = self.feature_set()?;
+        p.inode_size = self.inode_size;
+        if let Some(inodes) = self.inodes {
+            p.inodes = inodes;
+        }
+        p.reserved_percent = self.reserved_percent;
+        p.label.clone_from(&self.label);
+        p.uuid = self.uuid.unwrap_or_default();
+        p.hash_seed = self.hash_seed.unwrap_or_default();
+        p.flex_bg_size = self.flex_bg_size;
+        p.blocks_per_group = self.blocks_per_group;
+        p.resize_to = self.resize_to;
+        p.time = time;
+        if let Some(bytes) = self.journal_size {
+            let blocks = bytes / u64::from(p.block_size.max(1));
+            p.journal_blocks =
+                Some(u32::try_from(blocks).map_err(|_| {
+                    MkfsError::Options("a journal of more than 2^32 blocks".into())
+                })?);
+        }
+        Ok(p)
+    }
+}
+
+fn random() -> [u8; 16] {
+    *uuid::Uuid::new_v4().as_bytes()
+}
+
+/// Sixteen bytes that follow from a UUID and a purpose.
+fn derive(uuid: [u8; 16], purpose: &str) -> [u8; 16] {
+    let mut out = [0; 16];
+    let mut state = crc32c(!0, purpose.as_bytes());
+    for chunk in out.chunks_exact_mut(4) {
+        state = crc32c(state, &uuid);
+        chunk.copy_from_slice(&state.to_le_bytes());
+    }
+    out
+}

@@ -1,0 +1,259 @@
+//! How large a volume must be for its content, and the layout of one that is.
+
+use super::directory::{Shape, least_blocks};
+use super::error::{MkfsError, Result};
+use super::mapping::{address_blocks, nodes_for};
+use super::options::MkfsOptions;
+use super::plan::{Failure, Plan, logical_ranges, lost_found, orphan_file_blocks, plan};
+use super::space::Run;
+use super::tree::Tree;
+use super::xattrs::XattrPlan;
+use ext4_format::extent::MAX_INIT_LEN;
+use ext4_format::features::RoCompat;
+use ext4_format::geometry::Geometry;
+use ext4_format::layout::{Inodes, Layout, LayoutParams};
+
+/// A size found for the content is a multiple of this.
+const ROUND: u64 = 1 << 20;
+/// The smallest volume made when no size is given: one that has room for a journal.
+const SMALLEST: u64 = 2 << 20;
+
+/// What the content takes, whatever the size of the volume.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    /// Blocks of data, directories, attributes and maps.
+    blocks: u64,
+    /// Inodes, reserved ones included.
+    inodes: u64,
+}
+
+impl Needs {
+    /// Counts for a geometry's block size and features.
+    pub fn of(tree: &Tree, geo: &Geometry) -> Result<Self> {
+        let bs = geo.block_size;
+        let xattrs = XattrPlan::new(geo, &tree.xattrs)?;
+        let mut blocks = xattrs.count_blocks(tree.inodes.iter().map(|i| i.xattrs));
+        let lost_found = lost_found(tree);
+        for (d, dir) in (0..).zip(&tree.dirs) {
+            let least = least_blocks(geo, lost_found == Some(dir.inode));
+            let n = Shape::of(geo, tree.names_of(d), least).blocks;
+            blocks += u64::from(n) + map_blocks(geo, &[(0, n)]);
+        }
+        for inode in &tree.inodes {
+            let ranges = logical_ranges(inode, bs);
+            let data: u64 = ranges.iter().map(|r| u64::from(r.1)).sum();
+            blocks += data + map_blocks(geo, &ranges);
+        }
+        // Ten reserved, one of the orphan file; lost+found is in the tree, and so is the root.
+        Ok(Self {
+            blocks,
+            inodes: tree.inodes.len() as u64 + 10,
+        })
+    }
+}
+
+/// The most blocks that the map of these logical ranges can take.
+fn map_blocks(geo: &Geometry, ranges: &[(u32, u32)]) -> u64 {
+    let runs = ranges.iter().map(|&(logical, len)| Run {
+        logical,
+        len,
+        physical: 0,
+    });
+    if !geo.features.has_extents() {
+        return address_blocks(&runs.collect::<Vec<_>>(), geo.block_size).into();
+    }
+    // A stretch may be cut at every group; and the first and last group it touches count as two.
+    let piece = u64::from(MAX_INIT_LEN.min(geo.blocks_per_group / 2));
+    let pieces = |len: u32| match u64::from(len) {
+        n if n <= 64 => 1,
+        n => n.div_ceil(piece) + 1,
+    };
+    nodes_for(ranges.iter().map(|r| pieces(r.1)).sum(), geo.block_size).into()
+}
+
+/// What a plan can be made for: options and the time that counts as now.
+pub(super) struct Sizer<'a> {
+    pub options: &'a MkfsOptions,
+    pub time: i64,
+    pub tree: &'a Tree,
+}
+
+impl Sizer<'_> {
+    /// The layout of a volume of `size` bytes that has enough inodes.
+    fn layout(&self, size: u64, needs: &Needs, slack: bool) -> Result<Layout> {
+        let mut params = self.options.layout_params(size, self.time)?;
+        let mut layout = self.finish(&params)?;
+        let have = u64::from(layout.geometry.inodes_count);
+        let wanted = if slack {
+            needs.inodes + needs.inodes / 10 + 16
+        } else {
+            needs.inodes + 1
+        };
+        if have < wanted {
+            if self.options.inodes.is_some() {
+                if have < needs.inodes + 1 {
+                    return Err(MkfsError::TooFewInodes {
+                        given: layout.geometry.inodes_count,
+                        needed: needs.inodes + 1,
+                    });
+                }
+            } else {
+                params.inodes = Inodes::Count(u32::try_from(wanted).map_err(|_| {
+                    MkfsError::Options("the content needs more than 2^32 inodes".into())
+                })?);
+                layout = self.finish(&params)?;
+            }
+        }
+        Ok(layout)
+    }
+
+    /// A layout with the options that are not a matter of layout entered.
+    fn finish(&self, params: &LayoutParams) -> Result<Layout> {
+        let mut params = params.clone();
+        if params.features.has_resize_inode() && params.block_size >= 4096 {
+            // The resize inode itself is a file of more than 2 GiB, then.
+            params.features.ro_compat |= RoCompat::LARGE_FILE;
+        }
+        let mut layout = Layout::new(&params)?;
+        let version = self.options.hash_version;
+        let sb = &mut layout.superblock;
+        sb.def_hash_version = version.stored();
+        sb.flags.set(if version.is_unsigned() {
+            ext4_format::superblock::FLAG_UNSIGNED_HASH
+        } else {
+            ext4_format::superblock::FLAG_SIGNED_HASH
+        });
+        layout.geometry = Geometry::new(sb)?;
+        Ok(layout)
+    }
+
+    /// A geometry with the block size and the features of the volume to be.
+    pub fn sample(&self) -> Result<Geometry> {
+        let params = self
+            .options
+            .layout_params(self.options.size.unwrap_or(1 << 30), self.time)?;
+        match self.finish(&params) {
+            Ok(layout) => Ok(layout.geometry),
+            // The size may be impossible; what it should be is found with this geometry.
+            Err(e) => {
+                let mut params = params;
+                params.blocks_count = params.blocks_count.max(1 << 16);
+                params.journal_blocks = None;
+                self.finish(&params).map(|l| l.geometry).map_err(|_| e)
+            }
+        }
+    }
+
+    /// Blocks free for the content.
+    fn room(layout: &Layout) -> u64 {
+        let geo = &layout.geometry;
+        let mut taken = u64::from(layout.journal_blocks);
+        taken += map_blocks(geo, &[(0, layout.journal_blocks)]);
+        if geo.features.has_orphan_file() {
+            taken += u64::from(orphan_file_blocks(geo)) + 16;
+        }
+        taken += u64::from(geo.features.has_resize_inode());
+        (geo.blocks_count - layout.overhead).saturating_sub(taken)
+    }
+
+    /// The least size, by this count, that has room for the content, and a tenth more with `slack`.
+    fn size_for(&self, needs: &Needs, slack: bool) -> Result<u64> {
+        let wanted = if slack {
+            needs.blocks + needs.blocks / 10 + 16
+        } else {
+            needs.blocks
+        };
+        let wants_journal = self.options.feature_set()?.has_journal();
+        let mut size = SMALLEST;
+        let mut last_error = None;
+        for _ in 0..200 {
+            let block_size = match self.layout(size, needs, slack) {
+                Ok(layout) => {
+                    let block_size = u64::from(layout.geometry.block_size);
+                    let room = Self::room(&layout);
+                    let journal = !wants_journal || layout.journal_blocks > 0;
+                    if room >= wanted && journal {
+                        return Ok(size);
+                    }
+                    if room < wanted {
+                        // What lacks, without the metadata it brings: never too much.
+                        size += ((wanted - room) * block_size)
+                            .max(ROUND)
+                            .next_multiple_of(ROUND);
+                        continue;
+                    }
+                    block_size
+                }
+                Err(e @ MkfsError::TooFewInodes { .. })
+                    if self.options.inodes.is_none_or(fixed) =>
+                {
+                    return Err(e);
+                }
+                Err(e) => {
+                    last_error = Some(e);
+                    4096
+                }
+            };
+            size += (size / 8)
+                .max(ROUND)
+                .max(256 * block_size)
+                .next_multiple_of(ROUND);
+        }
+        Err(last_error
+            .unwrap_or_else(|| MkfsError::Options("no size is enough for these options".into())))
+    }
+
+    /// The plan for the size given, or for the size the content needs.
+    pub fn plan(&self) -> Result<Plan> {
+        let needs = Needs::of(self.tree, &self.sample()?)?;
+        let mut size = match self.options.size {
+            Some(size) => size,
+            None => self.size_for(&needs, true)?,
+        };
+        loop {
+            let too_small = |given| {
+                let needed = self.least(&needs, given)?;
+                Err(MkfsError::TooSmall { given, needed })
+            };
+            let layout = match self.layout(size, &needs, self.options.size.is_none()) {
+                Ok(layout) => layout,
+                // Is it the size, or would no size do?
+                Err(e @ MkfsError::Format(_)) => match self.size_for(&needs, false) {
+                    Ok(needed) if needed > size => return too_small(size),
+                    _ => return Err(e),
+                },
+                Err(e) => return Err(e),
+            };
+            match plan(self.tree, layout) {
+                Ok(plan) => return Ok(plan),
+                Err(Failure::Error(e)) => return Err(e),
+                Err(Failure::Full) if self.options.size.is_some() => return too_small(size),
+                Err(Failure::Full) => {
+                    size = (size + size / 50 + ROUND).next_multiple_of(ROUND);
+                }
+            }
+        }
+    }
+
+    /// A size above `given` that a plan was really made for.
+    fn least(&self, needs: &Needs, given: u64) -> Result<u64> {
+        let mut size = self
+            .size_for(needs, false)?
+            .max(given + 1)
+            .next_multiple_of(ROUND);
+        for _ in 0..100 {
+            if let Ok(layout) = self.layout(size, needs, false)
+                && plan(self.tree, layout).is_ok()
+            {
+                return Ok(size);
+            }
+            size = (size + size / 100 + ROUND).next_multiple_of(ROUND);
+        }
+        Ok(size)
+    }
+}
+
+/// Whether a choice of inodes does not grow with the volume.
+const fn fixed(inodes: Inodes) -> bool {
+    matches!(inodes, Inodes::Count(_))
+}

@@ -1,0 +1,143 @@
+//! Extended attributes of the tree: laid out once per distinct set, and blocks of them shared by as
+//! many inodes as the format allows.
+
+use super::error::{MkfsError, Result};
+use super::space::Space;
+use ext4_format::geometry::Geometry;
+use ext4_format::xattr::{self, MAX_REFCOUNT, XattrSet};
+use std::collections::HashMap;
+
+/// A set laid out.
+struct Laid {
+    area: Option<Vec<u8>>,
+    block: Option<Vec<u8>>,
+    /// The block in use by fewer than [`MAX_REFCOUNT`] inodes: index into `blocks`.
+    open: Option<usize>,
+}
+
+/// A block of attributes on the volume.
+pub(super) struct SharedBlock {
+    pub nr: u64,
+    pub set: u32,
+    pub users: u32,
+}
+
+/// Where attributes go.
+pub(super) struct XattrPlan {
+    sets: Vec<Laid>,
+    pub blocks: Vec<SharedBlock>,
+    /// Block by inode, of inodes that have one.
+    by_inode: HashMap<u32, u64>,
+}
+
+/// Bytes behind the fixed part of a new inode.
+fn area_len(geo: &Geometry) -> usize {
+    let mut raw = vec![0; geo.inode_size.into()];
+    ext4_format::inode::init(&mut raw, geo);
+    ext4_format::inode::xattr_area(&raw, geo).map_or(0, |r| r.len())
+}
+
+impl XattrPlan {
+    pub fn new(geo: &Geometry, sets: &[XattrSet]) -> Result<Self> {
+        let (inner, block_size) = (area_len(geo), geo.block_size as usize);
+        let lay = |set: &XattrSet| {
+            let (area, block) = xattr::place(set, inner, block_size).map_err(|e| {
+                let names: Vec<_> = set.iter().map(|(n, _)| super::error::show(n)).collect();
+                MkfsError::Options(format!("{e}: {}", names.join(", ")))
+            })?;
+            Ok(Laid {
+                area,
+                block,
+                open: None,
+            })
+        };
+        Ok(Self {
+            sets: sets.iter().map(lay).collect::<Result<_>>()?,
+            blocks: Vec::new(),
+            by_inode: HashMap::new(),
+        })
+    }
+
+    /// Takes the block of an inode with this set, or a share of one. `false`: no block is left.
+    #[must_use]
+    pub fn place(&mut self, inode: u32, set: u32, space: &mut Space) -> bool {
+        let Some(laid) = self.laid_mut(set) else {
+            return true;
+        };
+        let Some(bytes) = &laid.block else {
+            return true;
+        };
+        // A block without a hash cannot be found for sharing, and so must not be shared.
+        let sharable = xattr::stored_block_hash(bytes).is_some_and(|h| h != 0);
+        let open = laid.open.filter(|_| sharable);
+        if let Some(shared) = open.and_then(|i| self.blocks.get_mut(i))
+            && shared.users < MAX_REFCOUNT
+        {
+            shared.users += 1;
+            self.by_inode.insert(inode, shared.nr);
+            return true;
+        }
+        let mut runs = Vec::new();
+        if !space.take(0, 1, &mut runs) {
+            return false;
+        }
+        let nr = runs[0].physical; // one block was taken
+        let index = self.blocks.len();
+        self.blocks.push(SharedBlock { nr, set, users: 1 });
+        self.by_inode.insert(inode, nr);
+        if let Some(laid) = self.laid_mut(set) {
+            laid.open = Some(index);
+        }
+        true
+    }
+
+    fn laid_mut(&mut self, set: u32) -> Option<&mut Laid> {
+        self.sets.get_mut((set as usize).checked_sub(1)?)
+    }
+
+    fn laid(&self, set: u32) -> Option<&Laid> {
+        self.sets.get((set as usize).checked_sub(1)?)
+    }
+
+    /// The part of a set that stands in the inode.
+    pub fn area(&self, set: u32) -> Option<&[u8]> {
+        self.laid(set)?.area.as_deref()
+    }
+
+    /// The block of an inode.
+    pub fn block_of(&self, inode: u32) -> Option<u64> {
+        self.by_inode.get(&inode).copied()
+    }
+
+    /// Blocks that inodes with these sets need.
+    pub fn count_blocks(&self, sets: impl Iterator<Item = u32>) -> u64 {
+        let mut users = vec![0u64; self.sets.len() + 1];
+        for set in sets {
+            if let Some(n) = users.get_mut(set as usize) {
+                *n += 1;
+            }
+        }
+        let blocks = (0..).zip(users).map(|(set, users)| {
+            let block = self.laid(set).and_then(|l| l.block.as_deref());
+            match block.and_then(xattr::stored_block_hash) {
+                None => 0,
+                Some(0) => users,
+                Some(_) => users.div_ceil(MAX_REFCOUNT.into()),
+            }
+        });
+        blocks.sum()
+    }
+
+    /// The bytes of a shared block.
+    pub fn bytes(&self, shared: &SharedBlock, geo: &Geometry) -> Result<Vec<u8>> {
+        let mut bytes = self
+            .laid(shared.set)
+            .and_then(|l| l.block.clone())
+            .unwrap_or_default();
+        xattr::set_refcount(&mut bytes, shared.users)?;
+        if geo.features.has_metadata_csum() {
+            xattr::set_checksum(&mut bytes, geo.csum_seed, ext4_format::BlockNr(shared.nr));
+        }
+        Ok(bytes)
+    }
+}
