@@ -194,9 +194,6 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         let rules = self.rules();
         let old = self.root(root)?;
         let mut new = self.edit(&old, &rules, changes)?;
-        if new == old {
-            return Ok(0);
-        }
         let room = extent::capacity(root.len());
         while new.len() > room {
             // The root's entries move into blocks below it.
@@ -219,7 +216,9 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         if new.len() == 0 {
             new = Entries::Leaf(Vec::new());
         }
-        new.write(root)?;
+        if new != old {
+            new.write(root)?;
+        }
         Ok(self.delta)
     }
 
@@ -365,3 +364,6 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 use super::Published;
 use super::batch::{Fate, InodeChanges};
 use super::directory::{self, DirUpdate, NetName};
+use super::gaps::Gaps;
 use super::group_images::{InodeBits, first_unused};
 use super::ledger::Ledger;
 use super::map_changes;
@@ -28,6 +29,7 @@ pub(super) struct InodePhase<'p, 'a, 'l, 'i> {
     pub ws: &'p mut Workspace<'a>,
     pub ledger: &'p mut Ledger<'l>,
     pub xattrs: &'p mut XattrBlocks,
+    gaps: &'p mut Gaps,
     pub descs: &'p [GroupDesc],
     pub hasher: &'p DirHasher,
     pub done: InodesDone,
@@ -71,11 +73,12 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         ws: &'p mut Workspace<'a>,
         ledger: &'p mut Ledger<'l>,
         xattrs: &'p mut XattrBlocks,
+        gaps: &'p mut Gaps,
         descs: &'p [GroupDesc],
         hasher: &'p DirHasher,
     ) -> Self {
         let unused = (GroupNr(u32::MAX), 0);
-        Self { ws, ledger, xattrs, descs, hasher, done: InodesDone::default(), table: None, unused, net: Vec::new() }
+        Self { ws, ledger, xattrs, gaps, descs, hasher, done: InodesDone::default(), table: None, unused, net: Vec::new() }
     }
 
     /// Formats one inode. Numbers must grow from call to call.
@@ -148,9 +151,13 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
             }
             let first = self.unused.1;
             if first < nth && desc.flags & INODE_ZEROED == 0 {
-                self.done.zeroed.push((BlockNr(desc.inode_table.0 + u64::from(first)), nth - first));
+                let gap = (BlockNr(desc.inode_table.0 + u64::from(first)), nth - first);
+                self.gaps.add(gap.0, gap.1);
+                self.done.zeroed.push(gap);
             }
             self.unused.1 = nth + 1;
+            vec![0; geometry.block_size as usize]
+        } else if self.gaps.take(place.block) {
             vec![0; geometry.block_size as usize]
         } else {
             let mut bytes = self.ws.take(place.block)?;
@@ -323,7 +330,7 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         let block_size = u64::from(self.ws.geometry.block_size);
         let bad = || Error::corrupt_inode("directory size", owner.ino);
         let blocks = u32::try_from(core.size / block_size).map_err(|_| bad())?;
-        if core.size % block_size != 0 || (blocks == 0) != seldom.init || core.flags & flags::INLINE_DATA != 0 {
+        if !core.size.is_multiple_of(block_size) || (blocks == 0) != seldom.init || core.flags & flags::INLINE_DATA != 0 {
             return Err(bad());
         }
         let root = *inode::i_block(raw)?;

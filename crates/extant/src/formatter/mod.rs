@@ -10,6 +10,7 @@ mod batch;
 mod bits;
 pub mod directory;
 mod extent_tree;
+mod gaps;
 mod group_images;
 mod indirect_map;
 mod inode_phase;
@@ -32,6 +33,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, FormatError, InodeNr, Where};
+use gaps::Gaps;
 use group_images::GroupImages;
 use inode_phase::InodePhase;
 use ledger::Ledger;
@@ -103,6 +105,7 @@ pub struct Formatter {
     zone: SystemZone,
     orphans: Orphans,
     xattrs: XattrBlocks,
+    gaps: Gaps,
     /// State bits of the superblock when the volume was opened.
     found_state: u16,
 }
@@ -128,6 +131,7 @@ impl Formatter {
             zone: SystemZone::new(geometry, &descs),
             orphans: Orphans::load(geometry, &descs, images)?,
             xattrs: XattrBlocks::default(),
+            gaps: Gaps::default(),
             found_state: superblock::read(geometry, images)?.state.get(),
             descs,
         })
@@ -150,8 +154,14 @@ impl Formatter {
         let batch = Batch::new(&items)?;
         let mut ws = Workspace::new(&self.geometry, images);
         let mut ledger = Ledger::new(space, &self.zone);
-        let mut phase =
-            InodePhase::new(&mut ws, &mut ledger, &mut self.xattrs, &self.descs, &self.hasher);
+        let mut phase = InodePhase::new(
+            &mut ws,
+            &mut ledger,
+            &mut self.xattrs,
+            &mut self.gaps,
+            &self.descs,
+            &self.hasher,
+        );
         batch.each().try_for_each(|changes| phase.inode(&changes))?;
         let done = phase.finish();
         self.orphans.apply(&mut ws, &self.descs, &done.orphans)?;
@@ -171,3 +181,6 @@ impl Formatter {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ impl SystemZone {
                 (table, table.saturating_add(u64::from(geometry.itable_blocks()))),
             ]);
         }
+        all.retain(|(start, end)| start < end);
         all.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (start, end) in all {
@@ -44,5 +45,26 @@ impl SystemZone {
             self.ranges.get(next).is_none_or(|r| r.0 >= end)
         });
         if free { Ok(()) } else { Err(FormatError::corrupt("block outside the data area", Where::Block(start, 0))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ext4_format::layout::{Layout, LayoutParams};
+
+    #[test]
+    fn every_block_in_use_in_a_new_layout_is_the_volumes_own() {
+        let layout = Layout::new(&LayoutParams::for_size(600 << 20)).unwrap();
+        let (geometry, descs) = (&layout.geometry, &layout.groups);
+        let zone = SystemZone::new(geometry, descs);
+        let first = geometry.group_first_block(GroupNr(2));
+        assert_eq!(geometry.group_base_meta_blocks(GroupNr(2)), 0);
+        assert!(zone.check(BlockNr(first.0 - 3), 6).is_ok(), "over a border without a superblock");
+        for block in [0, 1, descs[1].inode_table.0, descs[0].block_bitmap.0, u64::MAX, geometry.blocks_count] {
+            assert!(zone.check(BlockNr(block), 1).is_err());
+        }
+        assert!(zone.check(BlockNr(descs[0].block_bitmap.0 - 2), 3).is_err());
+        assert!(zone.check(first, 0).is_err() && zone.check(first, u64::MAX).is_err());
     }
 }

@@ -1,0 +1,9 @@
+//! The whole formatter: batch in, image out, e2fsck clean.
+
+mod attributes;
+mod directories;
+mod harness;
+mod inodes;
+mod mappings;
+
+use harness::Fs;
