@@ -5,7 +5,9 @@
 
 use super::directory::{NetChange, NetName};
 use crate::error::{Error, Result};
-use crate::log::item::{InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, MiscItem, NameItem, Stamp};
+use crate::log::item::{
+    InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, MiscItem, NameItem, Stamp,
+};
 use ext4_format::InodeNr;
 
 /// A batch, sorted.
@@ -61,8 +63,11 @@ const fn name_position(key: u128) -> usize {
 
 /// Positions of `items` sorted by inode, stamp, position.
 fn by_inode<T>(items: &[T], key: impl Fn(&T) -> (InodeNr, Stamp)) -> Vec<u64> {
-    let mut keys: Vec<u64> =
-        items.iter().zip(0u64..).map(|(item, i)| u64::from(key(item).0.0) << 32 | i).collect();
+    let mut keys: Vec<u64> = items
+        .iter()
+        .zip(0u64..)
+        .map(|(item, i)| u64::from(key(item).0.0) << 32 | i)
+        .collect();
     keys.sort_unstable();
     for run in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
         if run.len() > 1 {
@@ -77,14 +82,19 @@ fn by_name(items: &[NameItem]) -> Vec<u128> {
     let mut keys: Vec<u128> = items
         .iter()
         .zip(0u128..)
-        .map(|(n, i)| u128::from(n.dir.0) << 96 | u128::from(n.hash) << 64 | u128::from(n.minor) << 32 | i)
+        .map(|(n, i)| {
+            u128::from(n.dir.0) << 96 | u128::from(n.hash) << 64 | u128::from(n.minor) << 32 | i
+        })
         .collect();
     keys.sort_unstable();
     for run in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
         if run.len() > 1 {
             run.sort_unstable_by(|&a, &b| {
                 let (x, y) = (&items[name_position(a)], &items[name_position(b)]);
-                x.name.cmp(&y.name).then(x.stamp.cmp(&y.stamp)).then(a.cmp(&b))
+                x.name
+                    .cmp(&y.name)
+                    .then(x.stamp.cmp(&y.stamp))
+                    .then(a.cmp(&b))
             });
         }
     }
@@ -94,7 +104,12 @@ fn by_name(items: &[NameItem]) -> Vec<u128> {
 impl<'i> Batch<'i> {
     /// Sorts the items.
     pub fn new(items: &'i ItemList) -> Result<Self> {
-        let longest = items.inodes.len().max(items.names.len()).max(items.maps.len()).max(items.misc.len());
+        let longest = items
+            .inodes
+            .len()
+            .max(items.names.len())
+            .max(items.maps.len())
+            .max(items.misc.len());
         if u32::try_from(longest).is_err() {
             return Err(Error::Unsupported("batch of 2^32 items"));
         }
@@ -142,12 +157,22 @@ impl<'b, 'i> Iterator for Each<'b, 'i> {
     fn next(&mut self) -> Option<Self::Item> {
         let head = |keys: &[u64]| keys.first().map(|k| (k >> 32) as u32);
         let name_head = self.names.first().map(|k| (k >> 96) as u32);
-        let ino = [head(self.inodes), head(self.maps), head(self.misc), name_head].into_iter().flatten().min()?;
+        let ino = [
+            head(self.inodes),
+            head(self.maps),
+            head(self.misc),
+            name_head,
+        ]
+        .into_iter()
+        .flatten()
+        .min()?;
         let same = |k: u64| (k >> 32) as u32 == ino;
         let events = split_run(&mut self.inodes, same);
         let (was_used, fate) = fate(self.items, events);
         let since = match fate {
-            Fate::Lives { init: Some(init), .. } => init.stamp,
+            Fate::Lives {
+                init: Some(init), ..
+            } => init.stamp,
             _ => 0,
         };
         Some(InodeChanges {
@@ -167,12 +192,20 @@ impl<'b, 'i> Iterator for Each<'b, 'i> {
 fn fate<'i>(items: &'i ItemList, events: &[u64]) -> (bool, Fate<'i>) {
     // Positions come from the list itself.
     let item = |&k: &u64| &items.inodes[position(k)];
-    let was_used = events.first().is_none_or(|k| item(k).event != InodeEvent::Init);
-    let turn = events.iter().map(item).rfind(|i| i.event != InodeEvent::Update);
+    let was_used = events
+        .first()
+        .is_none_or(|k| item(k).event != InodeEvent::Init);
+    let turn = events
+        .iter()
+        .map(item)
+        .rfind(|i| i.event != InodeEvent::Update);
     let fate = match turn.map(|i| (i.event, i)) {
         Some((InodeEvent::Free, item)) if was_used => Fate::Freed(item),
         Some((InodeEvent::Free, _)) => Fate::Nothing,
-        _ => Fate::Lives { init: turn, core: events.last().map(item) },
+        _ => Fate::Lives {
+            init: turn,
+            core: events.last().map(item),
+        },
     };
     (was_used, fate)
 }
@@ -181,14 +214,21 @@ impl<'i> InodeChanges<'_, 'i> {
     /// Mapping changes of the inode's present life, in order.
     pub fn maps(&self) -> impl Iterator<Item = &'i MapItem> {
         let (items, since) = (self.items, self.since);
-        self.maps.iter().map(move |&k| &items.maps[position(k)]).filter(move |m| m.stamp >= since)
+        self.maps
+            .iter()
+            .map(move |&k| &items.maps[position(k)])
+            .filter(move |m| m.stamp >= since)
     }
 
     /// What else happened in the inode's present life, in order.
     pub fn misc(&self) -> impl Iterator<Item = &'i MiscEvent> {
         let (items, since) = (self.items, self.since);
         let of_life = move |m: &&MiscItem| m.stamp >= since;
-        self.misc.iter().map(move |&k| &items.misc[position(k)]).filter(of_life).map(|m| &m.event)
+        self.misc
+            .iter()
+            .map(move |&k| &items.misc[position(k)])
+            .filter(of_life)
+            .map(|m| &m.event)
     }
 
     /// Any name of this directory was logged.
@@ -251,7 +291,12 @@ mod tests {
     use ext4_format::inode::InodeCore;
 
     fn inode(ino: u32, event: InodeEvent, stamp: Stamp) -> InodeItem {
-        InodeItem { ino: InodeNr(ino), event, stamp, core: InodeCore::default() }
+        InodeItem {
+            ino: InodeNr(ino),
+            event,
+            stamp,
+            core: InodeCore::default(),
+        }
     }
 
     fn name(dir: u32, name: &[u8], ino: u32, stamp: Stamp) -> NameItem {
@@ -284,7 +329,10 @@ mod tests {
         };
         let batch = Batch::new(&items).unwrap();
         let all: Vec<_> = batch.each().collect();
-        assert!(matches!((all[0].was_used, all[0].fate), (false, Fate::Nothing)));
+        assert!(matches!(
+            (all[0].was_used, all[0].fate),
+            (false, Fate::Nothing)
+        ));
         assert!(matches!((all[1].was_used, all[1].fate), (true, Fate::Freed(i)) if i.stamp == 4));
         assert!(matches!((all[2].was_used, all[2].fate),
             (true, Fate::Lives { init: Some(i), core: Some(c) }) if (i.stamp, c.stamp) == (8, 9)));
@@ -294,7 +342,12 @@ mod tests {
     #[test]
     fn names_are_netted_by_name() {
         let items = ItemList {
-            names: vec![name(2, b"b", 20, 4), name(2, b"a", 0, 3), name(2, b"a", 12, 1), name(2, b"b", 21, 6)],
+            names: vec![
+                name(2, b"b", 20, 4),
+                name(2, b"a", 0, 3),
+                name(2, b"a", 12, 1),
+                name(2, b"b", 21, 6),
+            ],
             inodes: vec![inode(2, InodeEvent::Update, 4)],
             ..ItemList::default()
         };
@@ -302,7 +355,10 @@ mod tests {
         let mut net = Vec::new();
         let all: Vec<_> = batch.each().collect();
         assert_eq!(all[0].names(&mut net), Some(6));
-        let got: Vec<_> = net.iter().map(|n| (n.name, matches!(n.change, NetChange::Add(InodeNr(21))))).collect();
+        let got: Vec<_> = net
+            .iter()
+            .map(|n| (n.name, matches!(n.change, NetChange::Add(InodeNr(21)))))
+            .collect();
         assert_eq!(got, [(&b"a"[..], false), (&b"b"[..], true)]);
     }
 }

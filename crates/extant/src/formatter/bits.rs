@@ -20,8 +20,15 @@ pub(super) fn net(items: impl Iterator<Item = BitsItem>) -> Result<Vec<Run>> {
         let start = item.start.0;
         let end = start
             .checked_add(item.len.into())
-            .ok_or(FormatError::corrupt("range of blocks", Where::Block(item.start, 0)))?;
-        runs.push(Run { start, end, alloc: item.alloc });
+            .ok_or(FormatError::corrupt(
+                "range of blocks",
+                Where::Block(item.start, 0),
+            ))?;
+        runs.push(Run {
+            start,
+            end,
+            alloc: item.alloc,
+        });
     }
     runs.sort_unstable_by_key(|r| r.start);
     let mut out: Vec<Run> = Vec::with_capacity(runs.len());
@@ -65,8 +72,21 @@ fn sweep(cluster: &[Run], out: &mut Vec<Run>) -> Result<()> {
         if border > at {
             match sum {
                 0 => {}
-                1 | -1 => push(out, Run { start: at, end: border, alloc: sum > 0 }),
-                _ => return Err(FormatError::corrupt("block taken or freed twice", Where::Block(BlockNr(at), 0)).into()),
+                1 | -1 => push(
+                    out,
+                    Run {
+                        start: at,
+                        end: border,
+                        alloc: sum > 0,
+                    },
+                ),
+                _ => {
+                    return Err(FormatError::corrupt(
+                        "block taken or freed twice",
+                        Where::Block(BlockNr(at), 0),
+                    )
+                    .into());
+                }
             }
             at = border;
         }

@@ -86,20 +86,43 @@ fn push(list: &mut Vec<Extent>, new: Extent) {
 fn part(e: &Extent, lo: u64, hi: u64) -> Extent {
     // lo and hi lie inside the extent, whose own bounds fit 32 bits.
     let skip = lo - u64::from(e.logical);
-    Extent { logical: lo as u32, len: (hi - lo) as u32, physical: BlockNr(e.physical.0 + skip), ..*e }
+    Extent {
+        logical: lo as u32,
+        len: (hi - lo) as u32,
+        physical: BlockNr(e.physical.0 + skip),
+        ..*e
+    }
 }
 
 /// Adds the extents of a change behind all others; returns the blocks mapped.
 fn push_target(list: &mut Vec<Extent>, change: &Change) -> i64 {
-    let Some(target) = change.target else { return 0 };
+    let Some(target) = change.target else {
+        return 0;
+    };
     let mut rest = *change;
     while let Some(t) = rest.target_at(rest.start).filter(|_| rest.start < rest.end) {
-        let longest = if t.unwritten { extent::MAX_UNWRITTEN_LEN } else { extent::MAX_INIT_LEN };
+        let longest = if t.unwritten {
+            extent::MAX_UNWRITTEN_LEN
+        } else {
+            extent::MAX_INIT_LEN
+        };
         let len = (rest.end - rest.start).min(longest.into());
         // A change ends at LOGICAL_END at most: both fit 32 bits.
         let (logical, len) = (rest.start as u32, len as u32);
-        push(list, Extent { logical, len, physical: t.physical, unwritten: target.unwritten });
-        rest = Change { start: rest.start + u64::from(len), target: rest.target_at(rest.start + u64::from(len)), ..rest };
+        push(
+            list,
+            Extent {
+                logical,
+                len,
+                physical: t.physical,
+                unwritten: target.unwritten,
+            },
+        );
+        rest = Change {
+            start: rest.start + u64::from(len),
+            target: rest.target_at(rest.start + u64::from(len)),
+            ..rest
+        };
     }
     (change.end - change.start) as i64
 }
@@ -155,7 +178,12 @@ struct Siblings {
 
 impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
     pub fn new(ws: &'t mut Workspace<'a>, ledger: &'t mut Ledger<'l>, owner: &'t Owner) -> Self {
-        Self { ws, ledger, owner, delta: 0 }
+        Self {
+            ws,
+            ledger,
+            owner,
+            delta: 0,
+        }
     }
 
     fn rules(&self) -> NodeRules {
@@ -163,16 +191,21 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
     }
 
     fn root(&self, root: &[u8]) -> Result<Entries> {
-        let node = Node::parse(root, &self.rules()).map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
+        let node =
+            Node::parse(root, &self.rules()).map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
         Ok(Entries::of(&node))
     }
 
     fn read(&self, block: BlockNr, rules: &NodeRules) -> Result<Entries> {
-        self.ledger.zone.check(block, 1).map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
+        self.ledger
+            .zone
+            .check(block, 1)
+            .map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
         if self.ws.geometry.features.has_metadata_csum()
             && let Some(image) = self.ws.unverified(block)?
         {
-            extent::verify_tail(&image, self.owner.seed).map_err(|e| e.at(Where::Block(block, 0)))?;
+            extent::verify_tail(&image, self.owner.seed)
+                .map_err(|e| e.at(Where::Block(block, 0)))?;
             image.set_verified();
         }
         let bytes = self.ws.get(block)?;
@@ -197,7 +230,11 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         let room = extent::capacity(root.len());
         while new.len() > room {
             // The root's entries move into blocks below it.
-            let depth = if let Entries::Index(depth, _) = new { depth + 1 } else { 1 };
+            let depth = if let Entries::Index(depth, _) = new {
+                depth + 1
+            } else {
+                1
+            };
             let mut below = Vec::new();
             let goal = self.owner.goal;
             self.place(None, goal, new, LOGICAL_END, &mut below)?;
@@ -232,7 +269,10 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
             }
             Entries::Index(depth, children) => (*depth, children),
         };
-        let mut out = Siblings { entries: Vec::with_capacity(children.len() + 1), pending: None };
+        let mut out = Siblings {
+            entries: Vec::with_capacity(children.len() + 1),
+            pending: None,
+        };
         for (i, child) in children.iter().enumerate() {
             let next = children.get(i + 1).map(|c| c.logical);
             // The first child takes what lies before its key, too.
@@ -261,7 +301,13 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
     }
 
     /// Joins a rewritten node to the one before it if both fit one block.
-    fn join(&mut self, out: &mut Siblings, block: BlockNr, entries: Entries, end: u64) -> Result<()> {
+    fn join(
+        &mut self,
+        out: &mut Siblings,
+        block: BlockNr,
+        entries: Entries,
+        end: u64,
+    ) -> Result<()> {
         let room = extent::capacity(self.ws.geometry.block_size as usize);
         match &mut out.pending {
             Some((_, before, before_end)) if before.len() + entries.len() <= room => {
@@ -279,7 +325,9 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
 
     fn flush(&mut self, out: &mut Siblings) -> Result<()> {
         match out.pending.take() {
-            Some((block, entries, end)) => self.place(Some(block), block, entries, end, &mut out.entries),
+            Some((block, entries, end)) => {
+                self.place(Some(block), block, entries, end, &mut out.entries)
+            }
             None => Ok(()),
         }
     }
@@ -309,7 +357,10 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
             };
             goal = BlockNr(child.0.saturating_add(1));
             self.write(child, &piece)?;
-            list.push(ExtentIndex { logical: piece.first_key(), child });
+            list.push(ExtentIndex {
+                logical: piece.first_key(),
+                child,
+            });
         }
         Ok(())
     }
@@ -326,8 +377,12 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
                     return Ok(e.filter(|e| u64::from(logical) < e.end()).copied());
                 }
                 Entries::Index(depth, list) => {
-                    let i = list.partition_point(|e| e.logical <= logical).saturating_sub(1);
-                    let Some(child) = list.get(i) else { return Ok(None) };
+                    let i = list
+                        .partition_point(|e| e.logical <= logical)
+                        .saturating_sub(1);
+                    let Some(child) = list.get(i) else {
+                        return Ok(None);
+                    };
                     let next = list.get(i + 1).map(|e| e.logical);
                     rules = rules.child(depth.saturating_sub(1), child.logical, next);
                     entries = self.read(child.child, &rules)?;
@@ -344,9 +399,9 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
 
     fn free_below(&mut self, entries: &Entries, rules: &NodeRules, data: bool) -> Result<()> {
         match entries {
-            Entries::Leaf(list) if data => {
-                list.iter().try_for_each(|e| self.ledger.free(self.ws, e.physical, e.len))
-            }
+            Entries::Leaf(list) if data => list
+                .iter()
+                .try_for_each(|e| self.ledger.free(self.ws, e.physical, e.len)),
             Entries::Leaf(_) => Ok(()),
             Entries::Index(depth, list) => {
                 for (i, child) in list.iter().enumerate() {

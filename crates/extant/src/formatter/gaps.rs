@@ -16,7 +16,12 @@ impl Gaps {
 
     /// Whether the block is one of them; it is about to change, so it is none any more.
     pub fn take(&mut self, block: BlockNr) -> bool {
-        let Some((&start, &end)) = self.0.range(..=block.0).next_back().filter(|(_, end)| block.0 < **end) else {
+        let Some((&start, &end)) = self
+            .0
+            .range(..=block.0)
+            .next_back()
+            .filter(|(_, end)| block.0 < **end)
+        else {
             return false;
         };
         self.0.remove(&start);
@@ -38,7 +43,11 @@ mod tests {
         let mut gaps = Gaps::default();
         gaps.add(BlockNr(10), 3);
         gaps.add(BlockNr(20), 1);
-        let taken = |gaps: &mut Gaps| (0..30).filter(|b| gaps.take(BlockNr(*b))).collect::<Vec<_>>();
+        let taken = |gaps: &mut Gaps| {
+            (0..30)
+                .filter(|b| gaps.take(BlockNr(*b)))
+                .collect::<Vec<_>>()
+        };
         assert!(gaps.take(BlockNr(11)));
         assert_eq!(taken(&mut gaps), [10, 12, 20]);
         assert_eq!(taken(&mut gaps), [0; 0]);

@@ -31,7 +31,11 @@ pub(super) fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr
     if !geometry.features.has_group_csum() {
         return geometry.inodes_per_group;
     }
-    let reserved = if group.0 == 0 { geometry.first_ino - 1 } else { 0 };
+    let reserved = if group.0 == 0 {
+        geometry.first_ino - 1
+    } else {
+        0
+    };
     let used = if desc.flags & INODE_UNINIT != 0 {
         0
     } else {
@@ -49,7 +53,11 @@ pub(super) struct GroupImages<'g, 'a> {
 
 impl<'g, 'a> GroupImages<'g, 'a> {
     pub fn new(ws: &'g mut Workspace<'a>, descs: &'g mut [GroupDesc]) -> Self {
-        Self { ws, descs, touched: BTreeSet::new() }
+        Self {
+            ws,
+            descs,
+            touched: BTreeSet::new(),
+        }
     }
 
     fn desc(&mut self, group: GroupNr) -> Result<&mut GroupDesc> {
@@ -66,10 +74,16 @@ impl<'g, 'a> GroupImages<'g, 'a> {
             while at < run.end {
                 let (group, bit) = self.group_of(at)?;
                 let geometry = self.ws.geometry;
-                let border = geometry.group_first_block(group).0 + u64::from(geometry.blocks_in_group(group));
+                let border = geometry.group_first_block(group).0
+                    + u64::from(geometry.blocks_in_group(group));
                 let end = run.end.min(border);
                 // A group has at most 2^19 blocks.
-                pieces.push(Piece { group, bit, len: (end - at) as u32, alloc: run.alloc });
+                pieces.push(Piece {
+                    group,
+                    bit,
+                    len: (end - at) as u32,
+                    alloc: run.alloc,
+                });
                 at = end;
             }
         }
@@ -86,15 +100,25 @@ impl<'g, 'a> GroupImages<'g, 'a> {
         let mut delta = 0;
         for piece in pieces {
             let (done, what) = if piece.alloc {
-                (bitmap::set_range(&mut map, piece.bit, piece.len), "block taken that is in use")
+                (
+                    bitmap::set_range(&mut map, piece.bit, piece.len),
+                    "block taken that is in use",
+                )
             } else {
-                (bitmap::clear_range(&mut map, piece.bit, piece.len), "block freed that is free")
+                (
+                    bitmap::clear_range(&mut map, piece.bit, piece.len),
+                    "block freed that is free",
+                )
             };
             if done != piece.len {
                 let block = self.ws.geometry.group_first_block(group).0 + u64::from(piece.bit);
                 return Err(FormatError::corrupt(what, Where::Block(BlockNr(block), 0)).into());
             }
-            delta += if piece.alloc { -i64::from(done) } else { i64::from(done) };
+            delta += if piece.alloc {
+                -i64::from(done)
+            } else {
+                i64::from(done)
+            };
         }
         let desc = self.desc(group)?;
         desc.free_blocks = count("count of free blocks", group, desc.free_blocks, delta)?;
@@ -170,9 +194,17 @@ impl<'g, 'a> GroupImages<'g, 'a> {
             let mut used = 0;
             for &(ino, now) in mine {
                 let (_, index) = place(ino)?;
-                let changed = if now { bitmap::set(&mut map, index) } else { bitmap::clear(&mut map, index) };
+                let changed = if now {
+                    bitmap::set(&mut map, index)
+                } else {
+                    bitmap::clear(&mut map, index)
+                };
                 if !changed {
-                    let what = if now { "inode allocated that is in use" } else { "inode freed that is free" };
+                    let what = if now {
+                        "inode allocated that is in use"
+                    } else {
+                        "inode freed that is free"
+                    };
                     return Err(FormatError::corrupt(what, Where::Inode(ino)).into());
                 }
                 delta += if now { -1 } else { 1 };
@@ -204,7 +236,9 @@ impl<'g, 'a> GroupImages<'g, 'a> {
     pub fn descriptors(self) -> Result<()> {
         let geometry = self.ws.geometry;
         for group in self.touched.into_iter().map(GroupNr) {
-            let Some(desc) = self.descs.get(group.0 as usize) else { continue };
+            let Some(desc) = self.descs.get(group.0 as usize) else {
+                continue;
+            };
             let (block, offset) = geometry.desc_location(group);
             let bytes = self.ws.get_mut(block)?.get_mut(offset as usize..);
             let bad = FormatError::corrupt("descriptor position", Where::Group(group));
@@ -216,6 +250,8 @@ impl<'g, 'a> GroupImages<'g, 'a> {
 
 /// A descriptor's count after a change; an error if it leaves its range.
 fn count(what: &'static str, group: GroupNr, old: u32, change: i64) -> Result<u32> {
-    let new = i64::from(old).checked_add(change).and_then(|n| u32::try_from(n).ok());
+    let new = i64::from(old)
+        .checked_add(change)
+        .and_then(|n| u32::try_from(n).ok());
     Ok(new.ok_or(FormatError::corrupt(what, Where::Group(group)))?)
 }

@@ -19,7 +19,12 @@ pub(super) struct IndirectMap<'t, 'a, 'l> {
 
 impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
     pub fn new(ws: &'t mut Workspace<'a>, ledger: &'t mut Ledger<'l>, owner: &'t Owner) -> Self {
-        Self { ws, ledger, owner, delta: 0 }
+        Self {
+            ws,
+            ledger,
+            owner,
+            delta: 0,
+        }
     }
 
     fn per(&self) -> u64 {
@@ -45,8 +50,14 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
     /// Applies sorted, disjoint changes; returns by how many data blocks the map maps more.
     pub fn apply(mut self, root: &mut [u8; I_BLOCK_SIZE], changes: &[Change]) -> Result<i64> {
         let reach = indirect::logical_end(self.ws.geometry.block_size);
-        if changes.iter().any(|c| c.target.is_some_and(|t| t.unwritten || c.end > reach)) {
-            return Err(FormatError::Unrepresentable("unwritten or too distant block in a block map").into());
+        if changes
+            .iter()
+            .any(|c| c.target.is_some_and(|t| t.unwritten || c.end > reach))
+        {
+            return Err(FormatError::Unrepresentable(
+                "unwritten or too distant block in a block map",
+            )
+            .into());
         }
         for (slot, depth, first, span) in self.slots() {
             let inside = clip(changes, first, first + span);
@@ -62,9 +73,18 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
     }
 
     /// What the slot that led to `old` leads to after the changes, which lie in its span.
-    fn edit(&mut self, old: Option<BlockNr>, depth: u32, first: u64, changes: &[Change]) -> Result<Option<BlockNr>> {
+    fn edit(
+        &mut self,
+        old: Option<BlockNr>,
+        depth: u32,
+        first: u64,
+        changes: &[Change],
+    ) -> Result<Option<BlockNr>> {
         if depth == 0 {
-            let new = changes.first().and_then(|c| c.target_at(first)).map(|t| t.physical);
+            let new = changes
+                .first()
+                .and_then(|c| c.target_at(first))
+                .map(|t| t.physical);
             self.delta += i64::from(new.is_some()) - i64::from(old.is_some());
             return Ok(new);
         }
@@ -73,7 +93,10 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         }
         let before = match old {
             Some(block) => {
-                self.ledger.zone.check(block, 1).map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
+                self.ledger
+                    .zone
+                    .check(block, 1)
+                    .map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
                 self.ws.get(block)?.to_vec()
             }
             None => vec![0; self.ws.geometry.block_size as usize],
@@ -118,7 +141,9 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
 
     /// The physical block of a logical one.
     pub fn find(&self, root: &[u8; I_BLOCK_SIZE], logical: u32) -> Result<Option<BlockNr>> {
-        let Some(path) = indirect::path(logical.into(), self.ws.geometry.block_size) else { return Ok(None) };
+        let Some(path) = indirect::path(logical.into(), self.ws.geometry.block_size) else {
+            return Ok(None);
+        };
         let mut steps = path.steps().iter();
         let mut at = match steps.next() {
             Some(&slot) => self.entry(root, slot, Where::Inode(self.owner.ino))?,
@@ -126,7 +151,10 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         };
         for &step in steps {
             let Some(block) = at else { return Ok(None) };
-            self.ledger.zone.check(block, 1).map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
+            self.ledger
+                .zone
+                .check(block, 1)
+                .map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
             at = self.entry(&self.ws.get(block)?, step, Where::Block(block, 0))?;
         }
         Ok(at)
@@ -144,13 +172,20 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
 
     fn free_below(&mut self, block: BlockNr, depth: u32, data: bool) -> Result<()> {
         if depth > 1 || (depth == 1 && data) {
-            self.ledger.zone.check(block, 1).map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
+            self.ledger
+                .zone
+                .check(block, 1)
+                .map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
             let bytes = self.ws.get(block)?.to_vec();
             for below in indirect::mapped(&bytes, self.ws.geometry.blocks_count) {
                 let (_, below) = below.map_err(|e| e.at(Where::Block(block, 0)))?;
                 self.free_below(below, depth - 1, data)?;
             }
         }
-        if depth > 0 || data { self.ledger.free(self.ws, block, 1) } else { Ok(()) }
+        if depth > 0 || data {
+            self.ledger.free(self.ws, block, 1)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -78,7 +78,18 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         hasher: &'p DirHasher,
     ) -> Self {
         let unused = (GroupNr(u32::MAX), 0);
-        Self { ws, ledger, xattrs, gaps, descs, hasher, done: InodesDone::default(), table: None, unused, net: Vec::new() }
+        Self {
+            ws,
+            ledger,
+            xattrs,
+            gaps,
+            descs,
+            hasher,
+            done: InodesDone::default(),
+            table: None,
+            unused,
+            net: Vec::new(),
+        }
     }
 
     /// Formats one inode. Numbers must grow from call to call.
@@ -88,7 +99,9 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         }
         let place = self.place(changes.ino)?;
         self.open(&place, !changes.was_used)?;
-        let Some((block, mut bytes)) = self.table.take() else { return Ok(()) };
+        let Some((block, mut bytes)) = self.table.take() else {
+            return Ok(());
+        };
         let end = place.offset + usize::from(self.ws.geometry.inode_size);
         let raw = bytes.get_mut(place.offset..end);
         let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", changes.ino))?;
@@ -118,7 +131,11 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         let geometry = self.ws.geometry;
         let bad = || Error::corrupt_inode("inode number", ino);
         let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
-        let table = self.descs.get(group.0 as usize).ok_or_else(bad)?.inode_table;
+        let table = self
+            .descs
+            .get(group.0 as usize)
+            .ok_or_else(bad)?
+            .inode_table;
         let per_block = geometry.inodes_per_block();
         Ok(Place {
             group,
@@ -131,20 +148,28 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
     /// Opens the table block of a record. Blocks that were never in use are not read: what they hold
     /// on the device may be anything.
     fn open(&mut self, place: &Place, newborn: bool) -> Result<()> {
-        if self.table.as_ref().is_some_and(|(open, _)| *open == place.block) {
+        if self
+            .table
+            .as_ref()
+            .is_some_and(|(open, _)| *open == place.block)
+        {
             return Ok(());
         }
         self.close();
         let geometry = self.ws.geometry;
         // place() has found the group.
-        let Some(desc) = self.descs.get(place.group.0 as usize) else { return Ok(()) };
+        let Some(desc) = self.descs.get(place.group.0 as usize) else {
+            return Ok(());
+        };
         let per_block = geometry.inodes_per_block();
         let nth = place.index / per_block;
         let unused = first_unused(geometry, desc, place.group);
         let bytes = if nth * per_block >= unused {
             if !newborn {
                 let at = Where::Inode(geometry.inode_nr(place.group, place.index));
-                return Err(FormatError::corrupt("inode in the unused part of its table", at).into());
+                return Err(
+                    FormatError::corrupt("inode in the unused part of its table", at).into(),
+                );
             }
             if self.unused.0 != place.group {
                 self.unused = (place.group, unused.div_ceil(per_block));
@@ -193,7 +218,11 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
             size: 0,
             ctime: item.core.ctime,
             // 0 would mean "never deleted".
-            dtime: if item.core.dtime == 0 { (item.core.ctime.secs as u32).max(1) } else { item.core.dtime },
+            dtime: if item.core.dtime == 0 {
+                (item.core.ctime.secs as u32).max(1)
+            } else {
+                item.core.dtime
+            },
             ..old
         };
         inode::encode_core(&core, raw, self.ws.geometry);
@@ -212,7 +241,11 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
     fn dispose(&mut self, raw: &[u8], old: &InodeCore, ino: InodeNr) -> Result<()> {
         let geometry = self.ws.geometry;
         let acl = inode::file_acl(raw, geometry);
-        let acl_sectors = if acl.0 != 0 { u64::from(geometry.sectors_per_block()) } else { 0 };
+        let acl_sectors = if acl.0 != 0 {
+            u64::from(geometry.sectors_per_block())
+        } else {
+            0
+        };
         let is_dir = old.file_type() == Some(FileType::Directory);
         let mapped = match old.file_type() {
             Some(FileType::Regular | FileType::Directory) => true,
@@ -242,7 +275,11 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         let geometry = self.ws.geometry;
         let ino = changes.ino;
         let seldom = seldom(changes);
-        let newest_name = if changes.has_names() { changes.names(&mut self.net) } else { None };
+        let newest_name = if changes.has_names() {
+            changes.names(&mut self.net)
+        } else {
+            None
+        };
         let mut core = match (init, core) {
             (Some(init), last) => {
                 if changes.was_used {
@@ -252,7 +289,12 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
                 } else {
                     self.done.bits.changed.push((ino, true));
                 }
-                let born = first_core(last.unwrap_or(init), init, &seldom, geometry.features.has_extents());
+                let born = first_core(
+                    last.unwrap_or(init),
+                    init,
+                    &seldom,
+                    geometry.features.has_extents(),
+                );
                 inode::init(raw, geometry);
                 if born.flags & flags::EXTENTS != 0 {
                     extent::write_leaf(inode::i_block_mut(raw)?, 0, [])?;
@@ -270,8 +312,12 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         if let Some(target) = seldom.target {
             let place = inode::i_block_mut(raw)?;
             place.fill(0);
-            let place = place.get_mut(..target.len()).filter(|p| p.len() < inode::I_BLOCK_SIZE);
-            place.ok_or_else(|| Error::corrupt_inode("symbolic link's target", ino))?.copy_from_slice(target);
+            let place = place
+                .get_mut(..target.len())
+                .filter(|p| p.len() < inode::I_BLOCK_SIZE);
+            place
+                .ok_or_else(|| Error::corrupt_inode("symbolic link's target", ino))?
+                .copy_from_slice(target);
         }
         let is_dir = core.file_type() == Some(FileType::Directory);
         if !is_dir && (changes.has_names() || seldom.parent.is_some()) {
@@ -288,7 +334,10 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
                 new_size = Some(core.size).filter(|s| *s != size);
             }
             if let Some(ns) = newest_name {
-                let time = Timestamp::new(ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000) as u32);
+                let time = Timestamp::new(
+                    ns.div_euclid(1_000_000_000),
+                    ns.rem_euclid(1_000_000_000) as u32,
+                );
                 core.mtime = core.mtime.max(time);
                 core.ctime = core.ctime.max(time);
             }
@@ -298,14 +347,21 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
                 if core.flags & flags::INLINE_DATA != 0 {
                     return Err(Error::Unsupported("mapping of an inode with inline data"));
                 }
-                blocks = mapping::apply(self.ws, self.ledger, &owner, inode::i_block_mut(raw)?, &maps)?;
+                blocks = mapping::apply(
+                    self.ws,
+                    self.ledger,
+                    &owner,
+                    inode::i_block_mut(raw)?,
+                    &maps,
+                )?;
             }
         }
         let mut meta = self.ledger.balance - balance;
         inode::encode_core(&core, raw, geometry);
         if let Some(set) = seldom.xattrs {
             let had = inode::file_acl(raw, geometry).0 != 0;
-            self.xattrs.set(self.ws, self.ledger, raw, set, owner.goal)?;
+            self.xattrs
+                .set(self.ws, self.ledger, raw, set, owner.goal)?;
             meta += i64::from(inode::file_acl(raw, geometry).0 != 0) - i64::from(had);
         }
         let per_block = i64::from(geometry.sectors_per_block());
@@ -317,7 +373,11 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
             inode::set_sectors(raw, geometry, sectors)?;
         }
         if meta != 0 || new_size.is_some() {
-            self.done.published.push(Published { ino, size: new_size, sectors_delta: meta * per_block });
+            self.done.published.push(Published {
+                ino,
+                size: new_size,
+                sectors_delta: meta * per_block,
+            });
         }
         if let Some(orphan) = seldom.orphan {
             self.done.orphans.push((ino, orphan));
@@ -326,16 +386,29 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
     }
 
     /// Applies the names in `net` and what else changes in a directory's blocks.
-    fn directory(&mut self, raw: &mut [u8], owner: &Owner, core: &mut InodeCore, seldom: &Seldom<'_>) -> Result<()> {
+    fn directory(
+        &mut self,
+        raw: &mut [u8],
+        owner: &Owner,
+        core: &mut InodeCore,
+        seldom: &Seldom<'_>,
+    ) -> Result<()> {
         let block_size = u64::from(self.ws.geometry.block_size);
         let bad = || Error::corrupt_inode("directory size", owner.ino);
         let blocks = u32::try_from(core.size / block_size).map_err(|_| bad())?;
-        if !core.size.is_multiple_of(block_size) || (blocks == 0) != seldom.init || core.flags & flags::INLINE_DATA != 0 {
+        if !core.size.is_multiple_of(block_size)
+            || (blocks == 0) != seldom.init
+            || core.flags & flags::INLINE_DATA != 0
+        {
             return Err(bad());
         }
         let root = *inode::i_block(raw)?;
         let mut dir = DirFile::new(self.ledger, owner, root, blocks);
-        let (init, new_parent) = if seldom.init { (seldom.parent, None) } else { (None, seldom.parent) };
+        let (init, new_parent) = if seldom.init {
+            (seldom.parent, None)
+        } else {
+            (None, seldom.parent)
+        };
         let update = DirUpdate {
             ino: owner.ino,
             seed: owner.seed,
@@ -374,7 +447,11 @@ fn seldom<'i>(changes: &InodeChanges<'_, 'i>) -> Seldom<'i> {
 
 /// The core of an inode born in this batch.
 fn first_core(last: &InodeItem, init: &InodeItem, seldom: &Seldom<'_>, extents: bool) -> InodeCore {
-    let mut core = InodeCore { generation: init.core.generation, dtime: 0, ..last.core };
+    let mut core = InodeCore {
+        generation: init.core.generation,
+        dtime: 0,
+        ..last.core
+    };
     core.flags &= !LAYOUT;
     match core.file_type() {
         Some(FileType::Directory) => {
@@ -382,7 +459,9 @@ fn first_core(last: &InodeItem, init: &InodeItem, seldom: &Seldom<'_>, extents: 
             core.flags |= if extents { flags::EXTENTS } else { 0 };
         }
         Some(FileType::Regular) => core.flags |= init.core.flags & flags::EXTENTS,
-        Some(FileType::Symlink) if seldom.target.is_none() => core.flags |= init.core.flags & flags::EXTENTS,
+        Some(FileType::Symlink) if seldom.target.is_none() => {
+            core.flags |= init.core.flags & flags::EXTENTS
+        }
         _ => {}
     }
     core

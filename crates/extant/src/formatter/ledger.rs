@@ -23,7 +23,13 @@ pub(super) struct Ledger<'a> {
 
 impl<'a> Ledger<'a> {
     pub fn new(space: &'a dyn MetaSpace, zone: &'a SystemZone) -> Self {
-        Self { space, zone, bits: Vec::new(), taken: 0, balance: 0 }
+        Self {
+            space,
+            zone,
+            bits: Vec::new(),
+            taken: 0,
+            balance: 0,
+        }
     }
 
     /// One block near `goal`.
@@ -31,7 +37,11 @@ impl<'a> Ledger<'a> {
         let block = self.space.alloc_meta(goal)?;
         self.taken += 1;
         self.balance += 1;
-        self.bits.push(BitsItem { start: block, len: 1, alloc: true });
+        self.bits.push(BitsItem {
+            start: block,
+            len: 1,
+            alloc: true,
+        });
         Ok(block)
     }
 
@@ -43,7 +53,11 @@ impl<'a> Ledger<'a> {
         }
         self.space.free_meta(start, len);
         self.balance -= i64::from(len);
-        self.bits.push(BitsItem { start, len, alloc: false });
+        self.bits.push(BitsItem {
+            start,
+            len,
+            alloc: false,
+        });
         Ok(())
     }
 }

@@ -30,13 +30,20 @@ impl Change {
     /// The part inside `[lo, hi)`.
     pub fn clip(&self, lo: u64, hi: u64) -> Option<Self> {
         let (start, end) = (self.start.max(lo), self.end.min(hi));
-        (start < end).then(|| Self { start, end, target: self.target_at(start) })
+        (start < end).then(|| Self {
+            start,
+            end,
+            target: self.target_at(start),
+        })
     }
 
     /// Where block `at` of the range leads.
     pub fn target_at(&self, at: u64) -> Option<Target> {
         let skip = at.saturating_sub(self.start);
-        self.target.map(|t| Target { physical: BlockNr(t.physical.0.saturating_add(skip)), ..t })
+        self.target.map(|t| Target {
+            physical: BlockNr(t.physical.0.saturating_add(skip)),
+            ..t
+        })
     }
 }
 
@@ -56,7 +63,10 @@ pub(super) fn net<'i>(items: impl Iterator<Item = &'i MapItem>) -> Changes {
         .map(|m| Change {
             start: u64::from(m.logical),
             end: (u64::from(m.logical) + u64::from(m.len)).min(LOGICAL_END),
-            target: (m.physical.0 != 0).then_some(Target { physical: m.physical, unwritten: m.unwritten }),
+            target: (m.physical.0 != 0).then_some(Target {
+                physical: m.physical,
+                unwritten: m.unwritten,
+            }),
         })
         .filter(|c| c.start < c.end)
         .collect();
@@ -66,7 +76,11 @@ pub(super) fn net<'i>(items: impl Iterator<Item = &'i MapItem>) -> Changes {
     }
     let in_order = changes.clone();
     changes.sort_unstable_by_key(|c| c.start);
-    if disjoint(&changes) { changes } else { overlay(&in_order) }
+    if disjoint(&changes) {
+        changes
+    } else {
+        overlay(&in_order)
+    }
 }
 
 /// Later changes over earlier ones.
@@ -74,11 +88,18 @@ fn overlay(in_order: &[Change]) -> Changes {
     let mut map: BTreeMap<u64, Change> = BTreeMap::new();
     for new in in_order {
         // What begins before the new range and reaches into it, then what begins inside.
-        let before = map.range(..new.start).next_back().map(|(_, c)| *c).filter(|c| c.end > new.start);
+        let before = map
+            .range(..new.start)
+            .next_back()
+            .map(|(_, c)| *c)
+            .filter(|c| c.end > new.start);
         let inside: Vec<Change> = map.range(new.start..new.end).map(|(_, c)| *c).collect();
         for old in before.into_iter().chain(inside) {
             map.remove(&old.start);
-            for rest in [old.clip(0, new.start), old.clip(new.end, u64::MAX)].into_iter().flatten() {
+            for rest in [old.clip(0, new.start), old.clip(new.end, u64::MAX)]
+                .into_iter()
+                .flatten()
+            {
                 map.insert(rest.start, rest);
             }
         }

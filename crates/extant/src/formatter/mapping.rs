@@ -29,7 +29,10 @@ pub(super) struct Owner {
 
 impl Owner {
     pub fn new(geometry: &Geometry, ino: InodeNr, generation: u32, inode_flags: u32) -> Self {
-        let group = geometry.group_of_inode(ino).map(|(group, _)| group).unwrap_or_default();
+        let group = geometry
+            .group_of_inode(ino)
+            .map(|(group, _)| group)
+            .unwrap_or_default();
         Self {
             ino,
             seed: checksum::inode_seed(geometry.csum_seed, ino, generation),
@@ -82,7 +85,12 @@ pub(super) fn find(
         Ok(found.filter(|e| !e.unwritten))
     } else {
         let found = IndirectMap::new(ws, ledger, owner).find(root, logical)?;
-        Ok(found.map(|physical| Extent { logical, len: 1, physical, unwritten: false }))
+        Ok(found.map(|physical| Extent {
+            logical,
+            len: 1,
+            physical,
+            unwritten: false,
+        }))
     }
 }
 
@@ -98,7 +106,13 @@ pub(super) struct DirFile<'d, 'l> {
 
 impl<'d, 'l> DirFile<'d, 'l> {
     pub fn new(ledger: &'d mut Ledger<'l>, owner: &'d Owner, root: Root, blocks: u32) -> Self {
-        Self { ledger, owner, root, blocks, run: None }
+        Self {
+            ledger,
+            owner,
+            root,
+            blocks,
+            run: None,
+        }
     }
 
     fn corrupt(&self, what: &'static str, logical: u32) -> Error {
@@ -134,10 +148,19 @@ impl DirBlocks for DirFile<'_, '_> {
             None => self.owner.goal,
         };
         let block = self.ledger.alloc(goal)?;
-        let target = Some(Target { physical: block, unwritten: false });
-        let change = Change { start: logical.into(), end: u64::from(logical) + 1, target };
+        let target = Some(Target {
+            physical: block,
+            unwritten: false,
+        });
+        let change = Change {
+            start: logical.into(),
+            end: u64::from(logical) + 1,
+            target,
+        };
         apply(ws, self.ledger, self.owner, &mut self.root, &[change])?;
-        self.blocks = logical.checked_add(1).ok_or_else(|| self.corrupt("directory size", logical))?;
+        self.blocks = logical
+            .checked_add(1)
+            .ok_or_else(|| self.corrupt("directory size", logical))?;
         self.run = None;
         Ok((logical, block))
     }

@@ -120,7 +120,9 @@ impl Formatter {
     ) -> Result<Self> {
         let descs: Vec<_> = descs.collect();
         if descs.len() != geometry.groups as usize {
-            return Err(FormatError::corrupt("count of group descriptors", Where::Superblock).into());
+            return Err(
+                FormatError::corrupt("count of group descriptors", Where::Superblock).into(),
+            );
         }
         if geometry.cluster_ratio != 1 {
             return Err(Error::Unsupported("bigalloc"));
@@ -150,7 +152,12 @@ impl Formatter {
 
     /// Turns a batch into changed blocks. After an error the formatter's state is that of no batch:
     /// the volume must stop.
-    pub fn format(&mut self, items: ItemList, images: &dyn BlockImages, space: &dyn MetaSpace) -> Result<Output> {
+    pub fn format(
+        &mut self,
+        items: ItemList,
+        images: &dyn BlockImages,
+        space: &dyn MetaSpace,
+    ) -> Result<Output> {
         let batch = Batch::new(&items)?;
         let mut ws = Workspace::new(&self.geometry, images);
         let mut ledger = Ledger::new(space, &self.zone);

@@ -29,9 +29,15 @@ pub(super) enum OrphanChange {
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Slot { block: usize, slot: usize },
+    Slot {
+        block: usize,
+        slot: usize,
+    },
     /// Neighbours on the list; 0 is none.
-    List { prev: u32, next: u32 },
+    List {
+        prev: u32,
+        next: u32,
+    },
 }
 
 struct FileBlock {
@@ -69,21 +75,36 @@ impl Reader<'_> {
         let image = self.images.image(block)?;
         let raw = image.get(offset..offset + usize::from(self.geometry.inode_size));
         let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", ino))?;
-        Ok((inode::decode_core(raw, self.geometry, ino)?, *inode::i_block(raw)?))
+        Ok((
+            inode::decode_core(raw, self.geometry, ino)?,
+            *inode::i_block(raw)?,
+        ))
     }
 
     fn check(&self, ino: u32) -> Result<()> {
         let ok = ino >= self.geometry.first_ino && ino <= self.geometry.inodes_count;
-        if ok { Ok(()) } else { Err(Error::corrupt_inode("number of an orphan", InodeNr(ino))) }
+        if ok {
+            Ok(())
+        } else {
+            Err(Error::corrupt_inode("number of an orphan", InodeNr(ino)))
+        }
     }
 
     fn file(&self, orphans: &mut Orphans) -> Result<()> {
         let ino = InodeNr(self.geometry.orphan_file_ino);
         let (core, root) = self.inode(ino)?;
         orphans.seed = checksum::inode_seed(self.geometry.csum_seed, ino, core.generation);
-        let seed = self.geometry.features.has_metadata_csum().then_some(orphans.seed);
-        let reader =
-            MappingReader { geometry: self.geometry, images: self.images, ino, generation: core.generation };
+        let seed = self
+            .geometry
+            .features
+            .has_metadata_csum()
+            .then_some(orphans.seed);
+        let reader = MappingReader {
+            geometry: self.geometry,
+            images: self.images,
+            ino,
+            generation: core.generation,
+        };
         let map = reader.read(core.flags, &root)?;
         let end = core.size / u64::from(self.geometry.block_size);
         for run in map.iter() {
@@ -96,7 +117,11 @@ impl Reader<'_> {
                 for (slot, ino) in orphan_file::orphans(&image) {
                     self.check(ino.0)?;
                     free = free.saturating_sub(1);
-                    if orphans.places.insert(ino.0, Place::Slot { block, slot }).is_some() {
+                    if orphans
+                        .places
+                        .insert(ino.0, Place::Slot { block, slot })
+                        .is_some()
+                    {
                         return Err(Error::corrupt_inode("orphan in two slots", ino));
                     }
                 }
@@ -111,7 +136,11 @@ impl Reader<'_> {
         while at != 0 {
             self.check(at)?;
             let next = self.inode(InodeNr(at))?.0.dtime;
-            if orphans.places.insert(at, Place::List { prev, next }).is_some() {
+            if orphans
+                .places
+                .insert(at, Place::List { prev, next })
+                .is_some()
+            {
                 return Err(Error::corrupt_inode("orphan list in a circle", InodeNr(at)));
             }
             (prev, at) = (at, next);
@@ -122,10 +151,23 @@ impl Reader<'_> {
 
 impl Orphans {
     /// Reads the orphans off the disk.
-    pub fn load(geometry: &Geometry, descs: &[GroupDesc], images: &dyn BlockImages) -> Result<Self> {
+    pub fn load(
+        geometry: &Geometry,
+        descs: &[GroupDesc],
+        images: &dyn BlockImages,
+    ) -> Result<Self> {
         let head = superblock::read(geometry, images)?.last_orphan.get();
-        let mut orphans = Self { file: Vec::new(), seed: 0, places: NumberMap::default(), head };
-        let reader = Reader { geometry, descs, images };
+        let mut orphans = Self {
+            file: Vec::new(),
+            seed: 0,
+            places: NumberMap::default(),
+            head,
+        };
+        let reader = Reader {
+            geometry,
+            descs,
+            images,
+        };
         if geometry.features.has_orphan_file() {
             reader.file(&mut orphans)?;
         }
@@ -142,7 +184,9 @@ impl Orphans {
 
     /// Whether a slot of the orphan file is in use.
     pub fn file_in_use(&self) -> bool {
-        self.places.values().any(|p| matches!(p, Place::Slot { .. }))
+        self.places
+            .values()
+            .any(|p| matches!(p, Place::Slot { .. }))
     }
 
     /// Writes down what changed. The inodes' records have been formatted before.
@@ -164,7 +208,11 @@ impl Orphans {
         work.blocks.sort_unstable();
         work.blocks.dedup();
         for block in work.blocks {
-            if let Some(block) = self.file.get(block).filter(|_| ws.geometry.features.has_metadata_csum()) {
+            if let Some(block) = self
+                .file
+                .get(block)
+                .filter(|_| ws.geometry.features.has_metadata_csum())
+            {
                 orphan_file::set_checksum(ws.get_mut(block.nr)?, self.seed, block.nr);
             }
         }
@@ -193,7 +241,10 @@ impl Orphans {
         }
         if let Some((block, file)) = self.file.iter_mut().enumerate().find(|(_, b)| b.free > 0) {
             let slot = orphan_file::insert(ws.get_mut(file.nr)?, ino);
-            let slot = slot.ok_or(FormatError::corrupt("free slot of the orphan file", Where::Block(file.nr, 0)))?;
+            let slot = slot.ok_or(FormatError::corrupt(
+                "free slot of the orphan file",
+                Where::Block(file.nr, 0),
+            ))?;
             file.free -= 1;
             self.places.insert(ino.0, Place::Slot { block, slot });
             work.blocks.push(block);
@@ -209,7 +260,13 @@ impl Orphans {
         Ok(())
     }
 
-    fn remove(&mut self, ws: &mut Workspace<'_>, ino: InodeNr, change: OrphanChange, work: &mut Work) -> Result<()> {
+    fn remove(
+        &mut self,
+        ws: &mut Workspace<'_>,
+        ino: InodeNr,
+        change: OrphanChange,
+        work: &mut Work,
+    ) -> Result<()> {
         match self.places.remove(&ino.0) {
             None => {}
             Some(Place::Slot { block, slot }) => {
@@ -253,7 +310,9 @@ struct Work {
 fn set_dtime(ws: &mut Workspace<'_>, descs: &[GroupDesc], ino: InodeNr, value: u32) -> Result<()> {
     let geometry = ws.geometry;
     let (block, offset) = location(geometry, descs, ino)?;
-    let raw = ws.get_mut(block)?.get_mut(offset..offset + usize::from(geometry.inode_size));
+    let raw = ws
+        .get_mut(block)?
+        .get_mut(offset..offset + usize::from(geometry.inode_size));
     let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", ino))?;
     // Neighbours on the list may be records that nobody has checked yet.
     inode::decode_core(raw, geometry, ino)?;

@@ -39,7 +39,12 @@ pub struct Workspace<'a> {
 impl<'a> Workspace<'a> {
     /// A workspace in which nothing has changed yet.
     pub fn new(geometry: &'a Geometry, images: &'a dyn BlockImages) -> Self {
-        Self { geometry, images, changed: NumberMap::default(), revoked: NumberMap::default() }
+        Self {
+            geometry,
+            images,
+            changed: NumberMap::default(),
+            revoked: NumberMap::default(),
+        }
     }
 
     /// The newest bytes of a block. Bytes that come from the device may be anything: a caller that
@@ -88,7 +93,11 @@ impl<'a> Workspace<'a> {
         self.changed.remove(&block.0);
         match self.revoked.insert(block.0, ()) {
             None => Ok(()),
-            Some(()) => Err(FormatError::corrupt("metadata block with two owners", Where::Block(block, 0)).into()),
+            Some(()) => Err(FormatError::corrupt(
+                "metadata block with two owners",
+                Where::Block(block, 0),
+            )
+            .into()),
         }
     }
 
@@ -108,8 +117,11 @@ impl<'a> Workspace<'a> {
 
     /// Changed blocks with their images, and revoked blocks, each by block number.
     pub fn finish(self) -> (Vec<(BlockNr, Arc<Image>)>, Vec<BlockNr>) {
-        let mut blocks: Vec<_> =
-            self.changed.into_iter().map(|(b, bytes)| (BlockNr(b), Image::made(bytes))).collect();
+        let mut blocks: Vec<_> = self
+            .changed
+            .into_iter()
+            .map(|(b, bytes)| (BlockNr(b), Image::made(bytes)))
+            .collect();
         blocks.sort_unstable_by_key(|(b, _)| *b);
         let mut revoked: Vec<_> = self.revoked.into_keys().map(BlockNr).collect();
         revoked.sort_unstable();

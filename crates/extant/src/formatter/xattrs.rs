@@ -77,7 +77,12 @@ impl XattrBlocks {
     }
 
     /// One inode less points at the block.
-    pub fn release(&mut self, ws: &mut Workspace<'_>, ledger: &mut Ledger<'_>, block: BlockNr) -> Result<()> {
+    pub fn release(
+        &mut self,
+        ws: &mut Workspace<'_>,
+        ledger: &mut Ledger<'_>,
+        block: BlockNr,
+    ) -> Result<()> {
         let (count, hash) = self.check(ws, ledger, block)?;
         if count > 1 {
             self.note(block, hash);
@@ -88,9 +93,16 @@ impl XattrBlocks {
     }
 
     /// A block with these contents to which one more inode may point.
-    fn shareable(&self, ws: &Workspace<'_>, ledger: &Ledger<'_>, bytes: &[u8]) -> Result<Option<(BlockNr, u32)>> {
+    fn shareable(
+        &self,
+        ws: &Workspace<'_>,
+        ledger: &Ledger<'_>,
+        bytes: &[u8],
+    ) -> Result<Option<(BlockNr, u32)>> {
         let hash = xattr::stored_block_hash(bytes).filter(|h| *h != 0);
-        let Some(list) = hash.and_then(|h| self.by_hash.get(&h)) else { return Ok(None) };
+        let Some(list) = hash.and_then(|h| self.by_hash.get(&h)) else {
+            return Ok(None);
+        };
         for &block in list {
             let (count, _) = self.check(ws, ledger, block)?;
             if count < xattr::MAX_REFCOUNT && content(&ws.get(block)?) == content(bytes) {
@@ -178,5 +190,8 @@ impl XattrBlocks {
 }
 
 fn seed(ws: &Workspace<'_>) -> Option<u32> {
-    ws.geometry.features.has_metadata_csum().then_some(ws.geometry.csum_seed)
+    ws.geometry
+        .features
+        .has_metadata_csum()
+        .then_some(ws.geometry.csum_seed)
 }

@@ -37,7 +37,10 @@ impl MetaSpace for Counter {
 fn geometry() -> (Geometry, SystemZone) {
     let mut params = LayoutParams::for_size(1 << 30);
     params.block_size = 1024; // 84 entries in a node
-    let geometry = Geometry { blocks_count: 1 << 20, ..Layout::new(&params).unwrap().geometry };
+    let geometry = Geometry {
+        blocks_count: 1 << 20,
+        ..Layout::new(&params).unwrap().geometry
+    };
     let zone = SystemZone::new(&geometry, &[]);
     (geometry, zone)
 }
@@ -45,7 +48,12 @@ fn geometry() -> (Geometry, SystemZone) {
 const SIZE: usize = 700;
 
 fn change() -> impl Strategy<Value = (u32, u32, u64, bool)> {
-    (0..SIZE as u32, prop_oneof![4 => 1..4_u32, 1 => 1..400_u32], prop_oneof![1 => Just(0), 3 => 1..300_000_u64], any::<bool>())
+    (
+        0..SIZE as u32,
+        prop_oneof![4 => 1..4_u32, 1 => 1..400_u32],
+        prop_oneof![1 => Just(0), 3 => 1..300_000_u64],
+        any::<bool>(),
+    )
 }
 
 proptest! {
@@ -103,10 +111,36 @@ proptest! {
 
 #[test]
 fn long_runs_are_cut_to_the_longest_extent() {
-    let target = |unwritten| Some(Target { physical: BlockNr(50), unwritten });
-    let (list, delta) = merge(&[], &[Change { start: 5, end: 100_005, target: target(false) }]);
-    assert_eq!((list.len(), delta, list[3].len), (4, 100_000, 100_000 - 3 * 32_768));
-    let (list, _) = merge(&list, &[Change { start: 10, end: 65_545, target: target(true) }]);
-    assert_eq!(list.iter().map(|e| (e.len, e.unwritten)).collect::<Vec<_>>()[..4],
-        [(5, false), (32_767, true), (32_767, true), (1, true)]);
+    let target = |unwritten| {
+        Some(Target {
+            physical: BlockNr(50),
+            unwritten,
+        })
+    };
+    let (list, delta) = merge(
+        &[],
+        &[Change {
+            start: 5,
+            end: 100_005,
+            target: target(false),
+        }],
+    );
+    assert_eq!(
+        (list.len(), delta, list[3].len),
+        (4, 100_000, 100_000 - 3 * 32_768)
+    );
+    let (list, _) = merge(
+        &list,
+        &[Change {
+            start: 10,
+            end: 65_545,
+            target: target(true),
+        }],
+    );
+    assert_eq!(
+        list.iter()
+            .map(|e| (e.len, e.unwritten))
+            .collect::<Vec<_>>()[..4],
+        [(5, false), (32_767, true), (32_767, true), (1, true)]
+    );
 }

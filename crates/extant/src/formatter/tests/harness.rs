@@ -75,8 +75,13 @@ pub struct Fs {
 
 /// Whether the tools are there; without them tests pass with a note, unless `CI` is set.
 fn have_tools() -> bool {
-    let found = ["mke2fs", "e2fsck", "debugfs"].iter().all(|t| Command::new(t).arg("-V").output().is_ok());
-    assert!(found || std::env::var_os("CI").is_none(), "e2fsprogs are required");
+    let found = ["mke2fs", "e2fsck", "debugfs"]
+        .iter()
+        .all(|t| Command::new(t).arg("-V").output().is_ok());
+    assert!(
+        found || std::env::var_os("CI").is_none(),
+        "e2fsprogs are required"
+    );
     if !found {
         eprintln!("skipped: no e2fsprogs");
     }
@@ -100,7 +105,11 @@ impl Fs {
             .arg(&path)
             .output()
             .unwrap();
-        assert!(out.status.success(), "mke2fs: {}", String::from_utf8_lossy(&out.stderr));
+        assert!(
+            out.status.success(),
+            "mke2fs: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
         Some(Self::open(dir, path))
     }
 
@@ -111,11 +120,25 @@ impl Fs {
         let geometry = Geometry::new(&RawSuperblock::parse(&sb).unwrap()).unwrap();
         let buffers = Buffers::new(dev.clone(), geometry.block_size, 1 << 16);
         let groups = Groups::load(&geometry, &buffers).unwrap();
-        let maps = (0..geometry.groups).map(|g| groups.block_bitmap(&geometry, &buffers, GroupNr(g)).unwrap());
+        let maps = (0..geometry.groups).map(|g| {
+            groups
+                .block_bitmap(&geometry, &buffers, GroupNr(g))
+                .unwrap()
+        });
         let maps = Mutex::new(maps.collect());
-        let hasher = DirHasher::new(geometry.def_hash_version, geometry.unsigned_hash, geometry.hash_seed).unwrap();
-        let formatter = Formatter::new(&geometry, groups.iter().copied(), &buffers, hasher).unwrap();
-        let space = Space { geometry: geometry.clone(), maps, freed: Mutex::default() };
+        let hasher = DirHasher::new(
+            geometry.def_hash_version,
+            geometry.unsigned_hash,
+            geometry.hash_seed,
+        )
+        .unwrap();
+        let formatter =
+            Formatter::new(&geometry, groups.iter().copied(), &buffers, hasher).unwrap();
+        let space = Space {
+            geometry: geometry.clone(),
+            maps,
+            freed: Mutex::default(),
+        };
         Self {
             dev,
             buffers,
@@ -124,7 +147,10 @@ impl Fs {
             formatter,
             space,
             hasher,
-            items: ItemList { commits: 1, ..ItemList::default() },
+            items: ItemList {
+                commits: 1,
+                ..ItemList::default()
+            },
             stamp: 10,
             path,
             _dir: dir,
@@ -154,11 +180,20 @@ impl Fs {
 
     pub fn inode(&mut self, ino: u32, event: InodeEvent, core: InodeCore) {
         self.stamp += 1;
-        self.items.inodes.push(InodeItem { ino: InodeNr(ino), event, stamp: self.stamp, core });
+        self.items.inodes.push(InodeItem {
+            ino: InodeNr(ino),
+            event,
+            stamp: self.stamp,
+            core,
+        });
     }
 
     pub fn misc(&mut self, ino: u32, event: MiscEvent) {
-        self.items.misc.push(MiscItem { ino: InodeNr(ino), stamp: self.stamp, event });
+        self.items.misc.push(MiscItem {
+            ino: InodeNr(ino),
+            stamp: self.stamp,
+            event,
+        });
     }
 
     /// Adds a name, or removes it with `ino` 0.
@@ -190,51 +225,106 @@ impl Fs {
     }
 
     pub fn raw(&self, ino: u32) -> Vec<u8> {
-        let (block, offset) = self.groups.inode_location(&self.geometry, InodeNr(ino)).unwrap();
-        self.buffers.image(block).unwrap()[offset..offset + usize::from(self.geometry.inode_size)].to_vec()
+        let (block, offset) = self
+            .groups
+            .inode_location(&self.geometry, InodeNr(ino))
+            .unwrap();
+        self.buffers.image(block).unwrap()[offset..offset + usize::from(self.geometry.inode_size)]
+            .to_vec()
     }
 
     pub fn mkdir(&mut self, parent: u32, name: &[u8], ino: u32) {
         let core = self.core(0o040_755);
         self.inode(ino, InodeEvent::Init, core);
-        self.misc(ino, MiscEvent::DirInit { parent: InodeNr(parent) });
+        self.misc(
+            ino,
+            MiscEvent::DirInit {
+                parent: InodeNr(parent),
+            },
+        );
         self.name(parent, name, ino, FileType::Directory);
     }
 
     pub fn unlink(&mut self, dir: u32, name: &[u8], ino: u32, core: InodeCore) {
         self.name(dir, name, 0, FileType::Regular);
-        self.inode(ino, InodeEvent::Free, InodeCore { links: 0, size: 0, dtime: 1_700_000_000, ..core });
+        self.inode(
+            ino,
+            InodeEvent::Free,
+            InodeCore {
+                links: 0,
+                size: 0,
+                dtime: 1_700_000_000,
+                ..core
+            },
+        );
     }
 
     /// Allocates data blocks and maps them.
     pub fn map(&mut self, ino: u32, logical: u32, len: u32, unwritten: bool) -> BlockNr {
-        let physical = self.space.take(BlockNr(self.geometry.first_data_block), len);
+        let physical = self
+            .space
+            .take(BlockNr(self.geometry.first_data_block), len);
         self.stamp += 1;
-        self.items.bits.push(BitsItem { start: physical, len, alloc: true });
-        self.items.maps.push(MapItem { ino: InodeNr(ino), stamp: self.stamp, logical, len, physical, unwritten });
+        self.items.bits.push(BitsItem {
+            start: physical,
+            len,
+            alloc: true,
+        });
+        self.items.maps.push(MapItem {
+            ino: InodeNr(ino),
+            stamp: self.stamp,
+            logical,
+            len,
+            physical,
+            unwritten,
+        });
         physical
     }
 
     pub fn unmap(&mut self, ino: u32, logical: u32, len: u32, data: &[(BlockNr, u32)]) {
         self.stamp += 1;
-        self.items.bits.extend(data.iter().map(|&(start, len)| BitsItem { start, len, alloc: false }));
-        let item = MapItem { ino: InodeNr(ino), stamp: self.stamp, logical, len, physical: BlockNr(0), unwritten: false };
+        self.items
+            .bits
+            .extend(data.iter().map(|&(start, len)| BitsItem {
+                start,
+                len,
+                alloc: false,
+            }));
+        let item = MapItem {
+            ino: InodeNr(ino),
+            stamp: self.stamp,
+            logical,
+            len,
+            physical: BlockNr(0),
+            unwritten: false,
+        };
         self.items.maps.push(item);
         self.space.freed.lock().unwrap().extend_from_slice(data);
     }
 
     /// Formats the items gathered so far and brings the images home.
     pub fn push(&mut self) -> Output {
-        let items = std::mem::replace(&mut self.items, ItemList { commits: 1, ..ItemList::default() });
+        let items = std::mem::replace(
+            &mut self.items,
+            ItemList {
+                commits: 1,
+                ..ItemList::default()
+            },
+        );
         let start = std::time::Instant::now();
-        let output = self.formatter.format(items, &self.buffers, &self.space).unwrap();
+        let output = self
+            .formatter
+            .format(items, &self.buffers, &self.space)
+            .unwrap();
         eprintln!("formatted in {:?}", start.elapsed());
         let bs = self.geometry.block_size;
         for block in &output.revoked {
             self.buffers.forget(*block);
         }
         for &(start, len) in &output.zeroed {
-            self.dev.write_at(start.offset(bs), &vec![0; (len * bs) as usize]).unwrap();
+            self.dev
+                .write_at(start.offset(bs), &vec![0; (len * bs) as usize])
+                .unwrap();
             (0..u64::from(len)).for_each(|i| self.buffers.forget(BlockNr(start.0 + i)));
         }
         assert!(output.blocks.is_sorted_by_key(|(b, _)| *b));
@@ -250,9 +340,18 @@ impl Fs {
     }
 
     fn close(&mut self) {
-        let (block, image) =
-            self.formatter.superblock_update(&self.buffers, 1_700_009_999, super::super::Moment::Close, None).unwrap();
-        self.dev.write_at(block.offset(self.geometry.block_size), &image).unwrap();
+        let (block, image) = self
+            .formatter
+            .superblock_update(
+                &self.buffers,
+                1_700_009_999,
+                super::super::Moment::Close,
+                None,
+            )
+            .unwrap();
+        self.dev
+            .write_at(block.offset(self.geometry.block_size), &image)
+            .unwrap();
         self.buffers.forget(block);
         std::fs::write(&self.path, self.dev.to_bytes().unwrap()).unwrap();
     }
@@ -261,7 +360,11 @@ impl Fs {
     pub fn check(&mut self) -> Output {
         let output = self.push();
         self.close();
-        let out = Command::new("e2fsck").args(["-f", "-n"]).arg(&self.path).output().unwrap();
+        let out = Command::new("e2fsck")
+            .args(["-f", "-n"])
+            .arg(&self.path)
+            .output()
+            .unwrap();
         assert!(
             out.status.success(),
             "{}{}",
@@ -273,7 +376,11 @@ impl Fs {
 
     /// What debugfs says to a request.
     pub fn debugfs(&self, request: &str) -> String {
-        let out = Command::new("debugfs").args(["-R", request]).arg(&self.path).output().unwrap();
+        let out = Command::new("debugfs")
+            .args(["-R", request])
+            .arg(&self.path)
+            .output()
+            .unwrap();
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
