@@ -66,3 +66,34 @@ pub fn inode_seed(fs_seed: u32, ino: InodeNr, generation: u32) -> u32 {
     key[4..].copy_from_slice(&generation.to_le_bytes());
     crc32c(fs_seed, &key)
 }
+
+/// The four bytes that must stand at `at` in `bytes` so that [`crc32c`] of all of them from `seed` is
+/// `target`; what stands there now does not matter. `None` when four bytes do not fit there.
+///
+/// CRC is linear: running it backwards from the target over what follows gives the state needed after
+/// the four bytes, running it forwards over what comes before gives the state before them, and
+/// four bytes lead from any state to any other in exactly one way.
+///
+/// ```
+/// use ext4_format::checksum::{compensate, crc32c};
+/// let mut bytes = *b"state: new, fix: ????, rest";
+/// let fix = compensate(!0, &bytes, 17, 0xdead_beef).unwrap();
+/// bytes[17..21].copy_from_slice(&fix);
+/// assert_eq!(crc32c(!0, &bytes), 0xdead_beef);
+/// ```
+pub fn compensate(seed: u32, bytes: &[u8], at: usize, target: u32) -> Option<[u8; 4]> {
+    /// CRC-32C, bits reversed; its top bit is set, so a step back knows what was shifted out.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    fn back(state: u32, byte: u8) -> u32 {
+        let unshifted = (0..8).fold(state, |c, _| {
+            if c & 0x8000_0000 != 0 { (c ^ POLYNOMIAL) << 1 | 1 } else { c << 1 }
+        });
+        unshifted ^ u32::from(byte)
+    }
+    let after = bytes.get(at.checked_add(4)?..)?;
+    let before = crc32c(seed, bytes.get(..at)?);
+    let needed = after.iter().rev().fold(target, |c, &b| back(c, b));
+    let from_zero = (0..4).fold(needed, |c, _| back(c, 0));
+    Some((from_zero ^ before).to_le_bytes())
+}
+

@@ -253,6 +253,30 @@ impl RawSuperblock {
         }
     }
 
+    /// Sets the checksum after a change to `before`, and if the change is confined to the first 512
+    /// bytes, keeps it as it was: four bytes behind the end of the last mount path make up for the
+    /// change. Then the second 512 bytes, where the checksum stands, stay the same, and a write of
+    /// the superblock that is torn between its two sectors leaves either the old or the new one, never
+    /// one whose checksum is wrong.
+    pub fn set_checksum_untorn(&mut self, before: &Self) {
+        const SECTOR: usize = 512;
+        /// The last four bytes of `last_mounted`.
+        const SPARE: usize = core::mem::offset_of!(RawSuperblock, last_mounted) + 60;
+        let path_ends = self.last_mounted.iter().take(60).any(|&b| b == 0);
+        let same_rest = self.bytes()[SECTOR..SUPERBLOCK_SIZE - 4] == before.bytes()[SECTOR..SUPERBLOCK_SIZE - 4];
+        let valid_before = before.checksum.get() == before.computed_checksum();
+        let sealed = Features::of(self).has_metadata_csum();
+        if sealed && path_ends && same_rest && valid_before {
+            let body = &self.bytes()[..SUPERBLOCK_SIZE - 4];
+            if let Some(spare) = crate::checksum::compensate(!0, body, SPARE, before.checksum.get()) {
+                self.last_mounted[60..].copy_from_slice(&spare);
+                self.checksum = before.checksum;
+                return;
+            }
+        }
+        self.set_checksum();
+    }
+
     /// Blocks of the volume.
     pub fn blocks_count(&self) -> u64 {
         self.wide(self.blocks_count_lo, self.blocks_count_hi)

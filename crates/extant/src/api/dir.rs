@@ -98,8 +98,9 @@ impl Dir {
         self.engine.walk_to_parent(&self.who, &self.inode, path, false)
     }
 
-    fn handle(&self, inode: Arc<Inode>, flags: OpenFlags) -> Result<File> {
-        File::open(Arc::clone(&self.engine), inode, Arc::clone(&self.who), flags, self.guard.clone())
+    /// A handle on an inode that counts it already.
+    fn handle(&self, inode: Arc<Inode>, flags: OpenFlags) -> File {
+        File::of(Arc::clone(&self.engine), inode, Arc::clone(&self.who), flags, self.guard.clone())
     }
 
     /// Opens a directory to work from.
@@ -130,19 +131,23 @@ impl Dir {
                 return Err(Error::IsDirectory);
             }
             let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
-            let (inode, made) = self.engine.create(&self.who, &dir, &name, &New::File, mode, exclusive)?;
+            let (mut inode, mut made) =
+                self.engine.create(&self.who, &dir, &name, &New::File, mode, exclusive, true)?;
             if inode.ftype == FileType::Symlink && !flags.contains(OpenFlags::NO_FOLLOW) {
+                self.engine.closed(&inode)?;
                 let (dir, name) = self.engine.walk_to_parent(&self.who, &dir, &name, true)?;
-                let (inode, made) = self.engine.create(&self.who, &dir, &name, &New::File, mode, exclusive)?;
-                return self.finish_open(inode, flags, made);
+                (inode, made) = self.engine.create(&self.who, &dir, &name, &New::File, mode, exclusive, true)?;
             }
-            return self.finish_open(inode, flags, made);
+            return self.finish_open(self.handle(inode, flags), made);
         }
         let inode = self.walk(path, !flags.contains(OpenFlags::NO_FOLLOW))?;
-        self.finish_open(inode, flags, false)
+        self.engine.opened(&inode)?;
+        self.finish_open(self.handle(inode, flags), false)
     }
 
-    fn finish_open(&self, inode: Arc<Inode>, flags: OpenFlags, made: bool) -> Result<File> {
+    /// Checks what a handle was opened for, and cuts the file if asked.
+    fn finish_open(&self, file: File, made: bool) -> Result<File> {
+        let (inode, flags) = file.parts();
         if inode.ftype == FileType::Symlink {
             return Err(Error::SymlinkLoop);
         }
@@ -157,10 +162,9 @@ impl Dir {
                 }
                 wanted |= WRITE;
             }
-            self.engine.permit(&self.who, &inode, wanted)?;
+            self.engine.permit(&self.who, inode, wanted)?;
         }
         let truncate = flags.contains(OpenFlags::TRUNCATE) && !made && inode.ftype == FileType::Regular;
-        let file = self.handle(inode, flags)?;
         if truncate {
             file.truncate_unchecked(0)?;
         }
@@ -178,7 +182,7 @@ impl Dir {
         if path.ends_with(b"/") && !matches!(what, New::Directory) {
             return Err(Error::NotFound);
         }
-        Ok(self.engine.create(&self.who, &dir, &name, what, mode, true)?.0)
+        Ok(self.engine.create(&self.who, &dir, &name, what, mode, true, false)?.0)
     }
 
     /// Makes a directory.
@@ -339,7 +343,8 @@ impl Dir {
     /// Opens a regular file by inode number; for servers that keep numbers.
     pub fn open_ino(&self, ino: u32, flags: OpenFlags) -> Result<File> {
         let inode = self.engine.inode_in_use(InodeNr(ino))?;
-        self.finish_open(inode, flags, false)
+        self.engine.opened(&inode)?;
+        self.finish_open(self.handle(inode, flags), false)
     }
 
     /// The whole content of a file.

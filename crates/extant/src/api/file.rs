@@ -64,15 +64,19 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn open(
+    /// A handle on an inode whose count of handles includes it.
+    pub(crate) fn of(
         engine: Arc<Engine>,
         inode: Arc<Inode>,
         who: Arc<Credentials>,
         flags: OpenFlags,
         guard: Option<Arc<Guard>>,
-    ) -> Result<Self> {
-        engine.opened(&inode)?;
-        Ok(Self { engine, inode, who, flags, position: AtomicU64::new(0), _guard: guard })
+    ) -> Self {
+        Self { engine, inode, who, flags, position: AtomicU64::new(0), _guard: guard }
+    }
+
+    pub(crate) fn parts(&self) -> (&Inode, OpenFlags) {
+        (&self.inode, self.flags)
     }
 
     fn readable(&self) -> Result<()> {

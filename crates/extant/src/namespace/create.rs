@@ -42,7 +42,8 @@ impl New<'_> {
 
 impl Engine {
     /// Makes an inode under a name that is free. If the name is taken: [`Error::Exists`] if `exclusive`,
-    /// else the inode it leads to; the flag says whether it was made.
+    /// else the inode it leads to; the flag says whether it was made. With `open` the inode counts one
+    /// more handle before anybody else can take its name away.
     pub(crate) fn create(
         &self,
         who: &Credentials,
@@ -51,6 +52,7 @@ impl Engine {
         what: &New<'_>,
         mode: u16,
         exclusive: bool,
+        open: bool,
     ) -> Result<(Arc<Inode>, bool)> {
         let name = match Name::new(name) {
             Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
@@ -63,7 +65,7 @@ impl Engine {
             let bucket = names.lock(hash);
             return match bucket.find(hash, name.as_bytes()) {
                 Some(_) if exclusive => Err(Error::Exists),
-                Some(entry) => Ok((self.inode(entry.ino)?, false)),
+                Some(entry) => self.found(entry.ino, open),
                 None => Err(denied),
             };
         }
@@ -90,7 +92,7 @@ impl Engine {
             return Err(undo_data(Error::NotFound));
         }
         if let Some(entry) = bucket.find(hash, name.as_bytes()) {
-            let found = if exclusive { Err(Error::Exists) } else { self.inode(entry.ino).map(|i| (i, false)) };
+            let found = if exclusive { Err(Error::Exists) } else { self.found(entry.ino, open) };
             drop(bucket);
             self.give_back_data(data);
             return found;
@@ -111,6 +113,7 @@ impl Engine {
         };
         let mut inode = Inode::new(ino, ftype, core, content);
         inode.has_acl.store(xattrs.is_some(), Ordering::Relaxed);
+        *inode.opens.get_mut() = u32::from(open);
         let entry = Dentry { hash, ino, ftype, name };
         let mut parent_state = is_dir.then(|| parent.state.lock());
         if let Some(state) = &parent_state {
@@ -183,6 +186,15 @@ impl Engine {
             names.grow();
         }
         Ok((inode, true))
+    }
+
+    /// The inode of a name whose bucket is locked, so that it cannot go before it is opened.
+    fn found(&self, ino: InodeNr, open: bool) -> Result<(Arc<Inode>, bool)> {
+        let inode = self.inode(ino)?;
+        if open {
+            self.opened(&inode)?;
+        }
+        Ok((inode, false))
     }
 
     /// Makes another name for an inode.

@@ -70,7 +70,11 @@ impl Engine {
             }
             self.log_core(inode, &mut state, c);
         });
+        let size_pending = state.core_dirty;
         drop(state);
+        if size_pending {
+            self.note_dirty(inode);
+        }
         self.count_removed(inode, &taken);
         if in_steps {
             drop(map);

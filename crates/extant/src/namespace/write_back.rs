@@ -103,7 +103,8 @@ impl Engine {
         c: &mut crate::log::Commit<'_>,
     ) {
         state.stamp = c.stamp;
-        state.core_dirty = false;
+        // A size not yet backed by data on the device is not logged: write-back will come to it.
+        state.core_dirty = state.disk_size != state.core.size;
         if let Some(dir) = inode.directory() {
             dir.core_stamp.store(c.stamp, Ordering::Relaxed);
         }

@@ -1,0 +1,49 @@
+# make demo   builds, makes an image, fills it from many threads, checks it, prints the rates
+# make test   installs what the tests need with apt if it is absent, runs everything
+# make bench  the figures of docs/benchmarks.md; torture runs have targets of their own below
+
+CARGO ?= cargo
+TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr
+
+.PHONY: demo test unit loom miri lint bench torture-crash torture-hostile torture-kill tools clean
+
+demo:
+	$(CARGO) run --release --quiet -p extant-cli -- demo
+
+test: tools unit loom
+
+unit:
+	$(CARGO) test --workspace --profile test-fast
+	$(CARGO) test --workspace --profile test-fast --doc
+
+loom:
+	scripts/loom.sh
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --profile test-fast -- -D warnings
+
+bench:
+	$(CARGO) build --release -p extant-cli
+	scripts/bench.sh
+
+# Slow runs of what `make test` runs in short.
+torture-crash:
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test crash -- --nocapture
+
+torture-hostile:
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test hostile -- --nocapture
+
+torture-kill:
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-cli --test kill -- --nocapture
+
+tools:
+	@missing=; for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null 2>&1 || missing="$$missing $$tool"; done; \
+	if [ -n "$$missing" ]; then \
+	  echo "tests need:$$missing; installing with apt"; \
+	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr; \
+	fi
+
+clean:
+	$(CARGO) clean

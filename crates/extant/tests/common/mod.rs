@@ -1,0 +1,127 @@
+//! What the whole-image tests share: images made by mke2fs, the judges, and a walk that sees everything.
+#![allow(dead_code)] // each test binary uses its own part
+
+use blockdev::MemDevice;
+use extant::{Dir, FileType, OpenOptions, Volume};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// A tool the tests cannot do without: an error in CI, a message elsewhere.
+pub fn have(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok() || Command::new(tool).arg("-V").output().is_ok();
+    assert!(found || std::env::var_os("CI").is_none(), "{tool} is missing; `make tools` installs it");
+    if !found {
+        eprintln!("{tool} is missing: nothing tested");
+    }
+    found
+}
+
+/// Long runs are asked for with EXTANT_TORTURE=1.
+pub fn torture() -> bool {
+    std::env::var_os("EXTANT_TORTURE").is_some()
+}
+
+/// An image file made by mke2fs.
+pub fn mke2fs(path: &Path, size: &str, args: &[&str]) {
+    let out = Command::new("mke2fs")
+        .args(["-q", "-F", "-E", "lazy_itable_init=1,nodiscard"])
+        .args(args)
+        .arg(path)
+        .arg(size)
+        .output()
+        .expect("mke2fs runs");
+    assert!(out.status.success(), "mke2fs {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// The same in memory.
+pub fn mem_image(size: &str, args: &[&str]) -> Arc<MemDevice> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    mke2fs(&path, size, args);
+    Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()))
+}
+
+/// e2fsck finds nothing to mend.
+#[track_caller]
+pub fn assert_clean_file(path: &Path, what: &str) {
+    let out = Command::new("e2fsck").args(["-f", "-n"]).arg(path).output().expect("e2fsck runs");
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{what}: e2fsck says\n{text}\n{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// e2fsck finds nothing to mend in an image in memory.
+#[track_caller]
+pub fn assert_clean(device: &MemDevice, what: &str) {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let path = dir.path().join("image");
+    write_image(device, &path);
+    assert_clean_file(&path, what);
+}
+
+/// Writes an image in memory to a file, holes left out.
+pub fn write_image(device: &MemDevice, path: &Path) {
+    let file = blockdev::FileDevice::create(path, blockdev::BlockDevice::len(device)).unwrap();
+    device.copy_to(&file).unwrap();
+}
+
+/// Opens an image without a background thread: what is committed, the test decides.
+pub fn open(device: &Arc<MemDevice>) -> Volume {
+    let device = Arc::clone(device) as Arc<dyn blockdev::BlockDevice>;
+    OpenOptions::new().background(false).open_device(device).unwrap()
+}
+
+/// All that a tree holds, by path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    Dir,
+    File(Vec<u8>),
+    Symlink(Vec<u8>),
+    Other(FileType),
+}
+
+/// Walks a tree and reads everything in it; lost+found at the root is left out.
+pub fn snapshot(root: &Dir) -> extant::Result<BTreeMap<String, Node>> {
+    let mut all = BTreeMap::new();
+    let mut todo = vec![String::new()];
+    while let Some(dir) = todo.pop() {
+        for entry in root.read_dir(format!("{dir}/"))? {
+            let path = format!("{dir}/{}", String::from_utf8_lossy(&entry.name));
+            if path == "/lost+found" {
+                continue;
+            }
+            let node = match entry.file_type {
+                FileType::Directory => {
+                    todo.push(path.clone());
+                    Node::Dir
+                }
+                FileType::Regular => Node::File(root.read_file(&path)?),
+                FileType::Symlink => Node::Symlink(root.read_link(&path)?),
+                other => Node::Other(other),
+            };
+            all.insert(path, node);
+        }
+    }
+    Ok(all)
+}
+
+/// A small generator of numbers, the same in every run.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 11) % n.max(1)
+    }
+}
