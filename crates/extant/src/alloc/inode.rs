@@ -48,6 +48,8 @@ struct Stretch {
     group: u32,
     next: u32,
     end: u32,
+    /// Free numbers in it that are off the group's count.
+    left: u32,
 }
 
 #[derive(Default)]
@@ -158,7 +160,9 @@ impl InodeAlloc {
                 let found = if pass == 0 {
                     self.from_group(&mut share, group, load)?
                 } else {
-                    self.any_in(group, 0, self.per_group, load)?
+                    self.any_in(group, 0, self.per_group, load)?.inspect(|_| {
+                        g.free.fetch_sub(1, Ordering::Relaxed);
+                    })
                 };
                 if let Some(ino) = found {
                     return Ok(Allocated { ino, after: 0 });
@@ -188,8 +192,12 @@ impl InodeAlloc {
             return Ok(None);
         }
         let place = group as usize % KEPT;
+        if let Some(other) = share.stretches[place].filter(|s| s.group != group) {
+            share.stretches[place] = None;
+            self.groups[other.group as usize].free.fetch_add(i64::from(other.left), Ordering::Relaxed);
+        }
         loop {
-            let mut stretch = match share.stretches[place].filter(|s| s.group == group) {
+            let mut stretch = match share.stretches[place] {
                 Some(s) => s,
                 None => match self.claim(group, load) {
                     Ok(Some(s)) => s,
@@ -207,10 +215,20 @@ impl InodeAlloc {
             match found {
                 Some(ino) => {
                     stretch.next = self.locate(ino).1 + 1;
+                    match stretch.left.checked_sub(1) {
+                        Some(left) => stretch.left = left,
+                        // A number freed since the stretch was claimed: the group has counted it.
+                        None => {
+                            g.free.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
                     share.stretches[place] = Some(stretch);
                     return Ok(found);
                 }
-                None => share.stretches[place] = None,
+                None => {
+                    share.stretches[place] = None;
+                    g.free.fetch_add(i64::from(stretch.left), Ordering::Relaxed);
+                }
             }
         }
     }
@@ -223,8 +241,10 @@ impl InodeAlloc {
             let at = g.cursor.fetch_add(1, Ordering::Relaxed) % stretches;
             let (start, end) = (at * STRETCH, ((at + 1) * STRETCH).min(self.per_group));
             let words = &bits[(start / 64) as usize..end.div_ceil(64) as usize];
-            if words.iter().any(|w| w.load(Ordering::Relaxed) != u64::MAX) {
-                return Ok(Some(Stretch { group, next: start, end }));
+            let left = words.iter().map(|w| w.load(Ordering::Relaxed).count_zeros()).sum();
+            if left > 0 {
+                g.free.fetch_sub(i64::from(left), Ordering::Relaxed);
+                return Ok(Some(Stretch { group, next: start, end, left }));
             }
         }
         Ok(None)
@@ -255,7 +275,6 @@ impl InodeAlloc {
                 }
                 let before = word.fetch_or(1 << bit, Ordering::Relaxed);
                 if before & (1 << bit) == 0 {
-                    g.free.fetch_sub(1, Ordering::Relaxed);
                     return Ok(Some(InodeNr(group * self.per_group + index + 1)));
                 }
                 taken |= before;
@@ -353,8 +372,16 @@ impl InodeAlloc {
 
     /// Free inodes, folded over the groups and what slots and rest hold back.
     pub fn free(&self) -> u64 {
-        let groups: i64 = self.groups.iter().map(|g| g.free.load(Ordering::Relaxed).max(0)).sum();
-        let held: usize = self.slots.iter().map(|s| s.lock().born_free.len()).sum();
-        groups as u64 + held as u64 + self.resting.lock().len() as u64
+        let groups: i64 = self.groups.iter().map(|g| g.free.load(Ordering::Relaxed)).sum();
+        let held: u64 = self
+            .slots
+            .iter()
+            .map(|slot| {
+                let share = slot.lock();
+                let left: u64 = share.stretches.iter().flatten().map(|s| u64::from(s.left)).sum();
+                left + share.born_free.len() as u64
+            })
+            .sum();
+        groups.saturating_add_unsigned(held).max(0) as u64 + self.resting.lock().len() as u64
     }
 }

@@ -26,13 +26,27 @@ use std::sync::Arc;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+///
+/// Threads that work at once should each have a clone of their own: what a handle counts (the files open
+/// through it) is then on a cache line of its own.
 pub struct Dir {
-    engine: Arc<Engine>,
     inode: Arc<Inode>,
-    who: Arc<Credentials>,
+    caller: Arc<Caller>,
+}
+
+/// In whose name, and on which volume. Every clone of a [`Dir`] has one of its own, and the files opened
+/// through it count their use of it there: two tasks share no counter.
+pub(crate) struct Caller {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) who: Arc<Credentials>,
     /// Keeps the volume open.
     guard: Option<Arc<Guard>>,
+}
+
+impl Clone for Dir {
+    fn clone(&self) -> Self {
+        self.to(Arc::clone(&self.inode))
+    }
 }
 
 /// One name of a directory.
@@ -60,19 +74,36 @@ pub struct DirEntry {
 }
 
 impl Dir {
-    pub(crate) fn of(engine: Arc<Engine>, inode: Arc<Inode>, who: Arc<Credentials>) -> Self {
-        Self { engine, inode, who, guard: None }
+    pub(crate) fn root_of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Result<Self> {
+        let caller = Caller {
+            engine: Arc::clone(engine),
+            who: Arc::new(Credentials::root()),
+            guard: Some(Arc::clone(guard)),
+        };
+        Ok(Self { inode: engine.root()?, caller: Arc::new(caller) })
     }
 
-    pub(crate) fn with_guard(mut self, guard: &Arc<Guard>) -> Self {
-        self.guard = Some(Arc::clone(guard));
-        self
+    /// Another directory, same caller, with a share of its own.
+    fn to(&self, inode: Arc<Inode>) -> Self {
+        let Caller { engine, who, guard } = &*self.caller;
+        let caller = Caller { engine: Arc::clone(engine), who: Arc::clone(who), guard: guard.clone() };
+        Self { inode, caller: Arc::new(caller) }
     }
 
     /// The same directory as seen by another caller.
     #[must_use]
     pub fn as_user(&self, credentials: Credentials) -> Self {
-        Self { who: Arc::new(credentials), ..self.clone() }
+        let Caller { engine, guard, .. } = &*self.caller;
+        let caller = Caller { engine: Arc::clone(engine), who: Arc::new(credentials), guard: guard.clone() };
+        Self { inode: Arc::clone(&self.inode), caller: Arc::new(caller) }
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.caller.engine
+    }
+
+    fn who(&self) -> &Credentials {
+        &self.caller.who
     }
 
     /// Inode number of the directory.
@@ -85,22 +116,27 @@ impl Dir {
         if path.is_empty() {
             return Err(Error::NotFound);
         }
-        self.engine.walk(&self.who, &self.inode, path, follow)
+        self.engine().walk(self.who(), &self.inode, path, follow)
     }
 
-    /// Directory and last component of a path to something that need not exist.
-    fn split(&self, path: &[u8]) -> Result<(Arc<Inode>, Vec<u8>)> {
-        // The common case needs no walk.
+    /// Runs `f` on the directory and last component of a path to something that need not exist.
+    fn at_parent<R>(
+        &self,
+        path: &[u8],
+        f: impl FnOnce(&Arc<Inode>, &[u8]) -> Result<R>,
+    ) -> Result<R> {
+        // The common case needs no walk, and counts no use of the directory.
         if !path.contains(&b'/') && !path.is_empty() {
-            self.engine.permit(&self.who, &self.inode, EXECUTE)?;
-            return Ok((Arc::clone(&self.inode), path.to_vec()));
+            self.engine().permit(self.who(), &self.inode, EXECUTE)?;
+            return f(&self.inode, path);
         }
-        self.engine.walk_to_parent(&self.who, &self.inode, path, false)
+        let (dir, name) = self.engine().walk_to_parent(self.who(), &self.inode, path, false)?;
+        f(&dir, &name)
     }
 
     /// A handle on an inode that counts it already.
     fn handle(&self, inode: Arc<Inode>, flags: OpenFlags) -> File {
-        File::of(Arc::clone(&self.engine), inode, Arc::clone(&self.who), flags, self.guard.clone())
+        File::of(Arc::clone(&self.caller), inode, flags)
     }
 
     /// Opens a directory to work from.
@@ -109,40 +145,43 @@ impl Dir {
         if inode.directory().is_none() {
             return Err(Error::NotDirectory);
         }
-        Ok(Self { inode, ..self.clone() })
+        Ok(self.to(inode))
     }
 
     /// Opens, and with [`OpenFlags::CREATE`] makes, a regular file. `mode` counts only when it is made.
     pub fn open(&self, path: impl AsRef<[u8]>, flags: OpenFlags, mode: u16) -> Result<File> {
         let path = path.as_ref();
         if flags.contains(OpenFlags::CREATE) {
-            let follow = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::NO_FOLLOW);
-            let split = if follow && path.contains(&b'/') {
-                self.engine.walk_to_parent(&self.who, &self.inode, path, true)
-            } else {
-                self.split(path)
-            };
-            let (dir, name) = split.map_err(|e| match e {
-                // The root itself: it exists and is no file.
-                Error::Exists => Error::IsDirectory,
-                other => other,
-            })?;
-            if path.ends_with(b"/") {
-                return Err(Error::IsDirectory);
-            }
-            let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
-            let (mut inode, mut made) =
-                self.engine.create(&self.who, &dir, &name, &New::File, mode, exclusive, true)?;
-            if inode.ftype == FileType::Symlink && !flags.contains(OpenFlags::NO_FOLLOW) {
-                self.engine.closed(&inode)?;
-                let (dir, name) = self.engine.walk_to_parent(&self.who, &dir, &name, true)?;
-                (inode, made) = self.engine.create(&self.who, &dir, &name, &New::File, mode, exclusive, true)?;
-            }
-            return self.finish_open(self.handle(inode, flags), made);
+            return self.open_or_create(path, flags, mode);
         }
         let inode = self.walk(path, !flags.contains(OpenFlags::NO_FOLLOW))?;
-        self.engine.opened(&inode)?;
+        self.engine().opened(&inode)?;
         self.finish_open(self.handle(inode, flags), false)
+    }
+
+    fn open_or_create(&self, path: &[u8], flags: OpenFlags, mode: u16) -> Result<File> {
+        if path.ends_with(b"/") {
+            return Err(Error::IsDirectory);
+        }
+        let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
+        let follow = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::NO_FOLLOW);
+        let create = |dir: &Arc<Inode>, name: &[u8]| {
+            self.engine().create(self.who(), dir, name, &New::File, mode, exclusive, true)
+        };
+        let (inode, made) = self.at_parent(path, |dir, name| {
+            let found = create(dir, name)?;
+            if !follow || found.0.ftype != FileType::Symlink {
+                return Ok(found);
+            }
+            self.engine().closed(&found.0)?;
+            let (dir, name) = self.engine().walk_to_parent(self.who(), dir, name, true)?;
+            create(&dir, &name)
+        }).map_err(|e| match e {
+            // The root itself: it exists and is no file.
+            Error::Exists if !exclusive => Error::IsDirectory,
+            other => other,
+        })?;
+        self.finish_open(self.handle(inode, flags), made)
     }
 
     /// Checks what a handle was opened for, and cuts the file if asked.
@@ -162,7 +201,7 @@ impl Dir {
                 }
                 wanted |= WRITE;
             }
-            self.engine.permit(&self.who, inode, wanted)?;
+            self.engine().permit(self.who(), inode, wanted)?;
         }
         let truncate = flags.contains(OpenFlags::TRUNCATE) && !made && inode.ftype == FileType::Regular;
         if truncate {
@@ -178,17 +217,18 @@ impl Dir {
 
     fn make(&self, path: impl AsRef<[u8]>, what: &New<'_>, mode: u16) -> Result<Arc<Inode>> {
         let path = path.as_ref();
-        let (dir, name) = self.split(path)?;
-        if path.ends_with(b"/") && !matches!(what, New::Directory) {
-            return Err(Error::NotFound);
-        }
-        Ok(self.engine.create(&self.who, &dir, &name, what, mode, true, false)?.0)
+        self.at_parent(path, |dir, name| {
+            if path.ends_with(b"/") && !matches!(what, New::Directory) {
+                return Err(Error::NotFound);
+            }
+            Ok(self.engine().create(self.who(), dir, name, what, mode, true, false)?.0)
+        })
     }
 
     /// Makes a directory.
     pub fn create_dir(&self, path: impl AsRef<[u8]>, mode: u16) -> Result<Self> {
         let inode = self.make(path, &New::Directory, mode)?;
-        Ok(Self { inode, ..self.clone() })
+        Ok(self.to(inode))
     }
 
     /// Makes a symbolic link that points to `target`.
@@ -201,7 +241,7 @@ impl Dir {
         let what = match file_type {
             FileType::Regular => New::File,
             FileType::Directory | FileType::Symlink => return Err(Error::Invalid("mknod of this type")),
-            FileType::CharDevice | FileType::BlockDevice if !self.who.is_privileged() => {
+            FileType::CharDevice | FileType::BlockDevice if !self.who().is_privileged() => {
                 return Err(Error::NotPermitted);
             }
             special => New::Special(special, rdev),
@@ -212,81 +252,90 @@ impl Dir {
     /// Gives what `old` leads to (a symbolic link itself) another name.
     pub fn link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
         let inode = self.walk(old, false)?;
-        let (dir, name) = self.split(new.as_ref())?;
-        self.engine.link(&self.who, &inode, &dir, &name)
+        self.at_parent(new.as_ref(), |dir, name| self.engine().link(self.who(), &inode, dir, name))
     }
 
     /// Removes a name of anything but a directory.
     pub fn unlink(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
-        if !path.contains(&b'/') && !path.is_empty() {
-            return self.engine.unlink(&self.who, &self.inode, path);
-        }
-        let (dir, name) = self.split(path).map_err(exists_is_directory)?;
-        if path.ends_with(b"/") {
-            let inode = self.engine.lookup(&dir, &name)?;
-            return Err(if inode.directory().is_some() { Error::IsDirectory } else { Error::NotDirectory });
-        }
-        self.engine.unlink(&self.who, &dir, &name)
+        let unlink = |dir: &Arc<Inode>, name: &[u8]| {
+            if path.ends_with(b"/") {
+                let inode = self.engine().lookup(dir, name)?;
+                return Err(if inode.directory().is_some() { Error::IsDirectory } else { Error::NotDirectory });
+            }
+            self.engine().unlink(self.who(), dir, name)
+        };
+        self.at_parent(path, unlink).map_err(|e| match e {
+            Error::Exists => Error::IsDirectory,
+            other => other,
+        })
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.split(path.as_ref()).map_err(|e| match e {
+        self.at_parent(path.as_ref(), |dir, name| self.engine().rmdir(self.who(), dir, name)).map_err(|e| match e {
             Error::Exists => Error::Busy("the root directory cannot be removed"),
             other => other,
-        })?;
-        self.engine.rmdir(&self.who, &dir, &name)
+        })
     }
 
     /// Moves a name.
     pub fn rename(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>, mode: RenameMode) -> Result<()> {
         let (old, new) = (old.as_ref(), new.as_ref());
-        let busy = |e| match e {
-            Error::Exists => Error::Busy("the root directory cannot be renamed"),
-            other => other,
-        };
-        let (old_dir, old_name) = self.split(old).map_err(busy)?;
-        let (new_dir, new_name) = self.split(new).map_err(busy)?;
-        if old.ends_with(b"/") || new.ends_with(b"/") {
-            let source = self.engine.lookup(&old_dir, &old_name)?;
-            if source.directory().is_none() {
-                return Err(Error::NotDirectory);
+        let moved = self.at_parent(old, |old_dir, old_name| {
+            if old.ends_with(b"/") || new.ends_with(b"/") {
+                let source = self.engine().lookup(old_dir, old_name)?;
+                if source.directory().is_none() {
+                    return Err(Error::NotDirectory);
+                }
             }
+            // A second root in the way is told from a taken name by asking first.
+            let is_root = !new.is_empty() && new.iter().all(|&b| b == b'/');
+            if is_root {
+                return Err(Error::Busy("the root directory cannot be renamed"));
+            }
+            self.at_parent(new, |new_dir, new_name| {
+                self.engine().rename(self.who(), (old_dir, old_name), (new_dir, new_name), mode)
+            })
+        });
+        match moved {
+            Err(Error::Exists) if old.iter().all(|&b| b == b'/') => {
+                Err(Error::Busy("the root directory cannot be renamed"))
+            }
+            other => other,
         }
-        self.engine.rename(&self.who, (&old_dir, &old_name), (&new_dir, &new_name), mode)
     }
 
     /// Attributes; a last symbolic link is followed.
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.engine.attributes(&*self.walk(path, true)?)
+        self.engine().attributes(&*self.walk(path, true)?)
     }
 
     /// Attributes of the name itself.
     pub fn lstat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.engine.attributes(&*self.walk(path, false)?)
+        self.engine().attributes(&*self.walk(path, false)?)
     }
 
     /// Changes attributes; a last symbolic link is followed.
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
-        self.engine.set_attributes(&self.who, &self.walk(path, true)?, set)
+        self.engine().set_attributes(self.who(), &self.walk(path, true)?, set)
     }
 
     /// Changes attributes of the name itself.
     pub fn lset_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
-        self.engine.set_attributes(&self.who, &self.walk(path, false)?, set)
+        self.engine().set_attributes(self.who(), &self.walk(path, false)?, set)
     }
 
     /// Sets the size of a file.
     pub fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
         let inode = self.walk(path, true)?;
-        self.engine.permit(&self.who, &inode, WRITE)?;
-        self.engine.truncate(&inode, size)
+        self.engine().permit(self.who(), &inode, WRITE)?;
+        self.engine().truncate(&inode, size)
     }
 
     /// Where a symbolic link points.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        Ok(self.engine.symlink_target(&*self.walk(path, false)?)?.into_vec())
+        Ok(self.engine().symlink_target(&*self.walk(path, false)?)?.into_vec())
     }
 
     /// All names of a directory, in the order of its hash.
@@ -301,9 +350,9 @@ impl Dir {
         if inode.directory().is_none() {
             return Err(Error::NotDirectory);
         }
-        self.engine.permit(&self.who, &inode, READ)?;
+        self.engine().permit(self.who(), &inode, READ)?;
         Ok(self
-            .engine
+            .engine()
             .list(&inode, cookie, at_least)?
             .into_iter()
             .map(|e| DirEntry {
@@ -317,33 +366,33 @@ impl Dir {
 
     /// Value of an extended attribute of the name itself.
     pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.engine.get_xattr(&self.who, &*self.walk(path, false)?, name.as_ref())
+        self.engine().get_xattr(self.who(), &*self.walk(path, false)?, name.as_ref())
     }
 
     /// Names of the extended attributes of the name itself.
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.engine.list_xattrs(&self.who, &*self.walk(path, false)?)
+        self.engine().list_xattrs(self.who(), &*self.walk(path, false)?)
     }
 
     /// Sets an extended attribute of the name itself.
     pub fn set_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>, value: &[u8], how: SetXattr) -> Result<()> {
-        self.engine.set_xattr(&self.who, &self.walk(path, false)?, name.as_ref(), Some(value), how)
+        self.engine().set_xattr(self.who(), &self.walk(path, false)?, name.as_ref(), Some(value), how)
     }
 
     /// Removes an extended attribute of the name itself.
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
-        self.engine.set_xattr(&self.who, &self.walk(path, false)?, name.as_ref(), None, SetXattr::Any)
+        self.engine().set_xattr(self.who(), &self.walk(path, false)?, name.as_ref(), None, SetXattr::Any)
     }
 
     /// Makes the directory's names durable.
     pub fn fsync(&self) -> Result<()> {
-        self.engine.fsync(&self.inode)
+        self.engine().fsync(&self.inode)
     }
 
     /// Opens a regular file by inode number; for servers that keep numbers.
     pub fn open_ino(&self, ino: u32, flags: OpenFlags) -> Result<File> {
-        let inode = self.engine.inode_in_use(InodeNr(ino))?;
-        self.engine.opened(&inode)?;
+        let inode = self.engine().inode_in_use(InodeNr(ino))?;
+        self.engine().opened(&inode)?;
         self.finish_open(self.handle(inode, flags), false)
     }
 
@@ -360,12 +409,5 @@ impl Dir {
     pub fn write_file(&self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<()> {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
         self.open(path, flags, 0o644)?.write_at(0, content).map(|_| ())
-    }
-}
-
-fn exists_is_directory(e: Error) -> Error {
-    match e {
-        Error::Exists => Error::IsDirectory,
-        other => other,
     }
 }

@@ -1,10 +1,9 @@
 //! An open file.
 
-use super::volume::Guard;
+use super::dir::Caller;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};
-use crate::namespace::credentials::Credentials;
 use crate::namespace::fallocate::{Fallocate, Seek};
 use crate::namespace::inode::Inode;
 use ext4_format::FileType;
@@ -54,25 +53,21 @@ bitflags::bitflags! {
 /// # }
 /// ```
 pub struct File {
-    engine: Arc<Engine>,
+    caller: Arc<Caller>,
     inode: Arc<Inode>,
-    who: Arc<Credentials>,
     flags: OpenFlags,
     /// File position [L9]: set and added to atomically, no lock in seek.
     position: AtomicU64,
-    _guard: Option<Arc<Guard>>,
 }
 
 impl File {
     /// A handle on an inode whose count of handles includes it.
-    pub(crate) fn of(
-        engine: Arc<Engine>,
-        inode: Arc<Inode>,
-        who: Arc<Credentials>,
-        flags: OpenFlags,
-        guard: Option<Arc<Guard>>,
-    ) -> Self {
-        Self { engine, inode, who, flags, position: AtomicU64::new(0), _guard: guard }
+    pub(crate) fn of(caller: Arc<Caller>, inode: Arc<Inode>, flags: OpenFlags) -> Self {
+        Self { caller, inode, flags, position: AtomicU64::new(0) }
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.caller.engine
     }
 
     pub(crate) fn parts(&self) -> (&Inode, OpenFlags) {
@@ -104,7 +99,7 @@ impl File {
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.readable()?;
-        self.engine.read(&self.inode, offset, buf)
+        self.engine().read(&self.inode, offset, buf)
     }
 
     /// Writes all of `data` at an offset (at the end, if opened to append). Returns its length.
@@ -114,7 +109,7 @@ impl File {
             return Ok(0);
         }
         let offset = (!self.flags.contains(OpenFlags::APPEND)).then_some(offset);
-        self.engine.write(&self.inode, offset, data).map(|_| data.len())
+        self.engine().write(&self.inode, offset, data).map(|_| data.len())
     }
 
     /// Writes at the end, atomically towards other writers; returns where.
@@ -123,7 +118,7 @@ impl File {
         if data.is_empty() {
             return Ok(self.inode.size.load(Ordering::Acquire));
         }
-        self.engine.write(&self.inode, None, data)
+        self.engine().write(&self.inode, None, data)
     }
 
     /// Reads at the file position and moves it.
@@ -159,7 +154,7 @@ impl File {
 
     /// Offset of the next data or hole.
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
-        self.engine.seek(&self.inode, offset, what)
+        self.engine().seek(&self.inode, offset, what)
     }
 
     /// Sets the size.
@@ -169,23 +164,23 @@ impl File {
     }
 
     pub(crate) fn truncate_unchecked(&self, size: u64) -> Result<()> {
-        self.engine.truncate(&self.inode, size)
+        self.engine().truncate(&self.inode, size)
     }
 
     /// Preallocates, punches or zeroes a range.
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.writable()?;
-        self.engine.fallocate(&self.inode, how, offset, len)
+        self.engine().fallocate(&self.inode, how, offset, len)
     }
 
     /// Attributes.
     pub fn stat(&self) -> Result<Attributes> {
-        self.engine.attributes(&self.inode)
+        self.engine().attributes(&self.inode)
     }
 
     /// Changes attributes.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
-        self.engine.set_attributes(&self.who, &self.inode, set)
+        self.engine().set_attributes(&self.caller.who, &self.inode, set)
     }
 
     /// Sets an extended attribute.
@@ -195,17 +190,17 @@ impl File {
         value: &[u8],
         how: crate::namespace::xattrs::SetXattr,
     ) -> Result<()> {
-        self.engine.set_xattr(&self.who, &self.inode, name.as_ref(), Some(value), how)
+        self.engine().set_xattr(&self.caller.who, &self.inode, name.as_ref(), Some(value), how)
     }
 
     /// Data and metadata are on disk when this returns.
     pub fn fsync(&self) -> Result<()> {
-        self.engine.fsync(&self.inode)
+        self.engine().fsync(&self.inode)
     }
 
     /// Data, and the metadata needed to read it, are on disk when this returns.
     pub fn fdatasync(&self) -> Result<()> {
-        self.engine.fsync(&self.inode)
+        self.engine().fsync(&self.inode)
     }
 
     /// Type of the file.
@@ -216,7 +211,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Err(e) = self.engine.closed(&self.inode) {
+        if let Err(e) = self.engine().closed(&self.inode) {
             tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at close");
         }
     }

@@ -95,14 +95,13 @@ pub struct StatFs {
 
 impl Volume {
     pub(crate) fn new(engine: Arc<Engine>, background: Option<JoinHandle<()>>, recovery: Recovery) -> Result<Self> {
-        let root = Dir::of(Arc::clone(&engine), engine.root()?, Arc::new(Credentials::root()));
         let guard = Arc::new(Guard {
-            engine,
+            engine: Arc::clone(&engine),
             background: Mutex::new(background),
             closed: Mutex::new(false),
             recovery,
         });
-        Ok(Self { root: root.with_guard(&guard), guard })
+        Ok(Self { root: Dir::root_of(&engine, &guard)?, guard })
     }
 
     /// The same volume as seen by another caller: its permissions are checked, and what it makes is its own.

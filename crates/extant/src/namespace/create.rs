@@ -155,7 +155,7 @@ impl Engine {
                 state.stamp = c.stamp;
                 names.core_stamp.store(c.stamp, Ordering::Relaxed);
                 c.inode(parent.ino, InodeEvent::Update, state.core);
-                parent.last_context.store(c.context, Ordering::Relaxed);
+                parent.logged_in(c.context);
                 names.core_stamp.store(c.stamp, Ordering::Relaxed);
             }
             let state = inode.state.get_mut();
@@ -167,7 +167,7 @@ impl Engine {
                 dir.core_stamp.store(c.stamp, Ordering::Relaxed);
             }
             names.note(1, to_ns(time), c.stamp);
-            parent.last_context.store(c.context, Ordering::Relaxed);
+            parent.logged_in(c.context);
         });
         drop(parent_state);
         if let Some(run) = data {
@@ -237,8 +237,8 @@ impl Engine {
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
             c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
             names.note(1, to_ns(time), c.stamp);
-            inode.last_context.store(c.context, Ordering::Relaxed);
-            parent.last_context.store(c.context, Ordering::Relaxed);
+            inode.logged_in(c.context);
+            parent.logged_in(c.context);
         });
         drop(state);
         bucket.add(entry);

@@ -114,6 +114,14 @@ impl Inode {
         )
     }
 
+    /// Notes that something of this inode was logged in a context. Written once per context: of a
+    /// directory many tasks work in this is a line they only read.
+    pub fn logged_in(&self, context: u64) {
+        if self.last_context.load(Ordering::Relaxed) != context {
+            self.last_context.fetch_max(context, Ordering::AcqRel);
+        }
+    }
+
     /// Copies what [`Inode::owner_and_mode`] shows out of the core; call it with the state locked.
     pub fn mirror(&self, core: &InodeCore) {
         self.mode.store(u32::from(core.mode), Ordering::Relaxed);

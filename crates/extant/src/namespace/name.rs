@@ -8,8 +8,15 @@ use std::fmt;
 pub const NAME_MAX: usize = 255;
 
 /// A checked name of a directory entry. Names of up to 24 bytes are kept inline.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(SmallVec<[u8; 24]>);
+
+impl Clone for Name {
+    // The derived one copies byte by byte.
+    fn clone(&self) -> Self {
+        Self(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl Name {
     /// Checks length and bytes; "." and ".." are no names to create, so they are refused.

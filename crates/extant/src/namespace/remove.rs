@@ -49,7 +49,7 @@ impl Engine {
         let fate = tx.commit(seen, |c| {
             c.name(parent.ino, &mut bucket, &entry, true, to_ns(time));
             names.note(-1, to_ns(time), c.stamp);
-            parent.last_context.store(c.context, Ordering::Relaxed);
+            parent.logged_in(c.context);
             state.core.ctime = time;
             self.log_link_lost(&inode, &mut state, may_die && runs.len() <= STEP, c, |state, c| {
                 self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
@@ -88,7 +88,7 @@ impl Engine {
         }
         state.stamp = c.stamp;
         c.inode(inode.ino, InodeEvent::Update, state.disk_core());
-        inode.last_context.store(c.context, Ordering::Relaxed);
+        inode.logged_in(c.context);
         fate
     }
 

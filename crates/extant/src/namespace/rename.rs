@@ -330,13 +330,13 @@ impl Engine {
                 state.stamp = c.stamp;
                 c.inode(source.ino, InodeEvent::Update, state.disk_core());
             }
-            source.last_context.store(c.context, Ordering::Relaxed);
+            source.logged_in(c.context);
             if let (Some(target), Some(state)) = (target, target.and_then(|t| states.of(t))) {
                 state.core.ctime = time;
                 if mode == RenameMode::Exchange {
                     state.stamp = c.stamp;
                     c.inode(target.ino, InodeEvent::Update, state.disk_core());
-                    target.last_context.store(c.context, Ordering::Relaxed);
+                    target.logged_in(c.context);
                 } else {
                     if is_dir(target) {
                         state.core.links = 1;
@@ -358,7 +358,7 @@ impl Engine {
                     self.fold_times(names, &mut state.core, time);
                     self.log_core(dir, state, c);
                 }
-                dir.last_context.store(c.context, Ordering::Relaxed);
+                dir.logged_in(c.context);
             }
         });
         let long = Directory::is_long(held.new_bucket());

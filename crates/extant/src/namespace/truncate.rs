@@ -85,7 +85,7 @@ impl Engine {
 
     /// Drops pages from `from` to `to` inclusive and settles what was promised for them.
     pub(crate) fn drop_pages(&self, inode: &Inode, from: u32, to: u32) {
-        if let Some(file) = inode.file() {
+        if let Some(file) = inode.file().filter(|f| !f.pages.is_empty()) {
             let dropped = file.pages.drop_range(from, to);
             let bs = i64::from(self.geometry.block_size);
             self.cached_bytes.add(-i64::from(dropped.pages) * bs);
@@ -148,7 +148,7 @@ impl Engine {
             tx.commit(seen, |c| {
                 gone = self.log_removal(inode, map, from, u32::MAX - from, c);
                 state.stamp = c.stamp;
-                inode.last_context.store(c.context, Ordering::Relaxed);
+                inode.logged_in(c.context);
             });
             drop(state);
             self.count_removed(inode, &gone);
@@ -247,7 +247,7 @@ impl Engine {
         state.core.dtime = (now().secs as u32).max(1);
         state.stamp = c.stamp;
         c.inode(inode.ino, InodeEvent::Free, state.core);
-        inode.last_context.store(c.context, Ordering::Relaxed);
+        inode.logged_in(c.context);
         if state.born == c.context {
             self.inodes.release_at_once(inode.ino, c.stamp);
         }

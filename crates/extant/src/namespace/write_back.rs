@@ -109,7 +109,7 @@ impl Engine {
             dir.core_stamp.store(c.stamp, Ordering::Relaxed);
         }
         c.inode(inode.ino, InodeEvent::Update, state.disk_core());
-        inode.last_context.store(c.context, Ordering::Relaxed);
+        inode.logged_in(c.context);
     }
 
     pub(crate) fn write_back_locked(&self, inode: &Arc<Inode>, map: &mut FileMap) -> Result<()> {
