@@ -1,6 +1,10 @@
 //! New file systems, judged by e2fsprogs and by the kernel.
 
+#[path = "mkfs/compare.rs"]
+mod compare;
 #[path = "mkfs/empty.rs"]
 mod empty;
+#[path = "mkfs/from_tree.rs"]
+mod from_tree;
 #[path = "mkfs/support.rs"]
 mod support;

@@ -29,9 +29,11 @@
 //! # Ok::<(), mkfs::MkfsError>(())
 //! ```
 
+mod adopt;
 mod data;
 mod directory;
 mod error;
+mod files;
 mod fixed;
 mod gather;
 mod mapping;
@@ -40,6 +42,7 @@ mod owners;
 mod plan;
 mod progress;
 mod records;
+mod scan;
 mod size;
 mod space;
 mod tables;
@@ -51,6 +54,7 @@ pub use error::{MkfsError, Result};
 pub use options::MkfsOptions;
 pub use owners::{IdMap, ModeMap};
 pub use progress::{Phase, Progress};
+pub use scan::TreeSource;
 
 use blockdev::BlockDevice;
 use data::{Content, NoContent};
@@ -58,6 +62,7 @@ use ext4_format::FileType;
 use ext4_format::features::Features;
 use ext4_format::hash::DirHasher;
 use ext4_format::timestamp::Timestamp;
+use files::TreeContent;
 use plan::Plan;
 use progress::Monitor;
 use size::Sizer;
@@ -145,6 +150,42 @@ pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
     // Without a source nobody's ids are to be translated.
     apply_root(&mut draft, &options);
     plan_draft(draft, Box::new(NoContent), options, monitor, time)
+}
+
+/// What to fill a new file system with.
+pub enum Source {
+    /// A directory tree.
+    Tree(TreeSource),
+}
+
+/// Reads the names and attributes of a source and plans a file system that holds it.
+///
+/// ```no_run
+/// use blockdev::FileDevice;
+/// use extant::mkfs::{self, MkfsOptions, Source, TreeSource};
+/// let source = Source::Tree(TreeSource::new("rootfs"));
+/// let prepared = mkfs::prepare_from(&MkfsOptions::default(), source)?;
+/// let device = FileDevice::create("rootfs.img", prepared.size()).unwrap();
+/// let report = prepared.write(&device)?;
+/// println!("{} files, {} bytes", report.files, report.size);
+/// # Ok::<(), mkfs::MkfsError>(())
+/// ```
+///
+/// # Errors
+/// Options no file system can have; a source that cannot be read or kept; a size too small.
+pub fn prepare_from(options: &MkfsOptions, source: Source) -> Result<Prepared> {
+    let options = options.settled();
+    options.feature_set()?;
+    let monitor = Monitor::new(options.progress.clone(), options.cancel.clone());
+    let time = options.now();
+    let (mut draft, content): (Draft, Box<dyn Content>) = match source {
+        Source::Tree(tree) => {
+            let (draft, root) = scan::scan(&tree, &options, &monitor)?;
+            (draft, Box::new(TreeContent::new(root, monitor.clone())))
+        }
+    };
+    apply_root(&mut draft, &options);
+    plan_draft(draft, content, options, monitor, time)
 }
 
 /// Enters what the options say about the root directory.

@@ -1,0 +1,101 @@
+//! What every source does with the attributes it finds before they enter the tree: owners and
+//! permissions translated, times clamped, extended attributes in the form the volume stores.
+
+use super::error::{MkfsError, Result, show};
+use super::options::MkfsOptions;
+use super::progress::Monitor;
+use super::tree::{Inode, XattrPool};
+use ext4_format::acl::{Acl, AclEntry, Tag};
+use ext4_format::timestamp::Timestamp;
+use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrSet};
+
+/// Attributes as a source has them: full names, ACLs in the form of system calls.
+pub(super) type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Name spaces that are kept. Others (those of NFS, CIFS, btrfs) mean nothing to ext4.
+const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+/// Whether an attribute of this name is kept.
+pub(super) fn is_kept(name: &[u8]) -> bool {
+    name == ACL_ACCESS || name == ACL_DEFAULT || KEPT.iter().any(|p| name.starts_with(p))
+}
+
+/// The rules of one run.
+pub(super) struct Adopter<'a> {
+    pub options: &'a MkfsOptions,
+    pub pool: &'a XattrPool,
+    pub monitor: &'a Monitor,
+}
+
+impl Adopter<'_> {
+    /// Applies the options to an inode. `path` is for messages.
+    pub fn adopt(&self, inode: &mut Inode, xattrs: &RawXattrs, path: &[u8]) -> Result<()> {
+        let o = self.options;
+        inode.uid = o.uid.unwrap_or_else(|| o.uid_map.map(inode.uid));
+        inode.gid = o.gid.unwrap_or_else(|| o.gid_map.map(inode.gid));
+        let mode = o.mode_map.map(inode.mode);
+        let changed = mode != inode.mode;
+        inode.mode = mode;
+        for time in [&mut inode.atime, &mut inode.mtime, &mut inode.ctime] {
+            *time = self.clamp(*time);
+        }
+        if o.xattrs && !xattrs.is_empty() {
+            let set = self.xattr_set(xattrs, changed.then_some(mode), path)?;
+            inode.xattrs = self.pool.intern(set);
+        }
+        Ok(())
+    }
+
+    fn clamp(&self, time: Timestamp) -> Timestamp {
+        let time = Timestamp::new(time.secs, time.nanos);
+        match self.options.source_date_epoch {
+            Some(epoch) if time.secs >= epoch => Timestamp::new(epoch, 0),
+            _ => time,
+        }
+    }
+
+    /// The set in stored form. `mode` is given if it was changed: an ACL must agree with it.
+    fn xattr_set(&self, raw: &RawXattrs, mode: Option<u16>, path: &[u8]) -> Result<XattrSet> {
+        let mut set = XattrSet::default();
+        for (name, value) in raw {
+            if !is_kept(name) {
+                let (path, name) = (show(path), show(name));
+                self.monitor
+                    .warn(format!("{path}: attribute {name} is not kept"));
+                continue;
+            }
+            let bad = |e| MkfsError::source(show(path), format!("attribute {}: {e}", show(name)));
+            let is_acl = name == ACL_ACCESS || name == ACL_DEFAULT;
+            if !is_acl {
+                set.set(name, value).map_err(bad)?;
+                continue;
+            }
+            let mut acl = self
+                .map_acl(&Acl::from_xattr(value).map_err(bad)?)
+                .map_err(bad)?;
+            if name == ACL_ACCESS {
+                if let Some(mode) = mode {
+                    acl.chmod(mode);
+                }
+                if acl.equivalent_mode().is_some() {
+                    continue; // the mode says it all
+                }
+            }
+            set.set(name, &acl.to_disk()).map_err(bad)?;
+        }
+        Ok(set)
+    }
+
+    /// Translates the ids in an ACL.
+    fn map_acl(&self, acl: &Acl) -> ext4_format::Result<Acl> {
+        let entries = acl.entries().iter().map(|e| AclEntry {
+            tag: match e.tag {
+                Tag::User(id) => Tag::User(self.options.uid_map.map(id)),
+                Tag::Group(id) => Tag::Group(self.options.gid_map.map(id)),
+                other => other,
+            },
+            ..*e
+        });
+        Acl::new(entries.collect())
+    }
+}

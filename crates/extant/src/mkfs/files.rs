@@ -1,0 +1,156 @@
+//! The data of a directory tree's files, read where the scan found them.
+
+use super::data::{Content, ContentReader};
+use super::error::{MkfsError, Result, show};
+use super::progress::Monitor;
+use super::scan::open_dir;
+use super::tree::Tree;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A directory tree's files.
+pub(super) struct TreeContent {
+    root: OwnedFd,
+    monitor: Monitor,
+    /// Whether the system lets us read without changing access times.
+    no_atime: AtomicBool,
+    /// Directory and name of one path to each inode.
+    places: OnceLock<Vec<(u32, u32)>>,
+}
+
+impl TreeContent {
+    pub fn new(root: OwnedFd, monitor: Monitor) -> Self {
+        Self {
+            root,
+            monitor,
+            no_atime: AtomicBool::new(true),
+            places: OnceLock::new(),
+        }
+    }
+}
+
+fn places(tree: &Tree) -> Vec<(u32, u32)> {
+    let mut places = vec![(0, u32::MAX); tree.inodes.len()];
+    for (d, dir) in (0..).zip(&tree.dirs) {
+        for n in dir.names.clone() {
+            let place = &mut places[tree.names[n as usize].inode as usize];
+            if place.1 == u32::MAX {
+                *place = (d, n);
+            }
+        }
+    }
+    places
+}
+
+impl Content for TreeContent {
+    fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a> {
+        Box::new(TreeReader {
+            content: self,
+            tree,
+            places: self.places.get_or_init(|| places(tree)),
+            dir: None,
+            file: None,
+        })
+    }
+}
+
+/// One thread's reader. Keeps the last directory and the last file open: the next one is mostly
+/// there too.
+struct TreeReader<'a> {
+    content: &'a TreeContent,
+    tree: &'a Tree,
+    places: &'a [(u32, u32)],
+    dir: Option<(u32, OwnedFd)>,
+    file: Option<(u32, OwnedFd)>,
+}
+
+impl TreeReader<'_> {
+    fn path(&self, inode: u32) -> String {
+        let (dir, name) = self.places[inode as usize];
+        let mut path = self.tree.path_of(dir);
+        path.push(self.tree.name(&self.tree.names[name as usize]));
+        show(&path.join(&b'/'))
+    }
+
+    fn io(&self, what: &str, inode: u32, e: Errno) -> MkfsError {
+        MkfsError::io(format!("{what} {}", self.path(inode)), e)
+    }
+
+    fn open(&mut self, inode: u32) -> Result<()> {
+        if self.file.as_ref().is_some_and(|(open, _)| *open == inode) {
+            return Ok(());
+        }
+        let (dir, name) = self.places[inode as usize]; // as long as the inodes
+        let dir_fd = match self.dir.take() {
+            Some((open, fd)) if open == dir => fd,
+            _ => {
+                let path = self.tree.path_of(dir).join(&b'/');
+                open_dir(self.content.root.as_fd(), &path)
+                    .map_err(|e| self.io("opening the directory of", inode, e))?
+            }
+        };
+        let name = self.tree.name(&self.tree.names[name as usize]);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let no_atime = &self.content.no_atime;
+        let mut opened = Err(Errno::PERM);
+        if no_atime.load(Ordering::Relaxed) {
+            opened = rustix::fs::openat(&dir_fd, name, flags | OFlags::NOATIME, Mode::empty());
+        }
+        if opened.as_ref().is_err_and(|e| *e == Errno::PERM) {
+            // Only the owner and root may ask for that.
+            no_atime.store(false, Ordering::Relaxed);
+            opened = rustix::fs::openat(&dir_fd, name, flags, Mode::empty());
+        }
+        self.dir = Some((dir, dir_fd));
+        let fd = opened.map_err(|e| self.io("opening", inode, e))?;
+        self.file = Some((inode, fd));
+        Ok(())
+    }
+
+    fn changed(&self, inode: u32, how: &str) {
+        let path = self.path(inode);
+        self.content
+            .monitor
+            .warn(format!("{path}: {how} while it was read"));
+    }
+}
+
+impl ContentReader for TreeReader<'_> {
+    fn read(&mut self, inode: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.open(inode)?;
+        let Some((_, fd)) = &self.file else {
+            return Ok(()); // open has set it
+        };
+        let size = self.tree.inodes[inode as usize].size;
+        let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        // Whole blocks are asked for, so that a file that grew shows without another call.
+        let mut n = 0;
+        while n < buf.len() {
+            match rustix::io::pread(fd, &mut buf[n..], offset + n as u64) {
+                Ok(0) => break,
+                Ok(more) => n += more,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(self.io("reading", inode, e)),
+            }
+            if n >= wanted {
+                break;
+            }
+        }
+        buf[wanted.min(n)..].fill(0);
+        let is_last = offset + buf.len() as u64 >= size;
+        if n < wanted {
+            self.changed(inode, "shrank");
+        } else if n > wanted {
+            self.changed(inode, "grew");
+        } else if is_last && wanted == buf.len() {
+            let now = rustix::fs::fstat(fd).map_err(|e| self.io("looking at", inode, e))?;
+            if now.st_size as u64 > size {
+                self.changed(inode, "grew");
+            }
+        }
+        Ok(())
+    }
+}

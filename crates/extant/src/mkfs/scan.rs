@@ -1,0 +1,516 @@
+//! A directory tree as a source: walked by several threads, read again for the data.
+//!
+//! Threads take directories from a common stack and note what they find; afterwards one thread puts
+//! it together in the order of names, so that the tree is the same whoever found what first.
+
+use super::adopt::{Adopter, RawXattrs, is_kept};
+use super::error::{MkfsError, Result, show};
+use super::options::MkfsOptions;
+use super::progress::{Monitor, Phase};
+use super::tree::{Body, Draft, DraftDir, Inode, Segment, XattrPool};
+use ext4_format::FileType;
+use ext4_format::inode::makedev;
+use ext4_format::timestamp::Timestamp;
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, Stat};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Room for the entries of one system call.
+const DENTS: usize = 64 << 10;
+/// Paths beyond this are opened in steps.
+const LONG_PATH: usize = 4000;
+
+/// Device and inode number of a file of the running system.
+pub(super) type FileId = (u64, u64);
+
+/// A directory tree to fill a file system with.
+///
+/// ```
+/// use extant::mkfs::TreeSource;
+/// let source = TreeSource::new("/usr/share/doc");
+/// assert!(!source.one_file_system);
+/// ```
+#[derive(Clone, Debug)]
+pub struct TreeSource {
+    /// The directory that becomes the root.
+    pub path: PathBuf,
+    /// Leave out what is mounted below it (the mount points stay, empty).
+    pub one_file_system: bool,
+    /// Files and directories to leave out, wherever they are met: the image itself, if it is in the
+    /// tree.
+    pub exclude: Vec<PathBuf>,
+}
+
+impl TreeSource {
+    /// All of a directory.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            one_file_system: false,
+            exclude: Vec::new(),
+        }
+    }
+}
+
+/// Stands for a directory's number: it is to be given one.
+const UNREAD: u32 = 0;
+/// Stands for a directory's number: what is in it is left out.
+const EMPTY: u32 = u32::MAX;
+
+/// What was found under one name.
+struct Found {
+    name: Box<[u8]>,
+    inode: Inode,
+    /// The directory's number, if it is one; [`UNREAD`] before it has one.
+    dir: Option<u32>,
+    /// Who it is, if it has other names.
+    id: Option<FileId>,
+}
+
+/// A directory to be read.
+struct Task {
+    number: u32,
+    /// From the root, components joined by slashes.
+    path: Vec<u8>,
+}
+
+/// Directories to read, and how many are being read.
+struct Queue {
+    tasks: Vec<Task>,
+    busy: usize,
+    next_number: u32,
+    failed: Option<(Vec<u8>, MkfsError)>,
+}
+
+/// What threads share.
+struct Scan<'a> {
+    root: &'a OwnedFd,
+    /// Absolute path of the root, for calls that know only paths.
+    root_path: &'a [u8],
+    root_dev: u64,
+    source: &'a TreeSource,
+    exclude: HashSet<FileId>,
+    adopter: Adopter<'a>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+/// Opens a directory of the tree, in steps if its path is long.
+pub(super) fn open_dir(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (mut at, mut rest): (Option<OwnedFd>, &[u8]) = (None, path);
+    loop {
+        let here = at.as_ref().map_or(root, AsFd::as_fd);
+        if rest.len() <= LONG_PATH {
+            let last: &[u8] = if rest.is_empty() { b"." } else { rest };
+            return rustix::fs::openat(here, last, flags, Mode::empty());
+        }
+        // A name has at most 255 bytes: there is a slash.
+        let cut = rest[..LONG_PATH].iter().rposition(|b| *b == b'/');
+        let (first, after) = rest.split_at(cut.ok_or(Errno::NAMETOOLONG)?);
+        let next = rustix::fs::openat(here, first, flags, Mode::empty())?;
+        (at, rest) = (Some(next), &after[1..]);
+    }
+}
+
+/// Reads a tree's names and attributes.
+pub(super) fn scan(
+    source: &TreeSource,
+    options: &MkfsOptions,
+    monitor: &Monitor,
+) -> Result<(Draft, OwnedFd)> {
+    monitor.phase(Phase::Scan, 0);
+    let io = |e: Errno| MkfsError::io(format!("opening {}", source.path.display()), e);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&source.path, flags, Mode::empty()).map_err(io)?;
+    let stat = rustix::fs::fstat(&root).map_err(io)?;
+    let path = std::path::absolute(&source.path)
+        .map_err(|e| MkfsError::io(format!("finding {}", source.path.display()), e))?;
+    let root_path = path.as_os_str().as_encoded_bytes();
+    let pool = XattrPool::default();
+    let scan = Scan {
+        root: &root,
+        root_path,
+        root_dev: stat.st_dev,
+        source,
+        exclude: source.exclude.iter().filter_map(|p| file_id(p)).collect(),
+        adopter: Adopter {
+            options,
+            pool: &pool,
+            monitor,
+        },
+        queue: Mutex::new(Queue {
+            tasks: vec![Task {
+                number: 0,
+                path: Vec::new(),
+            }],
+            busy: 0,
+            next_number: 1,
+            failed: None,
+        }),
+        changed: Condvar::new(),
+    };
+    let mut worker = Worker::new(&scan);
+    let xattrs = worker.xattrs(&root, b".", b"", stat.st_dev)?;
+    let mut root_inode = inode_of(&stat, options).ok_or_else(|| io(Errno::NOTDIR))?;
+    scan.adopter.adopt(&mut root_inode, &xattrs, b"/")?;
+    let found = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..options.threads)
+            .map(|_| scope.spawn(|| Worker::new(&scan).run()))
+            .collect();
+        let mut found = worker.run();
+        for other in others {
+            match other.join() {
+                Ok(more) => found.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        found
+    });
+    let queue = scan.queue.into_inner();
+    if let Some((_, e)) = queue.failed {
+        return Err(e);
+    }
+    let draft = assemble(root_inode, found, queue.next_number, pool);
+    Ok((draft, root))
+}
+
+fn file_id(path: &Path) -> Option<FileId> {
+    let stat = rustix::fs::stat(path).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Puts together what threads found, in the order of names.
+fn assemble(root: Inode, found: Vec<(u32, Vec<Found>)>, numbers: u32, pool: XattrPool) -> Draft {
+    let mut by_number: Vec<Vec<Found>> = Vec::new();
+    by_number.resize_with(numbers as usize, Vec::new);
+    let total: usize = found.iter().map(|(_, list)| list.len()).sum();
+    for (number, list) in found {
+        by_number[number as usize] = list; // every number was given out by the queue
+    }
+    let mut draft = Draft {
+        inodes: Vec::with_capacity(total + 1),
+        dirs: Vec::with_capacity(numbers as usize),
+        xattrs: pool,
+    };
+    draft.inodes.push(root);
+    draft.dirs.push(DraftDir {
+        inode: 0,
+        names: Vec::new(),
+    });
+    let mut known: HashMap<FileId, u32> = HashMap::new();
+    let mut stack = vec![(0, 0)];
+    while let Some((number, dir)) = stack.pop() {
+        let mut list = std::mem::take(&mut by_number[number]);
+        list.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let mut names = Vec::with_capacity(list.len());
+        for mut f in list {
+            let fresh = draft.inodes.len() as u32;
+            let inode = match f.id {
+                Some(id) => *known.entry(id).or_insert(fresh),
+                None => fresh,
+            };
+            if inode == fresh {
+                if let Some(number) = f.dir {
+                    let d = draft.dirs.len();
+                    f.inode.body = Body::Directory(d as u32);
+                    draft.dirs.push(DraftDir {
+                        inode,
+                        names: Vec::new(),
+                    });
+                    if number != EMPTY {
+                        stack.push((number as usize, d));
+                    }
+                }
+                draft.inodes.push(f.inode);
+            }
+            names.push((f.name, inode));
+        }
+        draft.dirs[dir].names = names;
+    }
+    draft
+}
+
+/// An inode without its body and attributes; `None` for a type there is none of.
+fn inode_of(stat: &Stat, options: &MkfsOptions) -> Option<Inode> {
+    let mode = stat.st_mode as u16; // type and permissions are the low 16 bits
+    let ftype = FileType::from_mode(mode)?;
+    let time = |secs, nanos| Timestamp::new(secs, u32::try_from(nanos).unwrap_or(0));
+    let mtime = time(stat.st_mtime as i64, stat.st_mtime_nsec);
+    let is_device = matches!(ftype, FileType::CharDevice | FileType::BlockDevice);
+    let (major, minor) = (
+        rustix::fs::major(stat.st_rdev),
+        rustix::fs::minor(stat.st_rdev),
+    );
+    Some(Inode {
+        mode,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: if is_device { makedev(major, minor) } else { 0 },
+        links: 0,
+        xattrs: 0,
+        size: if ftype == FileType::Regular {
+            u64::try_from(stat.st_size).unwrap_or(0)
+        } else {
+            0
+        },
+        atime: match options.source_date_epoch {
+            // Reading the tree may change it.
+            Some(_) => mtime,
+            None => time(stat.st_atime as i64, stat.st_atime_nsec),
+        },
+        mtime,
+        ctime: time(stat.st_ctime as i64, stat.st_ctime_nsec),
+        body: match ftype {
+            FileType::Directory => Body::Directory(0), // the root's; others are entered later
+            FileType::Regular => Body::File {
+                origin: 0,
+                map: None,
+            },
+            _ => Body::Special,
+        },
+    })
+}
+
+/// One thread's part.
+struct Worker<'a> {
+    scan: &'a Scan<'a>,
+    dents: Vec<u8>,
+    list: Vec<u8>,
+    value: Vec<u8>,
+    /// Devices whose file system keeps no attributes.
+    plain: HashSet<u64>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(scan: &'a Scan<'a>) -> Self {
+        Self {
+            scan,
+            dents: Vec::with_capacity(DENTS),
+            list: vec![0; 64 << 10],
+            value: vec![0; 64 << 10],
+            plain: HashSet::new(),
+        }
+    }
+
+    /// Takes directories until none is left and nobody may find more.
+    fn run(&mut self) -> Vec<(u32, Vec<Found>)> {
+        let mut all = Vec::new();
+        let mut queue = self.scan.queue.lock();
+        loop {
+            if queue.failed.is_some() {
+                break;
+            }
+            if let Some(task) = queue.tasks.pop() {
+                queue.busy += 1;
+                drop(queue);
+                let result = self
+                    .scan
+                    .adopter
+                    .monitor
+                    .check()
+                    .and_then(|()| self.read(&task));
+                queue = self.scan.queue.lock();
+                queue.busy -= 1;
+                match result {
+                    Ok(mut found) => {
+                        let prefix = if task.path.is_empty() {
+                            task.path
+                        } else {
+                            [&task.path[..], b"/"].concat()
+                        };
+                        let subdirs = found.iter_mut().filter(|f| f.dir == Some(UNREAD));
+                        for f in subdirs {
+                            let number = queue.next_number;
+                            queue.next_number += 1;
+                            f.dir = Some(number);
+                            let path = [&prefix, &*f.name].concat();
+                            queue.tasks.push(Task { number, path });
+                        }
+                        all.push((task.number, found));
+                    }
+                    Err(e) => {
+                        // Of several, the one with the least path is reported.
+                        if queue
+                            .failed
+                            .as_ref()
+                            .is_none_or(|(path, _)| task.path < *path)
+                        {
+                            queue.failed = Some((task.path, e));
+                        }
+                    }
+                }
+                self.scan.changed.notify_all();
+            } else if queue.busy > 0 {
+                self.scan.changed.wait(&mut queue);
+            } else {
+                break;
+            }
+        }
+        self.scan.changed.notify_all();
+        all
+    }
+
+    /// Reads one directory.
+    fn read(&mut self, task: &Task) -> Result<Vec<Found>> {
+        let scan = self.scan;
+        let io =
+            |what: &str, e: Errno| MkfsError::io(format!("{what} {}", scan.show(&task.path)), e);
+        let fd = open_dir(scan.root.as_fd(), &task.path).map_err(|e| io("opening", e))?;
+        let mut names: Vec<(u64, Box<[u8]>)> = Vec::new();
+        let mut dents = RawDir::new(&fd, self.dents.spare_capacity_mut());
+        while let Some(entry) = dents.next() {
+            let entry = entry.map_err(|e| io("reading", e))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push((entry.ino(), name.into()));
+            }
+        }
+        // Inodes in the order of their numbers: on a disk, forwards.
+        names.sort_unstable_by_key(|(ino, _)| *ino);
+        let mut found = Vec::with_capacity(names.len());
+        for (_, name) in names {
+            if let Some(f) = self.look(&fd, name, &task.path)? {
+                found.push(f);
+            }
+        }
+        scan.adopter.monitor.advance(found.len() as u64);
+        Ok(found)
+    }
+
+    /// Looks at one name; `None` if it is left out.
+    fn look(&mut self, dir: &OwnedFd, name: Box<[u8]>, path: &[u8]) -> Result<Option<Found>> {
+        let scan = self.scan;
+        let full = || match path {
+            [] => name.to_vec(),
+            _ => [path, b"/", &name].concat(),
+        };
+        let io = |what: &str, e: Errno| MkfsError::io(format!("{what} {}", scan.show(&full())), e);
+        let stat = match rustix::fs::statat(dir, &*name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => {
+                let gone = format!("{}: vanished while it was looked at", scan.show(&full()));
+                scan.adopter.monitor.warn(gone);
+                return Ok(None);
+            }
+            Err(e) => return Err(io("looking at", e)),
+        };
+        let id = (stat.st_dev, stat.st_ino);
+        if !scan.exclude.is_empty() && scan.exclude.contains(&id) {
+            return Ok(None);
+        }
+        let Some(mut inode) = inode_of(&stat, scan.adopter.options) else {
+            return Err(MkfsError::source(
+                scan.show(&full()),
+                "a file of an unknown type",
+            ));
+        };
+        let is_dir = inode.file_type() == FileType::Directory;
+        let mut dir_number = None;
+        match inode.file_type() {
+            FileType::Directory => {
+                let other = scan.source.one_file_system && stat.st_dev != scan.root_dev;
+                dir_number = Some(if other { EMPTY } else { UNREAD });
+            }
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(dir, &*name, Vec::new());
+                let target = target.map_err(|e| io("reading the link", e))?;
+                inode.size = target.as_bytes().len() as u64;
+                inode.body = Body::Symlink(target.into_bytes().into());
+            }
+            FileType::Regular if (stat.st_blocks as u64).saturating_mul(512) < inode.size => {
+                let map =
+                    data_map(dir, &name, inode.size).map_err(|e| io("finding holes of", e))?;
+                inode.body = Body::File { origin: 0, map };
+            }
+            _ => {}
+        }
+        let xattrs = if scan.adopter.options.xattrs {
+            self.xattrs(dir, &name, path, stat.st_dev)?
+        } else {
+            RawXattrs::new()
+        };
+        scan.adopter
+            .adopt(&mut inode, &xattrs, &full_if(!xattrs.is_empty(), full))?;
+        Ok(Some(Found {
+            name,
+            inode,
+            dir: dir_number,
+            id: (stat.st_nlink > 1 && !is_dir).then_some(id),
+        }))
+    }
+
+    /// Extended attributes. One call for a file that has none.
+    fn xattrs(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], dev: u64) -> Result<RawXattrs> {
+        if self.plain.contains(&dev) {
+            return Ok(RawXattrs::new());
+        }
+        let mut full = [self.scan.root_path, b"/", path, b"/", name].concat();
+        if full.len() > LONG_PATH {
+            use std::os::fd::AsRawFd;
+            full = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+            full.extend_from_slice(name);
+        }
+        let io = |e: Errno| MkfsError::io(format!("attributes of {}", show(&full)), e);
+        let len = match rustix::fs::llistxattr(&full[..], &mut self.list[..]) {
+            Ok(len) => len,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.plain.insert(dev);
+                0
+            }
+            Err(Errno::NOENT) => 0,
+            Err(e) => return Err(io(e)),
+        };
+        let mut found = RawXattrs::new();
+        let list = self.list.get(..len).unwrap_or(&[]);
+        for attribute in list.split(|b| *b == 0).filter(|n| is_kept(n)) {
+            match rustix::fs::lgetxattr(&full[..], attribute, &mut self.value[..]) {
+                Ok(n) => {
+                    let value = self.value.get(..n).unwrap_or(&[]);
+                    found.push((attribute.to_vec(), value.to_vec()));
+                }
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(e) => return Err(io(e)),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The path, if it is needed.
+fn full_if(needed: bool, full: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    if needed { full() } else { Vec::new() }
+}
+
+impl Scan<'_> {
+    /// A path of the tree for messages.
+    fn show(&self, path: &[u8]) -> String {
+        show(&[self.root_path, b"/", path].concat())
+    }
+}
+
+/// Where a file is not a hole; `None` if nowhere is.
+fn data_map(dir: &OwnedFd, name: &[u8], size: u64) -> rustix::io::Result<Option<Box<[Segment]>>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let mut map = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(&fd, SeekFrom::Data(at)) {
+            Ok(start) if start < size => start,
+            Ok(_) | Err(Errno::NXIO) => break,
+            Err(Errno::INVAL) => return Ok(None), // cannot tell: no holes
+            Err(e) => return Err(e),
+        };
+        let end = rustix::fs::seek(&fd, SeekFrom::Hole(start))?.min(size);
+        map.push(Segment {
+            start,
+            len: end.saturating_sub(start),
+        });
+        at = end.max(start + 1);
+    }
+    Ok(Some(map.into()))
+}
