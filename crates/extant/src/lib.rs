@@ -35,6 +35,7 @@ mod groups;
 mod journal;
 mod log;
 mod mapping;
+pub mod mkfs;
 mod namespace;
 mod superblock;
 
@@ -52,3 +53,17 @@ pub use namespace::credentials::Credentials;
 pub use namespace::fallocate::{Fallocate, Seek};
 pub use namespace::rename::RenameMode;
 pub use namespace::xattrs::SetXattr;
+
+/// An empty volume in memory, for the examples of this documentation.
+#[doc(hidden)]
+pub fn doc_volume() -> Volume {
+    let device = std::sync::Arc::new(blockdev::MemDevice::new(16 << 20));
+    let options = mkfs::MkfsOptions { size: Some(16 << 20), zeroed_device: true, ..Default::default() };
+    let made = mkfs::format(&*device, &options).map_err(|e| e.to_string());
+    let opened = made.and_then(|_| OpenOptions::new().open_device(device).map_err(|e| e.to_string()));
+    match opened {
+        Ok(volume) => volume,
+        // Memory has no faults and the options are good: a test would have to be broken to come here.
+        Err(e) => panic!("a volume in memory: {e}"),
+    }
+}

@@ -32,6 +32,7 @@
 //! lock (mechanism P4).
 #![forbid(unsafe_code)]
 
+mod bitmap;
 mod commit;
 mod counter;
 mod list;
@@ -39,6 +40,7 @@ mod per_slot;
 pub mod slot;
 mod sync;
 
+pub use bitmap::AtomicBitmap;
 pub use commit::{CommitLists, stamp};
 pub use counter::{BoundedCounter, Counter};
 pub use list::{Iter, Position, SlotList};

@@ -239,3 +239,28 @@ fn bounded_closing_races_with_local_use() {
         assert_eq!(units.sum(), if all { 0 } else { total });
     });
 }
+
+/// Two threads race for two bits while a third bit comes free: no bit is taken twice, none is overlooked.
+#[test]
+fn bitmap_hands_every_bit_out_once() {
+    loom::model(|| {
+        // Bits 3.. are taken; 0 is taken and will be given back.
+        let map = Arc::new(percpu::AtomicBitmap::new(vec![!0b110]));
+        let other = {
+            let map = map.clone();
+            thread::spawn(move || map.take(0, 64))
+        };
+        let giver = {
+            let map = map.clone();
+            thread::spawn(move || assert!(map.give(0)))
+        };
+        let mine = map.take(0, 64);
+        let theirs = other.join().unwrap();
+        giver.join().unwrap();
+        let (Some(mine), Some(theirs)) = (mine, theirs) else { panic!("a free bit was overlooked") };
+        assert_ne!(mine, theirs);
+        assert!(mine < 3 && theirs < 3);
+        assert!(map.take(0, 64).is_some_and(|last| last != mine && last != theirs));
+        assert_eq!(map.take(0, 64), None);
+    });
+}

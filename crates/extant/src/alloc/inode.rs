@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
 use parking_lot::Mutex;
-use percpu::PerSlot;
+use percpu::{AtomicBitmap, PerSlot};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ const RECENTLY_DELETED: Duration = Duration::from_secs(5);
 
 /// In-core inode bitmap and counts of one group.
 pub struct InodeGroup {
-    bits: OnceLock<Box<[AtomicU64]>>,
+    bits: OnceLock<AtomicBitmap>,
     /// Free inodes outside all claimed stretches; may be off while stretches are claimed.
     free: AtomicI64,
     /// Directories in the group.
@@ -110,7 +110,7 @@ impl InodeAlloc {
         (zero_based / self.per_group, zero_based % self.per_group)
     }
 
-    fn bits(&self, group: u32, load: &dyn Fn(GroupNr) -> Result<Vec<u64>>) -> Result<&[AtomicU64]> {
+    fn bits(&self, group: u32, load: &dyn Fn(GroupNr) -> Result<Vec<u64>>) -> Result<&AtomicBitmap> {
         let g = &self.groups[group as usize];
         if let Some(bits) = g.bits.get() {
             return Ok(bits);
@@ -123,7 +123,7 @@ impl InodeAlloc {
                 return Err(FormatError::corrupt("reserved inodes marked free", Where::Group(GroupNr(0))).into());
             }
         }
-        Ok(g.bits.get_or_init(|| words.into_iter().map(AtomicU64::new).collect()))
+        Ok(g.bits.get_or_init(|| AtomicBitmap::new(words)))
     }
 
     /// A free number near `parent`; for a directory the group is chosen by [`InodeAlloc::directory_group`].
@@ -240,8 +240,7 @@ impl InodeAlloc {
         for _ in 0..stretches {
             let at = g.cursor.fetch_add(1, Ordering::Relaxed) % stretches;
             let (start, end) = (at * STRETCH, ((at + 1) * STRETCH).min(self.per_group));
-            let words = &bits[(start / 64) as usize..end.div_ceil(64) as usize];
-            let left = words.iter().map(|w| w.load(Ordering::Relaxed).count_zeros()).sum();
+            let left = bits.free_in(start, end);
             if left > 0 {
                 g.free.fetch_sub(i64::from(left), Ordering::Relaxed);
                 return Ok(Some(Stretch { group, next: start, end, left }));
@@ -250,7 +249,7 @@ impl InodeAlloc {
         Ok(None)
     }
 
-    /// Finds and sets a free bit of `[from, to)`: one atomic per try, in one word [I1].
+    /// Finds and sets a free bit of `[from, to)` [I1].
     fn any_in(
         &self,
         group: u32,
@@ -262,26 +261,8 @@ impl InodeAlloc {
         if g.skip.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let bits = self.bits(group, load)?;
-        let mut at = from;
-        while at < to {
-            let word = &bits[(at / 64) as usize];
-            let mut taken = word.load(Ordering::Relaxed) | ((1u64 << (at % 64)) - 1);
-            while taken != u64::MAX {
-                let bit = taken.trailing_ones();
-                let index = at / 64 * 64 + bit;
-                if index >= to {
-                    return Ok(None);
-                }
-                let before = word.fetch_or(1 << bit, Ordering::Relaxed);
-                if before & (1 << bit) == 0 {
-                    return Ok(Some(InodeNr(group * self.per_group + index + 1)));
-                }
-                taken |= before;
-            }
-            at = (at / 64 + 1) * 64;
-        }
-        Ok(None)
+        let found = self.bits(group, load)?.take(from, to);
+        Ok(found.map(|index| InodeNr(group * self.per_group + index + 1)))
     }
 
     /// Orlov by flex group [I4]: directories of the root are spread over the volume, others stay in
@@ -338,7 +319,7 @@ impl InodeAlloc {
         let g = &self.groups[group as usize];
         // Without a loaded bitmap there is nothing to clear: the image, formatted by now, says it.
         if let Some(bits) = g.bits.get() {
-            bits[(index / 64) as usize].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+            bits.give(index);
         }
         g.free.fetch_add(1, Ordering::Relaxed);
     }

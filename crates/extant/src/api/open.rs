@@ -324,7 +324,7 @@ impl Engine {
     /// Writes the superblock in place, past the journal: only while nothing is logged, at open and close.
     fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
         let now = crate::namespace::now().secs;
-        let (block, image) = formatter.superblock_update(&self.buffers, now, moment, None)?;
+        let (block, image) = formatter.superblock_update(&self.buffers, now, moment)?;
         self.device
             .write_at(block.offset(self.geometry.block_size), &image)
             .map_err(|e| Error::block_io("write", block, e))?;

@@ -338,7 +338,7 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
                     ns.div_euclid(1_000_000_000),
                     ns.rem_euclid(1_000_000_000) as u32,
                 );
-                core.mtime = core.mtime.max(time);
+                core.mtime = time;
                 core.ctime = core.ctime.max(time);
             }
         } else {

@@ -23,7 +23,7 @@ mod system_zone;
 pub mod workspace;
 mod xattrs;
 
-pub use superblock::{ErrorRecord, Moment};
+pub use superblock::Moment;
 
 use crate::buffers::Image;
 use crate::error::{Error, Result};
@@ -146,6 +146,7 @@ impl Formatter {
     }
 
     /// The descriptors as of the last batch.
+    #[cfg(test)]
     pub fn descs(&self) -> &[GroupDesc] {
         &self.descs
     }
@@ -154,11 +155,11 @@ impl Formatter {
     /// the volume must stop.
     pub fn format(
         &mut self,
-        items: ItemList,
+        items: &ItemList,
         images: &dyn BlockImages,
         space: &dyn MetaSpace,
     ) -> Result<Output> {
-        let batch = Batch::new(&items)?;
+        let batch = Batch::new(items)?;
         let mut ws = Workspace::new(&self.geometry, images);
         let mut ledger = Ledger::new(space, &self.zone);
         let mut phase = InodePhase::new(

@@ -53,25 +53,6 @@ pub enum Moment {
     Close,
 }
 
-/// An error to be recorded for e2fsck.
-///
-/// ```
-/// use extant::formatter::ErrorRecord;
-/// let record = ErrorRecord { place: "home write-back", ino: 0, block: 1234, code: 2 };
-/// assert_eq!(record.code, 2);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct ErrorRecord<'a> {
-    /// The rule or function; cut at 32 bytes.
-    pub place: &'a str,
-    /// The inode, or 0.
-    pub ino: u32,
-    /// The block, or 0.
-    pub block: u64,
-    /// ext4's number of the kind of error (1 unknown, 2 I/O, 14 corrupted).
-    pub code: u8,
-}
-
 impl Formatter {
     /// A new image of the primary superblock's block, with free counts as of the last batch. `now` is in
     /// seconds. Call it with no other batch in the works; publish and write what it returns.
@@ -80,7 +61,6 @@ impl Formatter {
         images: &dyn BlockImages,
         now: i64,
         moment: Moment,
-        error: Option<ErrorRecord<'_>>,
     ) -> Result<(BlockNr, Arc<Image>)> {
         let geometry = &self.geometry;
         let features = geometry.features;
@@ -119,9 +99,6 @@ impl Formatter {
             sb.feature_incompat.set(incompat.bits());
             sb.feature_ro_compat.set(ro_compat.bits());
             sb.state.set(state);
-            if let Some(e) = error {
-                sb.record_error(now, e.place, e.ino, e.block, e.code);
-            }
         })?;
         Ok((block, Image::made(bytes)))
     }

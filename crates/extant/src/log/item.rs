@@ -153,10 +153,6 @@ impl ItemList {
 
     /// Takes over all items of `other`.
     pub fn append(&mut self, other: &mut Self) {
-        if self.is_empty() {
-            std::mem::swap(self, other);
-            return;
-        }
         self.inodes.append(&mut other.inodes);
         self.names.append(&mut other.names);
         self.maps.append(&mut other.maps);
@@ -164,5 +160,22 @@ impl ItemList {
         self.misc.append(&mut other.misc);
         self.commits += std::mem::take(&mut other.commits);
         self.reserved_blocks += std::mem::take(&mut other.reserved_blocks);
+    }
+    /// Empties the list; its memory stays for the next context.
+    pub fn clear(&mut self) {
+        self.inodes.clear();
+        self.names.clear();
+        self.maps.clear();
+        self.bits.clear();
+        self.misc.clear();
+        self.commits = 0;
+        self.reserved_blocks = 0;
+        self.credits = 0;
+        self.grown_bytes = 0;
+    }
+
+    /// Bytes of memory it holds.
+    pub fn capacity_bytes(&self) -> usize {
+        self.inodes.capacity() * size_of::<InodeItem>() + self.names.capacity() * size_of::<NameItem>()
     }
 }

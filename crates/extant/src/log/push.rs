@@ -111,9 +111,14 @@ impl Engine {
     /// Closes the current context and formats it.
     fn push_one(&self, formatter: &mut Formatter) -> Result<(u64, Release)> {
         let (context, lists) = self.log.lists.switch();
-        let mut items = ItemList::default();
+        let mut lists: Vec<ItemList> = lists.into_iter().filter(|l| !l.is_empty()).collect();
+        // The longest takes the others over.
+        lists.sort_by_key(|l| std::cmp::Reverse(l.commits));
+        let mut lists = lists.into_iter();
+        let mut items = lists.next().unwrap_or_default();
         for mut list in lists {
             items.append(&mut list);
+            self.log.recycle(list);
         }
         self.log.budget.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
         let mut blocks: Vec<_> = items.bits.iter().filter(|b| !b.alloc).map(|b| (b.start, b.len)).collect();
@@ -123,7 +128,7 @@ impl Engine {
         let mut output = if items.is_empty() {
             Output::default()
         } else {
-            formatter.format(items, &self.buffers, &space)?
+            formatter.format(&items, &self.buffers, &space)?
         };
         for block in &output.revoked {
             self.buffers.forget(*block);
@@ -137,7 +142,7 @@ impl Engine {
         if !output.blocks.is_empty() {
             // The folded counts [L4].
             let now = crate::namespace::now().secs;
-            let (block, image) = formatter.superblock_update(&self.buffers, now, Moment::Sync, None)?;
+            let (block, image) = formatter.superblock_update(&self.buffers, now, Moment::Sync)?;
             self.buffers.publish(block, Arc::clone(&image), context);
             match output.blocks.binary_search_by_key(&block, |(b, _)| *b) {
                 Ok(i) => output.blocks[i].1 = image,
@@ -148,6 +153,7 @@ impl Engine {
             self.note_published(published);
         }
         self.settle_reservation(reserved, output.taken);
+        self.log.recycle(items);
         blocks.append(&mut space.freed.into_inner());
         self.log.formatted.store(context, Ordering::Release);
         Ok((context, Release { blocks, output }))

@@ -94,6 +94,9 @@ impl Transaction<'_> {
         let reserved = std::mem::take(&mut self.reserved);
         engine.log.lists.commit(|context, clock, list| {
             let stamp = percpu::stamp(clock, seen);
+            if list.commits == 0 {
+                *list = engine.log.fresh_list();
+            }
             list.commits += 1;
             if list.commits % PUSH_AFTER == 0 {
                 engine.kick.wake();

@@ -69,6 +69,7 @@ impl Engine {
                 None => Err(denied),
             };
         }
+        self.check_index_room(names)?;
         let ftype = what.ftype();
         let is_dir = ftype == FileType::Directory;
         let inherited = self.inherited_acls(parent, ftype, mode)?;
@@ -151,7 +152,7 @@ impl Engine {
             c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
             if let Some(state) = &mut parent_state {
                 state.core.links = self.links_plus_one(state.core.links);
-                self.fold_times(names, &mut state.core, time);
+                self.fold_times(names, &mut state.core, Some(time));
                 state.stamp = c.stamp;
                 names.core_stamp.store(c.stamp, Ordering::Relaxed);
                 c.inode(parent.ino, InodeEvent::Update, state.core);
@@ -199,14 +200,10 @@ impl Engine {
 
     /// Makes another name for an inode.
     pub(crate) fn link(&self, who: &Credentials, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        if inode.directory().is_some() {
-            return Err(Error::NotPermitted);
-        }
         let name = match Name::new(name) {
             Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
             other => other?,
         };
-        self.permit(who, parent, WRITE | EXECUTE)?;
         let names = self.names(parent)?;
         let hash = self.hash(name.as_bytes());
         let tx = self.begin(Cost::NAME)?;
@@ -216,6 +213,10 @@ impl Engine {
         }
         if bucket.find(hash, name.as_bytes()).is_some() {
             return Err(Error::Exists);
+        }
+        self.permit(who, parent, WRITE | EXECUTE)?;
+        if inode.directory().is_some() {
+            return Err(Error::NotPermitted);
         }
         let mut state = inode.state.lock();
         if state.core.flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
@@ -357,6 +358,22 @@ impl Engine {
         }
     }
 
+    /// Fails when a directory's index nears the most leaves its levels can name; the last quarter is
+    /// room for the names that are logged and not yet formatted.
+    pub(crate) fn check_index_room(&self, names: &Directory) -> Result<()> {
+        let features = &self.geometry.features;
+        if !features.has_dir_index() {
+            return Ok(());
+        }
+        let block = u64::from(self.geometry.block_size);
+        let levels = u32::from(ext4_format::htree::max_levels(features.has_large_dir()));
+        let leaves = ((block - 40) / 8) * ((block - 16) / 8).pow(levels);
+        if names.size.load(Ordering::Relaxed) / block >= leaves / 4 * 3 {
+            return Err(Error::NoSpace("the directory's index is full"));
+        }
+        Ok(())
+    }
+
     fn room_for_subdirectory(&self, links: u32) -> Result<()> {
         let full = links >= ext4_format::inode::LINK_MAX && !self.geometry.features.has_dir_nlink();
         if full { Err(Error::TooManyLinks) } else { Ok(()) }
@@ -372,16 +389,18 @@ impl Engine {
         if links <= 2 { links } else { links - 1 }
     }
 
-    /// Takes the per-slot change times into a directory's core, which is about to be logged.
+    /// Takes the per-slot change times, and that of a change being made now, into a directory's core, which
+    /// is about to be logged. They are later than any time that a caller has set, whatever that was.
     pub(crate) fn fold_times(
         &self,
         names: &Directory,
         core: &mut InodeCore,
-        at_least: ext4_format::timestamp::Timestamp,
+        change: Option<ext4_format::timestamp::Timestamp>,
     ) {
-        let newest = names.last_change_ns().map_or(at_least, |ns| super::from_ns(ns).max(at_least));
-        core.mtime = core.mtime.max(newest);
-        core.ctime = core.ctime.max(newest);
+        if let Some(newest) = names.last_change_ns().map(super::from_ns).max(change) {
+            core.mtime = newest;
+            core.ctime = core.ctime.max(newest);
+        }
     }
 
     fn inherited_acls(

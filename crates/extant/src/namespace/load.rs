@@ -1,13 +1,14 @@
 //! The loader: brings in core what is on the device. The only code above the log that reads metadata
 //! block images, and it only reads. Everything is checked here, once.
 
-use super::directory::{Dentry, Directory};
+use super::directory::{Dentry, Directory, NameHash};
 use super::extent_map::{ExtentMap, Found};
 use super::file::FileData;
 use super::inode::{Content, Inode};
 use super::name::Name;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::formatter::directory::DirReader;
 use crate::mapping::MappingReader;
 use ext4_format::inode::{self, flags};
 use ext4_format::xattr::{self, XattrSet};
@@ -228,6 +229,30 @@ impl Engine {
             Ok(true)
         })?;
         Ok(names)
+    }
+
+    /// Where a name of a directory leads, by its index on disk.
+    pub(crate) fn lookup_on_disk(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<Option<InodeNr>> {
+        let raw = self.raw_inode(dir.ino)?;
+        let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
+        let map = self.mapping_reader(dir).read(core.flags, inode::i_block(&raw)?)?;
+        let blocks = u32::try_from(core.size / u64::from(self.geometry.block_size))
+            .map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
+        let locate = |logical: u32| match map.at(logical) {
+            Found::Mapped(run) if !run.unwritten => Ok(run.physical),
+            _ => Err(FormatError::corrupt("hole in a directory", Where::InodeBlock(dir.ino, u64::from(logical))).into()),
+        };
+        let reader = DirReader {
+            geometry: &self.geometry,
+            images: &self.buffers,
+            locate: &locate,
+            ino: dir.ino,
+            seed: checksum::inode_seed(self.geometry.csum_seed, dir.ino, core.generation),
+            blocks,
+            indexed: core.flags & flags::INDEX != 0,
+            hasher: &self.hasher,
+        };
+        Ok(reader.lookup(name, hash.major)?.map(|(ino, _)| ino))
     }
 
     /// Where ".." of a directory leads.

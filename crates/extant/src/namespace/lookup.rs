@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering;
 
 /// Longest path, in bytes.
 const PATH_MAX: usize = 4096;
+/// Directories of more blocks are looked up on disk until something is created or listed in them.
+const COLD_LOOKUP_FROM: u64 = 16;
 /// Symbolic links followed on one path.
 const MAX_LINKS: u32 = 40;
 
@@ -35,11 +37,33 @@ impl Engine {
             _ if name.len() > NAME_MAX => return Err(Error::NameTooLong),
             _ => {}
         }
-        let names = self.names(dir)?;
         let hash = self.hash(name);
+        if let Some(found) = self.lookup_cold(dir, name, hash)? {
+            return found;
+        }
+        let names = self.names(dir)?;
         let bucket = names.lock(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
         self.inode(entry.ino)
+    }
+
+    /// Asks the on-disk index of a large directory that is not in memory, instead of bringing all of
+    /// it in. `None`: the directory is in memory, or small, or came in meanwhile.
+    fn lookup_cold(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<Option<Result<Arc<Inode>>>> {
+        let names = dir.directory().ok_or(Error::NotDirectory)?;
+        let large = names.size.load(Ordering::Relaxed) > COLD_LOOKUP_FROM * u64::from(self.geometry.block_size);
+        if names.is_complete() || !large {
+            return Ok(None);
+        }
+        let found = self.lookup_on_disk(dir, name, hash);
+        if names.is_complete() {
+            // Names change only in a directory that is in memory: what was read may be of two moments.
+            return Ok(None);
+        }
+        Ok(Some(match found? {
+            Some(ino) => self.inode(ino),
+            None => Err(Error::NotFound),
+        }))
     }
 
     /// The directory behind an inode, with all its names in core.

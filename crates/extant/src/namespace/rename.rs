@@ -129,6 +129,7 @@ impl Engine {
         let new = Side { dir: new_dir, names: self.names(new_dir)?, hash: self.hash(new_name), name: new_name };
         self.permit(who, old_dir, WRITE | EXECUTE)?;
         self.permit(who, new_dir, WRITE | EXECUTE)?;
+        self.check_index_room(new.names)?;
         loop {
             let source = self.lookup(old_dir, old_name)?;
             let target = match self.lookup(new_dir, new_name) {
@@ -174,25 +175,29 @@ impl Engine {
             (RenameMode::Exchange, None) => return Err(Error::NotFound),
             _ => {}
         }
+        let invalid = || Error::Invalid("a directory cannot move below itself");
+        if source.directory().is_some() {
+            self.refuse_loop(source, new.dir, invalid)?;
+        }
+        if let Some(target) = target.filter(|t| t.directory().is_some()) {
+            // A directory that holds the source, however deep, is not empty.
+            let above = || if mode == RenameMode::Exchange { invalid() } else { Error::NotEmpty };
+            self.refuse_loop(target, old.dir, above)?;
+        }
+        if target.is_some_and(|t| t.ino == source.ino) {
+            return Ok(());
+        }
         self.permit_removal(who, old.dir, source)?;
         self.permit_change(old.dir, source)?;
         if let Some(target) = target {
             self.permit_removal(who, new.dir, target)?;
             self.permit_change(new.dir, target)?;
-            if mode == RenameMode::Replace && target.ino != source.ino {
+            if mode == RenameMode::Replace {
                 match (source.directory().is_some(), target.directory().is_some()) {
                     (true, false) => return Err(Error::NotDirectory),
                     (false, true) => return Err(Error::IsDirectory),
                     _ => {}
                 }
-            }
-        }
-        if source.directory().is_some() {
-            self.refuse_loop(source, new.dir)?;
-        }
-        if let (RenameMode::Exchange, Some(target)) = (mode, target) {
-            if target.directory().is_some() {
-                self.refuse_loop(target, old.dir)?;
             }
         }
         let moves_dir = source.directory().is_some() && old.dir.ino != new.dir.ino;
@@ -205,13 +210,13 @@ impl Engine {
         Ok(())
     }
 
-    /// A directory must not move below itself.
-    fn refuse_loop(&self, moved: &Inode, into: &Arc<Inode>) -> Result<()> {
+    /// Fails if `into` is `moved` or lies below it.
+    fn refuse_loop(&self, moved: &Inode, into: &Arc<Inode>, refusal: impl Fn() -> Error) -> Result<()> {
         let mut at = Arc::clone(into);
         let mut steps = 0u32;
         while at.ino != InodeNr::ROOT {
             if at.ino == moved.ino {
-                return Err(Error::Invalid("a directory cannot move below itself"));
+                return Err(refusal());
             }
             let parent = self.parent_of(&at)?;
             steps += 1;
@@ -355,7 +360,7 @@ impl Engine {
                     state.core.links = Self::links_minus_one(state.core.links);
                 }
                 if change != 0 {
-                    self.fold_times(names, &mut state.core, time);
+                    self.fold_times(names, &mut state.core, Some(time));
                     self.log_core(dir, state, c);
                 }
                 dir.logged_in(c.context);

@@ -314,7 +314,7 @@ impl Fs {
         let start = std::time::Instant::now();
         let output = self
             .formatter
-            .format(items, &self.buffers, &self.space)
+            .format(&items, &self.buffers, &self.space)
             .unwrap();
         eprintln!("formatted in {:?}", start.elapsed());
         let bs = self.geometry.block_size;
@@ -346,7 +346,6 @@ impl Fs {
                 &self.buffers,
                 1_700_009_999,
                 super::super::Moment::Close,
-                None,
             )
             .unwrap();
         self.dev

@@ -260,7 +260,7 @@ fn damage_is_an_error_and_no_panic() {
     fs.check();
     let refused = |fs: &mut Fs| {
         let items = std::mem::take(&mut fs.items);
-        fs.formatter.format(items, &fs.buffers, &fs.space).is_err()
+        fs.formatter.format(&items, &fs.buffers, &fs.space).is_err()
     };
     // Allocated twice, freed twice, out of range, a tree that leads into an inode table.
     fs.inode(12, InodeEvent::Init, core);

@@ -1,0 +1,100 @@
+//! [`AtomicBitmap`]: a bitmap searched without a lock. Mechanisms I1 and L3.
+//!
+//! A free bit is found and taken by one atomic test-and-set of its word. Who loses the race for a bit has
+//! learned what the word holds now and searches on in it; nothing is found, then locked, tested again
+//! and retried from the start.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Bits that threads take and give back; set means taken.
+///
+/// ```
+/// let map = percpu::AtomicBitmap::new(vec![0b0111]);
+/// assert_eq!(map.take(0, 64), Some(3));
+/// assert_eq!(map.take(0, 4), None);
+/// map.give(1);
+/// assert_eq!(map.take(0, 4), Some(1));
+/// ```
+#[derive(Debug)]
+pub struct AtomicBitmap {
+    words: Box<[AtomicU64]>,
+}
+
+impl AtomicBitmap {
+    /// From words, bit 0 of the first word first.
+    pub fn new(words: Vec<u64>) -> Self {
+        Self { words: words.into_iter().map(AtomicU64::new).collect() }
+    }
+
+    /// Takes the first free bit of `[from, to)`; `to` past the end means the end.
+    #[inline]
+    pub fn take(&self, from: u32, to: u32) -> Option<u32> {
+        let mut at = from;
+        while at < to {
+            let word = self.words.get((at / 64) as usize)?;
+            // Bits below the start count as taken.
+            let mut taken = word.load(Ordering::Relaxed) | ((1u64 << (at % 64)) - 1);
+            while taken != u64::MAX {
+                let bit = taken.trailing_ones();
+                let index = at / 64 * 64 + bit;
+                if index >= to {
+                    return None;
+                }
+                // What a bit guards is handed over by other means (the log, a lock): no ordering here.
+                let before = word.fetch_or(1 << bit, Ordering::Relaxed);
+                if before & (1 << bit) == 0 {
+                    return Some(index);
+                }
+                taken |= before;
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
+    /// Gives a bit back; false if it was not taken, or lies outside.
+    pub fn give(&self, bit: u32) -> bool {
+        self.words.get((bit / 64) as usize).is_some_and(|word| {
+            let mask = 1u64 << (bit % 64);
+            word.fetch_and(!mask, Ordering::Relaxed) & mask != 0
+        })
+    }
+
+    /// Free bits in the words that hold `[from, to)`.
+    pub fn free_in(&self, from: u32, to: u32) -> u32 {
+        let last = (to.div_ceil(64) as usize).min(self.words.len());
+        self.words[((from / 64) as usize).min(last)..last]
+            .iter()
+            .map(|w| w.load(Ordering::Relaxed).count_zeros())
+            .sum()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_take_every_bit_once() {
+        let map = AtomicBitmap::new(vec![0; 16]);
+        let mut all: Vec<u32> = std::thread::scope(|s| {
+            let workers: Vec<_> =
+                (0..4).map(|_| s.spawn(|| std::iter::from_fn(|| map.take(0, 1024)).collect::<Vec<_>>())).collect();
+            workers.into_iter().flat_map(|w| w.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        assert_eq!(all, (0..1024).collect::<Vec<_>>());
+        assert_eq!(map.free_in(0, 1024), 0);
+    }
+
+    #[test]
+    fn stays_inside_its_range() {
+        let map = AtomicBitmap::new(vec![u64::MAX, 0]);
+        assert_eq!(map.take(0, 64), None);
+        assert_eq!(map.take(70, 72), Some(70));
+        assert_eq!(map.take(70, 72), Some(71));
+        assert_eq!(map.take(70, 72), None);
+        assert_eq!(map.take(128, 500), None);
+        assert!(map.give(70) && !map.give(70) && !map.give(999));
+    }
+}
