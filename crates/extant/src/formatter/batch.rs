@@ -231,9 +231,11 @@ impl<'i> InodeChanges<'_, 'i> {
             .map(|m| &m.event)
     }
 
-    /// Any name of this directory was logged.
+    /// Any name was logged in the inode's present life as a directory.
     pub fn has_names(&self) -> bool {
-        !self.names.is_empty()
+        self.names
+            .iter()
+            .any(|&k| self.items.names[name_position(k)].stamp >= self.since)
     }
 
     /// Puts the directory's net changes into `net`, in the order of the index, and returns the time

@@ -106,7 +106,7 @@ impl Engine {
         if let Some(names) = inode.directory() {
             attributes.size = names.size.load(Ordering::Relaxed);
             if let Some(newest) = names.last_change_ns().map(from_ns) {
-                attributes.mtime = attributes.mtime.max(newest);
+                attributes.mtime = newest;
                 attributes.ctime = attributes.ctime.max(newest);
             }
         }
@@ -145,7 +145,7 @@ impl Engine {
         tx.commit(seen, |c| {
             let core = &mut state.core;
             if let Some(names) = names {
-                self.fold_times(names, core, core.ctime);
+                self.fold_times(names, core, None);
                 names.reset_time();
             }
             if let Some(new) = set.mode {
@@ -165,8 +165,8 @@ impl Engine {
                     }
                 }
             }
-            core.atime = set.atime.unwrap_or(core.atime);
-            core.mtime = set.mtime.unwrap_or(core.mtime);
+            core.atime = set.atime.map_or(core.atime, |t| self.storable(t));
+            core.mtime = set.mtime.map_or(core.mtime, |t| self.storable(t));
             if let Some(new) = set.flags {
                 core.flags = core.flags & !flags::USER_MODIFIABLE | new & flags::USER_MODIFIABLE;
             }
@@ -179,6 +179,16 @@ impl Engine {
             self.log_core(inode, &mut state, c);
         });
         Ok(())
+    }
+
+    /// A time as this volume's inodes can hold it, so that stat shows the same before and after a reopening.
+    fn storable(&self, time: Timestamp) -> Timestamp {
+        let short = usize::from(self.geometry.inode_size) == ext4_format::inode::GOOD_OLD_SIZE;
+        if short {
+            Timestamp::decode(time.encode_short(), None)
+        } else {
+            Timestamp::new(time.secs, time.nanos)
+        }
     }
 
     /// The inode of a number, if it is in use; for callers that keep numbers instead of handles.

@@ -109,7 +109,7 @@ impl Engine {
                 dir.size.store(u64::from(self.geometry.block_size), Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
             }
-            New::Symlink(target) => Content::Symlink(OnceLock::from(Box::from(*target))),
+            New::Symlink(target) => Content::Symlink(OnceLock::from(Box::from(*target)), data),
             New::Special(..) => Content::Special,
         };
         let mut inode = Inode::new(ino, ftype, core, content);

@@ -1,6 +1,7 @@
 //! An inode in memory. Its core is guarded by its own lock and nothing wider (mechanism L8, L9).
 
 use super::directory::Directory;
+use super::extent_map::Run;
 use super::file::FileData;
 use crate::log::item::Stamp;
 use ext4_format::inode::InodeCore;
@@ -16,8 +17,9 @@ pub enum Content {
     Directory(Box<Directory>),
     /// Data.
     File(FileData),
-    /// Target of a symbolic link, once read.
-    Symlink(OnceLock<Box<[u8]>>),
+    /// Target of a symbolic link, once read; and the block that holds a long one if the link was born in
+    /// memory (else its mapping is on the device).
+    Symlink(OnceLock<Box<[u8]>>, Option<Run>),
     /// Device, FIFO or socket: all is in the core.
     Special,
 }

@@ -73,7 +73,7 @@ impl Engine {
                 }
                 Content::File(FileData::cold())
             }
-            FileType::Symlink => Content::Symlink(OnceLock::new()),
+            FileType::Symlink => Content::Symlink(OnceLock::new(), None),
             _ => Content::Special,
         };
         if !matches!(ftype, FileType::CharDevice | FileType::BlockDevice) {
@@ -134,13 +134,7 @@ impl Engine {
     pub(crate) fn read_symlink(&self, inode: &Inode) -> Result<Box<[u8]>> {
         let raw = self.raw_inode(inode.ino)?;
         let size = inode.size.load(Ordering::Relaxed) as usize;
-        let acl_sectors = if inode::file_acl(&raw, &self.geometry).0 != 0 {
-            u64::from(self.geometry.sectors_per_block())
-        } else {
-            0
-        };
-        let fast = inode::sectors(&raw, &self.geometry) <= acl_sectors;
-        let target: Option<Box<[u8]>> = if fast {
+        let target: Option<Box<[u8]>> = if size <= Self::FAST_SYMLINK_MAX {
             inode::i_block(&raw)?.get(..size).map(Box::from)
         } else {
             let map = self.read_mapping(inode)?;

@@ -178,7 +178,7 @@ impl Engine {
 
     /// Where a symbolic link points.
     pub(crate) fn symlink_target(&self, inode: &Inode) -> Result<Box<[u8]>> {
-        let Content::Symlink(cell) = &inode.content else {
+        let Content::Symlink(cell, _) = &inode.content else {
             return Err(Error::Invalid("not a symbolic link"));
         };
         if let Some(target) = cell.get() {

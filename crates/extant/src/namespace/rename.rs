@@ -10,7 +10,7 @@ use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
-use crate::log::item::{InodeEvent, MiscEvent};
+use crate::log::item::MiscEvent;
 use ext4_format::{FileType, InodeNr};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -285,7 +285,9 @@ impl Engine {
             .max(new.names.core_stamp.load(Ordering::Relaxed))
             .max(old.names.last_stamp())
             .max(new.names.last_stamp())
-            .max(replaced_dir.map_or(0, |(_, d)| d.core_stamp.load(Ordering::Relaxed).max(d.last_stamp())));
+            .max(replaced_dir.map_or(0, |(_, d)| d.core_stamp.load(Ordering::Relaxed)))
+            .max(last_stamp(source))
+            .max(target.map_or(0, |t| last_stamp(t)));
         let source_entry = Dentry { hash: new.hash, ino: source.ino, ftype: source.ftype, name: new_name.clone() };
         let crosses = old.dir.ino != new.dir.ino;
         let mut fate = Fate::Linked;
@@ -332,16 +334,12 @@ impl Engine {
             new.names.note(0, to_ns(time), c.stamp);
             if let Some(state) = states.of(source) {
                 state.core.ctime = time;
-                state.stamp = c.stamp;
-                c.inode(source.ino, InodeEvent::Update, state.disk_core());
+                self.log_core(source, state, c);
             }
-            source.logged_in(c.context);
             if let (Some(target), Some(state)) = (target, target.and_then(|t| states.of(t))) {
                 state.core.ctime = time;
                 if mode == RenameMode::Exchange {
-                    state.stamp = c.stamp;
-                    c.inode(target.ino, InodeEvent::Update, state.disk_core());
-                    target.logged_in(c.context);
+                    self.log_core(target, state, c);
                 } else {
                     if is_dir(target) {
                         state.core.links = 1;
@@ -382,6 +380,11 @@ struct Outcome {
 
 fn is_dir(inode: &Inode) -> bool {
     inode.ftype == FileType::Directory
+}
+
+/// Largest stamp of a name of a directory.
+fn last_stamp(inode: &Inode) -> u64 {
+    inode.directory().map_or(0, Directory::last_stamp)
 }
 
 fn set_parent(dir: &Inode, parent: InodeNr) {

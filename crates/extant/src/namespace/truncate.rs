@@ -6,7 +6,7 @@
 
 use super::extent_map::Run;
 use super::file::FileMap;
-use super::inode::{Inode, State};
+use super::inode::{Content, Inode, State};
 use super::now;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -77,8 +77,8 @@ impl Engine {
         }
         self.count_removed(inode, &taken);
         if in_steps {
-            drop(map);
-            self.finish_truncate(inode, size)?;
+            // Under the same lock: nobody may grow the file over what still has to go.
+            self.finish_truncate_locked(inode, &mut map, first_gone)?;
         }
         Ok(())
     }
@@ -162,8 +162,17 @@ impl Engine {
             let first = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
             let mut map = file.map.write();
             self.load_map(inode, &mut map)?;
-            self.remove_in_steps(inode, &mut map, first)?;
+            return self.finish_truncate_locked(inode, &mut map, first);
         }
+        self.leave_orphans(inode)
+    }
+
+    fn finish_truncate_locked(&self, inode: &Arc<Inode>, map: &mut FileMap, first: u32) -> Result<()> {
+        self.remove_in_steps(inode, map, first)?;
+        self.leave_orphans(inode)
+    }
+
+    fn leave_orphans(&self, inode: &Arc<Inode>) -> Result<()> {
         let tx = self.begin(Cost::CORE)?;
         let mut state = inode.state.lock();
         let seen = state.stamp;
@@ -214,9 +223,13 @@ impl Engine {
                 self.load_map(inode, map)?;
                 map.extents.iter().copied().collect()
             }
-            (None, FileType::Symlink) if inode.sectors.load(Ordering::Relaxed) > 0 => {
-                self.read_mapping(inode)?.iter().copied().collect()
-            }
+            (None, FileType::Symlink) => match inode.content {
+                Content::Symlink(_, Some(run)) => vec![run],
+                _ if inode.size.load(Ordering::Relaxed) > Self::FAST_SYMLINK_MAX as u64 => {
+                    self.read_mapping(inode)?.iter().copied().collect()
+                }
+                _ => Vec::new(),
+            },
             _ => Vec::new(),
         };
         self.load_bitmaps_of(&runs)?;

@@ -107,6 +107,8 @@ impl Engine {
         state.core_dirty = state.disk_size != state.core.size;
         if let Some(dir) = inode.directory() {
             dir.core_stamp.store(c.stamp, Ordering::Relaxed);
+            // This item outranks those of earlier names, so it must know their times.
+            self.fold_times(dir, &mut state.core, None);
         }
         c.inode(inode.ino, InodeEvent::Update, state.disk_core());
         inode.logged_in(c.context);
