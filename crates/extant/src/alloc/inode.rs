@@ -55,6 +55,9 @@ struct Stretch {
 #[derive(Default)]
 struct SlotShare {
     stretches: [Option<Stretch>; KEPT],
+    /// A full home group, and the group that was found instead: the next search from that home begins
+    /// there, not with all the full groups in between.
+    overflow: Option<(u32, u32)>,
     /// Numbers allocated and freed in one open checkpoint, with the stamp of the free.
     born_free: Vec<(InodeNr, u64)>,
 }
@@ -142,9 +145,11 @@ impl InodeAlloc {
                 return Ok(Allocated { ino, after });
             }
         }
-        if let Some(ino) = self.from_group(&mut share, home, load)? {
+        let start = share.overflow.filter(|(full, _)| *full == home).map_or(home, |(_, group)| group);
+        if let Some(ino) = self.from_group(&mut share, start, load)? {
             return Ok(Allocated { ino, after: 0 });
         }
+        share.overflow = None;
         drop(share);
         self.wake_resting(Instant::now());
         let count = self.groups.len() as u32;
@@ -165,6 +170,7 @@ impl InodeAlloc {
                     })
                 };
                 if let Some(ino) = found {
+                    share.overflow = Some((home, group));
                     return Ok(Allocated { ino, after: 0 });
                 }
             }
@@ -199,6 +205,7 @@ impl InodeAlloc {
         loop {
             let mut stretch = match share.stretches[place] {
                 Some(s) => s,
+                None if g.free.load(Ordering::Relaxed) <= 0 => return Ok(None),
                 None => match self.claim(group, load) {
                     Ok(Some(s)) => s,
                     Ok(None) => return Ok(None),
