@@ -3,7 +3,7 @@
 //! directory is a tree; anything else is an archive, `-` is one on standard input.
 
 use blockdev::FileDevice;
-use extant::mkfs::{self, MkfsOptions, Phase, Progress, Source, TreeSource};
+use extant::mkfs::{self, MkfsOptions, Phase, Progress, Source, TarInput, TreeSource};
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -60,7 +60,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let prepared = match sources {
         [] => mkfs::prepare(&options)?,
         [dir] if dir.is_dir() => mkfs::prepare_from(&options, Source::Tree(TreeSource::new(dir)))?,
-        _ => return Err("no directory".into()),
+        archives => {
+            let inputs = archives.iter().map(|path| match path.to_str() {
+                Some("-") => TarInput::Reader {
+                    name: "standard input".into(),
+                    reader: Box::new(std::io::stdin()),
+                },
+                _ => TarInput::File(path.clone()),
+            });
+            mkfs::prepare_from(&options, Source::Tar(inputs.collect()))?
+        }
     };
     let device = FileDevice::create(image, prepared.size())?;
     let report = prepared.write(&device)?;

@@ -4,6 +4,8 @@
 mod compare;
 #[path = "mkfs/empty.rs"]
 mod empty;
+#[path = "mkfs/from_tar.rs"]
+mod from_tar;
 #[path = "mkfs/from_tree.rs"]
 mod from_tree;
 #[path = "mkfs/support.rs"]

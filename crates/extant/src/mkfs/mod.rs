@@ -46,6 +46,7 @@ mod scan;
 mod size;
 mod space;
 mod tables;
+mod tar;
 mod tree;
 mod write;
 mod xattrs;
@@ -55,6 +56,7 @@ pub use options::MkfsOptions;
 pub use owners::{IdMap, ModeMap};
 pub use progress::{Phase, Progress};
 pub use scan::TreeSource;
+pub use tar::TarInput;
 
 use blockdev::BlockDevice;
 use data::{Content, NoContent};
@@ -156,6 +158,9 @@ pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
 pub enum Source {
     /// A directory tree.
     Tree(TreeSource),
+    /// Tar archives. Of several, each is a layer over those before it, with the white-outs of OCI
+    /// images; of one, such names are names.
+    Tar(Vec<TarInput>),
 }
 
 /// Reads the names and attributes of a source and plans a file system that holds it.
@@ -182,6 +187,10 @@ pub fn prepare_from(options: &MkfsOptions, source: Source) -> Result<Prepared> {
         Source::Tree(tree) => {
             let (draft, root) = scan::scan(&tree, &options, &monitor)?;
             (draft, Box::new(TreeContent::new(root, monitor.clone())))
+        }
+        Source::Tar(inputs) => {
+            let (draft, content) = tar::scan(inputs, &options, &monitor, time)?;
+            (draft, Box::new(content))
         }
     };
     apply_root(&mut draft, &options);

@@ -239,7 +239,7 @@ fn inode_of(stat: &Stat, options: &MkfsOptions) -> Option<Inode> {
     let mode = stat.st_mode as u16; // type and permissions are the low 16 bits
     let ftype = FileType::from_mode(mode)?;
     let time = |secs, nanos| Timestamp::new(secs, u32::try_from(nanos).unwrap_or(0));
-    let mtime = time(stat.st_mtime as i64, stat.st_mtime_nsec);
+    let mtime = time(stat.st_mtime, stat.st_mtime_nsec);
     let is_device = matches!(ftype, FileType::CharDevice | FileType::BlockDevice);
     let (major, minor) = (
         rustix::fs::major(stat.st_rdev),
@@ -260,10 +260,10 @@ fn inode_of(stat: &Stat, options: &MkfsOptions) -> Option<Inode> {
         atime: match options.source_date_epoch {
             // Reading the tree may change it.
             Some(_) => mtime,
-            None => time(stat.st_atime as i64, stat.st_atime_nsec),
+            None => time(stat.st_atime, stat.st_atime_nsec),
         },
         mtime,
-        ctime: time(stat.st_ctime as i64, stat.st_ctime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
         body: match ftype {
             FileType::Directory => Body::Directory(0), // the root's; others are entered later
             FileType::Regular => Body::File {

@@ -20,9 +20,10 @@ pub struct Entry {
     pub target: Option<PathBuf>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Of a regular file: data, and holes in blocks of 4 KiB.
-    pub data: Option<(Vec<u8>, Vec<(u64, u64)>)>,
+    pub data: Option<(Vec<u8>, Segments)>,
 }
 
+pub type Segments = Vec<(u64, u64)>;
 pub type Snapshot = BTreeMap<PathBuf, Entry>;
 
 pub fn snapshot(root: &Path) -> Snapshot {
@@ -84,7 +85,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-fn segments(path: &Path, size: u64) -> Vec<(u64, u64)> {
+fn segments(path: &Path, size: u64) -> Segments {
     let file = fs::File::open(path).unwrap();
     let (mut list, mut at) = (Vec::new(), 0);
     while at < size {

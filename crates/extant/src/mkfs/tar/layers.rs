@@ -1,0 +1,395 @@
+//! Members of archives become a tree: later ones replace earlier ones, missing parents are made,
+//! hard links find what they link to. Of several archives each is a layer over those before, and its
+//! white-outs (`.wh.NAME`, `.wh..wh..opq`) take names of lower layers away.
+
+use super::member::{Kind, Member};
+use crate::mkfs::adopt::{Adopter, RawXattrs};
+use crate::mkfs::error::{MkfsError, Result, show};
+use crate::mkfs::tree::{Body, Draft, DraftDir, Inode, ROOT, XattrPool};
+use ext4_format::FileType;
+use ext4_format::dir_entry;
+use ext4_format::inode::makedev;
+use ext4_format::timestamp::Timestamp;
+use std::collections::BTreeMap;
+
+/// The most symbolic links on the way to a member.
+const MAX_LINKS: u32 = 40;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Entry {
+    inode: u32,
+    /// The last layer that said something of it.
+    layer: u32,
+}
+
+struct Dir {
+    inode: u32,
+    parent: u32,
+    names: BTreeMap<Box<[u8]>, Entry>,
+}
+
+/// A tree under construction.
+pub(super) struct Layers {
+    inodes: Vec<Inode>,
+    dirs: Vec<Dir>,
+    layer: u32,
+    white_outs: bool,
+    /// Attributes of directories that no member describes.
+    implied: Timestamp,
+    /// The last parent and its directory; forgotten when that may no longer be true.
+    last: Option<(Vec<u8>, u32)>,
+}
+
+impl Layers {
+    pub fn new(white_outs: bool, implied: Timestamp) -> Self {
+        Self {
+            inodes: vec![Inode::directory(0o755, implied, 0)],
+            dirs: vec![Dir {
+                inode: ROOT,
+                parent: 0,
+                names: BTreeMap::new(),
+            }],
+            layer: 0,
+            white_outs,
+            implied,
+            last: None,
+        }
+    }
+
+    /// From here on, members are of the next layer.
+    pub fn next_layer(&mut self) {
+        self.layer += 1;
+    }
+
+    /// Enters a member.
+    pub fn enter(&mut self, member: Member, adopter: &Adopter<'_>) -> Result<()> {
+        let path = member.path.clone();
+        let bad = |what: &str| MkfsError::source(show(&path), what);
+        let mut parts = components(&path).ok_or_else(|| bad("a path with \"..\""))?;
+        let Some(name) = parts.pop() else {
+            if member.kind != Kind::Directory {
+                return Err(bad("the root is not a directory"));
+            }
+            let inode = self.inode_of(member, adopter)?;
+            self.inodes[ROOT as usize] = Inode {
+                body: Body::Directory(0),
+                ..inode
+            };
+            return Ok(());
+        };
+        dir_entry::check_name(name).map_err(|e| bad(&e.to_string()))?;
+        let parent = self.parent(&path, &parts)?;
+        if self.white_outs
+            && let Some(hidden) = name.strip_prefix(b".wh.")
+        {
+            self.white_out(parent, hidden);
+            return Ok(());
+        }
+        if let Kind::HardLink(target) = &member.kind {
+            let inode = self.target(target).map_err(|what| bad(&what))?;
+            self.put(parent, name, inode);
+            return Ok(());
+        }
+        let is_dir = member.kind == Kind::Directory;
+        let old = self.dirs[parent as usize].names.get(name).copied();
+        let mut inode = self.inode_of(member, adopter)?;
+        if is_dir {
+            let known =
+                old.filter(|e| matches!(self.inodes[e.inode as usize].body, Body::Directory(_)));
+            if let Some(entry) = known {
+                // Said again: attributes are new, names stay.
+                inode.body = self.inodes[entry.inode as usize].body.clone();
+                self.inodes[entry.inode as usize] = inode;
+                self.stamp(parent, name);
+                return Ok(());
+            }
+            inode.body = Body::Directory(self.add_dir(parent));
+        }
+        let number = self.add_inode(inode)?;
+        self.put(parent, name, number);
+        Ok(())
+    }
+
+    fn add_inode(&mut self, inode: Inode) -> Result<u32> {
+        let number = u32::try_from(self.inodes.len())
+            .map_err(|_| MkfsError::Options("more than 2^32 members".into()))?;
+        if let Body::Directory(d) = inode.body {
+            self.dirs[d as usize].inode = number; // made by add_dir
+        }
+        self.inodes.push(inode);
+        Ok(number)
+    }
+
+    fn add_dir(&mut self, parent: u32) -> u32 {
+        self.dirs.push(Dir {
+            inode: 0,
+            parent,
+            names: BTreeMap::new(),
+        });
+        self.dirs.len() as u32 - 1 // not more than inodes
+    }
+
+    /// Puts a name into a directory, in place of what was there.
+    fn put(&mut self, dir: u32, name: &[u8], inode: u32) {
+        let entry = Entry {
+            inode,
+            layer: self.layer,
+        };
+        // What is replaced may have been on a remembered path.
+        if self.dirs[dir as usize]
+            .names
+            .insert(name.into(), entry)
+            .is_some()
+        {
+            self.last = None;
+        }
+    }
+
+    fn stamp(&mut self, dir: u32, name: &[u8]) {
+        if let Some(e) = self.dirs[dir as usize].names.get_mut(name) {
+            e.layer = self.layer;
+        }
+    }
+
+    /// The directory that a member's parents lead to. Missing ones are made; symbolic links are
+    /// followed inside the tree, as extracting would.
+    fn parent(&mut self, path: &[u8], parts: &[&[u8]]) -> Result<u32> {
+        let key = parts.join(&b'/');
+        if let Some((last, dir)) = &self.last
+            && *last == key
+        {
+            return Ok(*dir);
+        }
+        let mut links = 0;
+        let dir = self
+            .walk(0, parts, &mut links, true)
+            .map_err(|what| MkfsError::source(show(path), what))?;
+        self.last = Some((key, dir));
+        Ok(dir)
+    }
+
+    /// Follows components from a directory; makes what is missing if asked to.
+    fn walk(
+        &mut self,
+        mut dir: u32,
+        parts: &[&[u8]],
+        links: &mut u32,
+        make: bool,
+    ) -> Result<u32, String> {
+        for &part in parts {
+            if part == b".." {
+                dir = self.dirs[dir as usize].parent;
+                continue;
+            }
+            let known = self.dirs[dir as usize].names.get(part).copied();
+            let Some(entry) = known else {
+                if !make {
+                    return Err(format!("{} does not exist", show(part)));
+                }
+                dir_entry::check_name(part).map_err(|e| e.to_string())?;
+                let new = self.add_dir(dir);
+                let inode = Inode::directory(0o755, self.implied, new);
+                let number = self.add_inode(inode).map_err(|e| e.to_string())?;
+                self.put(dir, part, number);
+                dir = new;
+                continue;
+            };
+            dir = match &self.inodes[entry.inode as usize].body {
+                Body::Directory(d) => {
+                    let d = *d;
+                    if make {
+                        self.stamp(dir, part);
+                    }
+                    d
+                }
+                Body::Symlink(target) => {
+                    *links += 1;
+                    if *links > MAX_LINKS {
+                        return Err("too many symbolic links on the way".into());
+                    }
+                    let target = target.clone();
+                    let from = if target.starts_with(b"/") { 0 } else { dir };
+                    let parts: Vec<&[u8]> = target
+                        .split(|b| *b == b'/')
+                        .filter(|p| !p.is_empty() && *p != b".")
+                        .collect();
+                    self.walk(from, &parts, links, make)?
+                }
+                _ => return Err(format!("{} on the way is not a directory", show(part))),
+            };
+        }
+        Ok(dir)
+    }
+
+    /// The inode that a hard link's target names.
+    fn target(&mut self, target: &[u8]) -> Result<u32, String> {
+        let what = |e: &str| format!("hard link to {}: {e}", show(target));
+        let mut parts = components(target).ok_or_else(|| what("a path with \"..\""))?;
+        let name = parts.pop().ok_or_else(|| what("no name"))?;
+        let dir = self.walk(0, &parts, &mut 0, false).map_err(|e| what(&e))?;
+        let entry = self.dirs[dir as usize].names.get(name);
+        let inode = entry.ok_or_else(|| what("it does not exist"))?.inode;
+        match self.inodes[inode as usize].body {
+            Body::Directory(_) => Err(what("it is a directory")),
+            _ => Ok(inode),
+        }
+    }
+
+    /// Takes a name, or for an opaque directory all names, of lower layers away.
+    fn white_out(&mut self, parent: u32, hidden: &[u8]) {
+        self.last = None;
+        if hidden == b".wh..opq" {
+            self.prune(parent);
+            return;
+        }
+        if hidden.starts_with(b".wh.") {
+            return; // bookkeeping of AUFS
+        }
+        let entry = self.dirs[parent as usize].names.get(hidden).copied();
+        match entry {
+            Some(e) if e.layer < self.layer => {
+                self.dirs[parent as usize].names.remove(hidden);
+            }
+            // Made anew in this layer: what is below it may still be of lower ones.
+            Some(e) => {
+                if let Body::Directory(d) = self.inodes[e.inode as usize].body {
+                    self.prune(d);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Removes all names of lower layers below a directory.
+    fn prune(&mut self, dir: u32) {
+        let mut stack = vec![dir];
+        while let Some(d) = stack.pop() {
+            let layer = self.layer;
+            let names = &mut self.dirs[d as usize].names;
+            names.retain(|_, e| e.layer >= layer);
+            for e in names.values() {
+                if let Body::Directory(sub) = self.inodes[e.inode as usize].body {
+                    stack.push(sub);
+                }
+            }
+        }
+    }
+
+    fn inode_of(&self, member: Member, adopter: &Adopter<'_>) -> Result<Inode> {
+        let (ftype, rdev, size, body) = match member.kind {
+            Kind::File { size, origin, map } => {
+                (FileType::Regular, 0, size, Body::File { origin, map })
+            }
+            Kind::Symlink(target) => {
+                if target.is_empty() {
+                    return Err(MkfsError::source(
+                        show(&member.path),
+                        "symbolic link to nothing",
+                    ));
+                }
+                (
+                    FileType::Symlink,
+                    0,
+                    target.len() as u64,
+                    Body::Symlink(target.into()),
+                )
+            }
+            Kind::CharDevice(a, b) => (FileType::CharDevice, makedev(a, b), 0, Body::Special),
+            Kind::BlockDevice(a, b) => (FileType::BlockDevice, makedev(a, b), 0, Body::Special),
+            Kind::Fifo => (FileType::Fifo, 0, 0, Body::Special),
+            Kind::Directory | Kind::HardLink(_) => (FileType::Directory, 0, 0, Body::Special),
+        };
+        let perm = if ftype == FileType::Symlink {
+            0o777
+        } else {
+            member.mode
+        };
+        let mut inode = Inode {
+            mode: ftype.mode_bits() | perm,
+            uid: member.uid,
+            gid: member.gid,
+            rdev,
+            links: 0,
+            xattrs: 0,
+            size,
+            atime: member.atime,
+            mtime: member.mtime,
+            ctime: member.ctime,
+            body,
+        };
+        self.warn(
+            &member.path,
+            member.unresolved_acl,
+            member.unknown_type,
+            adopter,
+        );
+        let xattrs: RawXattrs = member.xattrs;
+        adopter.adopt(&mut inode, &xattrs, &member.path)?;
+        Ok(inode)
+    }
+
+    fn warn(&self, path: &[u8], unresolved: bool, unknown: Option<u8>, adopter: &Adopter<'_>) {
+        if unresolved && adopter.options.xattrs {
+            let text = "an ACL names users or groups without their numbers and is not kept";
+            adopter.monitor.warn(format!("{}: {text}", show(path)));
+        }
+        if let Some(kind) = unknown {
+            let kind = char::from(kind).escape_default();
+            adopter.monitor.warn(format!(
+                "{}: type {kind} is not known, taken for a file",
+                show(path)
+            ));
+        }
+    }
+
+    /// The tree: what is reachable, in the order of names.
+    pub fn finish(self, pool: XattrPool) -> Draft {
+        let Self { inodes, dirs, .. } = self;
+        let mut inodes: Vec<Option<Inode>> = inodes.into_iter().map(Some).collect();
+        let mut new_numbers = vec![u32::MAX; inodes.len()];
+        let mut draft = Draft {
+            inodes: Vec::with_capacity(inodes.len()),
+            dirs: Vec::with_capacity(dirs.len()),
+            xattrs: pool,
+        };
+        let mut dirs: Vec<_> = dirs.into_iter().map(|d| d.names).collect();
+        draft.inodes.extend(inodes[ROOT as usize].take());
+        new_numbers[ROOT as usize] = 0;
+        draft.dirs.push(DraftDir {
+            inode: 0,
+            names: Vec::new(),
+        });
+        let mut stack = vec![(0, 0)];
+        while let Some((old, new)) = stack.pop() {
+            let names = std::mem::take(&mut dirs[old]);
+            let mut list = Vec::with_capacity(names.len());
+            for (name, entry) in names {
+                let i = entry.inode as usize;
+                if let Some(mut inode) = inodes[i].take() {
+                    new_numbers[i] = draft.inodes.len() as u32; // not more than there were
+                    if let Body::Directory(d) = &mut inode.body {
+                        let here = draft.dirs.len();
+                        stack.push((*d as usize, here));
+                        *d = here as u32;
+                        draft.dirs.push(DraftDir {
+                            inode: new_numbers[i],
+                            names: Vec::new(),
+                        });
+                    }
+                    draft.inodes.push(inode);
+                }
+                list.push((name, new_numbers[i]));
+            }
+            draft.dirs[new].names = list;
+        }
+        draft
+    }
+}
+
+/// The parts of a path, empty ones and dots left out; `None` for one that goes up.
+fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
+    let parts = path.split(|b| *b == b'/');
+    let parts = parts.filter(|p| !p.is_empty() && *p != b".");
+    parts.map(|p| (p != b"..").then_some(p)).collect()
+}
