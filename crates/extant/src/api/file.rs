@@ -85,7 +85,9 @@ impl File {
         if !self.flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND) {
             return Err(Error::BadHandle("not open for writing"));
         }
-        if self.inode.flags.load(Ordering::Relaxed) & inode_flags::IMMUTABLE != 0 {
+        let bound = self.inode.flags.load(Ordering::Relaxed);
+        let appends = self.flags.contains(OpenFlags::APPEND);
+        if bound & inode_flags::IMMUTABLE != 0 || bound & inode_flags::APPEND != 0 && !appends {
             return Err(Error::NotPermitted);
         }
         Ok(())

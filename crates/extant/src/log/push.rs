@@ -93,7 +93,8 @@ impl Engine {
             let mut journal = self.journal.lock();
             drop(formatter);
             let written = self.check_running().and_then(|()| journal.write(self, &release.output));
-            if journal.wants_checkpoint() {
+            let dirty = self.buffers.dirty_count() as u64 * u64::from(self.geometry.block_size);
+            if journal.wants_checkpoint() || dirty > self.limits.cache_bytes / 4 {
                 self.log.half_full.store(true, Ordering::Relaxed);
             }
             if let Err(e) = written {

@@ -70,6 +70,7 @@ impl Engine {
             };
         }
         self.check_index_room(names)?;
+        permit_new_names(parent)?;
         let ftype = what.ftype();
         let is_dir = ftype == FileType::Directory;
         let inherited = self.inherited_acls(parent, ftype, mode)?;
@@ -424,4 +425,9 @@ impl Engine {
         }
         Ok((mode, (!set.is_empty()).then(|| Arc::new(set))))
     }
+}
+
+/// An immutable directory takes no new names.
+pub(crate) fn permit_new_names(dir: &Inode) -> Result<()> {
+    if dir.flags.load(Ordering::Relaxed) & flags::IMMUTABLE != 0 { Err(Error::NotPermitted) } else { Ok(()) }
 }

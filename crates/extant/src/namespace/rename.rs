@@ -130,6 +130,7 @@ impl Engine {
         self.permit(who, old_dir, WRITE | EXECUTE)?;
         self.permit(who, new_dir, WRITE | EXECUTE)?;
         self.check_index_room(new.names)?;
+        super::create::permit_new_names(new_dir)?;
         loop {
             let source = self.lookup(old_dir, old_name)?;
             let target = match self.lookup(new_dir, new_name) {

@@ -48,7 +48,8 @@ impl Engine {
             self.drop_pages(inode, first_gone, u32::MAX);
             self.zero_tail(inode, &map, size)?;
         }
-        let gone = map.extents.range(first_gone, u32::MAX - first_gone);
+        // Growing leaves what is preallocated past the end.
+        let gone = if size <= old { map.extents.range(first_gone, u32::MAX - first_gone) } else { Vec::new() };
         self.load_bitmaps_of(&gone)?;
         let in_steps = gone.len() > STEP;
         let tx = self.begin(Cost::CORE)?;
