@@ -165,7 +165,7 @@ impl Buffers {
     pub fn publish(&self, block: BlockNr, image: Arc<Image>, context: u64) {
         let mut shard = self.shard(block).lock();
         let old = shard.map.insert(block.0, Entry { image, dirty: Some(context), used: true });
-        if !old.is_some_and(|e| e.dirty.is_some()) {
+        if old.is_none_or(|e| e.dirty.is_none()) {
             shard.dirty += 1;
             self.dirty.fetch_add(1, Ordering::Relaxed);
         }

@@ -153,7 +153,15 @@ impl Engine {
     }
 
     pub(crate) fn allocate_inode(&self, parent: InodeNr, is_dir: bool) -> Result<crate::alloc::inode::Allocated> {
-        self.inodes.allocate(parent, is_dir, &|g| self.inode_bitmap_words(g))
+        let allocate = || self.inodes.allocate(parent, is_dir, &|g| self.inode_bitmap_words(g));
+        match allocate() {
+            Err(Error::NoSpace(_)) => {
+                // Numbers freed by what is not yet durable come back with a push.
+                self.push_all()?;
+                allocate()
+            }
+            other => other,
+        }
     }
 
     /// Without a journal a freed number rests for a while [I3].

@@ -88,11 +88,10 @@ impl Groups {
             .map(|c| c.iter().rev().fold(0, |w, &b| w << 8 | u64::from(b)))
             .collect();
         words.resize((bits as usize).div_ceil(64), u64::MAX);
-        if bits % 64 != 0 {
-            if let Some(last) = words.last_mut() {
+        if !bits.is_multiple_of(64)
+            && let Some(last) = words.last_mut() {
                 *last |= u64::MAX << (bits % 64);
             }
-        }
         words
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Found {
     pub raw: RawSuperblock,
     pub geometry: Geometry,
     pub read_only: Option<String>,
+    /// It is a backup: the primary must not be looked at again.
+    pub backup: bool,
 }
 
 /// Finds the superblock: the primary, else a backup for reading.
@@ -54,6 +56,7 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
             continue;
         }
         if let Ok(mut found) = check(device, raw) {
+            found.backup = true;
             found.read_only = Some(format!(
                 "the primary superblock is damaged ({primary_error}); the backup at block {block} is used"
             ));
@@ -94,7 +97,7 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
     if geometry.features.ro_compat.contains(RoCompat::BIGALLOC) {
         return Err(FormatError::Incompatible("bigalloc".into()).into());
     }
-    Ok(Found { raw, geometry, read_only })
+    Ok(Found { raw, geometry, read_only, backup: false })
 }
 
 /// An image under multiple mount protection opens only if nobody uses it.

@@ -140,13 +140,12 @@ impl InodeAlloc {
     ) -> Result<Allocated> {
         let home = if is_dir { self.directory_group(parent) } else { self.locate(parent).0 };
         let mut share = self.slots.local().lock();
-        if !is_dir {
-            if let Some((ino, after)) = share.born_free.pop() {
+        if !is_dir
+            && let Some((ino, after)) = share.born_free.pop() {
                 return Ok(Allocated { ino, after });
             }
-        }
         let start = share.overflow.filter(|(full, _)| *full == home).map_or(home, |(_, group)| group);
-        if let Some(ino) = self.from_group(&mut share, start, load)? {
+        if let Some(ino) = self.take_from_group(&mut share, start, load)? {
             return Ok(Allocated { ino, after: 0 });
         }
         share.overflow = None;
@@ -163,7 +162,7 @@ impl InodeAlloc {
                 }
                 let mut share = self.slots.local().lock();
                 let found = if pass == 0 {
-                    self.from_group(&mut share, group, load)?
+                    self.take_from_group(&mut share, group, load)?
                 } else {
                     self.any_in(group, 0, self.per_group, load)?.inspect(|_| {
                         g.free.fetch_sub(1, Ordering::Relaxed);
@@ -187,7 +186,7 @@ impl InodeAlloc {
         Err(Error::NoSpace("no free inode"))
     }
 
-    fn from_group(
+    fn take_from_group(
         &self,
         share: &mut SlotShare,
         group: u32,

@@ -5,7 +5,7 @@ use super::volume::Guard;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};
-use crate::namespace::create::New;
+use crate::namespace::create::{How, New};
 use crate::namespace::credentials::{Credentials, EXECUTE, READ, WRITE};
 use crate::namespace::inode::Inode;
 use crate::namespace::rename::RenameMode;
@@ -167,7 +167,7 @@ impl Dir {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::NO_FOLLOW);
         let create = |dir: &Arc<Inode>, name: &[u8]| {
-            self.engine().create(self.who(), dir, name, &New::File, mode, exclusive, true)
+            self.engine().create(self.who(), dir, name, &New::File, How { mode, exclusive, open: true })
         };
         let (inode, made) = self.at_parent(path, |dir, name| {
             let found = create(dir, name)?;
@@ -222,7 +222,8 @@ impl Dir {
             if path.ends_with(b"/") && !matches!(what, New::Directory) {
                 return Err(Error::NotFound);
             }
-            Ok(self.engine().create(self.who(), dir, name, what, mode, true, false)?.0)
+            let how = How { mode, exclusive: true, open: false };
+            Ok(self.engine().create(self.who(), dir, name, what, how)?.0)
         })
     }
 

@@ -120,7 +120,9 @@ impl OpenOptions {
                 read_only = Some("the volume has no journal and was not closed cleanly; run e2fsck".into());
             }
         }
-        let mut opened = Opening { options: self, device, geometry: found.geometry, raw: found.raw, read_only };
+        let backup = found.backup;
+        let mut opened =
+            Opening { options: self, device, geometry: found.geometry, raw: found.raw, read_only, backup };
         opened.run()
     }
 
@@ -143,6 +145,8 @@ struct Opening<'a> {
     geometry: Geometry,
     raw: RawSuperblock,
     read_only: Option<String>,
+    /// `raw` is a backup, and takes the primary's place in memory.
+    backup: bool,
 }
 
 impl Opening<'_> {
@@ -153,14 +157,19 @@ impl Opening<'_> {
 
     fn run(&mut self) -> Result<Volume> {
         let mut buffers = self.buffers();
+        if self.backup {
+            self.put_backup(&buffers)?;
+        }
         let mut recovered = Recovery::default();
         let mut journal = None;
+        let mut found_log = None;
         if self.geometry.features.has_journal() {
             let area = self.log_area(&buffers)?;
             let mut log = recovery::read_superblock(&area)?;
             if log.block_size != self.geometry.block_size {
                 return Err(FormatError::corrupt("block size of the journal", Where::Journal(0)).into());
             }
+            found_log = Some(log.clone());
             if log.start != 0 {
                 if self.read_only.is_some() {
                     recovered = self.recover_in_memory(&area, &log, &buffers)?;
@@ -200,7 +209,7 @@ impl Opening<'_> {
             self.geometry.unsigned_hash,
             self.geometry.hash_seed,
         )?;
-        let formatter = Formatter::new(&self.geometry, groups.iter().cloned(), &buffers, hasher.clone())?;
+        let formatter = Formatter::new(&self.geometry, groups.iter().cloned(), &buffers, hasher)?;
         let orphans = formatter.orphans();
         let free: u64 = groups.iter().map(|g| u64::from(g.free_blocks)).sum();
         let engine = Arc::new(Engine {
@@ -235,7 +244,20 @@ impl Opening<'_> {
         let background = (engine.read_only.is_none() && self.options.background)
             .then(|| spawn_background(&engine))
             .transpose()?;
-        Volume::new(engine, background, recovered)
+        Volume::new(engine, background, recovered, found_log)
+    }
+
+    /// Everybody reads the superblock at the primary's place: there the backup is shown. The volume is
+    /// read-only, so it stays in memory.
+    fn put_backup(&self, buffers: &Buffers) -> Result<()> {
+        let bs = u64::from(self.geometry.block_size);
+        let (block, offset) = (BlockNr(SUPERBLOCK_OFFSET / bs), (SUPERBLOCK_OFFSET % bs) as usize);
+        let mut image = buffers.read(block)?.to_vec();
+        if let Some(place) = image.get_mut(offset..offset + SUPERBLOCK_SIZE) {
+            place.copy_from_slice(self.raw.bytes());
+        }
+        buffers.publish(block, Image::read(image), 0);
+        Ok(())
     }
 
     fn log_area(&self, buffers: &Buffers) -> Result<LogArea> {

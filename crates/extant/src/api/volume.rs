@@ -6,6 +6,9 @@ use crate::error::Result;
 use crate::journal::recovery::Recovery;
 use crate::namespace::credentials::Credentials;
 use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::jbd2;
+use ext4_format::superblock::RawSuperblock;
 use parking_lot::Mutex;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -39,6 +42,7 @@ pub(crate) struct Guard {
     background: Mutex<Option<JoinHandle<()>>>,
     closed: Mutex<bool>,
     recovery: Recovery,
+    journal: Option<jbd2::Superblock>,
 }
 
 impl Guard {
@@ -94,12 +98,18 @@ pub struct StatFs {
 }
 
 impl Volume {
-    pub(crate) fn new(engine: Arc<Engine>, background: Option<JoinHandle<()>>, recovery: Recovery) -> Result<Self> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        background: Option<JoinHandle<()>>,
+        recovery: Recovery,
+        journal: Option<jbd2::Superblock>,
+    ) -> Result<Self> {
         let guard = Arc::new(Guard {
             engine: Arc::clone(&engine),
             background: Mutex::new(background),
             closed: Mutex::new(false),
             recovery,
+            journal,
         });
         Ok(Self { root: Dir::root_of(&engine, &guard)?, guard })
     }
@@ -139,6 +149,22 @@ impl Volume {
     /// What recovery had to do when the volume was opened.
     pub fn recovery(&self) -> Recovery {
         self.guard.recovery
+    }
+
+    /// The superblock, as the last commit left it.
+    pub fn superblock(&self) -> Result<RawSuperblock> {
+        self.guard.engine.raw_superblock()
+    }
+
+    /// The group descriptors, as they were when the volume was opened.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupDesc> {
+        self.guard.engine.groups.iter()
+    }
+
+    /// The journal's superblock as it was before the volume was opened and recovered; none without a
+    /// journal.
+    pub fn journal(&self) -> Option<&jbd2::Superblock> {
+        self.guard.journal.as_ref()
     }
 
     /// Why the volume cannot be written, if so.

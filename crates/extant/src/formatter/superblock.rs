@@ -28,7 +28,7 @@ fn edit(bytes: &mut [u8], offset: usize, change: impl FnOnce(&mut RawSuperblock)
     let short = FormatError::corrupt("superblock position", Where::Superblock);
     let place = bytes.get_mut(offset..offset + SUPERBLOCK_SIZE).ok_or(short)?;
     let mut sb = RawSuperblock::parse(place)?;
-    let before = sb.clone();
+    let before = sb;
     change(&mut sb);
     sb.set_checksum_untorn(&before);
     place.copy_from_slice(sb.bytes());

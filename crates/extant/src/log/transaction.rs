@@ -134,7 +134,7 @@ impl Commit<'_> {
         self.charge_inode(ino);
         if event != InodeEvent::Update {
             // Bitmap and descriptor; charged again per event only while the group's stretch is new.
-            self.credits += u64::from(ino.0 % 64 == 0) * 2;
+            self.credits += u64::from(ino.0.is_multiple_of(64)) * 2;
         }
         self.list.inodes.push(InodeItem { ino, event, stamp: self.stamp, core });
     }

@@ -29,6 +29,17 @@ pub(crate) enum New<'a> {
     Special(FileType, u32),
 }
 
+/// How to make it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// Permission bits.
+    pub mode: u16,
+    /// A name that is taken is [`Error::Exists`], else it is found.
+    pub exclusive: bool,
+    /// The inode counts one more handle before anybody else can take its name away.
+    pub open: bool,
+}
+
 impl New<'_> {
     fn ftype(&self) -> FileType {
         match self {
@@ -41,19 +52,17 @@ impl New<'_> {
 }
 
 impl Engine {
-    /// Makes an inode under a name that is free. If the name is taken: [`Error::Exists`] if `exclusive`,
-    /// else the inode it leads to; the flag says whether it was made. With `open` the inode counts one
-    /// more handle before anybody else can take its name away.
+    /// Makes an inode under a name that is free, or finds the one the name leads to; the flag says
+    /// whether it was made.
     pub(crate) fn create(
         &self,
         who: &Credentials,
         parent: &Arc<Inode>,
         name: &[u8],
         what: &New<'_>,
-        mode: u16,
-        exclusive: bool,
-        open: bool,
+        how: How,
     ) -> Result<(Arc<Inode>, bool)> {
+        let How { mode, exclusive, open } = how;
         let name = match Name::new(name) {
             Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
             other => other?,
@@ -118,13 +127,12 @@ impl Engine {
         *inode.opens.get_mut() = u32::from(open);
         let entry = Dentry { hash, ino, ftype, name };
         let mut parent_state = is_dir.then(|| parent.state.lock());
-        if let Some(state) = &parent_state {
-            if let Err(e) = self.room_for_subdirectory(state.core.links) {
+        if let Some(state) = &parent_state
+            && let Err(e) = self.room_for_subdirectory(state.core.links) {
                 drop(parent_state);
                 self.inodes.release(ino, false);
                 return Err(undo_data(e));
             }
-        }
         let seen = bucket.stamp.max(names.core_stamp.load(Ordering::Relaxed)).max(allocated.after);
         let seen = parent_state.as_ref().map_or(seen, |s| seen.max(s.stamp).max(names.last_stamp()));
         tx.commit(seen, |c| {
@@ -344,11 +352,10 @@ impl Engine {
     }
 
     fn give_back_data(&self, data: Option<Run>) {
-        if let Some(run) = data {
-            if self.blocks.release(run.physical, run.len).is_ok() {
+        if let Some(run) = data
+            && self.blocks.release(run.physical, run.len).is_ok() {
                 self.give_space(u64::from(run.len));
             }
-        }
     }
 
     /// Where the first block of an inode should lie.

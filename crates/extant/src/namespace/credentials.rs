@@ -60,12 +60,11 @@ impl Engine {
             let nobody = wanted & EXECUTE != 0 && inode.directory().is_none() && mode & 0o111 == 0;
             return if nobody { Err(Error::PermissionDenied) } else { Ok(()) };
         }
-        if who.uid != uid {
-            if let Some(acl) = self.acl(inode, super::xattrs::ACCESS)? {
+        if who.uid != uid
+            && let Some(acl) = self.acl(inode, super::xattrs::ACCESS)? {
                 let granted = acl.permits(uid, gid, who.uid, |g| who.in_group(g), wanted as u8);
                 return if granted { Ok(()) } else { Err(Error::PermissionDenied) };
             }
-        }
         let bits = if who.uid == uid {
             mode >> 6
         } else if who.in_group(gid) {

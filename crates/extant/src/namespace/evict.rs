@@ -66,12 +66,11 @@ impl Engine {
                 && i.file().is_none_or(|f| f.pages.is_empty())
                 && i.state.try_lock().is_some_and(|s| !s.core_dirty && !s.orphan)
         });
-        if gone {
-            if let Some(&position) = inode.list_position.get() {
+        if gone
+            && let Some(&position) = inode.list_position.get() {
                 self.in_core.remove(position);
                 self.in_core_count.add(-1);
             }
-        }
         gone
     }
 }

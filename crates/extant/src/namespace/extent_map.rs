@@ -54,11 +54,10 @@ pub struct ExtentMap {
 impl ExtentMap {
     /// What stands at a logical block.
     pub fn at(&self, logical: u32) -> Found {
-        if let Some((_, run)) = self.runs.range(..=logical).next_back() {
-            if u64::from(logical) < run.end() {
+        if let Some((_, run)) = self.runs.range(..=logical).next_back()
+            && u64::from(logical) < run.end() {
                 return Found::Mapped(run.skip(logical - run.logical));
             }
-        }
         let next = logical.checked_add(1).and_then(|l| self.runs.range(l..).next());
         Found::Hole(next.map_or(u32::MAX, |(&l, _)| l - logical))
     }
@@ -68,13 +67,12 @@ impl ExtentMap {
         let end = u64::from(logical) + u64::from(len);
         let mut removed = Vec::new();
         // A run that begins before the range keeps its head, and its tail if it reaches past the end.
-        if let Some((_, &run)) = self.runs.range(..logical).next_back() {
-            if run.end() > u64::from(logical) {
+        if let Some((_, &run)) = self.runs.range(..logical).next_back()
+            && run.end() > u64::from(logical) {
                 let head = logical - run.logical;
                 self.runs.insert(run.logical, Run { len: head, ..run });
                 self.cut(run.skip(head), end, &mut removed);
             }
-        }
         while let Some((_, &run)) = self.runs.range(logical..).next() {
             if u64::from(run.logical) >= end {
                 break;
@@ -100,20 +98,17 @@ impl ExtentMap {
     /// Maps a run, replacing what is there, merging with its neighbours; returns what it replaced.
     pub fn set(&mut self, mut run: Run) -> Vec<Run> {
         let replaced = self.remove(run.logical, run.len);
-        if let Some((_, &left)) = self.runs.range(..run.logical).next_back() {
-            if joins(&left, &run) {
+        if let Some((_, &left)) = self.runs.range(..run.logical).next_back()
+            && joins(&left, &run) {
                 self.runs.remove(&left.logical);
                 run = Run { len: left.len + run.len, ..left };
             }
-        }
-        if let Ok(next) = u32::try_from(run.end()) {
-            if let Some(&right) = self.runs.get(&next) {
-                if joins(&run, &right) {
+        if let Ok(next) = u32::try_from(run.end())
+            && let Some(&right) = self.runs.get(&next)
+                && joins(&run, &right) {
                     self.runs.remove(&right.logical);
                     run.len += right.len;
                 }
-            }
-        }
         self.runs.insert(run.logical, run);
         replaced
     }

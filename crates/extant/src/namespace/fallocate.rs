@@ -222,10 +222,10 @@ impl Engine {
         if end >= size {
             inner_last = end.div_ceil(bs);
         }
-        if inner_first > inner_last || offset / bs == (end - 1) / bs && (offset % bs != 0 || inner_last <= offset / bs) {
+        if inner_first > inner_last || offset / bs == (end - 1) / bs && (!offset.is_multiple_of(bs) || inner_last <= offset / bs) {
             return self.zero_part(inode, map, offset, end, size);
         }
-        if offset % bs != 0 {
+        if !offset.is_multiple_of(bs) {
             self.zero_part(inode, map, offset, inner_first * bs, size)?;
         }
         if end > inner_last * bs {

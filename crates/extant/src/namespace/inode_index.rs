@@ -15,10 +15,13 @@ struct Chunk {
     slots: [Option<Arc<Inode>>; CHUNK],
 }
 
+/// The chunks of one group.
+type Table = Box<[Mutex<Chunk>]>;
+
 /// All in-core inodes of a volume by number.
 pub struct InodeIndex {
     per_group: u32,
-    groups: Box<[OnceLock<Box<[Mutex<Chunk>]>>]>,
+    groups: Box<[OnceLock<Table>]>,
 }
 
 impl InodeIndex {

@@ -136,11 +136,10 @@ impl Engine {
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;
-        if let Some(offset) = offset {
-            if self.overwrite(inode, offset, data) {
+        if let Some(offset) = offset
+            && self.overwrite(inode, offset, data) {
                 return Ok(offset);
             }
-        }
         let mut map = file.map.write();
         self.load_map(inode, &mut map)?;
         let (old_size, inode_flags) = {

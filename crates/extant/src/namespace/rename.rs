@@ -255,11 +255,10 @@ impl Engine {
         if leads(&held.old, old) != Some(source.ino) || leads(held.new_bucket(), new) != target.map(|t| t.ino) {
             return Ok(None);
         }
-        if let (Some((_, names)), Some(_)) = (replaced_dir, target) {
-            if !names.kill_if_empty(&held.replaced) {
+        if let (Some((_, names)), Some(_)) = (replaced_dir, target)
+            && !names.kill_if_empty(&held.replaced) {
                 return Err(Error::NotEmpty);
             }
-        }
         let replaced = target.filter(|_| mode == RenameMode::Replace);
         let mut map = replaced.and_then(|t| t.file()).map(|f| f.map.write());
         let may_die = replaced.is_some_and(|t| {
