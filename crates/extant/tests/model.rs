@@ -799,5 +799,6 @@ kinds! {
     no_flex_bg: "-t", "ext4", "-b", "1024", "-J", "size=4", "-O", "^flex_bg";
     no_huge_file: "-t", "ext4", "-J", "size=4", "-O", "^huge_file";
     no_extra_isize: "-t", "ext4", "-J", "size=4", "-O", "^extra_isize";
-    no_orphan_file: "-t", "ext4", "-J", "size=4", "-O", "^orphan_file";
+    newest_features: "-t", "ext4", "-J", "size=4", "-O", "metadata_csum_seed,orphan_file";
+    orphan_file_small_blocks: "-t", "ext4", "-b", "1024", "-J", "size=4", "-O", "orphan_file";
 }

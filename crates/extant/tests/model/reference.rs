@@ -345,11 +345,10 @@ impl Model {
     }
 
     fn cut(&mut self, id: Id, cut: bool) -> Id {
-        if cut {
-            if let Some(data) = self.data_mut(id) {
+        if cut
+            && let Some(data) = self.data_mut(id) {
                 data.clear();
             }
-        }
         id
     }
 
