@@ -1,0 +1,191 @@
+//! Addresses: `IMAGE:/path` is a path inside an image, everything else is a path of the host.
+//!
+//! The image's name ends at the first `:/`, or at a `:` that ends the argument (`IMAGE:` is its root).
+//! A file of the host whose own name looks like that is written with a leading `./`, `../` or `/`: if such
+//! a name exists as it stands, it is meant. So `./a:/b` is the host's file `./a:/b` if there is one, and
+//! else `/b` in the image `./a`.
+
+use crate::show::show;
+use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser, ValueParserFactory};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A path inside an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// File or block device that holds the image.
+    pub image: PathBuf,
+    /// Path inside, always with a leading '/'.
+    pub path: Vec<u8>,
+}
+
+/// A path of either kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// In an image.
+    Image(Address),
+    /// Of the host.
+    Host(PathBuf),
+}
+
+/// An address where a bare image means its root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rooted(pub Address);
+
+fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = match text.windows(2).position(|w| w == b":/") {
+        Some(at) => at,
+        None => text.strip_suffix(b":")?.len(),
+    };
+    let (image, path) = (text.get(..at)?, text.get(at + 1..)?);
+    (!image.is_empty()).then_some((image, path))
+}
+
+impl Address {
+    /// The root of an image.
+    pub fn root(image: impl Into<PathBuf>) -> Self {
+        Self {
+            image: image.into(),
+            path: b"/".to_vec(),
+        }
+    }
+
+    /// Another path of the same image, for messages.
+    pub fn at(&self, path: &[u8]) -> Self {
+        Self {
+            image: self.image.clone(),
+            path: path.to_vec(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.image.display(), show(&self.path))
+    }
+}
+
+impl From<OsString> for Location {
+    fn from(text: OsString) -> Self {
+        let bytes = text.as_bytes();
+        let explicit = [&b"./"[..], b"../", b"/"]
+            .iter()
+            .any(|p| bytes.starts_with(p));
+        match split(bytes) {
+            Some((image, path)) if !(explicit && Path::new(&text).symlink_metadata().is_ok()) => {
+                Self::Image(Address {
+                    image: OsStr::from_bytes(image).into(),
+                    path: if path.is_empty() {
+                        b"/".to_vec()
+                    } else {
+                        path.to_vec()
+                    },
+                })
+            }
+            _ => Self::Host(text.into()),
+        }
+    }
+}
+
+impl ValueParserFactory for Address {
+    type Parser = ValueParser;
+    fn value_parser() -> ValueParser {
+        OsStringValueParser::new()
+            .try_map(|text| match Location::from(text) {
+                Location::Image(address) => Ok(address),
+                Location::Host(path) => {
+                    let path = path.display();
+                    Err(format!(
+                        "{path} is not a path in an image: write IMAGE:/path"
+                    ))
+                }
+            })
+            .into()
+    }
+}
+
+impl ValueParserFactory for Rooted {
+    type Parser = ValueParser;
+    fn value_parser() -> ValueParser {
+        OsStringValueParser::new()
+            .map(|text| match Location::from(text) {
+                Location::Image(address) => Self(address),
+                Location::Host(image) => Self(Address::root(image)),
+            })
+            .into()
+    }
+}
+
+/// Joins a directory and a name.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
+    path.extend_from_slice(dir);
+    if !path.is_empty() && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// The last component, without slashes after it; empty for a root.
+pub fn base_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
+    let start = path[..end]
+        .iter()
+        .rposition(|&b| b == b'/')
+        .map_or(0, |i| i + 1);
+    &path[start..end]
+}
+
+/// Bytes as a path of the host.
+pub fn host_path(bytes: &[u8]) -> PathBuf {
+    OsString::from_vec(bytes.to_vec()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(text: &str) -> Option<(String, String)> {
+        match Location::from(OsString::from(text)) {
+            Location::Image(a) => Some((
+                a.image.display().to_string(),
+                String::from_utf8(a.path).expect("the tests' paths are UTF-8"),
+            )),
+            Location::Host(_) => None,
+        }
+    }
+
+    #[test]
+    fn the_image_ends_at_the_first_colon_slash() {
+        let is =
+            |t: &str, i: &str, p: &str| assert_eq!(image(t), Some((i.into(), p.into())), "{t}");
+        is("disk.img:/etc/passwd", "disk.img", "/etc/passwd");
+        is("disk.img:", "disk.img", "/");
+        is("a:b.img:/x:/y", "a:b.img", "/x:/y");
+        is("/tmp/d.img:/", "/tmp/d.img", "/");
+        for host in ["file", "a:b", ":", ":/x", "-"] {
+            assert_eq!(image(host), None, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_exists_and_says_it_is_the_hosts_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let odd = dir.path().join("odd:");
+        assert!(image(odd.to_str().unwrap()).is_some());
+        std::fs::write(&odd, "").unwrap();
+        assert!(image(odd.to_str().unwrap()).is_none());
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(base_name(b"/a/b/"), b"b");
+        assert_eq!(base_name(b"b"), b"b");
+        assert_eq!(base_name(b"///"), b"");
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"", b"a"), b"a");
+    }
+}

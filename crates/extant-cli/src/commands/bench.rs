@@ -1,0 +1,211 @@
+//! `extant bench`.
+
+use crate::commands::mkfs::size;
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::rate;
+use anyhow::{Context, Result, ensure};
+use blockdev::FileDevice;
+use clap::Subcommand;
+use extant::mkfs::{self, MkfsOptions};
+use extant::{OpenOptions, Volume};
+use extant_bench::mdtest::{self, Params, Report};
+use extant_bench::target::{LibTarget, PathTarget, Target};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Measure this engine, and mounted file systems beside it
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Subcommand, Debug)]
+enum Workload {
+    Mdtest(MdtestArgs),
+}
+
+/// Create and remove empty files from many tasks
+///
+/// Each task makes its files, all meet, each removes its files again; what makes the result durable is
+/// timed apart. Targets take turns, round by round; medians of all rounds but a first one are shown.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example:\n  extant bench mdtest --target lib --target /mnt/ext4 --tasks 2 --files 100000"
+)]
+struct MdtestArgs {
+    /// lib: a volume in this process; else a directory of a mounted file system
+    #[arg(long = "target", value_name = "lib|PATH", default_value = "lib")]
+    targets: Vec<PathBuf>,
+    /// Image for lib; without it one is made in memory
+    #[arg(long)]
+    image: Option<PathBuf>,
+    /// Size of the image that is made
+    #[arg(long, default_value = "2G", value_parser = size)]
+    size: u64,
+    /// Tasks, a thread each
+    #[arg(long, default_value_t = 2)]
+    tasks: usize,
+    /// Files of each task
+    #[arg(long, default_value_t = 100_000)]
+    files: usize,
+    /// Rounds
+    #[arg(long, default_value_t = 5)]
+    iterations: usize,
+    /// All tasks in one directory
+    #[arg(long)]
+    shared: bool,
+    /// As JSON, with every round
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    match &args.workload {
+        Workload::Mdtest(args) => mdtest(args),
+    }
+}
+
+/// A directory for images that are gone afterwards: in memory if the machine has such a place.
+pub fn scratch() -> Result<tempfile::TempDir> {
+    let dir = tempfile::Builder::new()
+        .prefix("extant.")
+        .tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir());
+    dir.context("make a temporary directory")
+}
+
+/// Makes an empty image and opens it.
+pub fn fresh(path: &Path, options: &MkfsOptions) -> Result<Volume> {
+    let context = || path.display().to_string();
+    let prepared = mkfs::prepare(options).with_context(context)?;
+    let device = FileDevice::create(path, prepared.size()).with_context(context)?;
+    prepared.write(&device).with_context(context)?;
+    drop(device);
+    OpenOptions::new().open(path).with_context(context)
+}
+
+fn mdtest(args: &MdtestArgs) -> Result<()> {
+    ensure!(
+        args.tasks > 0 && args.files > 0 && args.iterations > 0,
+        "tasks, files and iterations begin at 1"
+    );
+    let scratch = scratch()?;
+    let mut volume = None;
+    let mut targets: Vec<Box<dyn Target>> = Vec::new();
+    for target in &args.targets {
+        if target.as_path() != Path::new("lib") {
+            ensure!(target.is_dir(), "{}: not a directory", target.display());
+            targets.push(Box::new(PathTarget {
+                root: target.clone(),
+            }));
+            continue;
+        }
+        ensure!(volume.is_none(), "lib is one target: name it once");
+        let opened = match &args.image {
+            Some(image) => OpenOptions::new()
+                .open(image)
+                .with_context(|| image.display().to_string())?,
+            None => {
+                // An inode for each file, and a fifth to spare for directories.
+                let files = (args.tasks * args.files) as u64;
+                let inodes = u32::try_from(files + files / 5 + 1000)
+                    .context("too many files for one image")?;
+                let options = MkfsOptions {
+                    size: Some(args.size),
+                    inodes: Some(ext4_format::layout::Inodes::Count(inodes)),
+                    zeroed_device: true,
+                    ..MkfsOptions::default()
+                };
+                fresh(&scratch.path().join("mdtest.img"), &options)?
+            }
+        };
+        volume = Some(opened.clone());
+        targets.push(Box::new(LibTarget(opened)));
+    }
+    let params = Params {
+        tasks: args.tasks,
+        files: args.files,
+        iterations: args.iterations,
+        shared: args.shared,
+    };
+    let progress = Progress::up_to("rounds", args.iterations as u64 + 1);
+    let refs: Vec<&dyn Target> = targets.iter().map(|t| &**t).collect();
+    let reports = mdtest::run(&refs, params, |_| progress.add(1));
+    progress.done();
+    drop(targets);
+    let closed = volume.map_or(Ok(()), Volume::close);
+    let reports = reports?;
+    closed?;
+    interrupt::check()?;
+    if args.json {
+        output::json(&reports)
+    } else {
+        table(&reports, params)
+    }
+}
+
+fn table(reports: &[Report], p: Params) -> Result<()> {
+    let mut out = output::stdout();
+    let place = if p.shared {
+        "one shared directory"
+    } else {
+        "own directories"
+    };
+    writeln!(
+        out,
+        "mdtest: {} tasks × {} files in {place}, median of {} rounds",
+        p.tasks, p.files, p.iterations
+    )?;
+    let width = reports
+        .iter()
+        .map(|r| r.target.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(6);
+    let head = [
+        "create/s", "synced/s", "CPU ns", "unlink/s", "synced/s", "CPU ns",
+    ];
+    write!(out, "{:width$}", "target")?;
+    head.iter().try_for_each(|h| write!(out, " {h:>10}"))?;
+    writeln!(out)?;
+    for r in reports {
+        let cells = [
+            rate(r.creates),
+            rate(r.creates_synced),
+            format!("{:.0}", r.create_cpu_ns),
+            rate(r.unlinks),
+            rate(r.unlinks_synced),
+            format!("{:.0}", r.unlink_cpu_ns),
+        ];
+        write!(out, "{:width$}", r.target)?;
+        cells.iter().try_for_each(|c| write!(out, " {c:>10}"))?;
+        writeln!(out)?;
+    }
+    if let Some((first, peers)) = reports.split_first() {
+        for peer in peers {
+            let times = |a: f64, b: f64| {
+                if b > 0.0 {
+                    format!("{:.1}×", a / b)
+                } else {
+                    "-".into()
+                }
+            };
+            let cells = [
+                times(first.creates, peer.creates),
+                times(first.creates_synced, peer.creates_synced),
+                times(peer.create_cpu_ns, first.create_cpu_ns),
+                times(first.unlinks, peer.unlinks),
+                times(first.unlinks_synced, peer.unlinks_synced),
+                times(peer.unlink_cpu_ns, first.unlink_cpu_ns),
+            ];
+            writeln!(out, "\n{} against {}:", first.target, peer.target)?;
+            write!(out, "{:width$}", "")?;
+            cells.iter().try_for_each(|c| write!(out, " {c:>10}"))?;
+            writeln!(out)?;
+        }
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,248 @@
+//! `extant demo`: an image made, filled from many threads, changed, closed and checked.
+
+use super::bench::{fresh, scratch};
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::{human, rate};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use extant::mkfs::MkfsOptions;
+use extant::{OpenOptions, RenameMode, Volume};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Make an image, fill it from many threads, check it, and say how fast that was
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  extant demo --files 50000")]
+pub struct Args {
+    /// Keep the image here; without it one is made in memory and removed
+    #[arg(long)]
+    image: Option<PathBuf>,
+    /// Threads; 0: two for each CPU
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Files of each thread
+    #[arg(long, default_value_t = 20_000)]
+    files: usize,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Step {
+    what: &'static str,
+    operations: u64,
+    seconds: f64,
+    per_second: f64,
+}
+
+#[derive(Serialize)]
+struct Demo {
+    threads: usize,
+    steps: Vec<Step>,
+    check: String,
+}
+
+/// Every so many files one gets content, and its neighbour goes again.
+const WRITTEN: usize = 8;
+
+fn content(task: usize, n: usize) -> Vec<u8> {
+    format!("file {n} of thread {task}\n")
+        .repeat(40)
+        .into_bytes()
+}
+
+fn name(n: usize) -> String {
+    format!("file{n:06}")
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if args.threads == 0 {
+        cpus * 2
+    } else {
+        args.threads
+    };
+    ensure!(args.files > 0, "--files begins at 1");
+    let total = threads.checked_mul(args.files).context("too many files")?;
+    let dir = scratch()?;
+    let path = args
+        .image
+        .clone()
+        .unwrap_or_else(|| dir.path().join("demo.img"));
+    if args.image.is_some() {
+        ensure!(!path.exists(), "{}: exists already", path.display());
+    }
+    let options = MkfsOptions {
+        size: Some((total as u64 * 2048 + (256 << 20)).next_multiple_of(1 << 20)),
+        block_size: Some(4096),
+        inodes: Some(ext4_format::layout::Inodes::Count(u32::try_from(
+            total + total / 4 + 1000,
+        )?)),
+        label: "demo".into(),
+        zeroed_device: true,
+        ..MkfsOptions::default()
+    };
+    let mut demo = Demo {
+        threads,
+        steps: Vec::new(),
+        check: String::new(),
+    };
+    let bar = Progress::count("demo");
+    let mut step = |what: &'static str,
+                    operations: usize,
+                    work: &mut dyn FnMut() -> Result<()>|
+     -> Result<()> {
+        interrupt::check()?;
+        let start = Instant::now();
+        work()?;
+        let seconds = start.elapsed().as_secs_f64();
+        let per_second = operations as f64 / seconds.max(1e-9);
+        demo.steps.push(Step {
+            what,
+            operations: operations as u64,
+            seconds,
+            per_second,
+        });
+        Ok(())
+    };
+    let mut made = None;
+    step("make the image", 1, &mut || {
+        made = Some(fresh(&path, &options)?);
+        Ok(())
+    })?;
+    let volume = made.context("the image was made above")?;
+    let worked = work(&volume, threads, args.files, &mut step);
+    // Whatever happened, the image is left clean.
+    let closed = step("close", 1, &mut || Ok(volume.clone().close()?));
+    drop(volume);
+    worked.and(closed)?;
+    demo.check = check(&path, threads, args.files)?;
+    bar.done();
+    if args.json {
+        return output::json(&demo);
+    }
+    let mut out = output::stdout();
+    let size = human(path.metadata()?.len());
+    writeln!(
+        out,
+        "{threads} threads, {} files each, in an ext4 image of {size}",
+        args.files
+    )?;
+    for s in &demo.steps {
+        let per_second = if s.operations > 1 {
+            format!("{:>10}/s", rate(s.per_second))
+        } else {
+            String::new()
+        };
+        writeln!(
+            out,
+            "  {:24} {:>9} in {:>8.3} s {per_second}",
+            s.what, s.operations, s.seconds
+        )?;
+    }
+    writeln!(out, "{}", demo.check)?;
+    Ok(out.flush()?)
+}
+
+/// Runs one closure for each thread.
+fn all(threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|s| {
+        let work = &work;
+        let tasks: Vec<_> = (0..threads)
+            .map(|task| s.spawn(move || work(task)))
+            .collect();
+        tasks
+            .into_iter()
+            .try_for_each(|t| t.join().map_err(|_| anyhow!("a thread panicked"))?)
+    })
+}
+
+type RunStep<'a> =
+    dyn FnMut(&'static str, usize, &mut dyn FnMut() -> Result<()>) -> Result<()> + 'a;
+
+fn work(volume: &Volume, threads: usize, files: usize, step: &mut RunStep<'_>) -> Result<()> {
+    let each = |f: &(dyn Fn(&extant::Dir, usize, usize) -> Result<()> + Sync)| {
+        all(threads, |task| {
+            let dir = volume.open_dir(format!("/thread{task}"))?;
+            (0..files).try_for_each(|n| {
+                if n % 1024 == 0 {
+                    interrupt::check()?;
+                }
+                f(&dir, task, n)
+            })
+        })
+    };
+    for task in 0..threads {
+        volume.create_dir(format!("/thread{task}"), 0o755)?;
+    }
+    let total = threads * files;
+    let written = threads * files.div_ceil(WRITTEN);
+    step("create files", total, &mut || {
+        each(&|dir, _, n| Ok(drop(dir.create(name(n), 0o644)?)))
+    })?;
+    step("make them durable", 1, &mut || Ok(volume.sync()?))?;
+    step("write 1 KiB to each 8th", written, &mut || {
+        each(&|dir, task, n| {
+            if n % WRITTEN == 0 {
+                Ok(dir.write_file(name(n), &content(task, n))?)
+            } else {
+                Ok(())
+            }
+        })
+    })?;
+    step("rename each 8th", threads * count(files, 2), &mut || {
+        each(&|dir, _, n| match n % WRITTEN {
+            2 => Ok(dir.rename(name(n), format!("renamed{n}"), RenameMode::NoReplace)?),
+            _ => Ok(()),
+        })
+    })?;
+    step("remove each 8th", threads * count(files, 1), &mut || {
+        each(&|dir, _, n| {
+            if n % WRITTEN == 1 {
+                Ok(dir.unlink(name(n))?)
+            } else {
+                Ok(())
+            }
+        })
+    })?;
+    step("make it durable", 1, &mut || Ok(volume.sync()?))
+}
+
+/// How many numbers below `files` leave this rest.
+fn count(files: usize, rest: usize) -> usize {
+    files.saturating_sub(rest).div_ceil(WRITTEN)
+}
+
+/// e2fsck's word on the image; without e2fsck everything is read again and compared.
+fn check(path: &Path, threads: usize, files: usize) -> Result<String> {
+    match Command::new("e2fsck").args(["-f", "-n"]).arg(path).output() {
+        Ok(out) if out.status.success() => return Ok("e2fsck -fn: clean".into()),
+        Ok(out) => bail!(
+            "e2fsck -fn is not content:\n{}",
+            String::from_utf8_lossy(&out.stdout)
+        ),
+        Err(_) => {}
+    }
+    let volume = OpenOptions::new().read_only(true).open(path)?;
+    all(threads, |task| {
+        let dir = volume.open_dir(format!("/thread{task}"))?;
+        let want = files - count(files, 1);
+        let found = dir.read_dir(".")?.len();
+        ensure!(found == want, "/thread{task}: {found} names, not {want}");
+        for n in (0..files).step_by(WRITTEN) {
+            interrupt::check()?;
+            ensure!(
+                dir.read_file(name(n))? == content(task, n),
+                "/thread{task}/{}: wrong content",
+                name(n)
+            );
+        }
+        Ok(())
+    })?;
+    Ok("read again: every name and every byte is right (e2fsck is not installed, so it was not asked)".into())
+}

@@ -1,0 +1,80 @@
+//! `extant import`.
+
+use crate::address::host_path;
+use crate::commands::mkdir;
+use crate::images;
+use crate::output;
+use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Rules};
+use anyhow::{Context, Result, ensure};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Put directory trees and tar archives into an image, from all cores
+///
+/// What is in each SOURCE goes into the image's root, or the directory that --to names, with owners,
+/// permissions, times, extended attributes, ACLs, hard links, devices and holes. Directories are merged,
+/// files that exist are replaced. The target directory keeps its own attributes if it exists.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant import disk.img rootfs/\n  curl -s URL | extant import disk.img - --to /opt"
+)]
+pub struct Args {
+    /// The image
+    image: PathBuf,
+    /// Directories, tar archives (plain, gzip, zstd), or - for an archive on standard input
+    #[arg(required = true)]
+    sources: Vec<PathBuf>,
+    /// Directory in the image; made if it does not exist
+    #[arg(long, value_name = "/PATH", default_value = "/")]
+    to: PathBuf,
+    /// Threads; 0: one for each CPU
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    owner: OwnerArgs,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    for source in &args.sources {
+        let found = source.as_path() == std::path::Path::new("-") || source.exists();
+        ensure!(found, "{}: no such file or directory", source.display());
+    }
+    let to = args.to.as_os_str().as_bytes();
+    ensure!(
+        to.starts_with(b"/"),
+        "--to {}: a path in the image begins with /",
+        args.to.display()
+    );
+    let rules = Rules::all(args.threads).with(&args.owner);
+    let monitor = Monitor::new("import");
+    let done = images::change(&args.image, |volume| {
+        let image = ImageSide::new(volume, &args.image);
+        for source in &args.sources {
+            if source.is_dir() {
+                if let Some(slash) = to.iter().rposition(|&b| b == b'/').filter(|&at| at > 0) {
+                    mkdir::make_all(volume, &to[..slash], 0o755)
+                        .with_context(|| host_path(to).display().to_string())?;
+                }
+                let from = source.as_os_str().as_bytes();
+                transfer::copy_tree(&HostSide::new(), from, &image, to, &rules, &monitor)?;
+            } else {
+                let context = || source.display().to_string();
+                let archive = transfer::unpack(source).with_context(context)?;
+                mkdir::make_all(volume, to, 0o755)
+                    .with_context(|| host_path(to).display().to_string())?;
+                transfer::read_tar(archive, &image, to, &rules, &monitor).with_context(context)?;
+            }
+        }
+        Ok(())
+    });
+    let counts = monitor.finish();
+    done?;
+    if args.json {
+        output::json(&counts)
+    } else {
+        output::summary(&counts.line())
+    }
+}

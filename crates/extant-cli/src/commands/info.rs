@@ -1,0 +1,431 @@
+//! `extant info`.
+
+use crate::address::Rooted;
+use crate::images;
+use crate::output;
+use crate::show::{human, show, time};
+use anyhow::Result;
+use ext4_format::features::RoCompat;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT, INODE_ZEROED};
+use ext4_format::superblock::{RawSuperblock, STATE_ERROR, STATE_ORPHAN, STATE_VALID};
+use ext4_format::{GroupNr, jbd2};
+use extant::{Timestamp, Volume};
+use serde::Serialize;
+use std::io::Write;
+
+/// Show superblock, features, journal and groups of an image
+///
+/// The image is opened read-only: what is in its journal is seen, but nothing is written.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  extant info disk.img\n  extant info --groups disk.img")]
+pub struct Args {
+    /// The image
+    image: Rooted,
+    /// Every group too
+    #[arg(short, long)]
+    groups: bool,
+    /// As JSON, with every group
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Info {
+    label: String,
+    uuid: String,
+    last_mounted: String,
+    features: Vec<String>,
+    state: Vec<&'static str>,
+    read_only_because: Option<String>,
+    block_size: u32,
+    blocks: u64,
+    reserved_blocks: u64,
+    free_blocks: u64,
+    overhead_blocks: u32,
+    inode_size: u16,
+    inodes: u32,
+    free_inodes: u64,
+    first_inode: u32,
+    groups: u32,
+    blocks_per_group: u32,
+    inodes_per_group: u32,
+    flex_group_size: u32,
+    descriptor_size: u16,
+    reserved_descriptor_blocks: u16,
+    directory_hash: String,
+    hash_seed: String,
+    created: String,
+    written: String,
+    mounted: String,
+    checked: String,
+    mounts: u16,
+    errors: Option<Errors>,
+    orphan_file: Option<u32>,
+    first_orphan: Option<u32>,
+    journal: Option<Journal>,
+}
+
+#[derive(Serialize)]
+struct Errors {
+    count: u32,
+    first: String,
+    last: String,
+    place: String,
+}
+
+#[derive(Serialize)]
+struct Journal {
+    inode: u32,
+    blocks: u32,
+    bytes: u64,
+    features: Vec<&'static str>,
+    sequence: u32,
+    /// What the log held when the image was opened; 0: clean.
+    start: u32,
+    transactions_to_replay: u32,
+    blocks_to_replay: u64,
+    errno: u32,
+}
+
+#[derive(Serialize)]
+struct Group {
+    group: u32,
+    first_block: u64,
+    blocks: u32,
+    superblock: bool,
+    block_bitmap: u64,
+    inode_bitmap: u64,
+    inode_table: u64,
+    inode_table_blocks: u32,
+    free_blocks: u32,
+    free_inodes: u32,
+    directories: u32,
+    unused_inodes: u32,
+    flags: Vec<&'static str>,
+}
+
+fn uuid(bytes: [u8; 16]) -> String {
+    uuid::Uuid::from_bytes(bytes).to_string()
+}
+
+/// A time of the superblock: 32 bits and 8 more; 0 is never.
+fn when(lo: u32, hi: u8) -> String {
+    match i64::from(lo) | i64::from(hi) << 32 {
+        0 => "never".into(),
+        secs => time(Timestamp::new(secs, 0)),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    show(bytes.split(|&b| b == 0).next().unwrap_or_default())
+}
+
+fn info(volume: &Volume) -> Result<Info> {
+    let geo = volume.geometry();
+    let sb = volume.superblock()?;
+    let statfs = volume.statfs()?;
+    let hash = match sb.def_hash_version {
+        0 => "legacy",
+        1 => "half_md4",
+        2 => "tea",
+        _ => "unknown",
+    };
+    let has_orphan_file = geo.orphan_file_ino != 0;
+    Ok(Info {
+        label: text(sb.label()),
+        uuid: uuid(sb.uuid),
+        last_mounted: text(&sb.last_mounted),
+        features: geo.features.names(),
+        state: state(&sb, geo),
+        // Read-only it was opened here; what would keep it from being written is what counts.
+        read_only_because: (sb.state.get() & STATE_ERROR != 0)
+            .then(|| "marked as having errors".to_string()),
+        block_size: geo.block_size,
+        blocks: geo.blocks_count,
+        reserved_blocks: geo.reserved_blocks,
+        free_blocks: volume.groups().map(|g| u64::from(g.free_blocks)).sum(),
+        overhead_blocks: sb.overhead_blocks.get(),
+        inode_size: geo.inode_size,
+        inodes: geo.inodes_count,
+        free_inodes: statfs.free_inodes,
+        first_inode: geo.first_ino,
+        groups: geo.groups,
+        blocks_per_group: geo.blocks_per_group,
+        inodes_per_group: geo.inodes_per_group,
+        flex_group_size: 1 << geo.log_groups_per_flex.min(31),
+        descriptor_size: geo.desc_size,
+        reserved_descriptor_blocks: geo.reserved_gdt_blocks,
+        directory_hash: format!(
+            "{hash}, {} bytes",
+            if geo.unsigned_hash {
+                "unsigned"
+            } else {
+                "signed"
+            }
+        ),
+        hash_seed: {
+            let mut bytes = [0; 16];
+            for (to, word) in bytes.chunks_mut(4).zip(geo.hash_seed) {
+                to.copy_from_slice(&word.to_le_bytes());
+            }
+            uuid(bytes)
+        },
+        created: when(sb.mkfs_time.get(), sb.mkfs_time_hi),
+        written: when(sb.wtime.get(), sb.wtime_hi),
+        mounted: when(sb.mtime.get(), sb.mtime_hi),
+        checked: when(sb.lastcheck.get(), sb.lastcheck_hi),
+        mounts: sb.mnt_count.get(),
+        errors: (sb.error_count.get() > 0).then(|| Errors {
+            count: sb.error_count.get(),
+            first: when(sb.first_error_time.get(), sb.first_error_time_hi),
+            last: when(sb.last_error_time.get(), sb.last_error_time_hi),
+            place: text(&sb.last_error_func),
+        }),
+        orphan_file: has_orphan_file.then_some(geo.orphan_file_ino),
+        first_orphan: (sb.last_orphan.get() != 0).then(|| sb.last_orphan.get()),
+        journal: volume.journal().map(|j| journal(j, geo, volume)),
+    })
+}
+
+fn state(sb: &RawSuperblock, geo: &Geometry) -> Vec<&'static str> {
+    let bits = sb.state.get();
+    let mut state = vec![if bits & STATE_VALID != 0 {
+        "clean"
+    } else {
+        "not clean"
+    }];
+    let needs_recovery = geo.features.names().iter().any(|n| n == "needs_recovery");
+    for (yes, word) in [
+        (bits & STATE_ERROR != 0, "with errors"),
+        (bits & STATE_ORPHAN != 0, "orphans being recovered"),
+        (needs_recovery, "journal needs recovery"),
+        (
+            geo.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT),
+            "orphan file in use",
+        ),
+    ] {
+        if yes {
+            state.push(word);
+        }
+    }
+    state
+}
+
+fn journal(j: &jbd2::Superblock, geo: &Geometry, volume: &Volume) -> Journal {
+    let recovery = volume.recovery();
+    Journal {
+        inode: geo.journal_ino,
+        blocks: j.max_len,
+        bytes: u64::from(j.max_len) * u64::from(j.block_size),
+        features: j.features.names(),
+        sequence: j.sequence.0,
+        start: j.start,
+        transactions_to_replay: recovery.transactions,
+        blocks_to_replay: recovery.blocks,
+        errno: j.errno,
+    }
+}
+
+fn group(geo: &Geometry, nr: u32, desc: &GroupDesc) -> Group {
+    let nr = GroupNr(nr);
+    let flags = [
+        (INODE_UNINIT, "INODE_UNINIT"),
+        (BLOCK_UNINIT, "BLOCK_UNINIT"),
+        (INODE_ZEROED, "ITABLE_ZEROED"),
+    ];
+    Group {
+        group: nr.0,
+        first_block: geo.group_first_block(nr).0,
+        blocks: geo.blocks_in_group(nr),
+        superblock: geo.has_super(nr),
+        block_bitmap: desc.block_bitmap.0,
+        inode_bitmap: desc.inode_bitmap.0,
+        inode_table: desc.inode_table.0,
+        inode_table_blocks: geo.itable_blocks(),
+        free_blocks: desc.free_blocks,
+        free_inodes: desc.free_inodes,
+        directories: desc.used_dirs,
+        unused_inodes: desc.itable_unused,
+        flags: flags
+            .into_iter()
+            .filter(|(bit, _)| desc.flags & bit != 0)
+            .map(|(_, name)| name)
+            .collect(),
+    }
+}
+
+#[derive(Serialize)]
+struct Everything {
+    #[serde(flatten)]
+    info: Info,
+    group_descriptors: Vec<Group>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let volume = images::read(&args.image.0.image)?;
+    let geo = volume.geometry();
+    let info = info(&volume)?;
+    let groups = (0..)
+        .zip(volume.groups())
+        .map(|(nr, desc)| group(geo, nr, desc));
+    if args.json {
+        return output::json(&Everything {
+            info,
+            group_descriptors: groups.collect(),
+        });
+    }
+    let mut out = output::stdout();
+    print(&mut out, &info)?;
+    if args.groups {
+        for g in groups {
+            print_group(&mut out, &g)?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn print(out: &mut impl Write, i: &Info) -> Result<()> {
+    let mut line = |what: &str, value: String| writeln!(out, "{what:20} {value}");
+    let or_none = |s: &str| {
+        if s.is_empty() {
+            "<none>".to_string()
+        } else {
+            s.to_string()
+        }
+    };
+    let bytes = |blocks: u64| human(blocks.saturating_mul(i.block_size.into()));
+    line("Label:", or_none(&i.label))?;
+    line("UUID:", i.uuid.clone())?;
+    line("Last mounted on:", or_none(&i.last_mounted))?;
+    line("Features:", i.features.join(" "))?;
+    line("State:", i.state.join(", "))?;
+    if let Some(why) = &i.read_only_because {
+        line("Not writable:", why.clone())?;
+    }
+    if let Some(e) = &i.errors {
+        line(
+            "Errors:",
+            format!(
+                "{} (first {}, last {} in {})",
+                e.count, e.first, e.last, e.place
+            ),
+        )?;
+    }
+    line("Block size:", i.block_size.to_string())?;
+    line("Blocks:", format!("{} ({})", i.blocks, bytes(i.blocks)))?;
+    line(
+        "  free:",
+        format!("{} ({})", i.free_blocks, bytes(i.free_blocks)),
+    )?;
+    line(
+        "  reserved:",
+        format!("{} ({})", i.reserved_blocks, bytes(i.reserved_blocks)),
+    )?;
+    line(
+        "  overhead:",
+        format!(
+            "{} ({})",
+            i.overhead_blocks,
+            bytes(i.overhead_blocks.into())
+        ),
+    )?;
+    line("Inode size:", i.inode_size.to_string())?;
+    line("Inodes:", i.inodes.to_string())?;
+    line("  free:", i.free_inodes.to_string())?;
+    line("  first:", i.first_inode.to_string())?;
+    let (blocks, inodes) = (i.blocks_per_group, i.inodes_per_group);
+    line(
+        "Groups:",
+        format!("{} of {blocks} blocks and {inodes} inodes", i.groups),
+    )?;
+    if i.flex_group_size > 1 {
+        line("  in a flex group:", i.flex_group_size.to_string())?;
+    }
+    let reserved = i.reserved_descriptor_blocks;
+    line(
+        "  descriptors:",
+        format!(
+            "{} bytes, {reserved} blocks reserved for growth",
+            i.descriptor_size
+        ),
+    )?;
+    line(
+        "Directory hash:",
+        format!("{}, seed {}", i.directory_hash, i.hash_seed),
+    )?;
+    line("Created:", i.created.clone())?;
+    line("Last written:", i.written.clone())?;
+    line(
+        "Last mounted:",
+        format!("{} (mount {})", i.mounted, i.mounts),
+    )?;
+    line("Last checked:", i.checked.clone())?;
+    match (i.orphan_file, i.first_orphan) {
+        (Some(ino), _) => line("Orphan file:", format!("inode {ino}"))?,
+        (None, Some(ino)) => line("First orphan:", format!("inode {ino}"))?,
+        (None, None) => {}
+    }
+    let Some(j) = &i.journal else {
+        line("Journal:", "<none>".into())?;
+        return Ok(());
+    };
+    line(
+        "Journal:",
+        format!(
+            "inode {}, {} blocks ({})",
+            j.inode,
+            j.blocks,
+            human(j.bytes)
+        ),
+    )?;
+    line("  features:", or_none(&j.features.join(" ")))?;
+    line("  next transaction:", j.sequence.to_string())?;
+    let state = match (j.start, j.transactions_to_replay) {
+        (0, _) => "empty".to_string(),
+        (start, n) => format!(
+            "starts at block {start}: {n} transactions, {} blocks to replay",
+            j.blocks_to_replay
+        ),
+    };
+    line("  log:", state)?;
+    if j.errno != 0 {
+        line("  aborted:", format!("error {}", j.errno))?;
+    }
+    Ok(())
+}
+
+fn print_group(out: &mut impl Write, g: &Group) -> Result<()> {
+    let last = g.first_block + u64::from(g.blocks).saturating_sub(1);
+    let superblock = if g.superblock { ", superblock" } else { "" };
+    let flags = if g.flags.is_empty() {
+        String::new()
+    } else {
+        format!(" [{}]", g.flags.join(", "))
+    };
+    writeln!(
+        out,
+        "\nGroup {}: blocks {}-{last}{superblock}{flags}",
+        g.group, g.first_block
+    )?;
+    let table_end = g.inode_table + u64::from(g.inode_table_blocks).saturating_sub(1);
+    let bitmaps = format!(
+        "block bitmap {}, inode bitmap {}",
+        g.block_bitmap, g.inode_bitmap
+    );
+    writeln!(
+        out,
+        "  {bitmaps}, inode table {}-{table_end}",
+        g.inode_table
+    )?;
+    let unused = if g.unused_inodes > 0 {
+        format!(" ({} never used)", g.unused_inodes)
+    } else {
+        String::new()
+    };
+    let free = format!(
+        "{} free blocks, {} free inodes{unused}",
+        g.free_blocks, g.free_inodes
+    );
+    Ok(writeln!(out, "  {free}, {} directories", g.directories)?)
+}

@@ -1,0 +1,73 @@
+//! `extant mkdir`.
+
+use crate::address::Address;
+use crate::images::Images;
+use crate::mode::ModeChange;
+use anyhow::Result;
+use extant::{Error, SetAttributes, Volume};
+
+/// Make directories in an image
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  extant mkdir -p disk.img:/var/lib/data")]
+pub struct Args {
+    /// Directories
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    paths: Vec<Address>,
+    /// The directories above too; one that exists is no error
+    #[arg(short)]
+    parents: bool,
+    /// Permissions, as for chmod
+    #[arg(short, default_value = "755")]
+    mode: ModeChange,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let mode = args.mode.apply(0o755, true);
+    Images::each(true, &args.paths, |volume, address| {
+        if args.parents {
+            make_all(volume, &address.path, mode)
+        } else {
+            make(volume, &address.path, mode)
+        }
+    })
+}
+
+fn make(volume: &Volume, path: &[u8], mode: u16) -> Result<()> {
+    let dir = volume.create_dir(path, mode)?;
+    if volume.lstat(path)?.mode & 0o7777 != u32::from(mode) {
+        // A default ACL or the set-group-id bit above had its say; what was asked for counts.
+        dir.set_attributes(
+            ".",
+            &SetAttributes {
+                mode: Some(mode),
+                ..Default::default()
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Makes a directory and what is missing above it.
+pub fn make_all(volume: &Volume, path: &[u8], mode: u16) -> Result<()> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let ends = path
+        .iter()
+        .enumerate()
+        .filter(|&(i, &b)| b == b'/' && i > 0)
+        .map(|(i, _)| i);
+    for end in ends {
+        match volume.create_dir(&path[..end], 0o755) {
+            Ok(_) | Err(Error::Exists) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    match make(volume, path, mode) {
+        Err(e)
+            if matches!(e.downcast_ref(), Some(Error::Exists))
+                && volume.open_dir([path, b"/"].concat()).is_ok() =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,484 @@
+//! `extant mkfs`.
+
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::human;
+use crate::transfer::OwnerArgs;
+use anyhow::{Context, Result, bail, ensure};
+use blockdev::{Access, BlockDevice, FileDevice};
+use ext4_format::features::FsType;
+use ext4_format::hash::HashVersion;
+use ext4_format::layout::{Inodes, Usage};
+use extant::mkfs::{self, MkfsError, MkfsOptions, MkfsReport, Phase, Source, TarInput, TreeSource};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Make an ext2, ext3 or ext4 file system, empty or filled from a directory or tar archives
+///
+/// Options are named as mke2fs names them, and its defaults are taken. With --from and without --size
+/// the image is as large as its content needs, with about a tenth to spare. The same input,
+/// SOURCE_DATE_EPOCH and -U give the same bytes, whatever the number of threads.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant mkfs disk.img --size 8G\n  extant mkfs root.img --from rootfs/ -L root\n  \
+    docker save IMAGE | extant mkfs root.img --from -\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --owner 0:0"
+)]
+pub struct Args {
+    /// File to make, or block device
+    image: PathBuf,
+    /// Bytes of the file system, with K, M, G or T for powers of 1024; without a letter, bytes
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    size: Option<u64>,
+    /// A directory, a tar archive (plain, gzip, zstd) or - for one on standard input; several archives
+    /// are layers, with the white-outs of container images
+    #[arg(long, value_name = "SOURCE")]
+    from: Vec<PathBuf>,
+    /// Leave out what is mounted below the source directory
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Replace an image that holds a file system, or write to a device that does
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Type: ext2, ext3 or ext4
+    #[arg(short = 't', default_value = "ext4", value_parser = fs_type, value_name = "TYPE")]
+    fs_type: FsType,
+    /// Usage: floppy, small, default, big, huge, news, largefile, largefile4; by the size if left out
+    #[arg(short = 'T', value_parser = usage, value_name = "USAGE")]
+    usage: Option<Usage>,
+    /// Bytes of a block
+    #[arg(short, value_name = "BYTES", value_parser = |s: &str| size(s).and_then(|n| Ok(u32::try_from(n)?)))]
+    block_size: Option<u32>,
+    /// Bytes of an inode
+    #[arg(short = 'I', value_name = "BYTES", default_value_t = 256)]
+    inode_size: u16,
+    /// One inode for so many bytes of the volume
+    #[arg(short = 'i', value_name = "BYTES", value_parser = |s: &str| size(s).and_then(|n| Ok(u32::try_from(n)?)))]
+    bytes_per_inode: Option<u32>,
+    /// Count of inodes
+    #[arg(short = 'N', value_name = "COUNT", conflicts_with = "bytes_per_inode")]
+    inodes: Option<u32>,
+    /// Journal options: size=MiB
+    #[arg(short = 'J', value_name = "size=MIB")]
+    journal: Option<String>,
+    /// Volume label
+    #[arg(short = 'L', value_name = "LABEL", default_value = "")]
+    label: String,
+    /// UUID, or clear, random or time
+    #[arg(short = 'U', value_name = "UUID", value_parser = uuid)]
+    uuid: Option<uuid::Uuid>,
+    /// Percentage of blocks reserved for the superuser
+    #[arg(short, value_name = "PERCENT", default_value_t = 5.0)]
+    m: f64,
+    /// Features to add, or with ^ to remove, with commas between
+    #[arg(short = 'O', value_name = "FEATURES", value_delimiter = None)]
+    features: Vec<String>,
+    /// Blocks in a group
+    #[arg(short = 'g', value_name = "BLOCKS")]
+    blocks_per_group: Option<u32>,
+    /// Groups in a flex group
+    #[arg(short = 'G', value_name = "GROUPS", default_value_t = 16)]
+    flex_groups: u32,
+    /// hash_seed=UUID, root_owner=UID:GID, root_perms=OCTAL, hash=TYPE, resize=BLOCKS,
+    /// lazy_itable_init=0|1, with commas between
+    #[arg(short = 'E', value_name = "OPTIONS")]
+    extended: Vec<String>,
+    /// Threads; 0: one for each CPU
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    owner: OwnerArgs,
+}
+
+/// A number of bytes with K, M, G or T for powers of 1024.
+pub fn size(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        other => bail!("unknown unit {other:?}: use K, M, G or T"),
+    };
+    let number: f64 = digits
+        .parse()
+        .ok()
+        .filter(|n: &f64| *n >= 0.0)
+        .with_context(|| format!("{text:?} is no size"))?;
+    let bytes = number * (1u64 << shift) as f64;
+    // 2^63 and more cannot be a size of anything.
+    ensure!(bytes < 9e18, "{text:?} is too large");
+    // Whole numbers are exact beyond what a float holds.
+    Ok(digits.parse::<u64>().map_or(bytes as u64, |n| n << shift))
+}
+
+fn fs_type(text: &str) -> Result<FsType> {
+    Ok(match text {
+        "ext2" => FsType::Ext2,
+        "ext3" => FsType::Ext3,
+        "ext4" => FsType::Ext4,
+        _ => bail!("use ext2, ext3 or ext4"),
+    })
+}
+
+fn usage(text: &str) -> Result<Usage> {
+    Usage::from_name(text)
+        .context("use floppy, small, default, big, huge, news, largefile or largefile4")
+}
+
+fn uuid(text: &str) -> Result<uuid::Uuid> {
+    Ok(match text {
+        "clear" | "null" => uuid::Uuid::nil(),
+        "random" | "time" => uuid::Uuid::new_v4(),
+        _ => text.parse().context("not a UUID")?,
+    })
+}
+
+impl Args {
+    fn options(&self) -> Result<MkfsOptions> {
+        let mut o = MkfsOptions {
+            size: self.size,
+            fs_type: self.fs_type,
+            usage: self.usage,
+            block_size: self.block_size,
+            inode_size: self.inode_size,
+            features: self.features.join(","),
+            reserved_percent: self.m,
+            label: self.label.clone(),
+            uuid: self.uuid.map(|u| *u.as_bytes()),
+            flex_bg_size: self.flex_groups,
+            blocks_per_group: self.blocks_per_group,
+            threads: self.threads,
+            xattrs: !self.owner.no_xattrs,
+            uid_map: self.owner.uid_map.clone().unwrap_or_default(),
+            gid_map: self.owner.gid_map.clone().unwrap_or_default(),
+            mode_map: self.owner.mode_map.clone().unwrap_or_default(),
+            cancel: Some(interrupt::flag()),
+            ..MkfsOptions::default()
+        };
+        (o.uid, o.gid) = self.owner.owner.unwrap_or_default();
+        o.inodes = match (self.bytes_per_inode, self.inodes) {
+            (Some(bytes), _) => Some(Inodes::BytesPerInode(bytes)),
+            (None, count) => count.map(Inodes::Count),
+        };
+        if let Some(journal) = &self.journal {
+            let mib = journal
+                .strip_prefix("size=")
+                .and_then(|n| n.trim_end_matches(['M', 'm']).parse::<u64>().ok());
+            let mib = mib.filter(|n| *n > 0 && *n < 1 << 40);
+            o.journal_size = Some(mib.context("-J: write size=MIB")? << 20);
+        }
+        for option in self
+            .extended
+            .iter()
+            .flat_map(|e| e.split(','))
+            .filter(|e| !e.is_empty())
+        {
+            extended(&mut o, option).with_context(|| format!("-E {option}"))?;
+        }
+        if let Some(epoch) = std::env::var_os("SOURCE_DATE_EPOCH") {
+            let secs = epoch.to_str().and_then(|t| t.parse().ok());
+            o.source_date_epoch = Some(secs.context("SOURCE_DATE_EPOCH is no number of seconds")?);
+        }
+        // Beside the image, where there must be room for it anyway; memory file systems may be small.
+        o.spool_dir = self.image.parent().map(|p| {
+            if p.as_os_str().is_empty() {
+                ".".into()
+            } else {
+                p.into()
+            }
+        });
+        Ok(o)
+    }
+
+    fn source(&self) -> Result<Option<Source>> {
+        let is_tree = |p: &&PathBuf| p.is_dir();
+        for from in self.from.iter().filter(|p| p.as_path() != Path::new("-")) {
+            ensure!(
+                from.exists(),
+                "{}: no such file or directory",
+                from.display()
+            );
+        }
+        Ok(match &self.from[..] {
+            [] => None,
+            [dir] if dir.is_dir() => Some(Source::Tree(TreeSource {
+                one_file_system: self.one_file_system,
+                exclude: vec![self.image.clone()],
+                ..TreeSource::new(dir)
+            })),
+            many if many.iter().any(|p| is_tree(&p)) => {
+                bail!("one directory or several archives, not both: use import for the rest")
+            }
+            archives => Some(Source::Tar(archives.iter().map(tar_input).collect())),
+        })
+    }
+}
+
+fn tar_input(path: &PathBuf) -> TarInput {
+    if path.as_path() == Path::new("-") {
+        TarInput::Reader {
+            name: "standard input".into(),
+            reader: Box::new(std::io::stdin()),
+        }
+    } else {
+        TarInput::File(path.clone())
+    }
+}
+
+/// One option of `-E`.
+fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
+    let (key, value) = option.split_once('=').unwrap_or((option, ""));
+    let number = || value.parse::<u64>().context("not a number");
+    match key {
+        "hash_seed" => o.hash_seed = Some(*uuid(value)?.as_bytes()),
+        "root_owner" => {
+            let (uid, gid) = if value.is_empty() {
+                (Some(0), Some(0))
+            } else {
+                crate::transfer::owner(value)?
+            };
+            o.root_owner = Some((uid.unwrap_or(0), gid.unwrap_or(0)));
+        }
+        "root_perms" => {
+            let mode = u16::from_str_radix(value, 8).ok().filter(|m| *m <= 0o7777);
+            o.root_mode = Some(mode.context("not an octal mode")?);
+        }
+        "hash" => {
+            o.hash_version = match value {
+                "legacy" => HashVersion::Legacy,
+                "half_md4" => HashVersion::HalfMd4,
+                "tea" => HashVersion::Tea,
+                _ => bail!("use legacy, half_md4 or tea"),
+            }
+        }
+        "resize" => o.resize_to = Some(number()?),
+        "lazy_itable_init" => o.lazy_itable_init = value.is_empty() || number()? != 0,
+        // Nothing is ever discarded.
+        "nodiscard" => {}
+        _ => bail!("not an option of this mkfs"),
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Made {
+    image: String,
+    size: u64,
+    block_size: u32,
+    blocks: u64,
+    free_blocks: u64,
+    inodes: u32,
+    free_inodes: u32,
+    groups: u32,
+    journal_blocks: u32,
+    features: Vec<String>,
+    uuid: String,
+    directories: u64,
+    files: u64,
+    symlinks: u64,
+    specials: u64,
+    hard_links: u64,
+    data_bytes: u64,
+    warnings: Vec<String>,
+}
+
+impl Made {
+    fn of(image: &Path, r: MkfsReport) -> Self {
+        Self {
+            image: image.display().to_string(),
+            size: r.size,
+            block_size: r.block_size,
+            blocks: r.blocks,
+            free_blocks: r.free_blocks,
+            inodes: r.inodes,
+            free_inodes: r.free_inodes,
+            groups: r.groups,
+            journal_blocks: r.journal_blocks,
+            features: r.features.names(),
+            uuid: uuid::Uuid::from_bytes(r.uuid).to_string(),
+            directories: r.directories,
+            files: r.files,
+            symlinks: r.symlinks,
+            specials: r.specials,
+            hard_links: r.hard_links,
+            data_bytes: r.data_bytes,
+            warnings: r.warnings,
+        }
+    }
+}
+
+/// Shows a phase at a time.
+struct Bar(Mutex<Option<Progress>>);
+
+impl Bar {
+    fn change(&self, next: Option<Progress>) {
+        // A panic elsewhere ends the work anyway.
+        let mut bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = std::mem::replace(&mut *bar, next) {
+            old.done();
+        }
+    }
+}
+
+impl mkfs::Progress for Bar {
+    fn phase(&self, phase: Phase, total: u64) {
+        self.change(Some(match phase {
+            Phase::Scan => Progress::count("scan"),
+            Phase::Spool => Progress::bytes("read", total),
+            Phase::Data => Progress::bytes("data", total),
+            Phase::Metadata => Progress::up_to("metadata", total),
+            Phase::Flush => Progress::count("flush"),
+            _ => Progress::count("plan"),
+        }));
+    }
+
+    fn advance(&self, done: u64) {
+        if let Some(bar) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            bar.add(done);
+        }
+    }
+}
+
+/// What is wrong, so that an interrupt is known as one.
+fn failed(e: MkfsError) -> anyhow::Error {
+    match e {
+        MkfsError::Interrupted => interrupt::Interrupted.into(),
+        other => other.into(),
+    }
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let mut options = args.options()?;
+    let source = args.source()?;
+    let image = &args.image;
+    let there = image.metadata().ok();
+    let is_file = there.as_ref().is_none_or(|m| m.is_file());
+    let context = || image.display().to_string();
+    if there.as_ref().is_some_and(|m| m.is_dir()) {
+        bail!("{}: is a directory", context());
+    }
+    if !args.force && there.is_some() && holds_something(image).with_context(context)? {
+        bail!(
+            "{}: holds data already: use --force to replace it",
+            context()
+        );
+    }
+    if source.is_none() && options.size.is_none() {
+        let len = there.as_ref().map_or(Ok(0), |_| {
+            FileDevice::open(image, Access::ReadOnly).map(|d| d.len())
+        });
+        options.size = Some(len.with_context(context)?).filter(|&len| len > 0);
+        ensure!(
+            options.size.is_some(),
+            "{}: how large? Use --size or --from",
+            context()
+        );
+    }
+    let bar = Arc::new(Bar(Mutex::new(None)));
+    options.progress = Some(Arc::clone(&bar) as Arc<dyn mkfs::Progress>);
+    options.zeroed_device = is_file;
+    let made = make(image, is_file, there.is_none(), &options, source);
+    bar.change(None);
+    let report = made?;
+    for warning in &report.warnings {
+        output::complain(format_args!("warning: {warning}"));
+    }
+    let made = Made::of(image, report);
+    if args.json {
+        return output::json(&made);
+    }
+    let mut out = output::stdout();
+    let Made {
+        blocks,
+        block_size,
+        inodes,
+        files,
+        directories,
+        data_bytes,
+        ..
+    } = &made;
+    writeln!(
+        out,
+        "{}: {}, {blocks} blocks of {block_size} bytes, {inodes} inodes",
+        made.image,
+        human(made.size)
+    )?;
+    writeln!(out, "UUID {}", made.uuid)?;
+    if !args.from.is_empty() {
+        writeln!(
+            out,
+            "{files} files, {directories} directories, {} of data",
+            human(*data_bytes)
+        )?;
+    }
+    Ok(out.flush()?)
+}
+
+fn make(
+    image: &Path,
+    is_file: bool,
+    new: bool,
+    options: &MkfsOptions,
+    source: Option<Source>,
+) -> Result<MkfsReport> {
+    let prepared = match source {
+        Some(source) => mkfs::prepare_from(options, source),
+        None => mkfs::prepare(options),
+    };
+    // Until here nothing is written, and the image not even opened.
+    let prepared = prepared.map_err(failed)?;
+    let context = || image.display().to_string();
+    let device = if is_file {
+        FileDevice::create(image, prepared.size())
+    } else {
+        FileDevice::open(image, Access::ReadWrite)
+    };
+    let device = device.map_err(bare).with_context(context)?;
+    let written = prepared.write(&device);
+    drop(device);
+    if written.is_err() && new {
+        // Half a file system is of no use to anybody; the error that matters is the first one.
+        let _ = std::fs::remove_file(image);
+    }
+    written.map_err(failed).with_context(context)
+}
+
+/// An error of the device without the path that it begins with.
+fn bare(e: std::io::Error) -> anyhow::Error {
+    match e.to_string().split_once(": ") {
+        Some((_, rest)) if e.get_ref().is_some() => anyhow::anyhow!("{rest}"),
+        _ => e.into(),
+    }
+}
+
+/// Whether the first 64 KiB, where every file system and partition table shows itself, hold anything.
+fn holds_something(image: &Path) -> Result<bool> {
+    use std::io::Read;
+    let mut head = Vec::new();
+    std::fs::File::open(image)?
+        .take(1 << 16)
+        .read_to_end(&mut head)?;
+    Ok(head.iter().any(|&b| b != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("8G").unwrap(), 8 << 30);
+        assert_eq!(size("1.5M").unwrap(), 3 << 19);
+        assert_eq!(size("4096").unwrap(), 4096);
+        for bad in ["", "G", "-1", "5X", "1e30T"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The subcommands, one file each.
+
+mod bench;
+mod cat;
+mod chmod;
+mod chown;
+mod cp;
+mod demo;
+mod df;
+mod export;
+mod generate;
+mod import;
+mod info;
+mod ln;
+mod ls;
+mod mkdir;
+mod mkfs;
+mod mv;
+mod rm;
+mod stat;
+mod touch;
+mod tree;
+mod xattr;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Mkfs(Box<mkfs::Args>),
+    Import(import::Args),
+    Export(export::Args),
+    Info(info::Args),
+    Df(df::Args),
+    Ls(ls::Args),
+    Tree(tree::Args),
+    Cat(cat::Args),
+    Stat(stat::Args),
+    Cp(cp::Args),
+    Mv(mv::Args),
+    Rm(rm::Args),
+    Mkdir(mkdir::Args),
+    Ln(ln::Args),
+    Touch(touch::Args),
+    Chmod(chmod::Args),
+    Chown(chown::Args),
+    Getfattr(xattr::GetArgs),
+    Setfattr(xattr::SetArgs),
+    Bench(bench::Args),
+    Demo(demo::Args),
+    Completions(generate::CompletionsArgs),
+    Man(generate::ManArgs),
+}
+
+/// Runs a subcommand.
+pub fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Mkfs(args) => mkfs::run(*args),
+        Command::Import(args) => import::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Df(args) => df::run(&args),
+        Command::Ls(args) => ls::run(&args),
+        Command::Tree(args) => tree::run(&args),
+        Command::Cat(args) => cat::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Cp(args) => cp::run(&args),
+        Command::Mv(args) => mv::run(&args),
+        Command::Rm(args) => rm::run(&args),
+        Command::Mkdir(args) => mkdir::run(&args),
+        Command::Ln(args) => ln::run(&args),
+        Command::Touch(args) => touch::run(&args),
+        Command::Chmod(args) => chmod::run(&args),
+        Command::Chown(args) => chown::run(&args),
+        Command::Getfattr(args) => xattr::get(&args),
+        Command::Setfattr(args) => xattr::set(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Completions(args) => generate::completions(&args),
+        Command::Man(args) => generate::man(&args),
+    }
+}

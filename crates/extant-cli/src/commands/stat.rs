@@ -1,0 +1,85 @@
+//! `extant stat`.
+
+use super::ls::{Listed, facts};
+use crate::address::Address;
+use crate::images::Images;
+use crate::output;
+use crate::show::{self, show};
+use anyhow::Result;
+use std::io::Write;
+
+/// Show what an image knows about files
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  extant stat disk.img:/etc/passwd")]
+pub struct Args {
+    /// Files
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    paths: Vec<Address>,
+    /// What a symbolic link leads to, not the link
+    #[arg(short = 'L')]
+    follow: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let mut out = output::stdout();
+    let mut found = Vec::new();
+    let done = Images::each(false, &args.paths, |volume, address| {
+        let a = if args.follow {
+            volume.stat(&address.path)?
+        } else {
+            volume.lstat(&address.path)?
+        };
+        let f = facts(volume, &address.path, &a)?;
+        if args.json {
+            found.push(Listed {
+                path: show(&address.path),
+                facts: f,
+            });
+            return Ok(());
+        }
+        let target = f
+            .target
+            .as_ref()
+            .map(|t| format!(" -> {t}"))
+            .unwrap_or_default();
+        writeln!(out, "  File: {address}{target}")?;
+        write!(
+            out,
+            "  Size: {:<14} Held: {:<14} Type: {}",
+            f.size, f.allocated, f.kind
+        )?;
+        match f.device {
+            Some((major, minor)) => writeln!(out, " {major}, {minor}")?,
+            None => writeln!(out)?,
+        }
+        writeln!(
+            out,
+            " Inode: {:<14} Links: {:<13} Generation: {}",
+            f.ino, f.links, a.generation
+        )?;
+        let mode = show::mode(a.file_type, a.mode);
+        writeln!(
+            out,
+            "  Mode: {} {mode}   Uid: {}   Gid: {}   Flags: {:#x}",
+            f.mode, f.uid, f.gid, a.flags
+        )?;
+        for (what, time) in [
+            ("Access", f.atime),
+            ("Modify", f.mtime),
+            ("Change", f.ctime),
+            (" Birth", f.crtime),
+        ] {
+            writeln!(out, "{what}: {time}")?;
+        }
+        Ok(())
+    });
+    if args.json {
+        return done.and(output::json(&found));
+    }
+    let flushed = out.flush();
+    done?;
+    Ok(flushed?)
+}

@@ -1,0 +1,120 @@
+//! Opening images, each once, and closing them whatever happened.
+
+use crate::address::Address;
+use anyhow::{Context, Result, bail};
+use extant::{OpenOptions, Volume};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Opens an image for reading: nothing on it changes, not even by recovery.
+pub fn read(image: &Path) -> Result<Volume> {
+    open(image, false)
+}
+
+fn open(image: &Path, writing: bool) -> Result<Volume> {
+    let volume = OpenOptions::new()
+        .read_only(!writing)
+        .open(image)
+        .map_err(plain)
+        .with_context(|| image.display().to_string())?;
+    if writing {
+        if let Some(why) = volume.read_only() {
+            bail!("{}: {why}", image.display());
+        }
+    }
+    Ok(volume)
+}
+
+/// The system's word on why an image cannot be opened names the image already.
+fn plain(e: extant::Error) -> anyhow::Error {
+    match e {
+        extant::Error::Io { context, source } if context.starts_with("open ") => {
+            // The kind in words; an error of the system in the system's words.
+            match source.get_ref() {
+                _ if source.kind() == std::io::ErrorKind::NotFound => {
+                    anyhow::anyhow!("no such file or directory")
+                }
+                Some(inner) => {
+                    let text = inner.to_string();
+                    let name = context.trim_start_matches("open ");
+                    let text = text
+                        .strip_prefix(name)
+                        .and_then(|t| t.strip_prefix(": "))
+                        .unwrap_or(&text);
+                    anyhow::anyhow!("{text}")
+                }
+                None => source.into(),
+            }
+        }
+        other => other.into(),
+    }
+}
+
+/// Works on an image for writing, then closes it; the work's error comes before that of closing.
+pub fn change<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
+    let volume = open(image, true)?;
+    let done = work(&volume);
+    let closed = volume
+        .close()
+        .with_context(|| format!("{}: close", image.display()));
+    let result = done?;
+    closed.map(|()| result)
+}
+
+/// Images that a command works on, opened as they are named.
+pub struct Images {
+    writing: bool,
+    open: Vec<(u64, u64, Volume)>,
+}
+
+impl Images {
+    /// The volume of an image, opened at first use.
+    pub fn get(&mut self, image: &Path) -> Result<Volume> {
+        let (dev, ino) = identity(image)?;
+        if let Some((_, _, volume)) = self.open.iter().find(|(d, i, _)| (*d, *i) == (dev, ino)) {
+            return Ok(volume.clone());
+        }
+        let volume = open(image, self.writing)?;
+        self.open.push((dev, ino, volume.clone()));
+        Ok(volume)
+    }
+
+    /// Works on images for reading or writing, then closes them.
+    pub fn with<R>(writing: bool, work: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        let mut images = Self {
+            writing,
+            open: Vec::new(),
+        };
+        let done = work(&mut images);
+        let mut closed = Ok(());
+        for (_, _, volume) in images.open {
+            closed = closed.and(volume.close().context("close"));
+        }
+        let result = done?;
+        closed.map(|()| result)
+    }
+
+    /// Works on every address; one that fails is told, and the others are still done.
+    pub fn each(
+        writing: bool,
+        addresses: &[Address],
+        mut work: impl FnMut(&Volume, &Address) -> Result<()>,
+    ) -> Result<()> {
+        Self::with(writing, |images| {
+            crate::output::each(addresses, |address| {
+                let volume = images.get(&address.image)?;
+                work(&volume, address).with_context(|| address.to_string())
+            })
+        })
+    }
+}
+
+/// Device and inode of an image: two names of one image are one image.
+pub fn identity(image: &Path) -> Result<(u64, u64)> {
+    let meta = image.metadata().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => anyhow::anyhow!("no such file or directory"),
+        _ => e.into(),
+    });
+    let meta = meta.with_context(|| image.display().to_string())?;
+    Ok((meta.dev(), meta.ino()))
+}

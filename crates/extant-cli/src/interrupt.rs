@@ -1,0 +1,49 @@
+//! SIGINT, SIGTERM and SIGHUP raise a flag that long work looks at between files, so that volumes are
+//! closed and images stay consistent. A second signal ends the process at once; the journal then
+//! recovers the image.
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+static RAISED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// The user asked to stop.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Registers the handlers.
+pub fn install() -> Result<()> {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // In this order: only a flag that an earlier signal raised ends the process.
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&RAISED))
+            .and_then(|_| flag::register(signal, Arc::clone(&RAISED)))
+            .context("install signal handlers")?;
+    }
+    Ok(())
+}
+
+/// Fails once the user has asked to stop.
+pub fn check() -> Result<()> {
+    if RAISED.load(Ordering::Relaxed) {
+        Err(Interrupted.into())
+    } else {
+        Ok(())
+    }
+}
+
+/// The flag itself.
+pub fn flag() -> Arc<AtomicBool> {
+    Arc::clone(&RAISED)
+}

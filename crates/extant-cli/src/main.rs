@@ -1,0 +1,26 @@
+//! The command `extant`. Subcommands are in `commands`, one file each; what they share is beside it.
+#![forbid(unsafe_code)]
+
+mod address;
+mod args;
+mod commands;
+mod images;
+mod interrupt;
+mod mode;
+mod output;
+mod progress;
+mod show;
+mod transfer;
+mod walk;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = args::Cli::parse();
+    let done = interrupt::install().and_then(|()| commands::run(args.command));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => output::report(&error),
+    }
+}

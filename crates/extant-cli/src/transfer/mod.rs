@@ -1,0 +1,247 @@
+//! Moving trees between the host, images and tar archives, with everything they hold.
+//!
+//! [`Side`] is a tree of either kind, addressed by paths; `copy` moves between two of them from many
+//! threads; `tar_read` and `tar_write` move between one of them and an archive. [`Rules`] say what is
+//! kept and what is changed on the way.
+
+mod copy;
+mod host;
+mod image;
+mod rules;
+mod tar_read;
+mod tar_write;
+
+pub use copy::{copy_file, copy_tree};
+pub use host::HostSide;
+pub use image::ImageSide;
+pub use rules::{OwnerArgs, Rules, owner};
+pub use tar_read::{read_tar, unpack};
+pub use tar_write::{Packing, pack};
+
+use crate::progress::Progress;
+use anyhow::Result;
+use extant::{FileType, Timestamp};
+use serde::Serialize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a name leads to, on whichever side.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    pub kind: FileType,
+    /// Permissions, set-id and sticky bits.
+    pub mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    /// Device number as `ext4_format::inode::makedev` makes it.
+    pub rdev: u32,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub links: u64,
+    /// Device and inode.
+    pub id: (u64, u64),
+    /// Has no holes.
+    pub dense: bool,
+}
+
+/// Name and value of an extended attribute.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
+/// What happens to a regular file that is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It gives its name to a new file.
+    Replace,
+    /// It is emptied and written.
+    Overwrite,
+}
+
+/// A tree of files addressed by paths.
+pub trait Side: Sync {
+    /// A path for messages.
+    fn show(&self, path: &[u8]) -> String;
+    /// What a name leads to; `follow`: a last symbolic link too.
+    fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>>;
+    /// Names of a directory, in order, with their types.
+    fn list(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, FileType)>>;
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
+    fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>>;
+    fn open(&self, path: &[u8]) -> Result<Box<dyn Source>>;
+
+    /// Makes a directory, for now open to its owner only as far as `mode` is.
+    fn make_dir(&self, path: &[u8], mode: u16) -> Result<()>;
+    fn make_file(&self, path: &[u8], mode: u16, existing: Existing) -> Result<Box<dyn Sink>>;
+    fn make_symlink(&self, target: &[u8], path: &[u8]) -> Result<()>;
+    fn make_special(&self, path: &[u8], meta: &Meta) -> Result<()>;
+    fn make_link(&self, old: &[u8], new: &[u8]) -> Result<()>;
+    /// Removes anything but a directory.
+    fn remove(&self, path: &[u8]) -> Result<()>;
+    /// Owner, permissions and times as the rules want them kept; of a symbolic link itself.
+    fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()>;
+    fn set_xattr(&self, path: &[u8], xattr: &Xattr) -> Result<()>;
+}
+
+/// A file being read.
+pub trait Source {
+    /// Fewer bytes than asked only at the end.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// The next stretch at or after `offset` that is not a hole, start and end.
+    fn next_data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>>;
+}
+
+/// A file being written.
+pub trait Sink {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+    fn set_size(&self, size: u64) -> Result<()>;
+    fn set_xattr(&self, xattr: &Xattr) -> Result<()>;
+    fn apply(&self, meta: &Meta, rules: &Rules) -> Result<()>;
+}
+
+/// What was moved.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Counts {
+    pub directories: u64,
+    pub files: u64,
+    pub symlinks: u64,
+    pub specials: u64,
+    pub hard_links: u64,
+    /// Bytes of data, without holes.
+    pub bytes: u64,
+    pub warnings: u64,
+}
+
+impl Counts {
+    /// In one line.
+    pub fn line(&self) -> String {
+        let Self {
+            directories,
+            files,
+            symlinks,
+            specials,
+            hard_links,
+            bytes,
+            warnings,
+        } = self;
+        let mut line = format!("{files} files, {directories} directories");
+        for (n, what) in [
+            (symlinks, "symbolic links"),
+            (specials, "devices, FIFOs and sockets"),
+            (hard_links, "hard links"),
+            (warnings, "warnings"),
+        ] {
+            if *n > 0 {
+                line += &format!(", {n} {what}");
+            }
+        }
+        line + &format!(", {} of data", crate::show::human(*bytes))
+    }
+}
+
+/// How far the work is: counted from any thread.
+pub struct Monitor {
+    progress: Progress,
+    directories: AtomicU64,
+    files: AtomicU64,
+    symlinks: AtomicU64,
+    specials: AtomicU64,
+    hard_links: AtomicU64,
+    bytes: AtomicU64,
+    /// How often each kind of warning was given; a few are shown.
+    warnings: Mutex<Vec<(String, u64)>>,
+}
+
+impl Monitor {
+    pub fn new(what: &str) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            progress: Progress::count(what),
+            directories: zero(),
+            files: zero(),
+            symlinks: zero(),
+            specials: zero(),
+            hard_links: zero(),
+            bytes: zero(),
+            warnings: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn made(&self, kind: FileType) {
+        let counter = match kind {
+            FileType::Directory => &self.directories,
+            FileType::Regular => &self.files,
+            FileType::Symlink => &self.symlinks,
+            _ => &self.specials,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.progress.add(1);
+    }
+
+    fn linked(&self) {
+        self.hard_links.fetch_add(1, Ordering::Relaxed);
+        self.progress.add(1);
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Something that was not kept; after a few of one kind only their number is told.
+    fn warn(&self, what: &str, place: &str) {
+        const SHOWN: u64 = 3;
+        // A panic elsewhere cannot leave the list in a bad state.
+        let mut kinds = self
+            .warnings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let times = match kinds.iter_mut().find(|(w, _)| w == what) {
+            Some((_, times)) => {
+                *times += 1;
+                *times
+            }
+            None => {
+                kinds.push((what.to_string(), 1));
+                1
+            }
+        };
+        if times <= SHOWN {
+            self.progress.say(&format!("warning: {place}: {what}"));
+        } else if times == SHOWN + 1 {
+            self.progress
+                .say(&format!("warning: {what}: more of these are only counted"));
+        }
+    }
+
+    /// Ends the progress and gives the sums.
+    pub fn finish(&self) -> Counts {
+        self.progress.done();
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let kinds = self
+            .warnings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        Counts {
+            directories: get(&self.directories),
+            files: get(&self.files),
+            symlinks: get(&self.symlinks),
+            specials: get(&self.specials),
+            hard_links: get(&self.hard_links),
+            bytes: get(&self.bytes),
+            warnings: kinds.iter().map(|(_, n)| n).sum(),
+        }
+    }
+}
+
+/// Path below a directory, refused if its name would leave the directory: names of a damaged image are
+/// not trusted.
+fn below(dir: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+    if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0)
+    {
+        anyhow::bail!(
+            "{}: a name that cannot be one: {:?}",
+            crate::show::show(dir),
+            crate::show::show(name)
+        );
+    }
+    Ok(crate::address::join(dir, name))
+}
