@@ -2,8 +2,9 @@
 
 use super::data::{Content, ContentReader};
 use super::error::{MkfsError, Result, show};
+use super::inspect::open_dir;
 use super::progress::Monitor;
-use super::scan::open_dir;
+
 use super::tree::Tree;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

@@ -10,9 +10,11 @@
 //! |---|---|
 //! | `options`, `owners`, `progress`, `error` | what the caller says and hears |
 //! | `tree` | the content in memory, names in the order of the directory hash |
-//! | `scan`, `tar/` | sources: a directory, archives |
+//! | `scan`, `inspect`, `files` | a directory as the source: attributes, then data |
+//! | `tar/` | archives as the source |
+//! | `adopt` | attributes on their way from a source into the tree |
 //! | `size` | how large the volume must be |
-//! | `space`, `plan`, `xattrs` | where everything goes |
+//! | `space`, `numbers`, `plan`, `xattrs` | where everything goes |
 //! | `data` | copying file data |
 //! | `directory`, `mapping`, `records`, `fixed`, `tables` | metadata, built whole |
 //! | `gather`, `write` | putting it on the device, the superblock last |
@@ -36,7 +38,9 @@ mod error;
 mod files;
 mod fixed;
 mod gather;
+mod inspect;
 mod mapping;
+mod numbers;
 mod options;
 mod owners;
 mod plan;

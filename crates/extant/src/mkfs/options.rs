@@ -73,7 +73,9 @@ pub struct MkfsOptions {
     pub mode_map: ModeMap,
     /// Keep extended attributes and ACLs.
     pub xattrs: bool,
-    /// `SOURCE_DATE_EPOCH`: the time of creation, and no time in the image is later.
+    /// `SOURCE_DATE_EPOCH`: the time of creation, and no time in the image is later. A tree's access
+    /// times, which reading changes, become those of modification. With this and a [`uuid`](Self::uuid)
+    /// the same source gives the same bytes.
     pub source_date_epoch: Option<i64>,
     /// Threads; 0: one per CPU.
     pub threads: usize,

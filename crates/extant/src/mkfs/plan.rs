@@ -9,6 +9,7 @@
 use super::directory::{Shape, least_blocks};
 use super::error::{MkfsError, Result};
 use super::mapping::{address_blocks, extent_nodes};
+use super::numbers::{Numbers, Stretch};
 use super::space::{Run, Space};
 use super::tree::{Body, Inode, ROOT, Tree};
 use super::xattrs::XattrPlan;
@@ -56,13 +57,6 @@ impl From<&[Run]> for Runs {
 pub(super) struct Mapped {
     pub runs: Vec<Run>,
     pub nodes: Vec<u64>,
-}
-
-/// Inode numbers given out in one stretch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
-    pub first: u32,
-    pub count: u32,
 }
 
 /// The plan. Vectors named "by inode" go by the tree's index.
@@ -139,51 +133,6 @@ pub(super) fn logical_ranges(inode: &Inode, block_size: u32) -> Vec<(u32, u32)> 
         }
         Body::Symlink(target) if target.len() >= FAST_SYMLINK => vec![(0, 1)],
         _ => Vec::new(),
-    }
-}
-
-/// Gives out inode numbers.
-struct Numbers<'a> {
-    geo: &'a Geometry,
-    next: u32,
-    /// Inodes still without a number.
-    left: u64,
-    stretches: Vec<Stretch>,
-}
-
-impl Numbers<'_> {
-    fn take(&mut self) -> Result<u32> {
-        let n = self.next;
-        if n > self.geo.inodes_count {
-            return Err(MkfsError::TooFewInodes {
-                given: self.geo.inodes_count,
-                needed: u64::from(n) + self.left,
-            });
-        }
-        self.left = self.left.saturating_sub(1);
-        self.next += 1;
-        match self.stretches.last_mut() {
-            Some(s) if s.first + s.count == n => s.count += 1,
-            _ => self.stretches.push(Stretch { first: n, count: 1 }),
-        }
-        Ok(n)
-    }
-
-    /// Goes forward to the flex group of `block`, if all that are left fit behind it.
-    fn align(&mut self, block: u64) {
-        let geo = self.geo;
-        let (Some((at, _)), Some((here, _))) = (
-            geo.group_of_block(ext4_format::BlockNr(block)),
-            geo.group_of_inode(InodeNr(self.next)),
-        ) else {
-            return;
-        };
-        let flex = geo.flex_of(at);
-        let first = geo.inode_nr(ext4_format::GroupNr(flex << geo.log_groups_per_flex), 0);
-        let room = u64::from(geo.inodes_count).saturating_sub(u64::from(first.0) - 1);
-        if flex > geo.flex_of(here) && self.left <= room {
-            self.next = first.0;
-        }
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Part {
 /// All parts, of all groups with inodes in use.
 pub(super) fn parts(plan: &Plan) -> Vec<Part> {
     let geo = &plan.layout.geometry;
-    let reserved = super::plan::Stretch {
+    let reserved = super::numbers::Stretch {
         first: 1,
         count: geo.first_ino - 1,
     };

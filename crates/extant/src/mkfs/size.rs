@@ -114,6 +114,7 @@ impl Sizer<'_> {
             // The resize inode itself is a file of more than 2 GiB, then.
             params.features.ro_compat |= RoCompat::LARGE_FILE;
         }
+        even_groups(&mut params);
         let mut layout = Layout::new(&params)?;
         let version = self.options.hash_version;
         let sb = &mut layout.superblock;
@@ -156,13 +157,9 @@ impl Sizer<'_> {
         (geo.blocks_count - layout.overhead).saturating_sub(taken)
     }
 
-    /// The least size, by this count, that has room for the content, and a tenth more with `slack`.
+    /// The least size, by this count, that has room for the content; with `slack`, a tenth of the volume
+    /// stays free.
     fn size_for(&self, needs: &Needs, slack: bool) -> Result<u64> {
-        let wanted = if slack {
-            needs.blocks + needs.blocks / 10 + 16
-        } else {
-            needs.blocks
-        };
         let wants_journal = self.options.feature_set()?.has_journal();
         let mut size = SMALLEST;
         let mut last_error = None;
@@ -171,12 +168,18 @@ impl Sizer<'_> {
                 Ok(layout) => {
                     let block_size = u64::from(layout.geometry.block_size);
                     let room = Self::room(&layout);
+                    let spare = if slack {
+                        layout.geometry.blocks_count / 10
+                    } else {
+                        0
+                    };
+                    let wanted = needs.blocks + spare;
                     let journal = !wants_journal || layout.journal_blocks > 0;
                     if room >= wanted && journal {
                         return Ok(size);
                     }
                     if room < wanted {
-                        // What lacks, without the metadata it brings: never too much.
+                        // What lacks, without the metadata and the slack it brings: never too much.
                         size += ((wanted - room) * block_size)
                             .max(ROUND)
                             .next_multiple_of(ROUND);
@@ -250,6 +253,22 @@ impl Sizer<'_> {
             size = (size + size / 100 + ROUND).next_multiple_of(ROUND);
         }
         Ok(size)
+    }
+}
+
+/// Makes groups smaller, and all about as large, where their bitmaps could not count so many inodes.
+fn even_groups(p: &mut LayoutParams) {
+    let (Inodes::Count(inodes), None) = (p.inodes, p.blocks_per_group) else {
+        return;
+    };
+    let bits = u64::from(p.block_size) * 8;
+    let per_table_block = u64::from(p.block_size / u32::from(p.inode_size.max(128)));
+    // Counted in 16 bits, and rounded up to whole blocks of the table.
+    let most = bits.min(65_528).saturating_sub(2 * per_table_block.max(8));
+    let groups = u64::from(inodes).div_ceil(most.max(1));
+    if groups > p.blocks_count.div_ceil(bits.min(65_528)) {
+        let blocks = p.blocks_count.div_ceil(groups).next_multiple_of(8).max(256);
+        p.blocks_per_group = u32::try_from(blocks).ok();
     }
 }
 

@@ -335,6 +335,20 @@ fn paths_are_made_and_links_followed() {
     );
 }
 
+/// More inodes than one group's bitmap counts, and hardly any blocks: groups are small, not many
+/// and empty.
+#[test]
+fn inodes_without_data() {
+    let mut build = Build::new();
+    for i in 0..40_000 {
+        build = build.file(&format!("{i}"), "");
+    }
+    let image = from_tar(vec![build.input()], &options());
+    image.check("inodes");
+    assert!(image.report.size < 32 << 20, "{}", image.report.size);
+    assert_eq!(image.report.files, 40_000);
+}
+
 #[test]
 fn records_of_other_programs() {
     let long = format!("{}/{}", "p".repeat(200), "q".repeat(200));

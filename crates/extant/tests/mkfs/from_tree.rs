@@ -367,6 +367,26 @@ fn maps_of_large_and_sparse_files() {
     }
 }
 
+/// The largest file the format can map, nearly all of it a hole.
+#[test]
+fn a_file_of_sixteen_tib() {
+    let dir = scratch();
+    let size = ((1u64 << 32) - 1) * 4096;
+    let file = fs::File::create(dir.path().join("huge")).unwrap();
+    if file.write_all_at(b"the end", size - 7).is_err() {
+        eprintln!("skipped: no room for a file of 16 TiB in the source's file system");
+        return;
+    }
+    let image = from_tree(dir.path(), &options());
+    image.check("16 TiB");
+    let Some(mount) = image.mount() else { return };
+    let mut end = [0; 9];
+    let copy = fs::File::open(mount.at.join("huge")).unwrap();
+    assert_eq!(copy.metadata().unwrap().len(), size);
+    copy.read_exact_at(&mut end, size - 9).unwrap();
+    assert_eq!(&end, b"\0\0the end");
+}
+
 #[test]
 fn what_cannot_be_kept_is_named() {
     let dir = scratch();

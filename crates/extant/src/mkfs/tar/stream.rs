@@ -109,6 +109,7 @@ enum Feed {
     /// Headers are read where they are; data stays.
     File {
         file: usize,
+        size: u64,
         window: Vec<u8>,
         window_at: u64,
     },
@@ -176,8 +177,10 @@ impl<'a> Stream<'a> {
         let from = match file {
             Some(file) if compression == Compression::None => {
                 monitor.phase(Phase::Scan, 0);
+                let size = file.metadata().map_err(io)?.len();
                 Feed::File {
                     file: store.add(file),
+                    size,
                     window: Vec::new(),
                     window_at: 0,
                 }
@@ -241,6 +244,7 @@ impl<'a> Stream<'a> {
                 file,
                 window,
                 window_at,
+                ..
             } => {
                 let end = *window_at + window.len() as u64;
                 if !(*window_at..end).contains(&at) {
@@ -290,9 +294,7 @@ impl<'a> Stream<'a> {
 
     /// Passes over bytes, which must be there.
     pub fn skip(&mut self, len: u64) -> Result<()> {
-        if let Feed::File { file, .. } = self.from {
-            let metadata = self.store.files[file].metadata();
-            let size = metadata.map_err(|e| self.io(e))?.len();
+        if let Feed::File { size, .. } = self.from {
             if len > size.saturating_sub(self.at) {
                 return Err(self.error("the archive is cut off"));
             }
