@@ -49,9 +49,9 @@ fi
 
 if want scale; then
     echo "== 1,000,000 names in one directory"
-    "$extant" bench mdtest --target lib --size 8G --journal 1024 --inodes 1100000 --tasks 1 --files 1000000 --iterations 1
+    "$extant" bench mdtest --target lib --size 8G --journal 1024 --tasks 1 --files 1000000 --iterations 1
     echo "== 10,000,000 files in one image"
-    "$extant" bench mdtest --target lib --size 16G --journal 2048 --inodes 10100000 --tasks 100 --files 100000 --iterations 1
+    "$extant" bench mdtest --target lib --size 32G --journal 2048 --tasks 100 --files 100000 --iterations 1
 fi
 
 seconds() { # COMMAND...: wall seconds

@@ -16,6 +16,11 @@ mod walk;
 use clap::Parser;
 use std::process::ExitCode;
 
+/// Inodes and names come and go by the hundred thousand, from many threads: the system's allocator
+/// takes a fifth of the time of a create, this one a twentieth.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = args::Cli::parse();
     let done = interrupt::install().and_then(|()| commands::run(args.command));

@@ -45,6 +45,9 @@ struct MdtestArgs {
     /// Size of the image that is made
     #[arg(long, default_value = "2G", value_parser = size)]
     size: u64,
+    /// Journal of the image that is made, in MiB; without it by the size, as mkfs has it
+    #[arg(long, value_name = "MIB")]
+    journal: Option<u64>,
     /// Tasks, a thread each
     #[arg(long, default_value_t = 2)]
     tasks: usize,
@@ -116,6 +119,7 @@ fn mdtest(args: &MdtestArgs) -> Result<()> {
                 let options = MkfsOptions {
                     size: Some(args.size),
                     inodes: Some(ext4_format::layout::Inodes::Count(inodes)),
+                    journal_size: args.journal.map(|mib| mib << 20),
                     zeroed_device: true,
                     ..MkfsOptions::default()
                 };

@@ -102,20 +102,20 @@ impl<'a, W: Write> Packer<'a, W> {
         Ok(self.out)
     }
 
+    /// A directory comes right before what is in it: readers set its times when they leave it.
     fn below(&mut self, top: &[u8]) -> Result<()> {
-        // Directories to do, the next one last, so that the archive is in the order of a walk.
         let mut todo: Vec<(Vec<u8>, Vec<u8>)> = vec![(top.to_vec(), b".".to_vec())];
         while let Some((dir, shown)) = todo.pop() {
+            if shown != b"." {
+                self.entry(&dir, &[&shown[..], b"/"].concat(), false)?;
+            }
             let mut inner = Vec::new();
-            for (name, kind) in self.src.list(&dir).with_context(|| self.src.show(&dir))? {
+            let names = self.src.list(&dir).with_context(|| self.src.show(&dir))?;
+            for (name, kind) in names {
                 crate::interrupt::check()?;
-                let path = below(&dir, &name)?;
-                let mut shown = crate::address::join(&shown, &name);
+                let (path, shown) = (below(&dir, &name)?, crate::address::join(&shown, &name));
                 if kind == FileType::Directory {
-                    let name = shown.clone();
-                    shown.push(b'/');
-                    self.entry(&path, &shown, false)?;
-                    inner.push((path, name));
+                    inner.push((path, shown));
                 } else {
                     self.entry(&path, &shown, false)?;
                 }
@@ -202,11 +202,12 @@ impl<'a, W: Write> Packer<'a, W> {
         } else {
             // Sparse format 1.0: the map comes before the data, the name that readers of this format take
             // is in a record, and others see an odd name rather than wrong bytes under the right one.
-            let mut map = format!("{}\n", stretches.len().max(1));
-            if stretches.is_empty() {
-                map += &format!("{}\n0\n", meta.size);
-            }
-            for (start, end) in &stretches {
+            // A file that ends in a hole has an empty stretch at its end: readers take its size from there.
+            let end = (meta.size, meta.size);
+            let ends_in_hole = stretches.last().is_none_or(|&(_, end)| end < meta.size);
+            let listed: Vec<_> = stretches.iter().copied().chain(ends_in_hole.then_some(end)).collect();
+            let mut map = format!("{}\n", listed.len());
+            for (start, end) in listed {
                 map += &format!("{start}\n{}\n", end - start);
             }
             map.extend(std::iter::repeat_n(
