@@ -60,7 +60,7 @@ pub use options::MkfsOptions;
 pub use owners::{IdMap, ModeMap};
 pub use progress::{Phase, Progress};
 pub use scan::TreeSource;
-pub use tar::TarInput;
+pub use tar::{TarInput, TarKind, TarMember, read_tar};
 
 use blockdev::BlockDevice;
 use data::{Content, NoContent};

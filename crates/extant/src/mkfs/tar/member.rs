@@ -52,6 +52,11 @@ pub(super) struct Members<'s, 'a> {
     /// What global headers say.
     global: Pax,
     started: bool,
+    /// Data is not kept: whoever asks for members reads it from the stream before the next one.
+    in_passing: bool,
+    /// Data and padding of the last member not yet passed.
+    data: u64,
+    padding: u64,
 }
 
 impl<'s, 'a> Members<'s, 'a> {
@@ -60,11 +65,35 @@ impl<'s, 'a> Members<'s, 'a> {
             stream,
             global: Pax::default(),
             started: false,
+            in_passing: false,
+            data: 0,
+            padding: 0,
         }
+    }
+
+    /// Members whose data is read as it passes, with [`Members::read`]; origins mean nothing.
+    pub fn in_passing(stream: &'s mut Stream<'a>) -> Self {
+        Self {
+            in_passing: true,
+            ..Self::new(stream)
+        }
+    }
+
+    /// Reads data of the last member; nothing at its end.
+    pub fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let most = usize::try_from(self.data).map_or(buf.len(), |left| left.min(buf.len()));
+        let n = self.stream.read(&mut buf[..most])?;
+        if n < most {
+            return Err(self.stream.error("the archive is cut off"));
+        }
+        self.data -= n as u64;
+        Ok(n)
     }
 
     /// The next member; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Member>> {
+        let rest = std::mem::take(&mut self.data) + std::mem::take(&mut self.padding);
+        self.stream.skip(rest)?;
         let mut pax: Option<Pax> = None;
         let (mut long_path, mut long_link) = (None, None);
         loop {
@@ -245,6 +274,10 @@ impl<'s, 'a> Members<'s, 'a> {
 
     /// Keeps data and passes over its padding.
     fn keep(&mut self, size: u64) -> Result<Origin> {
+        if self.in_passing {
+            (self.data, self.padding) = (size, padded(size) - size);
+            return Ok(0);
+        }
         let origin = self.stream.keep(size)?;
         self.stream.skip(padded(size) - size)?;
         Ok(origin)

@@ -11,6 +11,9 @@ mod layers;
 mod member;
 mod pax;
 mod stream;
+mod visit;
+
+pub use visit::{TarKind, TarMember, read_tar};
 
 use super::adopt::Adopter;
 use super::data::{Content, ContentReader};

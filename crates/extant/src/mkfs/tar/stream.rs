@@ -224,6 +224,13 @@ impl<'a> Stream<'a> {
     pub fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         let mut n = 0;
         while n < buf.len() {
+            if let Some(len) = self.read_past_window(&mut buf[n..])? {
+                n += len;
+                if len == 0 {
+                    break;
+                }
+                continue;
+            }
             let part = self.peek()?;
             if part.is_empty() {
                 break;
@@ -234,6 +241,27 @@ impl<'a> Stream<'a> {
             self.consume(len);
         }
         Ok(n)
+    }
+
+    /// Reads much at once from a file that has none of it at hand; `None`: go the usual way.
+    fn read_past_window(&mut self, buf: &mut [u8]) -> Result<Option<usize>> {
+        let Feed::File {
+            file,
+            window,
+            window_at,
+            ..
+        } = &self.from
+        else {
+            return Ok(None);
+        };
+        let at_hand = (*window_at..*window_at + window.len() as u64).contains(&self.at);
+        if buf.len() < WINDOW || at_hand {
+            return Ok(None);
+        }
+        let file = &self.store.files[*file]; // as returned by add
+        let n = file.read_at(buf, self.at).map_err(|e| self.io(e))?;
+        self.at += n as u64;
+        Ok(Some(n))
     }
 
     /// Some of the next bytes; none only at the end.
