@@ -2,6 +2,7 @@
 
 use crate::address::host_path;
 use crate::commands::mkdir;
+use crate::commands::mkfs::tar_input;
 use crate::images;
 use crate::output;
 use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Rules};
@@ -61,11 +62,9 @@ pub fn run(args: &Args) -> Result<()> {
                 let from = source.as_os_str().as_bytes();
                 transfer::copy_tree(&HostSide::new(), from, &image, to, &rules, &monitor)?;
             } else {
-                let context = || source.display().to_string();
-                let archive = transfer::unpack(source).with_context(context)?;
                 mkdir::make_all(volume, to, 0o755)
                     .with_context(|| host_path(to).display().to_string())?;
-                transfer::read_tar(archive, &image, to, &rules, &monitor).with_context(context)?;
+                transfer::read_tar(tar_input(source), &image, to, &rules, &monitor)?;
             }
         }
         Ok(())

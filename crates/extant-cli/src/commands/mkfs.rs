@@ -221,7 +221,8 @@ impl Args {
     }
 }
 
-fn tar_input(path: &PathBuf) -> TarInput {
+/// An archive, or `-` for standard input.
+pub fn tar_input(path: &PathBuf) -> TarInput {
     if path.as_path() == Path::new("-") {
         TarInput::Reader {
             name: "standard input".into(),

@@ -253,22 +253,19 @@ impl Side for HostSide {
     }
 }
 
-/// Asks for the size, then for the value, until both agree.
+/// Calls with a buffer that grows until the answer fits.
 fn sized(
     mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> rustix::io::Result<Vec<u8>> {
+    let mut buf = vec![0; 512];
     loop {
-        let size = call(&mut [])?;
-        if size == 0 {
-            return Ok(Vec::new());
-        }
-        let mut buf = vec![0; size];
         match call(&mut buf) {
             Ok(n) => {
                 buf.truncate(n);
                 return Ok(buf);
             }
-            Err(Errno::RANGE) => {}
+            // 64 KiB is the most that the kernel allows.
+            Err(Errno::RANGE) if buf.len() < 1 << 17 => buf.resize(buf.len() * 4, 0),
             Err(e) => return Err(e),
         }
     }

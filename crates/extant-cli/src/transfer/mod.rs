@@ -15,7 +15,7 @@ pub use copy::{copy_file, copy_tree};
 pub use host::HostSide;
 pub use image::ImageSide;
 pub use rules::{OwnerArgs, Rules, owner};
-pub use tar_read::{read_tar, unpack};
+pub use tar_read::read_tar;
 pub use tar_write::{Packing, pack};
 
 use crate::progress::Progress;

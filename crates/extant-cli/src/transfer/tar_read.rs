@@ -1,4 +1,4 @@
-//! A tar archive into a tree: plain, gzip or zstd; pax and GNU extensions.
+//! A tar archive into a tree.
 //!
 //! One thread reads the archive. It makes directories, links and whatever else is small itself; files
 //! up to a megabyte it hands to other threads, a path always to the same one, so that a later entry
@@ -7,48 +7,30 @@
 
 use super::copy::{make_way, settle};
 use super::{Existing, Meta, Monitor, Rules, Side, Xattr};
+use crate::interrupt::{self, Interrupted};
 use crate::show::show;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use ext4_format::inode::makedev;
-use extant::{FileType, Timestamp};
+use extant::FileType;
+use extant::mkfs::{self, MkfsError, TarInput, TarKind, TarMember};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, PoisonError};
-use tar::{Archive, Entry, EntryType};
 
 /// Files up to this size are written by other threads.
 const SMALL: u64 = 1 << 20;
 /// Files waiting for one thread.
 const QUEUE: usize = 64;
 
-/// Opens an archive, whatever its packing: a file, or standard input if the path is `-`.
-pub fn unpack(path: &Path) -> Result<Box<dyn Read>> {
-    let raw: Box<dyn Read> = if path == Path::new("-") {
-        Box::new(io::stdin())
-    } else {
-        Box::new(std::fs::File::open(path)?)
-    };
-    let mut raw = BufReader::with_capacity(1 << 18, raw);
-    let head = raw.fill_buf()?;
-    if head.starts_with(&[0x1f, 0x8b]) {
-        return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(raw)));
-    }
-    if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        return Ok(Box::new(zstd::Decoder::with_buffer(raw)?));
-    }
-    Ok(Box::new(raw))
-}
-
 /// A file with its content, for another thread.
 struct Job {
     path: Vec<u8>,
     item: Item,
     content: Vec<u8>,
-    segments: Vec<(u64, u64)>,
+    stretches: Vec<(u64, u64)>,
 }
 
 /// What an entry says.
@@ -87,7 +69,7 @@ impl InFlight {
 
 /// Puts what an archive holds into directory `to`.
 pub fn read_tar(
-    archive: impl Read,
+    archive: TarInput,
     dst: &dyn Side,
     to: &[u8],
     rules: &Rules,
@@ -154,83 +136,92 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn run(&mut self, archive: impl Read) -> Result<()> {
-        let mut archive = Archive::new(archive);
-        for entry in archive.entries()? {
-            crate::interrupt::check()?;
+    fn run(&mut self, archive: TarInput) -> Result<()> {
+        let read = mkfs::read_tar(archive, Some(interrupt::flag()), |member, data| {
             if self.stop.load(Ordering::Relaxed) {
-                return Ok(());
+                return Err(Stop::Elsewhere);
             }
-            let mut entry = entry.context("read the archive")?;
-            let at = entry.raw_header_position();
-            self.entry(&mut entry)
-                .with_context(|| format!("archive, entry at byte {at}"))?;
+            self.member(member, data).map_err(Stop::Here)
+        });
+        match read {
+            Ok(()) | Err(Stop::Elsewhere) => Ok(()),
+            Err(Stop::Here(e)) => Err(e),
         }
-        Ok(())
     }
 
-    fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<()> {
-        if entry.header().entry_type() == EntryType::XGlobalHeader {
-            // A comment of who made the archive.
-            return Ok(());
-        }
-        let pax = pax_records(entry)?;
-        let name = pax
-            .get(&b"GNU.sparse.name"[..])
-            .cloned()
-            .unwrap_or_else(|| entry.path_bytes().into_owned());
-        let Some(name) = relative(&name)? else {
+    fn member(&mut self, member: TarMember, data: &mut dyn Read) -> Result<()> {
+        let Some(name) = relative(&member.path)? else {
             // The top itself: it is there, and stays as it is.
             return Ok(());
         };
         let path = crate::address::join(self.to, &name);
-        let mut item = item(entry, &pax)?;
-        item.meta = self.rules.adjust(item.meta);
-        if !self.rules.keep_xattrs {
-            item.xattrs.clear();
+        if let Some(warning) = member.warning {
+            self.monitor.warn(warning, &self.dst.show(&path));
         }
-        self.put(entry, &pax, path, item)
-            .with_context(|| show(&name))
+        self.put(member, data, path).with_context(|| show(&name))
     }
 
-    fn put(
-        &mut self,
-        entry: &mut Entry<'_, impl Read>,
-        pax: &PaxMap,
-        path: Vec<u8>,
-        item: Item,
-    ) -> Result<()> {
-        let kind = entry.header().entry_type();
-        if kind.is_hard_link() {
-            let old = pax.get(&b"linkpath"[..]).cloned();
-            let old = old
-                .or_else(|| entry.link_name_bytes().map(|l| l.into_owned()))
-                .context("a link to nothing")?;
-            let old = relative(&old)?.context("a link to a directory")?;
-            self.in_flight.wait();
-            self.parents(&path)?;
-            make_way(self.dst, &path)?;
-            self.dst
-                .make_link(&crate::address::join(self.to, &old), &path)?;
-            self.monitor.linked();
-            return Ok(());
-        }
-        match item.meta.kind {
-            FileType::Directory => self.directory(path, item),
-            FileType::Regular => self.file(entry, pax, path, item),
-            FileType::Symlink => {
-                let target = pax.get(&b"linkpath"[..]).cloned();
-                let target = target.or_else(|| entry.link_name_bytes().map(|l| l.into_owned()));
+    fn put(&mut self, member: TarMember, data: &mut dyn Read, path: Vec<u8>) -> Result<()> {
+        let item = self.item(&member);
+        match member.kind {
+            TarKind::HardLink(old) => {
+                let old = relative(&old)?.context("a link to a directory")?;
+                let old = crate::address::join(self.to, &old);
+                self.in_flight.wait();
+                self.parents(&path)?;
+                if old != path {
+                    make_way(self.dst, &path)?;
+                    self.dst.make_link(&old, &path)?;
+                    self.monitor.linked();
+                }
+                Ok(())
+            }
+            TarKind::Directory => self.directory(path, item),
+            TarKind::File { stretches, .. } => self.file(data, path, item, stretches),
+            TarKind::Symlink(target) => {
                 self.prepare(&path)?;
-                self.dst
-                    .make_symlink(&target.context("a link to nothing")?, &path)?;
+                self.dst.make_symlink(&target, &path)?;
                 self.attributes(&path, &item)
             }
-            _ => {
+            TarKind::CharDevice(..) | TarKind::BlockDevice(..) | TarKind::Fifo => {
                 self.prepare(&path)?;
                 self.dst.make_special(&path, &item.meta)?;
                 self.attributes(&path, &item)
             }
+        }
+    }
+
+    fn item(&self, m: &TarMember) -> Item {
+        let (kind, size, rdev) = match m.kind {
+            TarKind::File { size, .. } => (FileType::Regular, size, 0),
+            TarKind::HardLink(_) => (FileType::Regular, 0, 0),
+            TarKind::Symlink(_) => (FileType::Symlink, 0, 0),
+            TarKind::Directory => (FileType::Directory, 0, 0),
+            TarKind::CharDevice(major, minor) => (FileType::CharDevice, 0, makedev(major, minor)),
+            TarKind::BlockDevice(major, minor) => (FileType::BlockDevice, 0, makedev(major, minor)),
+            TarKind::Fifo => (FileType::Fifo, 0, 0),
+        };
+        let meta = Meta {
+            kind,
+            mode: m.mode,
+            uid: m.uid,
+            gid: m.gid,
+            size,
+            rdev,
+            atime: m.atime,
+            mtime: m.mtime,
+            links: 1,
+            id: (0, 0),
+            dense: false,
+        };
+        let xattrs = if self.rules.keep_xattrs {
+            m.xattrs.clone()
+        } else {
+            Vec::new()
+        };
+        Item {
+            meta: self.rules.adjust(meta),
+            xattrs,
         }
     }
 
@@ -294,61 +285,29 @@ impl Reader<'_> {
 
     fn file(
         &mut self,
-        entry: &mut Entry<'_, impl Read>,
-        pax: &PaxMap,
+        data: &mut dyn Read,
         path: Vec<u8>,
-        mut item: Item,
+        item: Item,
+        stretches: Vec<(u64, u64)>,
     ) -> Result<()> {
         self.parents(&path)?;
-        let mut stored = entry.size();
-        let mut segments = Vec::new();
-        if pax.contains_key(&b"GNU.sparse.major"[..]) {
-            let (map, read) = sparse_map(entry)?;
-            segments = map;
-            stored = stored
-                .checked_sub(read)
-                .context("a sparse map longer than its entry")?;
-            item.meta.size =
-                number(pax, b"GNU.sparse.realsize").context("a sparse file without its size")?;
-        } else if let Some(map) = pax.get(&b"GNU.sparse.map"[..]) {
-            segments = old_map(map)?;
-            item.meta.size =
-                number(pax, b"GNU.sparse.size").context("a sparse file without its size")?;
-        } else if stored > 0 {
-            segments.push((0, stored));
-        }
-        let mut end = 0;
-        for &(start, len) in &segments {
-            let stop = start
-                .checked_add(len)
-                .filter(|&stop| start >= end && stop <= item.meta.size);
-            end = stop.context("a sparse map out of order, or past the end of its file")?;
-        }
-        let data: u64 = segments.iter().map(|(_, len)| len).sum();
-        if data != stored {
-            bail!("a sparse map of {data} bytes over {stored}");
-        }
-        if data > SMALL {
+        let stored: u64 = stretches.iter().map(|(_, len)| len).sum();
+        if stored > SMALL {
             // Too much to hand over; an earlier file of the path must be done.
             self.in_flight.wait();
-            return self.large(entry, &path, &item, &segments);
+            return self.large(data, &path, &item, &stretches);
         }
-        let mut content = vec![0; data as usize];
-        entry
-            .read_exact(&mut content)
-            .context("the archive ends early")?;
+        let mut content = vec![0; stored as usize];
+        data.read_exact(&mut content)?;
         let queue = self.hasher.hash_one(&path) as usize % self.queues.len().max(1);
         self.in_flight.change(|n| *n += 1);
-        let sent = self.queues.get(queue).is_some_and(|q| {
-            q.send(Job {
-                path,
-                item,
-                content,
-                segments,
-            })
-            .is_ok()
-        });
-        if !sent {
+        let job = Job {
+            path,
+            item,
+            content,
+            stretches,
+        };
+        if !self.queues.get(queue).is_some_and(|q| q.send(job).is_ok()) {
             self.in_flight.change(|n| *n -= 1);
             bail!("a thread ended early");
         }
@@ -357,25 +316,23 @@ impl Reader<'_> {
 
     fn large(
         &self,
-        entry: &mut impl Read,
+        data: &mut dyn Read,
         path: &[u8],
         item: &Item,
-        segments: &[(u64, u64)],
+        stretches: &[(u64, u64)],
     ) -> Result<()> {
         let sink = self
             .dst
             .make_file(path, item.meta.mode & 0o777, Existing::Replace)?;
         let mut buf = vec![0; SMALL as usize];
-        for &(start, len) in segments {
+        for &(start, len) in stretches {
             let (mut at, end) = (start, start + len);
             while at < end {
-                crate::interrupt::check()?;
+                interrupt::check()?;
                 let want = usize::try_from(end - at)
                     .unwrap_or(buf.len())
                     .min(buf.len());
-                entry
-                    .read_exact(&mut buf[..want])
-                    .context("the archive ends early")?;
+                data.read_exact(&mut buf[..want])?;
                 sink.write_at(at, &buf[..want])?;
                 self.monitor.moved(want as u64);
                 at += want as u64;
@@ -386,7 +343,7 @@ impl Reader<'_> {
             self.dst,
             path,
             item,
-            segments,
+            stretches,
             self.rules,
             self.monitor,
         )
@@ -416,8 +373,8 @@ fn write_file(dst: &dyn Side, job: &Job, rules: &Rules, monitor: &Monitor) -> Re
     let write = || -> Result<()> {
         let sink = dst.make_file(&job.path, job.item.meta.mode & 0o777, Existing::Replace)?;
         let mut rest = job.content.as_slice();
-        for &(start, len) in &job.segments {
-            // The content is as long as the segments together.
+        for &(start, len) in &job.stretches {
+            // The content is as long as the stretches together.
             let (now, later) = rest.split_at((len as usize).min(rest.len()));
             sink.write_at(start, now)?;
             rest = later;
@@ -428,7 +385,7 @@ fn write_file(dst: &dyn Side, job: &Job, rules: &Rules, monitor: &Monitor) -> Re
             dst,
             &job.path,
             &job.item,
-            &job.segments,
+            &job.stretches,
             rules,
             monitor,
         )
@@ -441,11 +398,11 @@ fn close(
     dst: &dyn Side,
     path: &[u8],
     item: &Item,
-    segments: &[(u64, u64)],
+    stretches: &[(u64, u64)],
     rules: &Rules,
     monitor: &Monitor,
 ) -> Result<()> {
-    if segments.last().map_or(0, |(start, len)| start + len) < item.meta.size {
+    if stretches.last().map_or(0, |(start, len)| start + len) < item.meta.size {
         sink.set_size(item.meta.size)?;
     }
     for xattr in &item.xattrs {
@@ -456,108 +413,21 @@ fn close(
     Ok(())
 }
 
-type PaxMap = HashMap<Vec<u8>, Vec<u8>>;
-
-fn pax_records(entry: &mut Entry<'_, impl Read>) -> Result<PaxMap> {
-    let mut map = PaxMap::new();
-    let Some(records) = entry.pax_extensions()? else {
-        return Ok(map);
-    };
-    let mut offsets = Vec::new();
-    for record in records {
-        let record = record?;
-        let (key, value) = (record.key_bytes(), record.value_bytes());
-        // Sparse format 0.0 repeats two keys instead of a map.
-        if key == b"GNU.sparse.offset" || key == b"GNU.sparse.numbytes" {
-            offsets.push(String::from_utf8_lossy(value).into_owned());
-            continue;
-        }
-        map.insert(key.to_vec(), value.to_vec());
-    }
-    if !offsets.is_empty() {
-        map.insert(b"GNU.sparse.map".to_vec(), offsets.join(",").into_bytes());
-    }
-    Ok(map)
+/// Why reading ended.
+enum Stop {
+    /// Something here.
+    Here(anyhow::Error),
+    /// Another thread failed, and says why itself.
+    Elsewhere,
 }
 
-fn number(pax: &PaxMap, key: &[u8]) -> Option<u64> {
-    std::str::from_utf8(pax.get(key)?).ok()?.parse().ok()
-}
-
-/// A time of a pax record: decimal seconds, perhaps negative.
-fn pax_time(pax: &PaxMap, key: &[u8]) -> Option<Timestamp> {
-    let text = std::str::from_utf8(pax.get(key)?).ok()?;
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits: String = fraction
-        .chars()
-        .chain("000000000".chars())
-        .take(9)
-        .collect();
-    let (secs, nanos): (i64, u32) = (whole.parse().ok()?, digits.parse().ok()?);
-    Some(match (whole.starts_with('-'), nanos) {
-        (true, 1..) => Timestamp::new(secs.checked_sub(1)?, 1_000_000_000 - nanos),
-        _ => Timestamp::new(secs, nanos),
-    })
-}
-
-fn item(entry: &Entry<'_, impl Read>, pax: &PaxMap) -> Result<Item> {
-    let header = entry.header();
-    let kind = match header.entry_type() {
-        EntryType::Directory => FileType::Directory,
-        EntryType::Symlink => FileType::Symlink,
-        EntryType::Char => FileType::CharDevice,
-        EntryType::Block => FileType::BlockDevice,
-        EntryType::Fifo => FileType::Fifo,
-        // The old GNU format of sparse files is read as if it had no holes.
-        EntryType::Regular | EntryType::Continuous | EntryType::Link | EntryType::GNUSparse => {
-            FileType::Regular
-        }
-        other => bail!(
-            "an entry of type {:?}, which is not known",
-            char::from(other.as_byte())
-        ),
-    };
-    // Old archives mark directories by their name only.
-    let kind = match kind {
-        FileType::Regular if entry.path_bytes().ends_with(b"/") => FileType::Directory,
-        other => other,
-    };
-    let id = |key: &[u8], value: io::Result<u64>| -> Result<u32> {
-        let value = number(pax, key).map_or(value, Ok)?;
-        u32::try_from(value).map_err(|_| anyhow!("{value} is too large for an owner"))
-    };
-    let mtime = pax_time(pax, b"mtime");
-    let mtime = match mtime {
-        Some(t) => t,
-        None => Timestamp::new(i64::try_from(header.mtime()?).unwrap_or(i64::MAX), 0),
-    };
-    let part = |n: io::Result<Option<u32>>| n.map(|n| n.unwrap_or(0));
-    let meta = Meta {
-        kind,
-        mode: (header.mode()? & 0o7777) as u16,
-        uid: id(b"uid", header.uid())?,
-        gid: id(b"gid", header.gid())?,
-        size: entry.size(),
-        rdev: match kind {
-            FileType::CharDevice | FileType::BlockDevice => {
-                makedev(part(header.device_major())?, part(header.device_minor())?)
-            }
-            _ => 0,
-        },
-        atime: pax_time(pax, b"atime").unwrap_or(mtime),
-        mtime,
-        links: 1,
-        id: (0, 0),
-        dense: false,
-    };
-    let mut xattrs: Vec<Xattr> = pax
-        .iter()
-        .filter_map(|(key, value)| {
-            Some((key.strip_prefix(b"SCHILY.xattr.")?.to_vec(), value.clone()))
+impl From<MkfsError> for Stop {
+    fn from(e: MkfsError) -> Self {
+        Self::Here(match e {
+            MkfsError::Interrupted => Interrupted.into(),
+            other => other.into(),
         })
-        .collect();
-    xattrs.sort();
-    Ok(Item { meta, xattrs })
+    }
 }
 
 /// A path of an archive without what is before and between its names; `None`: the top itself.
@@ -578,61 +448,6 @@ fn relative(path: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok((!out.is_empty()).then_some(out))
 }
 
-/// The map of sparse format 1.0, before the data, and the bytes it takes.
-fn sparse_map(data: &mut impl Read) -> Result<(Vec<(u64, u64)>, u64)> {
-    let mut read = 0u64;
-    let mut block = [0; 512];
-    let mut at = block.len();
-    let mut next = || -> Result<u64> {
-        let mut value = 0u64;
-        loop {
-            if at == block.len() {
-                data.read_exact(&mut block)
-                    .context("a sparse map without an end")?;
-                read += block.len() as u64;
-                at = 0;
-            }
-            let byte = block[at];
-            at += 1;
-            match byte {
-                b'0'..=b'9' => {
-                    let grown = value
-                        .checked_mul(10)
-                        .and_then(|v| v.checked_add(u64::from(byte - b'0')));
-                    value = grown.context("a number in a sparse map")?;
-                }
-                b'\n' => return Ok(value),
-                _ => bail!("a sparse map that is none"),
-            }
-        }
-    };
-    let count = next()?;
-    let mut map = Vec::new();
-    for _ in 0..count {
-        map.push((next()?, next()?));
-    }
-    map.retain(|&(_, len)| len > 0);
-    Ok((map, read))
-}
-
-/// The map of sparse formats 0.0 and 0.1, in a record.
-fn old_map(text: &[u8]) -> Result<Vec<(u64, u64)>> {
-    let text = std::str::from_utf8(text).context("a sparse map that is none")?;
-    let numbers: Vec<u64> = text
-        .split(',')
-        .map(str::parse)
-        .collect::<Result<_, _>>()
-        .context("a sparse map")?;
-    let (pairs, []) = numbers.as_chunks::<2>() else {
-        bail!("a sparse map of an odd count")
-    };
-    Ok(pairs
-        .iter()
-        .map(|&[start, len]| (start, len))
-        .filter(|&(_, len)| len > 0)
-        .collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -643,46 +458,5 @@ mod tests {
         assert_eq!(relative(b"/etc").unwrap().unwrap(), b"etc");
         assert_eq!(relative(b"./").unwrap(), None);
         assert!(relative(b"a/../../b").is_err());
-    }
-
-    #[test]
-    fn times() {
-        let t = |text: &str| {
-            pax_time(&PaxMap::from([(b"mtime".to_vec(), text.into())]), b"mtime").unwrap()
-        };
-        assert_eq!(
-            t("12.5"),
-            Timestamp {
-                secs: 12,
-                nanos: 500_000_000
-            }
-        );
-        assert_eq!(
-            t("-0.5"),
-            Timestamp {
-                secs: -1,
-                nanos: 500_000_000
-            }
-        );
-        assert_eq!(t("-2"), Timestamp { secs: -2, nanos: 0 });
-        assert_eq!(
-            t("3.1234567891"),
-            Timestamp {
-                secs: 3,
-                nanos: 123_456_789
-            }
-        );
-    }
-
-    #[test]
-    fn sparse_maps() {
-        let mut text = b"2\n0\n5\n4096\n10\n".to_vec();
-        text.resize(512, 0);
-        assert_eq!(
-            sparse_map(&mut &text[..]).unwrap(),
-            (vec![(0, 5), (4096, 10)], 512)
-        );
-        assert!(sparse_map(&mut &b"999"[..]).is_err());
-        assert_eq!(old_map(b"0,5,9,0").unwrap(), vec![(0, 5)]);
     }
 }

@@ -205,7 +205,11 @@ impl<'a, W: Write> Packer<'a, W> {
             // A file that ends in a hole has an empty stretch at its end: readers take its size from there.
             let end = (meta.size, meta.size);
             let ends_in_hole = stretches.last().is_none_or(|&(_, end)| end < meta.size);
-            let listed: Vec<_> = stretches.iter().copied().chain(ends_in_hole.then_some(end)).collect();
+            let listed: Vec<_> = stretches
+                .iter()
+                .copied()
+                .chain(ends_in_hole.then_some(end))
+                .collect();
             let mut map = format!("{}\n", listed.len());
             for (start, end) in listed {
                 map += &format!("{start}\n{}\n", end - start);
