@@ -172,6 +172,15 @@ impl FileDevice {
     }
 }
 
+impl Drop for FileDevice {
+    /// Closing alone would leave the lock to a child that another thread is just starting, which holds
+    /// a copy of the descriptor until it executes its program.
+    fn drop(&mut self) {
+        // It fails on no open file; and then closing has to do.
+        let _ = self.file.unlock();
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)

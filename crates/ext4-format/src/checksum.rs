@@ -86,7 +86,11 @@ pub fn compensate(seed: u32, bytes: &[u8], at: usize, target: u32) -> Option<[u8
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     fn back(state: u32, byte: u8) -> u32 {
         let unshifted = (0..8).fold(state, |c, _| {
-            if c & 0x8000_0000 != 0 { (c ^ POLYNOMIAL) << 1 | 1 } else { c << 1 }
+            if c & 0x8000_0000 != 0 {
+                (c ^ POLYNOMIAL) << 1 | 1
+            } else {
+                c << 1
+            }
         });
         unshifted ^ u32::from(byte)
     }
@@ -96,4 +100,3 @@ pub fn compensate(seed: u32, bytes: &[u8], at: usize, target: u32) -> Option<[u8
     let from_zero = (0..4).fold(needed, |c, _| back(c, 0));
     Some((from_zero ^ before).to_le_bytes())
 }
-

@@ -263,12 +263,14 @@ impl RawSuperblock {
         /// The last four bytes of `last_mounted`.
         const SPARE: usize = core::mem::offset_of!(RawSuperblock, last_mounted) + 60;
         let path_ends = self.last_mounted.iter().take(60).any(|&b| b == 0);
-        let same_rest = self.bytes()[SECTOR..SUPERBLOCK_SIZE - 4] == before.bytes()[SECTOR..SUPERBLOCK_SIZE - 4];
+        let same_rest = self.bytes()[SECTOR..SUPERBLOCK_SIZE - 4]
+            == before.bytes()[SECTOR..SUPERBLOCK_SIZE - 4];
         let valid_before = before.checksum.get() == before.computed_checksum();
         let sealed = Features::of(self).has_metadata_csum();
         if sealed && path_ends && same_rest && valid_before {
             let body = &self.bytes()[..SUPERBLOCK_SIZE - 4];
-            if let Some(spare) = crate::checksum::compensate(!0, body, SPARE, before.checksum.get()) {
+            if let Some(spare) = crate::checksum::compensate(!0, body, SPARE, before.checksum.get())
+            {
                 self.last_mounted[60..].copy_from_slice(&spare);
                 self.checksum = before.checksum;
                 return;

@@ -85,7 +85,11 @@ struct Names {
 impl Names {
     fn new(task: usize) -> Self {
         let text = format!("file.mdtest.{task}.");
-        Self { prefix: text.len(), text, next: 0 }
+        Self {
+            prefix: text.len(),
+            text,
+            next: 0,
+        }
     }
 
     fn next(&mut self) -> &str {
@@ -102,7 +106,8 @@ impl Names {
         }
         self.next += 1;
         self.text.truncate(self.prefix);
-        self.text.extend(digits[at..].iter().map(|&d| char::from(d)));
+        self.text
+            .extend(digits[at..].iter().map(|&d| char::from(d)));
         &self.text
     }
 }
@@ -167,7 +172,11 @@ fn round(target: &dyn Target, params: Params, number: usize) -> Result<Round> {
 }
 
 /// Runs all targets, a round of each in turn, after one round that does not count.
-pub fn run(targets: &[&dyn Target], params: Params, mut progress: impl FnMut(usize)) -> Result<Vec<Report>> {
+pub fn run(
+    targets: &[&dyn Target],
+    params: Params,
+    mut progress: impl FnMut(usize),
+) -> Result<Vec<Report>> {
     let mut rounds = vec![Vec::new(); targets.len()];
     for number in 0..=params.iterations {
         for (i, target) in targets.iter().enumerate() {
@@ -178,7 +187,11 @@ pub fn run(targets: &[&dyn Target], params: Params, mut progress: impl FnMut(usi
         }
         progress(number);
     }
-    Ok(targets.iter().zip(rounds).map(|(t, r)| Report::of(t.name(), params, r)).collect())
+    Ok(targets
+        .iter()
+        .zip(rounds)
+        .map(|(t, r)| Report::of(t.name(), params, r))
+        .collect())
 }
 
 #[cfg(test)]
@@ -190,15 +203,25 @@ mod tests {
     fn names_count_up() {
         let mut names = Names::new(7);
         let all: Vec<String> = (0..101).map(|_| names.next().to_string()).collect();
-        assert_eq!((all[0].as_str(), all[10].as_str(), all[100].as_str()), ("file.mdtest.7.0", "file.mdtest.7.10", "file.mdtest.7.100"));
+        assert_eq!(
+            (all[0].as_str(), all[10].as_str(), all[100].as_str()),
+            ("file.mdtest.7.0", "file.mdtest.7.10", "file.mdtest.7.100")
+        );
     }
 
     #[test]
     fn runs_over_a_path_and_cleans_up() {
         let dir = tempfile::tempdir().unwrap();
-        let target = PathTarget { root: dir.path().into() };
+        let target = PathTarget {
+            root: dir.path().into(),
+        };
         for shared in [false, true] {
-            let params = Params { tasks: 2, files: 20, iterations: 2, shared };
+            let params = Params {
+                tasks: 2,
+                files: 20,
+                iterations: 2,
+                shared,
+            };
             let reports = run(&[&target], params, |_| {}).unwrap();
             assert_eq!(reports[0].rounds.len(), 2);
             assert!(reports[0].creates > 0.0);

@@ -26,12 +26,18 @@ fn process_cpu() -> f64 {
 impl Stopwatch {
     /// Starts now.
     pub fn start() -> Self {
-        Self { start: Instant::now(), cpu: process_cpu() }
+        Self {
+            start: Instant::now(),
+            cpu: process_cpu(),
+        }
     }
 
     /// Time since the start.
     pub fn elapsed(&self) -> Elapsed {
-        Elapsed { wall: self.start.elapsed().as_secs_f64(), cpu: process_cpu() - self.cpu }
+        Elapsed {
+            wall: self.start.elapsed().as_secs_f64(),
+            cpu: process_cpu() - self.cpu,
+        }
     }
 }
 

@@ -39,11 +39,17 @@ impl Target for LibTarget {
     }
 
     fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
-        Ok(Box::new(LibDir(self.0.create_dir(path, 0o755).with_context(|| format!("mkdir {path}"))?)))
+        Ok(Box::new(LibDir(
+            self.0
+                .create_dir(path, 0o755)
+                .with_context(|| format!("mkdir {path}"))?,
+        )))
     }
 
     fn remove_dir(&self, path: &str) -> Result<()> {
-        self.0.remove_dir(path).with_context(|| format!("rmdir {path}"))
+        self.0
+            .remove_dir(path)
+            .with_context(|| format!("rmdir {path}"))
     }
 
     fn sync(&self) -> Result<()> {
@@ -53,7 +59,8 @@ impl Target for LibTarget {
 
 impl TaskDir for LibDir {
     fn create(&self, name: &str) -> Result<()> {
-        self.0.open(name, OpenFlags::WRITE | OpenFlags::CREATE, 0o644)?;
+        self.0
+            .open(name, OpenFlags::WRITE | OpenFlags::CREATE, 0o644)?;
         Ok(())
     }
 
@@ -83,7 +90,11 @@ impl Target for PathTarget {
     fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
         let full = self.root.join(path);
         std::fs::create_dir(&full).with_context(|| format!("mkdir {}", full.display()))?;
-        let fd = rustix::fs::open(&full, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = rustix::fs::open(
+            &full,
+            OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         Ok(Box::new(PathDir(fd)))
     }
 
@@ -93,7 +104,11 @@ impl Target for PathTarget {
     }
 
     fn sync(&self) -> Result<()> {
-        let fd = rustix::fs::open(&self.root, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = rustix::fs::open(
+            &self.root,
+            OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         rustix::fs::syncfs(&fd).context("syncfs")
     }
 }

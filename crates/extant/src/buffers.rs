@@ -50,12 +50,18 @@ pub struct Image {
 impl Image {
     /// An image made here: its checksum needs no check.
     pub fn made(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { bytes: bytes.into_boxed_slice(), verified: AtomicBool::new(true) })
+        Arc::new(Self {
+            bytes: bytes.into_boxed_slice(),
+            verified: AtomicBool::new(true),
+        })
     }
 
     /// An image that was read: its checksum is not yet checked.
     pub fn read(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { bytes: bytes.into_boxed_slice(), verified: AtomicBool::new(false) })
+        Arc::new(Self {
+            bytes: bytes.into_boxed_slice(),
+            verified: AtomicBool::new(false),
+        })
     }
 
     /// True once [`Image::set_verified`] was called or the image was made here.
@@ -132,10 +138,11 @@ impl Buffers {
             Self::sweep(&mut shard);
         }
         // Somebody may have read or published it meanwhile: theirs is as new or newer.
-        let entry = shard
-            .map
-            .entry(block.0)
-            .or_insert(Entry { image: read, dirty: None, used: false });
+        let entry = shard.map.entry(block.0).or_insert(Entry {
+            image: read,
+            dirty: None,
+            used: false,
+        });
         Ok(Arc::clone(&entry.image))
     }
 
@@ -164,7 +171,14 @@ impl Buffers {
     /// The formatter's new image of a block, made in a context; dirty until it is home.
     pub fn publish(&self, block: BlockNr, image: Arc<Image>, context: u64) {
         let mut shard = self.shard(block).lock();
-        let old = shard.map.insert(block.0, Entry { image, dirty: Some(context), used: true });
+        let old = shard.map.insert(
+            block.0,
+            Entry {
+                image,
+                dirty: Some(context),
+                used: true,
+            },
+        );
         if old.is_none_or(|e| e.dirty.is_none()) {
             shard.dirty += 1;
             self.dirty.fetch_add(1, Ordering::Relaxed);
@@ -174,13 +188,24 @@ impl Buffers {
     /// Puts in an image that the caller has written home itself.
     pub fn replace_clean(&self, block: BlockNr, image: Arc<Image>) {
         self.forget(block);
-        self.shard(block).lock().map.insert(block.0, Entry { image, dirty: None, used: true });
+        self.shard(block).lock().map.insert(
+            block.0,
+            Entry {
+                image,
+                dirty: None,
+                used: true,
+            },
+        );
     }
 
     /// The block is no metadata any more: what is in memory must never go home.
     pub fn forget(&self, block: BlockNr) {
         let mut shard = self.shard(block).lock();
-        if shard.map.remove(&block.0).is_some_and(|e| e.dirty.is_some()) {
+        if shard
+            .map
+            .remove(&block.0)
+            .is_some_and(|e| e.dirty.is_some())
+        {
             shard.dirty -= 1;
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
@@ -198,7 +223,11 @@ impl Buffers {
         for shard in &self.shards {
             let shard = shard.lock();
             all.extend(
-                shard.map.iter().filter(|(_, e)| e.dirty.is_some_and(|c| c <= context)).map(|(&b, e)| (BlockNr(b), Arc::clone(&e.image))),
+                shard
+                    .map
+                    .iter()
+                    .filter(|(_, e)| e.dirty.is_some_and(|c| c <= context))
+                    .map(|(&b, e)| (BlockNr(b), Arc::clone(&e.image))),
             );
         }
         all.sort_unstable_by_key(|(b, _)| *b);

@@ -16,7 +16,7 @@ use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
 use parking_lot::{Condvar, Mutex};
 use percpu::{BoundedCounter, Counter, PerSlot, SlotList};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -109,6 +109,9 @@ pub struct Engine {
     /// Why nothing may be changed, if so.
     pub(crate) read_only: Option<String>,
     pub(crate) stopped: OnceLock<String>,
+    /// The superblock on the device says that the volume is in use. It does from the first commit on: a
+    /// volume that nobody changed keeps every byte. Set with the formatter's lock held.
+    pub(crate) marked_open: AtomicBool,
     /// Held by renames that move a directory to another parent, so that no two make a loop.
     pub(crate) rename: Mutex<()>,
 }
@@ -134,26 +137,39 @@ impl Engine {
     }
 
     pub(crate) fn inode_bitmap_words(&self, group: GroupNr) -> Result<Vec<u64>> {
-        let map = self.groups.inode_bitmap(&self.geometry, &self.buffers, group)?;
+        let map = self
+            .groups
+            .inode_bitmap(&self.geometry, &self.buffers, group)?;
         Ok(Groups::words(&map, self.geometry.inodes_per_group))
     }
 
     pub(crate) fn block_bitmap_words(&self, group: GroupNr) -> Result<Vec<u64>> {
-        let map = self.groups.block_bitmap(&self.geometry, &self.buffers, group)?;
+        let map = self
+            .groups
+            .block_bitmap(&self.geometry, &self.buffers, group)?;
         Ok(Groups::words(&map, self.geometry.blocks_in_group(group)))
     }
 
     /// Allocates blocks whose number was taken from [`Engine::space`] before.
     pub(crate) fn allocate_blocks(&self, goal: BlockNr, want: u32) -> Result<(BlockNr, u32)> {
-        self.blocks.allocate(goal, want, &|g| self.block_bitmap_words(g))
+        self.blocks
+            .allocate(goal, want, &|g| self.block_bitmap_words(g))
     }
 
     pub(crate) fn load_bitmaps(&self, start: BlockNr, len: u32) -> Result<()> {
-        self.blocks.ensure_loaded(start, len, &|g| self.block_bitmap_words(g))
+        self.blocks
+            .ensure_loaded(start, len, &|g| self.block_bitmap_words(g))
     }
 
-    pub(crate) fn allocate_inode(&self, parent: InodeNr, is_dir: bool) -> Result<crate::alloc::inode::Allocated> {
-        let allocate = || self.inodes.allocate(parent, is_dir, &|g| self.inode_bitmap_words(g));
+    pub(crate) fn allocate_inode(
+        &self,
+        parent: InodeNr,
+        is_dir: bool,
+    ) -> Result<crate::alloc::inode::Allocated> {
+        let allocate = || {
+            self.inodes
+                .allocate(parent, is_dir, &|g| self.inode_bitmap_words(g))
+        };
         match allocate() {
             Err(Error::NoSpace(_)) => {
                 // Numbers freed by what is not yet durable come back with a push.
@@ -171,7 +187,9 @@ impl Engine {
 
     pub(crate) fn note_published(&self, published: &Published) {
         if let Some(inode) = self.index.get(published.ino) {
-            inode.sectors.fetch_add(published.sectors_delta, Ordering::Relaxed);
+            inode
+                .sectors
+                .fetch_add(published.sectors_delta, Ordering::Relaxed);
             if let (Some(size), Some(dir)) = (published.size, inode.directory()) {
                 dir.size.store(size, Ordering::Relaxed);
             }
@@ -180,7 +198,10 @@ impl Engine {
 
     /// Flushes the device.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.device.flush().map_err(|source| Error::Io { context: "flush".into(), source })
+        self.device.flush().map_err(|source| Error::Io {
+            context: "flush".into(),
+            source,
+        })
     }
 
     /// Blocks kept out of the free count so that write-back of data already accepted finds room for its

@@ -100,7 +100,10 @@ pub enum Error {
 impl Error {
     /// A device error while reading or writing a block.
     pub fn block_io(verb: &str, block: BlockNr, source: io::Error) -> Self {
-        Self::Io { context: format!("{verb} block {block}"), source }
+        Self::Io {
+            context: format!("{verb} block {block}"),
+            source,
+        }
     }
 
     /// A rule broken by an inode.

@@ -28,7 +28,9 @@ impl Groups {
                 .ok_or_else(|| FormatError::corrupt("descriptor position", Where::Group(group)))?;
             descs.push(GroupDesc::decode(bytes, geometry, group)?);
         }
-        Ok(Self { descs: descs.into() })
+        Ok(Self {
+            descs: descs.into(),
+        })
     }
 
     /// The descriptor of a group.
@@ -54,7 +56,12 @@ impl Groups {
 
     /// The image of a group's block bitmap: computed if the group is uninitialised, else read and
     /// its checksum verified.
-    pub fn block_bitmap(&self, geometry: &Geometry, buffers: &Buffers, group: GroupNr) -> Result<Vec<u8>> {
+    pub fn block_bitmap(
+        &self,
+        geometry: &Geometry,
+        buffers: &Buffers,
+        group: GroupNr,
+    ) -> Result<Vec<u8>> {
         let desc = self.get(group);
         if geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
             let mut map = vec![0; geometry.block_size as usize];
@@ -67,11 +74,20 @@ impl Groups {
     }
 
     /// The image of a group's inode bitmap, likewise.
-    pub fn inode_bitmap(&self, geometry: &Geometry, buffers: &Buffers, group: GroupNr) -> Result<Vec<u8>> {
+    pub fn inode_bitmap(
+        &self,
+        geometry: &Geometry,
+        buffers: &Buffers,
+        group: GroupNr,
+    ) -> Result<Vec<u8>> {
         let desc = self.get(group);
         if geometry.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
             let mut map = vec![0; geometry.block_size as usize];
-            let used = if group.0 == 0 { geometry.first_ino - 1 } else { 0 };
+            let used = if group.0 == 0 {
+                geometry.first_ino - 1
+            } else {
+                0
+            };
             bitmap::init_inode_bitmap(&mut map, geometry, used);
             return Ok(map);
         }
@@ -89,9 +105,10 @@ impl Groups {
             .collect();
         words.resize((bits as usize).div_ceil(64), u64::MAX);
         if !bits.is_multiple_of(64)
-            && let Some(last) = words.last_mut() {
-                *last |= u64::MAX << (bits % 64);
-            }
+            && let Some(last) = words.last_mut()
+        {
+            *last |= u64::MAX << (bits % 64);
+        }
         words
     }
 }
@@ -102,6 +119,9 @@ mod tests {
 
     #[test]
     fn words_are_little_endian_and_padded() {
-        assert_eq!(Groups::words(&[1, 0, 0, 0, 0, 0, 0, 0x80, 2], 66), vec![1 | 1 << 63, u64::MAX << 2 | 2]);
+        assert_eq!(
+            Groups::words(&[1, 0, 0, 0, 0, 0, 0, 0x80, 2], 66),
+            vec![1 | 1 << 63, u64::MAX << 2 | 2]
+        );
     }
 }

@@ -58,9 +58,17 @@ pub use namespace::xattrs::SetXattr;
 #[doc(hidden)]
 pub fn doc_volume() -> Volume {
     let device = std::sync::Arc::new(blockdev::MemDevice::new(16 << 20));
-    let options = mkfs::MkfsOptions { size: Some(16 << 20), zeroed_device: true, ..Default::default() };
+    let options = mkfs::MkfsOptions {
+        size: Some(16 << 20),
+        zeroed_device: true,
+        ..Default::default()
+    };
     let made = mkfs::format(&*device, &options).map_err(|e| e.to_string());
-    let opened = made.and_then(|_| OpenOptions::new().open_device(device).map_err(|e| e.to_string()));
+    let opened = made.and_then(|_| {
+        OpenOptions::new()
+            .open_device(device)
+            .map_err(|e| e.to_string())
+    });
     match opened {
         Ok(volume) => volume,
         // Memory has no faults and the options are good: a test would have to be broken to come here.

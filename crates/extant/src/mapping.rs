@@ -31,7 +31,8 @@ impl MappingReader<'_> {
             self.node(i_block, &rules, &mut map)
                 .map_err(|e| self.place(e))?;
         } else {
-            self.indirect_root(i_block, &mut map).map_err(|e| self.place(e))?;
+            self.indirect_root(i_block, &mut map)
+                .map_err(|e| self.place(e))?;
         }
         Ok(map)
     }
@@ -56,10 +57,18 @@ impl MappingReader<'_> {
         match Node::parse(bytes, rules)? {
             Node::Leaf(leaf) => {
                 for e in leaf.iter() {
-                    if !self.geometry.is_valid_data_range(e.physical, u64::from(e.len)) {
+                    if !self
+                        .geometry
+                        .is_valid_data_range(e.physical, u64::from(e.len))
+                    {
                         return Err(self.corrupt("extent outside the data area"));
                     }
-                    map.set(Run { logical: e.logical, len: e.len, physical: e.physical, unwritten: e.unwritten });
+                    map.set(Run {
+                        logical: e.logical,
+                        len: e.len,
+                        physical: e.physical,
+                        unwritten: e.unwritten,
+                    });
                 }
             }
             Node::Index(index) => {
@@ -105,21 +114,41 @@ impl MappingReader<'_> {
         u64::from(indirect::per_block(self.geometry.block_size)).pow(depth)
     }
 
-    fn indirect_node(&self, nr: BlockNr, depth: u32, first: u64, map: &mut ExtentMap, budget: &mut u64) -> Result<()> {
+    fn indirect_node(
+        &self,
+        nr: BlockNr,
+        depth: u32,
+        first: u64,
+        map: &mut ExtentMap,
+        budget: &mut u64,
+    ) -> Result<()> {
         if !self.geometry.is_valid_data_range(nr, 1) {
             return Err(self.corrupt("mapped block outside the data area"));
         }
         // A tree that maps more blocks than the volume has goes in a circle.
-        *budget = budget.checked_sub(1).ok_or_else(|| self.corrupt("block map larger than the volume"))?;
+        *budget = budget
+            .checked_sub(1)
+            .ok_or_else(|| self.corrupt("block map larger than the volume"))?;
         if depth == 0 {
             let logical = u32::try_from(first).map_err(|_| self.corrupt("logical block number"))?;
-            map.set(Run { logical, len: 1, physical: nr, unwritten: false });
+            map.set(Run {
+                logical,
+                len: 1,
+                physical: nr,
+                unwritten: false,
+            });
             return Ok(());
         }
         let image = self.images.image(nr)?;
         for entry in indirect::mapped(&image, self.geometry.blocks_count) {
             let (i, child) = entry.map_err(|e| e.at(Where::Block(nr, 0)))?;
-            self.indirect_node(child, depth - 1, first + u64::from(i) * self.per(depth - 1), map, budget)?;
+            self.indirect_node(
+                child,
+                depth - 1,
+                first + u64::from(i) * self.per(depth - 1),
+                map,
+                budget,
+            )?;
         }
         Ok(())
     }

@@ -51,8 +51,12 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
         Err(e) => e,
     };
     for (block, block_size) in [(8193u64, 1024u64), (16384, 2048), (32768, 4096)] {
-        let Ok(raw) = read_at(device, block * block_size) else { continue };
-        if 1024u64 << raw.log_block_size.get().min(16) != block_size || raw.block_group_nr.get() == 0 {
+        let Ok(raw) = read_at(device, block * block_size) else {
+            continue;
+        };
+        if 1024u64 << raw.log_block_size.get().min(16) != block_size
+            || raw.block_group_nr.get() == 0
+        {
             continue;
         }
         if let Ok(mut found) = check(device, raw) {
@@ -73,7 +77,10 @@ fn read_at(device: &dyn BlockDevice, offset: u64) -> Result<RawSuperblock> {
     }
     device
         .read_at(offset, &mut bytes)
-        .map_err(|source| Error::Io { context: format!("read superblock at byte {offset}"), source })?;
+        .map_err(|source| Error::Io {
+            context: format!("read superblock at byte {offset}"),
+            source,
+        })?;
     Ok(RawSuperblock::parse(&bytes)?)
 }
 
@@ -83,21 +90,37 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
     if geometry.features.has_journal() && geometry.journal_ino == 0 {
         return Err(FormatError::Incompatible("external journal".into()).into());
     }
-    let len = geometry.blocks_count.checked_mul(u64::from(geometry.block_size));
+    let len = geometry
+        .blocks_count
+        .checked_mul(u64::from(geometry.block_size));
     if len.is_none_or(|len| device.len() < len) {
-        return Err(FormatError::corrupt("image is shorter than its count of blocks", Where::Superblock).into());
+        return Err(FormatError::corrupt(
+            "image is shorter than its count of blocks",
+            Where::Superblock,
+        )
+        .into());
     }
     let unknown = geometry.features.ro_compat.difference(RO_COMPAT);
-    let mut read_only = (!unknown.is_empty())
-        .then(|| format!("feature {} is not supported for writing", unknown.names().join(", ")));
+    let mut read_only = (!unknown.is_empty()).then(|| {
+        format!(
+            "feature {} is not supported for writing",
+            unknown.names().join(", ")
+        )
+    });
     if geometry.features.incompat.contains(Incompat::MMP) {
         check_mmp(device, &geometry, raw.mmp_block.get())?;
-        read_only.get_or_insert_with(|| "multiple mount protection is not supported for writing".into());
+        read_only
+            .get_or_insert_with(|| "multiple mount protection is not supported for writing".into());
     }
     if geometry.features.ro_compat.contains(RoCompat::BIGALLOC) {
         return Err(FormatError::Incompatible("bigalloc".into()).into());
     }
-    Ok(Found { raw, geometry, read_only, backup: false })
+    Ok(Found {
+        raw,
+        geometry,
+        read_only,
+        backup: false,
+    })
 }
 
 /// An image under multiple mount protection opens only if nobody uses it.
@@ -106,17 +129,27 @@ fn check_mmp(device: &dyn BlockDevice, geometry: &Geometry, block: u64) -> Resul
     const CLEAN: u32 = 0xFF4D_4D50;
     let mut head = [0; 8];
     if block <= geometry.first_data_block || block >= geometry.blocks_count {
-        return Err(FormatError::corrupt("block of multiple mount protection", Where::Superblock).into());
+        return Err(
+            FormatError::corrupt("block of multiple mount protection", Where::Superblock).into(),
+        );
     }
     device
         .read_at(block * u64::from(geometry.block_size), &mut head)
-        .map_err(|source| Error::Io { context: "read the block of multiple mount protection".into(), source })?;
+        .map_err(|source| Error::Io {
+            context: "read the block of multiple mount protection".into(),
+            source,
+        })?;
     let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
     if word(0) != MAGIC {
-        return Err(FormatError::corrupt("magic of multiple mount protection", Where::Superblock).into());
+        return Err(
+            FormatError::corrupt("magic of multiple mount protection", Where::Superblock).into(),
+        );
     }
     if word(4) != CLEAN {
-        return Err(FormatError::Incompatible("mmp (the image is in use, or was left in use)".into()).into());
+        return Err(FormatError::Incompatible(
+            "mmp (the image is in use, or was left in use)".into(),
+        )
+        .into());
     }
     Ok(())
 }

@@ -29,7 +29,11 @@ fn no_inode_is_handed_out_twice() {
                 let shared = volume.open_dir("/shared").unwrap();
                 let mut mine = vec![own.ino()];
                 for n in 0..600 {
-                    let (dir, name) = if n % 2 == 0 { (&own, format!("f{n}")) } else { (&shared, format!("f{t}.{n}")) };
+                    let (dir, name) = if n % 2 == 0 {
+                        (&own, format!("f{n}"))
+                    } else {
+                        (&shared, format!("f{t}.{n}"))
+                    };
                     mine.push(dir.create(&name, 0o644).unwrap().ino());
                     if n % 7 == 0 {
                         // Freed at once: the number may come again, but never twice at a time.
@@ -92,7 +96,10 @@ fn explained(events: &mut Vec<Event>) -> bool {
             }
         }
         // The next call may begin only if nothing that ended before it still waits.
-        if events.get(begun).is_some_and(|n| waiting.iter().all(|&i| events[i].end > n.begin)) {
+        if events
+            .get(begun)
+            .is_some_and(|n| waiting.iter().all(|&i| events[i].end > n.begin))
+        {
             let mut more = waiting;
             more.push(begun);
             todo.push((begun + 1, more, exists));
@@ -104,9 +111,18 @@ fn explained(events: &mut Vec<Event>) -> bool {
 #[test]
 fn the_search_for_an_order_can_fail() {
     let e = |begin, end, call| Event { begin, end, call };
-    assert!(explained(&mut vec![e(0, 3, Call::Create(true)), e(1, 2, Call::Unlink(true))]));
-    assert!(!explained(&mut vec![e(0, 1, Call::Unlink(true)), e(2, 3, Call::Create(true))]));
-    assert!(!explained(&mut vec![e(0, 3, Call::Create(true)), e(1, 2, Call::Create(true))]));
+    assert!(explained(&mut vec![
+        e(0, 3, Call::Create(true)),
+        e(1, 2, Call::Unlink(true))
+    ]));
+    assert!(!explained(&mut vec![
+        e(0, 1, Call::Unlink(true)),
+        e(2, 3, Call::Create(true))
+    ]));
+    assert!(!explained(&mut vec![
+        e(0, 3, Call::Create(true)),
+        e(1, 2, Call::Create(true))
+    ]));
 }
 
 /// Creates and removals of few names by many threads are linearizable per name.
@@ -129,15 +145,28 @@ fn results_are_explained_by_some_order() {
                     let path = format!("/n{name}");
                     let create = rng.below(2) == 0;
                     let begin = clock.fetch_add(1, Ordering::SeqCst);
-                    let result = if create { volume.create(&path, 0o644).map(drop) } else { volume.unlink(&path) };
+                    let result = if create {
+                        volume.create(&path, 0o644).map(drop)
+                    } else {
+                        volume.unlink(&path)
+                    };
                     let end = clock.fetch_add(1, Ordering::SeqCst);
                     let ok = match result {
                         Ok(()) => true,
                         Err(Error::Exists | Error::NotFound) => false,
                         Err(e) => panic!("{e}"),
                     };
-                    let call = if create { Call::Create(ok) } else { Call::Unlink(ok) };
-                    history.lock().unwrap().entry(name).or_default().push(Event { begin, end, call });
+                    let call = if create {
+                        Call::Create(ok)
+                    } else {
+                        Call::Unlink(ok)
+                    };
+                    history
+                        .lock()
+                        .unwrap()
+                        .entry(name)
+                        .or_default()
+                        .push(Event { begin, end, call });
                     if n % 200 == 199 {
                         volume.sync().unwrap();
                     }
@@ -158,21 +187,29 @@ fn churn(volume: &Volume, t: u64, rounds: u64) {
     let dirs = ["/a", "/b", "/a/c", "/own"];
     for _ in 0..rounds {
         let dir = dirs[rng.below(4) as usize];
-        let dir = if dir == "/own" { format!("/own{t}") } else { dir.to_string() };
+        let dir = if dir == "/own" {
+            format!("/own{t}")
+        } else {
+            dir.to_string()
+        };
         let name = format!("{dir}/x{}", rng.below(20));
         let other = format!("{}/x{}", dirs[rng.below(3) as usize], rng.below(20));
         let done = match rng.below(9) {
-            0 | 1 => volume.create(&name, 0o644).and_then(|f| f.write_at(rng.below(9000), b"data").map(drop)),
+            0 | 1 => volume
+                .create(&name, 0o644)
+                .and_then(|f| f.write_at(rng.below(9000), b"data").map(drop)),
             2 => volume.unlink(&name),
             3 => volume.rename(&name, &other, RenameMode::Replace),
             4 => volume.rename(&name, &other, RenameMode::Exchange),
             5 => volume.create_dir(&name, 0o755).map(drop),
             6 => volume.remove_dir(&name),
             7 => volume.link(&name, &other),
-            _ => volume.open(&name, extant::OpenFlags::READ | extant::OpenFlags::WRITE, 0).and_then(|f| {
-                f.truncate(rng.below(20_000))?;
-                f.fsync()
-            }),
+            _ => volume
+                .open(&name, extant::OpenFlags::READ | extant::OpenFlags::WRITE, 0)
+                .and_then(|f| {
+                    f.truncate(rng.below(20_000))?;
+                    f.fsync()
+                }),
         };
         match done {
             Ok(())
@@ -217,7 +254,11 @@ fn churn_leaves_a_clean_image() {
     let disk = snapshot(&open(&device)).unwrap();
     for (path, node) in &live {
         let same = disk.get(path) == Some(node);
-        assert!(same, "{path} is not on disk as it was seen: {}", difference(node, disk.get(path)));
+        assert!(
+            same,
+            "{path} is not on disk as it was seen: {}",
+            difference(node, disk.get(path))
+        );
     }
     assert_eq!(disk.len(), live.len());
 }
@@ -226,7 +267,11 @@ fn difference(seen: &Node, found: Option<&Node>) -> String {
     match (seen, found) {
         (Node::File(a), Some(Node::File(b))) => {
             let at = a.iter().zip(b).position(|(x, y)| x != y);
-            format!("lengths {} and {}, first difference at {at:?}", a.len(), b.len())
+            format!(
+                "lengths {} and {}, first difference at {at:?}",
+                a.len(),
+                b.len()
+            )
         }
         (_, found) => format!("{:?}", found.map(std::mem::discriminant)),
     }

@@ -147,7 +147,14 @@ fn agrees(found: &Tree, state: &Tree, data: bool) -> bool {
         })
 }
 
-fn judge(device: &MemDevice, states: &[Tree], synced: usize, started: usize, what: &str, fsck: bool) {
+fn judge(
+    device: &MemDevice,
+    states: &[Tree],
+    synced: usize,
+    started: usize,
+    what: &str,
+    fsck: bool,
+) {
     let device = Arc::new(device.snapshot());
     let volume = OpenOptions::new()
         .background(false)
@@ -171,7 +178,9 @@ fn judge(device: &MemDevice, states: &[Tree], synced: usize, started: usize, wha
             assert_eq!(found.get(path), Some(node), "{what}: {path} was synced");
         }
     }
-    volume.close().unwrap_or_else(|e| panic!("{what}: does not close: {e}"));
+    volume
+        .close()
+        .unwrap_or_else(|e| panic!("{what}: does not close: {e}"));
     if fsck {
         assert_clean(&device, what);
     }
@@ -180,8 +189,12 @@ fn judge(device: &MemDevice, states: &[Tree], synced: usize, started: usize, wha
 /// Of an operation that is a loop of many, a cut may show a part: every name of the state before, or of
 /// the state after, and none else.
 fn prefix_within(found: &Tree, before: &Tree, after: &Tree) -> bool {
-    before.keys().all(|p| found.contains_key(p) || !after.contains_key(p))
-        && found.keys().all(|p| before.contains_key(p) || after.contains_key(p))
+    before
+        .keys()
+        .all(|p| found.contains_key(p) || !after.contains_key(p))
+        && found
+            .keys()
+            .all(|p| before.contains_key(p) || after.contains_key(p))
         && after.len().abs_diff(before.len()) > 20
 }
 
@@ -195,7 +208,11 @@ fn run(name: &str, mke2fs_args: &[&str], workload: fn(&mut Script<'_>)) {
         .background(false)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
-    let mut script = Script { volume: &volume, device: &device, states: vec![Tree::new()] };
+    let mut script = Script {
+        volume: &volume,
+        device: &device,
+        states: vec![Tree::new()],
+    };
     device.mark(SYNCED);
     workload(&mut script);
     let states = std::mem::take(&mut script.states);
@@ -209,12 +226,28 @@ fn run(name: &str, mke2fs_args: &[&str], workload: fn(&mut Script<'_>)) {
         let position = replayer.position();
         let what = format!("{name}: cut after event {position}");
         // e2fsck is slow: it sees every image in a torture run, else a sample.
-        judge(&replayer.image(), &states, synced, started, &what, torture() || judged % 16 == 0);
+        judge(
+            &replayer.image(),
+            &states,
+            synced,
+            started,
+            &what,
+            torture() || judged % 16 == 0,
+        );
         if replayer.pending().len() > 0 {
             for seed in 0..seeds {
-                let crashed = replayer.crash(&Crash::new(seed * 7919 + position as u64)).unwrap();
+                let crashed = replayer
+                    .crash(&Crash::new(seed * 7919 + position as u64))
+                    .unwrap();
                 let what = format!("{what}, un-flushed writes by seed {seed}");
-                judge(&crashed, &states, synced, started, &what, torture() || (judged + seed as usize) % 48 == 1);
+                judge(
+                    &crashed,
+                    &states,
+                    synced,
+                    started,
+                    &what,
+                    torture() || (judged + seed as usize) % 48 == 1,
+                );
             }
         }
         judged += 1;
@@ -245,12 +278,22 @@ fn fsck_recovers(log: &blockdev::Log, base: &MemDevice, name: &str) {
         if !n.is_multiple_of(if torture() { 7 } else { 41 }) {
             continue;
         }
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let dir = tempfile::tempdir_in("/dev/shm")
+            .or_else(|_| tempfile::tempdir())
+            .unwrap();
         let path = dir.path().join("image");
         write_image(&replayer.image(), &path);
-        let out = std::process::Command::new("e2fsck").args(["-f", "-p"]).arg(&path).output().unwrap();
+        let out = std::process::Command::new("e2fsck")
+            .args(["-f", "-p"])
+            .arg(&path)
+            .output()
+            .unwrap();
         let code = out.status.code().unwrap_or(99);
-        assert!(code <= 1, "{name}: e2fsck -p after event {n}: {}", String::from_utf8_lossy(&out.stdout));
+        assert!(
+            code <= 1,
+            "{name}: e2fsck -p after event {n}: {}",
+            String::from_utf8_lossy(&out.stdout)
+        );
         assert_clean_file(&path, name);
     }
 }
@@ -274,11 +317,19 @@ workloads! {
 
 #[test]
 fn orphans_on_the_list() {
-    run("orphan, no orphan file", &["-t", "ext4", "-J", "size=4"], orphan);
+    run(
+        "orphan, no orphan file",
+        &["-t", "ext4", "-J", "size=4"],
+        orphan,
+    );
 }
 
 #[test]
 fn ext3() {
-    run("truncate, ext3", &["-t", "ext3", "-b", "1024", "-J", "size=2"], truncate);
+    run(
+        "truncate, ext3",
+        &["-t", "ext3", "-b", "1024", "-J", "size=2"],
+        truncate,
+    );
     run("import, ext3", &["-t", "ext3", "-J", "size=4"], import);
 }

@@ -53,24 +53,10 @@ impl Subject {
 }
 
 fn attributes(volume: &Volume, model: &Model) -> BTreeMap<String, Attributes> {
-    // Small inodes keep seconds only, and no time of creation; the index of a directory is made and
-    // flagged when it is formatted.
-    let stored = |a: Attributes| {
-        let a = Attributes {
-            flags: a.flags & !ext4_format::inode::flags::INDEX,
-            ..a
-        };
-        if !model.short_times {
-            return a;
-        }
-        let short = |t: Timestamp| Timestamp { nanos: 0, ..t };
-        Attributes {
-            atime: short(a.atime),
-            mtime: short(a.mtime),
-            ctime: short(a.ctime),
-            crtime: Timestamp::default(),
-            ..a
-        }
+    // The index of a directory is made, and flagged, when it is formatted.
+    let stored = |a: Attributes| Attributes {
+        flags: a.flags & !ext4_format::inode::flags::INDEX,
+        ..a
     };
     model
         .paths()

@@ -23,7 +23,9 @@ pub struct AtomicBitmap {
 impl AtomicBitmap {
     /// From words, bit 0 of the first word first.
     pub fn new(words: Vec<u64>) -> Self {
-        Self { words: words.into_iter().map(AtomicU64::new).collect() }
+        Self {
+            words: words.into_iter().map(AtomicU64::new).collect(),
+        }
     }
 
     /// Takes the first free bit of `[from, to)`; `to` past the end means the end.
@@ -78,9 +80,13 @@ mod tests {
     fn threads_take_every_bit_once() {
         let map = AtomicBitmap::new(vec![0; 16]);
         let mut all: Vec<u32> = std::thread::scope(|s| {
-            let workers: Vec<_> =
-                (0..4).map(|_| s.spawn(|| std::iter::from_fn(|| map.take(0, 1024)).collect::<Vec<_>>())).collect();
-            workers.into_iter().flat_map(|w| w.join().unwrap()).collect()
+            let workers: Vec<_> = (0..4)
+                .map(|_| s.spawn(|| std::iter::from_fn(|| map.take(0, 1024)).collect::<Vec<_>>()))
+                .collect();
+            workers
+                .into_iter()
+                .flat_map(|w| w.join().unwrap())
+                .collect()
         });
         all.sort_unstable();
         assert_eq!(all, (0..1024).collect::<Vec<_>>());

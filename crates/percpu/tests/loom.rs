@@ -257,10 +257,15 @@ fn bitmap_hands_every_bit_out_once() {
         let mine = map.take(0, 64);
         let theirs = other.join().unwrap();
         giver.join().unwrap();
-        let (Some(mine), Some(theirs)) = (mine, theirs) else { panic!("a free bit was overlooked") };
+        let (Some(mine), Some(theirs)) = (mine, theirs) else {
+            panic!("a free bit was overlooked")
+        };
         assert_ne!(mine, theirs);
         assert!(mine < 3 && theirs < 3);
-        assert!(map.take(0, 64).is_some_and(|last| last != mine && last != theirs));
+        assert!(
+            map.take(0, 64)
+                .is_some_and(|last| last != mine && last != theirs)
+        );
         assert_eq!(map.take(0, 64), None);
     });
 }

@@ -42,7 +42,10 @@ impl BlockAlloc {
         Self {
             groups: free
                 .map(|free| BlockGroup {
-                    bits: Mutex::new(Bits { words: None, hint: 0 }),
+                    bits: Mutex::new(Bits {
+                        words: None,
+                        hint: 0,
+                    }),
                     free: AtomicU32::new(free),
                     skip: Default::default(),
                     charged: AtomicU64::new(0),
@@ -53,7 +56,12 @@ impl BlockAlloc {
     }
 
     /// Allocates up to `want` contiguous blocks, as near after `goal` as there are; at least one.
-    pub fn allocate(&self, goal: BlockNr, want: u32, load: LoadBitmap<'_>) -> Result<(BlockNr, u32)> {
+    pub fn allocate(
+        &self,
+        goal: BlockNr,
+        want: u32,
+        load: LoadBitmap<'_>,
+    ) -> Result<(BlockNr, u32)> {
         let count = self.groups.len() as u32;
         let (home, bit) = self
             .geometry
@@ -69,7 +77,8 @@ impl BlockAlloc {
             for step in 0..count {
                 let index = (home + step) % count;
                 let group = &self.groups[index as usize];
-                if group.skip.load(Ordering::Relaxed) || group.free.load(Ordering::Relaxed) < least {
+                if group.skip.load(Ordering::Relaxed) || group.free.load(Ordering::Relaxed) < least
+                {
                     continue;
                 }
                 let mut bits = if pass < 2 && step > 0 {
@@ -145,13 +154,14 @@ impl BlockAlloc {
     ) -> Result<()> {
         let (mut at, mut left) = (start, len);
         while left > 0 {
-            let (group, bit) = self
-                .geometry
-                .group_of_block(at)
-                .ok_or_else(|| FormatError::corrupt("block outside the volume", Where::Block(at, 0)))?;
+            let (group, bit) = self.geometry.group_of_block(at).ok_or_else(|| {
+                FormatError::corrupt("block outside the volume", Where::Block(at, 0))
+            })?;
             let here = left.min(self.geometry.blocks_in_group(group).saturating_sub(bit));
             if here == 0 {
-                return Err(FormatError::corrupt("block outside its group", Where::Block(at, 0)).into());
+                return Err(
+                    FormatError::corrupt("block outside its group", Where::Block(at, 0)).into(),
+                );
             }
             f(group.0, bit, bit + here)?;
             at = BlockNr(at.0 + u64::from(here));
@@ -166,7 +176,9 @@ impl BlockAlloc {
         let mut first_touched = 0;
         let _ = self.each_group(start, len, |index, _, _| {
             let cell = &self.groups[index as usize].charged;
-            if cell.load(Ordering::Relaxed) != context && cell.swap(context, Ordering::Relaxed) != context {
+            if cell.load(Ordering::Relaxed) != context
+                && cell.swap(context, Ordering::Relaxed) != context
+            {
                 first_touched += 1;
             }
             Ok(())
@@ -176,7 +188,10 @@ impl BlockAlloc {
 
     /// Free blocks, folded over the groups; blocks freed by a checkpoint not yet on disk are not free.
     pub fn free(&self) -> u64 {
-        self.groups.iter().map(|g| u64::from(g.free.load(Ordering::Relaxed))).sum()
+        self.groups
+            .iter()
+            .map(|g| u64::from(g.free.load(Ordering::Relaxed)))
+            .sum()
     }
 
     /// A place to begin for a file without blocks: the inode's group, spread over it by number.
@@ -192,7 +207,11 @@ impl Bits {
     /// first of `want` after it, else before it, else the longest seen.
     fn take(&mut self, from: u32, blocks: u32, want: u32, least: u32) -> Option<(u32, u32)> {
         let words = self.words.as_deref_mut()?;
-        let start_hint = if want == 1 && from < self.hint { self.hint } else { from };
+        let start_hint = if want == 1 && from < self.hint {
+            self.hint
+        } else {
+            from
+        };
         let mut best: Option<(u32, u32)> = None;
         'search: for (a, b) in [(start_hint, blocks), (0, start_hint)] {
             let mut at = a;
@@ -239,14 +258,21 @@ mod tests {
     use super::*;
 
     fn bits(words: &[u64]) -> Bits {
-        Bits { words: Some(words.into()), hint: 0 }
+        Bits {
+            words: Some(words.into()),
+            hint: 0,
+        }
     }
 
     #[test]
     fn a_run_at_the_goal_is_preferred_then_a_long_one() {
         let mut b = bits(&[0b1111, 0]);
         assert_eq!(b.take(10, 128, 8, 8), Some((10, 8)));
-        assert_eq!(b.take(4, 128, 8, 8), Some((18, 8)), "4..10 is too short for 8");
+        assert_eq!(
+            b.take(4, 128, 8, 8),
+            Some((18, 8)),
+            "4..10 is too short for 8"
+        );
         assert_eq!(b.take(4, 128, 6, 1), Some((4, 6)));
     }
 

@@ -113,7 +113,11 @@ impl InodeAlloc {
         (zero_based / self.per_group, zero_based % self.per_group)
     }
 
-    fn bits(&self, group: u32, load: &dyn Fn(GroupNr) -> Result<Vec<u64>>) -> Result<&AtomicBitmap> {
+    fn bits(
+        &self,
+        group: u32,
+        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+    ) -> Result<&AtomicBitmap> {
         let g = &self.groups[group as usize];
         if let Some(bits) = g.bits.get() {
             return Ok(bits);
@@ -123,7 +127,11 @@ impl InodeAlloc {
             let reserved = (1u64 << (self.first_ino - 1).min(63)) - 1;
             if words.first().is_none_or(|w| w & reserved != reserved) {
                 g.skip.store(true, Ordering::Relaxed);
-                return Err(FormatError::corrupt("reserved inodes marked free", Where::Group(GroupNr(0))).into());
+                return Err(FormatError::corrupt(
+                    "reserved inodes marked free",
+                    Where::Group(GroupNr(0)),
+                )
+                .into());
             }
         }
         Ok(g.bits.get_or_init(|| AtomicBitmap::new(words)))
@@ -138,13 +146,19 @@ impl InodeAlloc {
         is_dir: bool,
         load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
     ) -> Result<Allocated> {
-        let home = if is_dir { self.directory_group(parent) } else { self.locate(parent).0 };
+        let home = if is_dir {
+            self.directory_group(parent)
+        } else {
+            self.locate(parent).0
+        };
         let mut share = self.slots.local().lock();
-        if !is_dir
-            && let Some((ino, after)) = share.born_free.pop() {
-                return Ok(Allocated { ino, after });
-            }
-        let start = share.overflow.filter(|(full, _)| *full == home).map_or(home, |(_, group)| group);
+        if !is_dir && let Some((ino, after)) = share.born_free.pop() {
+            return Ok(Allocated { ino, after });
+        }
+        let start = share
+            .overflow
+            .filter(|(full, _)| *full == home)
+            .map_or(home, |(_, group)| group);
         if let Some(ino) = self.take_from_group(&mut share, start, load)? {
             return Ok(Allocated { ino, after: 0 });
         }
@@ -199,7 +213,9 @@ impl InodeAlloc {
         let place = group as usize % KEPT;
         if let Some(other) = share.stretches[place].filter(|s| s.group != group) {
             share.stretches[place] = None;
-            self.groups[other.group as usize].free.fetch_add(i64::from(other.left), Ordering::Relaxed);
+            self.groups[other.group as usize]
+                .free
+                .fetch_add(i64::from(other.left), Ordering::Relaxed);
         }
         loop {
             let mut stretch = match share.stretches[place] {
@@ -239,7 +255,11 @@ impl InodeAlloc {
         }
     }
 
-    fn claim(&self, group: u32, load: &dyn Fn(GroupNr) -> Result<Vec<u64>>) -> Result<Option<Stretch>> {
+    fn claim(
+        &self,
+        group: u32,
+        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+    ) -> Result<Option<Stretch>> {
         let g = &self.groups[group as usize];
         let bits = self.bits(group, load)?;
         let stretches = self.per_group.div_ceil(STRETCH);
@@ -249,7 +269,12 @@ impl InodeAlloc {
             let left = bits.free_in(start, end);
             if left > 0 {
                 g.free.fetch_sub(i64::from(left), Ordering::Relaxed);
-                return Ok(Some(Stretch { group, next: start, end, left }));
+                return Ok(Some(Stretch {
+                    group,
+                    next: start,
+                    end,
+                    left,
+                }));
             }
         }
         Ok(None)
@@ -281,14 +306,23 @@ impl InodeAlloc {
         let (start, span) = if parent == InodeNr::ROOT {
             (0, count)
         } else {
-            let flex = 1u32.checked_shl(u32::from(self.flex_log)).unwrap_or(count).clamp(1, count);
+            let flex = 1u32
+                .checked_shl(u32::from(self.flex_log))
+                .unwrap_or(count)
+                .clamp(1, count);
             let start = self.locate(parent).0 / flex * flex;
             (start, flex.min(count - start))
         };
         let enough = i64::from(self.per_group / 4);
-        (0..span.min(64)).map(|i| start + (turn + i) % span).find(|&g| room(g) > enough).unwrap_or_else(|| {
-            (0..count.min(256)).map(|i| (start + i) % count).max_by_key(|&g| room(g)).unwrap_or(start)
-        })
+        (0..span.min(64))
+            .map(|i| start + (turn + i) % span)
+            .find(|&g| room(g) > enough)
+            .unwrap_or_else(|| {
+                (0..count.min(256))
+                    .map(|i| (start + i) % count)
+                    .max_by_key(|&g| room(g))
+                    .unwrap_or(start)
+            })
     }
 
     /// The number was allocated and freed in one open checkpoint: it is free again at once, for the
@@ -332,7 +366,11 @@ impl InodeAlloc {
 
     /// Brings the group's bitmap in core: whoever frees a number calls it before logging the free,
     /// so that the image read is never one that holds half of what is logged.
-    pub fn ensure_loaded(&self, ino: InodeNr, load: &dyn Fn(GroupNr) -> Result<Vec<u64>>) -> Result<()> {
+    pub fn ensure_loaded(
+        &self,
+        ino: InodeNr,
+        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+    ) -> Result<()> {
         self.bits(self.locate(ino).0, load).map(|_| ())
     }
 
@@ -359,13 +397,22 @@ impl InodeAlloc {
 
     /// Free inodes, folded over the groups and what slots and rest hold back.
     pub fn free(&self) -> u64 {
-        let groups: i64 = self.groups.iter().map(|g| g.free.load(Ordering::Relaxed)).sum();
+        let groups: i64 = self
+            .groups
+            .iter()
+            .map(|g| g.free.load(Ordering::Relaxed))
+            .sum();
         let held: u64 = self
             .slots
             .iter()
             .map(|slot| {
                 let share = slot.lock();
-                let left: u64 = share.stretches.iter().flatten().map(|s| u64::from(s.left)).sum();
+                let left: u64 = share
+                    .stretches
+                    .iter()
+                    .flatten()
+                    .map(|s| u64::from(s.left))
+                    .sum();
                 left + share.born_free.len() as u64
             })
             .sum();

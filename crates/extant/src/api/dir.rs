@@ -81,22 +81,39 @@ impl Dir {
             who: Arc::new(Credentials::root()),
             guard: Some(Arc::clone(guard)),
         };
-        Ok(Self { inode: engine.root()?, caller: Arc::new(caller) })
+        Ok(Self {
+            inode: engine.root()?,
+            caller: Arc::new(caller),
+        })
     }
 
     /// Another directory, same caller, with a share of its own.
     fn to(&self, inode: Arc<Inode>) -> Self {
         let Caller { engine, who, guard } = &*self.caller;
-        let caller = Caller { engine: Arc::clone(engine), who: Arc::clone(who), guard: guard.clone() };
-        Self { inode, caller: Arc::new(caller) }
+        let caller = Caller {
+            engine: Arc::clone(engine),
+            who: Arc::clone(who),
+            guard: guard.clone(),
+        };
+        Self {
+            inode,
+            caller: Arc::new(caller),
+        }
     }
 
     /// The same directory as seen by another caller.
     #[must_use]
     pub fn as_user(&self, credentials: Credentials) -> Self {
         let Caller { engine, guard, .. } = &*self.caller;
-        let caller = Caller { engine: Arc::clone(engine), who: Arc::new(credentials), guard: guard.clone() };
-        Self { inode: Arc::clone(&self.inode), caller: Arc::new(caller) }
+        let caller = Caller {
+            engine: Arc::clone(engine),
+            who: Arc::new(credentials),
+            guard: guard.clone(),
+        };
+        Self {
+            inode: Arc::clone(&self.inode),
+            caller: Arc::new(caller),
+        }
     }
 
     fn engine(&self) -> &Engine {
@@ -131,7 +148,9 @@ impl Dir {
             self.engine().permit(self.who(), &self.inode, EXECUTE)?;
             return f(&self.inode, path);
         }
-        let (dir, name) = self.engine().walk_to_parent(self.who(), &self.inode, path, false)?;
+        let (dir, name) = self
+            .engine()
+            .walk_to_parent(self.who(), &self.inode, path, false)?;
         f(&dir, &name)
     }
 
@@ -167,21 +186,33 @@ impl Dir {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::NO_FOLLOW);
         let create = |dir: &Arc<Inode>, name: &[u8]| {
-            self.engine().create(self.who(), dir, name, &New::File, How { mode, exclusive, open: true })
+            self.engine().create(
+                self.who(),
+                dir,
+                name,
+                &New::File,
+                How {
+                    mode,
+                    exclusive,
+                    open: true,
+                },
+            )
         };
-        let (inode, made) = self.at_parent(path, |dir, name| {
-            let found = create(dir, name)?;
-            if !follow || found.0.ftype != FileType::Symlink {
-                return Ok(found);
-            }
-            self.engine().closed(&found.0)?;
-            let (dir, name) = self.engine().walk_to_parent(self.who(), dir, name, true)?;
-            create(&dir, &name)
-        }).map_err(|e| match e {
-            // The root itself: it exists and is no file.
-            Error::Exists if !exclusive => Error::IsDirectory,
-            other => other,
-        })?;
+        let (inode, made) = self
+            .at_parent(path, |dir, name| {
+                let found = create(dir, name)?;
+                if !follow || found.0.ftype != FileType::Symlink {
+                    return Ok(found);
+                }
+                self.engine().closed(&found.0)?;
+                let (dir, name) = self.engine().walk_to_parent(self.who(), dir, name, true)?;
+                create(&dir, &name)
+            })
+            .map_err(|e| match e {
+                // The root itself: it exists and is no file.
+                Error::Exists if !exclusive => Error::IsDirectory,
+                other => other,
+            })?;
         self.finish_open(self.handle(inode, flags), made)
     }
 
@@ -204,7 +235,8 @@ impl Dir {
             }
             self.engine().permit(self.who(), inode, wanted)?;
         }
-        let truncate = flags.contains(OpenFlags::TRUNCATE) && !made && inode.ftype == FileType::Regular;
+        let truncate =
+            flags.contains(OpenFlags::TRUNCATE) && !made && inode.ftype == FileType::Regular;
         if truncate {
             file.truncate_unchecked(0)?;
         }
@@ -213,7 +245,11 @@ impl Dir {
 
     /// Makes a regular file that must not exist, and opens it for reading and writing.
     pub fn create(&self, path: impl AsRef<[u8]>, mode: u16) -> Result<File> {
-        self.open(path, OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE, mode)
+        self.open(
+            path,
+            OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE,
+            mode,
+        )
     }
 
     fn make(&self, path: impl AsRef<[u8]>, what: &New<'_>, mode: u16) -> Result<Arc<Inode>> {
@@ -222,7 +258,11 @@ impl Dir {
             if path.ends_with(b"/") && !matches!(what, New::Directory) {
                 return Err(Error::NotFound);
             }
-            let how = How { mode, exclusive: true, open: false };
+            let how = How {
+                mode,
+                exclusive: true,
+                open: false,
+            };
             Ok(self.engine().create(self.who(), dir, name, what, how)?.0)
         })
     }
@@ -235,14 +275,23 @@ impl Dir {
 
     /// Makes a symbolic link that points to `target`.
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
-        self.make(path, &New::Symlink(target.as_ref()), 0o777).map(|_| ())
+        self.make(path, &New::Symlink(target.as_ref()), 0o777)
+            .map(|_| ())
     }
 
     /// Makes a device, FIFO or socket; `rdev` counts for devices only.
-    pub fn mknod(&self, path: impl AsRef<[u8]>, file_type: FileType, mode: u16, rdev: u32) -> Result<()> {
+    pub fn mknod(
+        &self,
+        path: impl AsRef<[u8]>,
+        file_type: FileType,
+        mode: u16,
+        rdev: u32,
+    ) -> Result<()> {
         let what = match file_type {
             FileType::Regular => New::File,
-            FileType::Directory | FileType::Symlink => return Err(Error::Invalid("mknod of this type")),
+            FileType::Directory | FileType::Symlink => {
+                return Err(Error::Invalid("mknod of this type"));
+            }
             FileType::CharDevice | FileType::BlockDevice if !self.who().is_privileged() => {
                 return Err(Error::NotPermitted);
             }
@@ -254,7 +303,9 @@ impl Dir {
     /// Gives what `old` leads to (a symbolic link itself) another name.
     pub fn link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
         let inode = self.walk(old, false)?;
-        self.at_parent(new.as_ref(), |dir, name| self.engine().link(self.who(), &inode, dir, name))
+        self.at_parent(new.as_ref(), |dir, name| {
+            self.engine().link(self.who(), &inode, dir, name)
+        })
     }
 
     /// Removes a name of anything but a directory.
@@ -263,7 +314,11 @@ impl Dir {
         let unlink = |dir: &Arc<Inode>, name: &[u8]| {
             if path.ends_with(b"/") {
                 let inode = self.engine().lookup(dir, name)?;
-                return Err(if inode.directory().is_some() { Error::IsDirectory } else { Error::NotDirectory });
+                return Err(if inode.directory().is_some() {
+                    Error::IsDirectory
+                } else {
+                    Error::NotDirectory
+                });
             }
             self.engine().unlink(self.who(), dir, name)
         };
@@ -275,14 +330,22 @@ impl Dir {
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        self.at_parent(path.as_ref(), |dir, name| self.engine().rmdir(self.who(), dir, name)).map_err(|e| match e {
+        self.at_parent(path.as_ref(), |dir, name| {
+            self.engine().rmdir(self.who(), dir, name)
+        })
+        .map_err(|e| match e {
             Error::Exists => Error::Busy("the root directory cannot be removed"),
             other => other,
         })
     }
 
     /// Moves a name.
-    pub fn rename(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>, mode: RenameMode) -> Result<()> {
+    pub fn rename(
+        &self,
+        old: impl AsRef<[u8]>,
+        new: impl AsRef<[u8]>,
+        mode: RenameMode,
+    ) -> Result<()> {
         let (old, new) = (old.as_ref(), new.as_ref());
         let moved = self.at_parent(old, |old_dir, old_name| {
             if old.ends_with(b"/") || new.ends_with(b"/") {
@@ -297,7 +360,8 @@ impl Dir {
                 return Err(Error::Busy("the root directory cannot be renamed"));
             }
             self.at_parent(new, |new_dir, new_name| {
-                self.engine().rename(self.who(), (old_dir, old_name), (new_dir, new_name), mode)
+                self.engine()
+                    .rename(self.who(), (old_dir, old_name), (new_dir, new_name), mode)
             })
         });
         match moved {
@@ -320,12 +384,14 @@ impl Dir {
 
     /// Changes attributes; a last symbolic link is followed.
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
-        self.engine().set_attributes(self.who(), &self.walk(path, true)?, set)
+        self.engine()
+            .set_attributes(self.who(), &self.walk(path, true)?, set)
     }
 
     /// Changes attributes of the name itself.
     pub fn lset_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
-        self.engine().set_attributes(self.who(), &self.walk(path, false)?, set)
+        self.engine()
+            .set_attributes(self.who(), &self.walk(path, false)?, set)
     }
 
     /// Sets the size of a file.
@@ -337,7 +403,10 @@ impl Dir {
 
     /// Where a symbolic link points.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        Ok(self.engine().symlink_target(&*self.walk(path, false)?)?.into_vec())
+        Ok(self
+            .engine()
+            .symlink_target(&*self.walk(path, false)?)?
+            .into_vec())
     }
 
     /// All names of a directory, in the order of its hash.
@@ -347,7 +416,12 @@ impl Dir {
 
     /// Names after a cookie (0: from the start), at least `at_least` if there are so many; an empty
     /// answer is the end.
-    pub fn read_dir_from(&self, path: impl AsRef<[u8]>, cookie: u64, at_least: usize) -> Result<Vec<DirEntry>> {
+    pub fn read_dir_from(
+        &self,
+        path: impl AsRef<[u8]>,
+        cookie: u64,
+        at_least: usize,
+    ) -> Result<Vec<DirEntry>> {
         let inode = self.walk(path, true)?;
         if inode.directory().is_none() {
             return Err(Error::NotDirectory);
@@ -368,22 +442,42 @@ impl Dir {
 
     /// Value of an extended attribute of the name itself.
     pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.engine().get_xattr(self.who(), &*self.walk(path, false)?, name.as_ref())
+        self.engine()
+            .get_xattr(self.who(), &*self.walk(path, false)?, name.as_ref())
     }
 
     /// Names of the extended attributes of the name itself.
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.engine().list_xattrs(self.who(), &*self.walk(path, false)?)
+        self.engine()
+            .list_xattrs(self.who(), &*self.walk(path, false)?)
     }
 
     /// Sets an extended attribute of the name itself.
-    pub fn set_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>, value: &[u8], how: SetXattr) -> Result<()> {
-        self.engine().set_xattr(self.who(), &self.walk(path, false)?, name.as_ref(), Some(value), how)
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<()> {
+        self.engine().set_xattr(
+            self.who(),
+            &self.walk(path, false)?,
+            name.as_ref(),
+            Some(value),
+            how,
+        )
     }
 
     /// Removes an extended attribute of the name itself.
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
-        self.engine().set_xattr(self.who(), &self.walk(path, false)?, name.as_ref(), None, SetXattr::Any)
+        self.engine().set_xattr(
+            self.who(),
+            &self.walk(path, false)?,
+            name.as_ref(),
+            None,
+            SetXattr::Any,
+        )
     }
 
     /// Makes the directory's names durable.
@@ -401,7 +495,8 @@ impl Dir {
     /// The whole content of a file.
     pub fn read_file(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let file = self.open(path, OpenFlags::READ, 0)?;
-        let mut content = vec![0; usize::try_from(file.stat()?.size).map_err(|_| Error::FileTooLarge)?];
+        let mut content =
+            vec![0; usize::try_from(file.stat()?.size).map_err(|_| Error::FileTooLarge)?];
         let n = file.read_at(0, &mut content)?;
         content.truncate(n);
         Ok(content)
@@ -410,6 +505,8 @@ impl Dir {
     /// Makes or replaces a file with this content.
     pub fn write_file(&self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<()> {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
-        self.open(path, flags, 0o644)?.write_at(0, content).map(|_| ())
+        self.open(path, flags, 0o644)?
+            .write_at(0, content)
+            .map(|_| ())
     }
 }

@@ -63,7 +63,12 @@ pub struct File {
 impl File {
     /// A handle on an inode whose count of handles includes it.
     pub(crate) fn of(caller: Arc<Caller>, inode: Arc<Inode>, flags: OpenFlags) -> Self {
-        Self { caller, inode, flags, position: AtomicU64::new(0) }
+        Self {
+            caller,
+            inode,
+            flags,
+            position: AtomicU64::new(0),
+        }
     }
 
     fn engine(&self) -> &Engine {
@@ -78,7 +83,11 @@ impl File {
         if self.inode.directory().is_some() {
             return Err(Error::IsDirectory);
         }
-        if self.flags.contains(OpenFlags::READ) { Ok(()) } else { Err(Error::BadHandle("not open for reading")) }
+        if self.flags.contains(OpenFlags::READ) {
+            Ok(())
+        } else {
+            Err(Error::BadHandle("not open for reading"))
+        }
     }
 
     fn writable(&self) -> Result<()> {
@@ -111,7 +120,9 @@ impl File {
             return Ok(0);
         }
         let offset = (!self.flags.contains(OpenFlags::APPEND)).then_some(offset);
-        self.engine().write(&self.inode, offset, data).map(|_| data.len())
+        self.engine()
+            .write(&self.inode, offset, data)
+            .map(|_| data.len())
     }
 
     /// Writes at the end, atomically towards other writers; returns where.
@@ -135,12 +146,16 @@ impl File {
     pub fn write(&self, data: &[u8]) -> Result<usize> {
         if self.flags.contains(OpenFlags::APPEND) {
             let at = self.append(data)?;
-            self.position.store(at + data.len() as u64, Ordering::Relaxed);
+            self.position
+                .store(at + data.len() as u64, Ordering::Relaxed);
             return Ok(data.len());
         }
-        let at = self.position.fetch_add(data.len() as u64, Ordering::Relaxed);
+        let at = self
+            .position
+            .fetch_add(data.len() as u64, Ordering::Relaxed);
         self.write_at(at, data).inspect_err(|_| {
-            self.position.fetch_sub(data.len() as u64, Ordering::Relaxed);
+            self.position
+                .fetch_sub(data.len() as u64, Ordering::Relaxed);
         })
     }
 
@@ -182,7 +197,8 @@ impl File {
 
     /// Changes attributes.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
-        self.engine().set_attributes(&self.caller.who, &self.inode, set)
+        self.engine()
+            .set_attributes(&self.caller.who, &self.inode, set)
     }
 
     /// Sets an extended attribute.
@@ -192,7 +208,13 @@ impl File {
         value: &[u8],
         how: crate::namespace::xattrs::SetXattr,
     ) -> Result<()> {
-        self.engine().set_xattr(&self.caller.who, &self.inode, name.as_ref(), Some(value), how)
+        self.engine().set_xattr(
+            &self.caller.who,
+            &self.inode,
+            name.as_ref(),
+            Some(value),
+            how,
+        )
     }
 
     /// Data and metadata are on disk when this returns.

@@ -15,14 +15,17 @@ use crate::mapping::MappingReader;
 use crate::namespace::inode_index::InodeIndex;
 use crate::superblock;
 use blockdev::{Access, BlockDevice, FileDevice};
+use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
-use ext4_format::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::{
+    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
 use parking_lot::Mutex;
 use percpu::{BoundedCounter, Counter, PerSlot, SlotList};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -99,9 +102,15 @@ impl OpenOptions {
     /// Opens an image file or block device.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        let access = if self.read_only { Access::ReadOnly } else { Access::ReadWrite };
-        let device = FileDevice::open(path, access)
-            .map_err(|source| Error::Io { context: format!("open {}", path.display()), source })?;
+        let access = if self.read_only {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
+        };
+        let device = FileDevice::open(path, access).map_err(|source| Error::Io {
+            context: format!("open {}", path.display()),
+            source,
+        })?;
         self.open_device(Arc::new(device))
     }
 
@@ -117,12 +126,19 @@ impl OpenOptions {
             if state & STATE_ERROR != 0 {
                 read_only = Some("the volume is marked as having errors; run e2fsck".into());
             } else if !found.geometry.features.has_journal() && state & STATE_VALID == 0 {
-                read_only = Some("the volume has no journal and was not closed cleanly; run e2fsck".into());
+                read_only =
+                    Some("the volume has no journal and was not closed cleanly; run e2fsck".into());
             }
         }
         let backup = found.backup;
-        let mut opened =
-            Opening { options: self, device, geometry: found.geometry, raw: found.raw, read_only, backup };
+        let mut opened = Opening {
+            options: self,
+            device,
+            geometry: found.geometry,
+            raw: found.raw,
+            read_only,
+            backup,
+        };
         opened.run()
     }
 
@@ -151,7 +167,8 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     fn buffers(&self) -> Buffers {
-        let limit = (self.options.limits().cache_bytes / 8 / u64::from(self.geometry.block_size)) as usize;
+        let limit =
+            (self.options.limits().cache_bytes / 8 / u64::from(self.geometry.block_size)) as usize;
         Buffers::new(Arc::clone(&self.device), self.geometry.block_size, limit)
     }
 
@@ -167,7 +184,9 @@ impl Opening<'_> {
             let area = self.log_area(&buffers)?;
             let mut log = recovery::read_superblock(&area)?;
             if log.block_size != self.geometry.block_size {
-                return Err(FormatError::corrupt("block size of the journal", Where::Journal(0)).into());
+                return Err(
+                    FormatError::corrupt("block size of the journal", Where::Journal(0)).into(),
+                );
             }
             found_log = Some(log.clone());
             if log.start != 0 {
@@ -213,7 +232,10 @@ impl Opening<'_> {
         let orphans = formatter.orphans();
         let free: u64 = groups.iter().map(|g| u64::from(g.free_blocks)).sum();
         let engine = Arc::new(Engine {
-            inodes: InodeAlloc::new(&self.geometry, groups.iter().map(|g| (g.free_inodes, g.used_dirs))),
+            inodes: InodeAlloc::new(
+                &self.geometry,
+                groups.iter().map(|g| (g.free_inodes, g.used_dirs)),
+            ),
             blocks: BlockAlloc::new(&self.geometry, groups.iter().map(|g| g.free_blocks)),
             space: BoundedCounter::new(free - Engine::withheld(free), 256),
             space_debt: AtomicU64::new(0),
@@ -230,6 +252,7 @@ impl Opening<'_> {
             limits: self.options.limits(),
             read_only: self.read_only.clone(),
             stopped: OnceLock::new(),
+            marked_open: AtomicBool::new(false),
             rename: Mutex::new(()),
             geometry: self.geometry.clone(),
             device: Arc::clone(&self.device),
@@ -238,7 +261,9 @@ impl Opening<'_> {
             hasher,
         });
         if engine.read_only.is_none() {
-            engine.write_superblock(&engine.formatter.lock(), Moment::Open)?;
+            if self.left_open() || !orphans.is_empty() {
+                engine.mark_open(&engine.formatter.lock())?;
+            }
             engine.process_orphans(&orphans)?;
         }
         let background = (engine.read_only.is_none() && self.options.background)
@@ -247,11 +272,22 @@ impl Opening<'_> {
         Volume::new(engine, background, recovered, found_log)
     }
 
+    /// Whether the superblock says that somebody has the volume open, or had when it was cut off.
+    fn left_open(&self) -> bool {
+        let features = &self.geometry.features;
+        features.incompat.contains(Incompat::NEEDS_RECOVERY)
+            || features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)
+            || self.raw.state.get() & STATE_VALID == 0
+    }
+
     /// Everybody reads the superblock at the primary's place: there the backup is shown. The volume is
     /// read-only, so it stays in memory.
     fn put_backup(&self, buffers: &Buffers) -> Result<()> {
         let bs = u64::from(self.geometry.block_size);
-        let (block, offset) = (BlockNr(SUPERBLOCK_OFFSET / bs), (SUPERBLOCK_OFFSET % bs) as usize);
+        let (block, offset) = (
+            BlockNr(SUPERBLOCK_OFFSET / bs),
+            (SUPERBLOCK_OFFSET % bs) as usize,
+        );
         let mut image = buffers.read(block)?.to_vec();
         if let Some(place) = image.get_mut(offset..offset + SUPERBLOCK_SIZE) {
             place.copy_from_slice(self.raw.bytes());
@@ -272,9 +308,18 @@ impl Opening<'_> {
         if core.links == 0 || core.file_type() != Some(ext4_format::FileType::Regular) {
             return Err(Error::corrupt_inode("journal inode", ino));
         }
-        let reader = MappingReader { geometry: &self.geometry, images: buffers, ino, generation: core.generation };
+        let reader = MappingReader {
+            geometry: &self.geometry,
+            images: buffers,
+            ino,
+            generation: core.generation,
+        };
         let map = reader.read(core.flags, inode::i_block(raw)?)?;
-        Ok(LogArea::new(Arc::clone(&self.device), self.geometry.block_size, map))
+        Ok(LogArea::new(
+            Arc::clone(&self.device),
+            self.geometry.block_size,
+            map,
+        ))
     }
 
     /// A read-only volume sees the log's images, but nothing is written.
@@ -299,15 +344,22 @@ fn spawn_background(engine: &Arc<Engine>) -> Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("extant-log".into())
         .spawn(move || background(&weak, interval))
-        .map_err(|source| Error::Io { context: "start the log thread".into(), source })
+        .map_err(|source| Error::Io {
+            context: "start the log thread".into(),
+            source,
+        })
 }
 
 /// Commits when asked, and on a timer; keeps memory bounded.
 fn background(engine: &Weak<Engine>, interval: Duration) {
     let mut last = Instant::now();
     loop {
-        let Some(engine) = engine.upgrade() else { return };
-        let Some(asked) = engine.kick.wait(interval.min(Duration::from_secs(1))) else { return };
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        let Some(asked) = engine.kick.wait(interval.min(Duration::from_secs(1))) else {
+            return;
+        };
         let timed = last.elapsed() >= interval;
         let done = if timed {
             last = Instant::now();
@@ -340,7 +392,10 @@ impl Engine {
 
     fn superblock_place(&self) -> (BlockNr, usize) {
         let bs = u64::from(self.geometry.block_size);
-        (BlockNr(SUPERBLOCK_OFFSET / bs), (SUPERBLOCK_OFFSET % bs) as usize)
+        (
+            BlockNr(SUPERBLOCK_OFFSET / bs),
+            (SUPERBLOCK_OFFSET % bs) as usize,
+        )
     }
 
     /// Writes the superblock in place, past the journal: only while nothing is logged, at open and close.
@@ -352,6 +407,15 @@ impl Engine {
             .map_err(|e| Error::block_io("write", block, e))?;
         self.buffers.replace_clean(block, image);
         self.flush()
+    }
+
+    /// Says on the device that the volume is in use, before the first commit.
+    pub(crate) fn mark_open(&self, formatter: &Formatter) -> Result<()> {
+        if !self.marked_open.load(Ordering::Relaxed) {
+            self.write_superblock(formatter, Moment::Open)?;
+            self.marked_open.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Finishes what a crash interrupted: orphans without links are freed, others truncated to size.
@@ -375,7 +439,11 @@ impl Engine {
                 self.finish_truncate(&inode, size)?;
             }
         }
-        if orphans.is_empty() { Ok(()) } else { self.push_all() }
+        if orphans.is_empty() {
+            Ok(())
+        } else {
+            self.push_all()
+        }
     }
 
     /// Everything durable; the superblock's counts are folded by the push.
@@ -393,8 +461,10 @@ impl Engine {
         self.sync()?;
         let formatter = self.formatter.lock();
         let mut journal = self.journal.lock();
-        journal.checkpoint(self)?;
-        self.write_superblock(&formatter, Moment::Close)?;
+        if self.marked_open.load(Ordering::Relaxed) {
+            journal.checkpoint(self)?;
+            self.write_superblock(&formatter, Moment::Close)?;
+        }
         drop(journal);
         let _ = self.stopped.set("the volume is closed".into());
         Ok(())
@@ -426,7 +496,8 @@ impl Engine {
                 sb.state = (sb.state.get() | STATE_ERROR).into();
                 sb.record_error(crate::namespace::now().secs, "extant", 0, 0, 5);
                 sb.set_checksum();
-                self.device.write_at(SUPERBLOCK_OFFSET, sb.bytes()).is_ok() && self.device.flush().is_ok()
+                self.device.write_at(SUPERBLOCK_OFFSET, sb.bytes()).is_ok()
+                    && self.device.flush().is_ok()
             });
         if !recorded {
             tracing::error!("the error could not be recorded in the superblock");
@@ -441,7 +512,10 @@ impl Engine {
         let reserved = raw.reserved_blocks();
         Ok(StatFs {
             block_size: self.geometry.block_size,
-            blocks: self.geometry.blocks_count.saturating_sub(u64::from(raw.overhead_blocks.get())),
+            blocks: self
+                .geometry
+                .blocks_count
+                .saturating_sub(u64::from(raw.overhead_blocks.get())),
             free_blocks: free,
             available_blocks: free.saturating_sub(reserved),
             inodes: u64::from(self.geometry.inodes_count),

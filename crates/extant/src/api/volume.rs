@@ -111,13 +111,19 @@ impl Volume {
             recovery,
             journal,
         });
-        Ok(Self { root: Dir::root_of(&engine, &guard)?, guard })
+        Ok(Self {
+            root: Dir::root_of(&engine, &guard)?,
+            guard,
+        })
     }
 
     /// The same volume as seen by another caller: its permissions are checked, and what it makes is its own.
     #[must_use]
     pub fn as_user(&self, credentials: Credentials) -> Self {
-        Self { root: self.root.as_user(credentials), guard: Arc::clone(&self.guard) }
+        Self {
+            root: self.root.as_user(credentials),
+            guard: Arc::clone(&self.guard),
+        }
     }
 
     /// The root directory.
@@ -169,7 +175,11 @@ impl Volume {
 
     /// Why the volume cannot be written, if so.
     pub fn read_only(&self) -> Option<String> {
-        self.guard.engine.check_writable().err().map(|e| e.to_string())
+        self.guard
+            .engine
+            .check_writable()
+            .err()
+            .map(|e| e.to_string())
     }
 
     /// Drops everything clean from memory.

@@ -7,14 +7,19 @@ use crate::buffers::Image;
 use crate::error::Result;
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
-use ext4_format::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::{
+    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+};
 use ext4_format::{BlockNr, FormatError, Where};
 use std::sync::Arc;
 
 /// Block of the primary superblock, and its byte offset there.
 pub(super) fn location(geometry: &Geometry) -> (BlockNr, usize) {
     let block_size = u64::from(geometry.block_size.max(1));
-    (BlockNr(SUPERBLOCK_OFFSET / block_size), (SUPERBLOCK_OFFSET % block_size) as usize)
+    (
+        BlockNr(SUPERBLOCK_OFFSET / block_size),
+        (SUPERBLOCK_OFFSET % block_size) as usize,
+    )
 }
 
 /// The newest superblock, checked.
@@ -26,7 +31,9 @@ pub(super) fn read(geometry: &Geometry, images: &dyn BlockImages) -> Result<RawS
 
 fn edit(bytes: &mut [u8], offset: usize, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
     let short = FormatError::corrupt("superblock position", Where::Superblock);
-    let place = bytes.get_mut(offset..offset + SUPERBLOCK_SIZE).ok_or(short)?;
+    let place = bytes
+        .get_mut(offset..offset + SUPERBLOCK_SIZE)
+        .ok_or(short)?;
     let mut sb = RawSuperblock::parse(place)?;
     let before = sb;
     change(&mut sb);
@@ -36,7 +43,10 @@ fn edit(bytes: &mut [u8], offset: usize, change: impl FnOnce(&mut RawSuperblock)
 }
 
 /// Changes the superblock in a batch.
-pub(super) fn change(ws: &mut Workspace<'_>, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+pub(super) fn change(
+    ws: &mut Workspace<'_>,
+    change: impl FnOnce(&mut RawSuperblock),
+) -> Result<()> {
     let (block, offset) = location(ws.geometry);
     edit(ws.get_mut(block)?, offset, change)
 }
@@ -69,7 +79,8 @@ impl Formatter {
         edit(&mut bytes, offset, |sb| {
             sb.set_free_blocks(self.descs.iter().map(|d| u64::from(d.free_blocks)).sum());
             let free_inodes: u64 = self.descs.iter().map(|d| u64::from(d.free_inodes)).sum();
-            sb.free_inodes_count.set(u32::try_from(free_inodes).unwrap_or(u32::MAX));
+            sb.free_inodes_count
+                .set(u32::try_from(free_inodes).unwrap_or(u32::MAX));
             sb.set_write_time(now);
             let mut incompat = Incompat::from_bits_retain(sb.feature_incompat.get());
             let mut ro_compat = RoCompat::from_bits_retain(sb.feature_ro_compat.get());

@@ -47,7 +47,12 @@ pub(crate) fn zero(engine: &Engine, start: BlockNr, len: u32) -> Result<()> {
 /// Writes home everything the log holds. Dirty images of durable contexts come from memory. A block
 /// that a context not yet durable has changed again, or freed, has its durable version only in the
 /// log: it is read back from there.
-pub(crate) fn write_durable(engine: &Engine, area: &LogArea, durable: u64, all_durable: bool) -> Result<()> {
+pub(crate) fn write_durable(
+    engine: &Engine,
+    area: &LogArea,
+    durable: u64,
+    all_durable: bool,
+) -> Result<()> {
     let images = engine.buffers.dirty(durable);
     write_home(engine, &images)?;
     if all_durable {

@@ -61,7 +61,9 @@ impl Writer {
     /// published images are durable.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         match self {
-            Self::Journal(journal) => journal.used as usize > journal.superblock.log_range().len() / 2,
+            Self::Journal(journal) => {
+                journal.used as usize > journal.superblock.log_range().len() / 2
+            }
             Self::Direct => false,
         }
     }
@@ -77,14 +79,20 @@ pub struct LogArea {
 impl LogArea {
     /// The area that an inode's mapping describes.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, map: ExtentMap) -> Self {
-        Self { device, block_size, map }
+        Self {
+            device,
+            block_size,
+            map,
+        }
     }
 
     /// Physical place of a log block, and how many follow it without a gap.
     fn locate(&self, block: u32) -> Result<(BlockNr, u32)> {
         match self.map.at(block) {
             Found::Mapped(run) => Ok((run.physical, run.len)),
-            Found::Hole(_) => Err(FormatError::corrupt("hole in the journal", Where::Journal(block)).into()),
+            Found::Hole(_) => {
+                Err(FormatError::corrupt("hole in the journal", Where::Journal(block)).into())
+            }
         }
     }
 
@@ -94,7 +102,10 @@ impl LogArea {
         let (physical, _) = self.locate(block)?;
         self.device
             .read_at(physical.offset(self.block_size), &mut bytes)
-            .map_err(|source| Error::Io { context: format!("read journal block {block}"), source })?;
+            .map_err(|source| Error::Io {
+                context: format!("read journal block {block}"),
+                source,
+            })?;
         Ok(bytes)
     }
 
@@ -105,7 +116,10 @@ impl LogArea {
             let n = images.len().min(run as usize);
             self.device
                 .write_vectored_at(physical.offset(self.block_size), &images[..n])
-                .map_err(|source| Error::Io { context: format!("write journal block {block}"), source })?;
+                .map_err(|source| Error::Io {
+                    context: format!("write journal block {block}"),
+                    source,
+                })?;
             images = &images[n..];
             block += n as u32;
         }
@@ -127,7 +141,12 @@ pub struct Journal {
 
 impl Journal {
     /// A journal that has been recovered (or was clean) and whose log is empty.
-    pub fn start(area: LogArea, mut superblock: Superblock, is_64bit: bool, metadata_csum: bool) -> Result<Self> {
+    pub fn start(
+        area: LogArea,
+        mut superblock: Superblock,
+        is_64bit: bool,
+        metadata_csum: bool,
+    ) -> Result<Self> {
         let wanted = Superblock::default_features(is_64bit, metadata_csum);
         superblock.v2 = true;
         superblock.features.incompat |= wanted.incompat;
@@ -139,7 +158,14 @@ impl Journal {
         let head = superblock.log_range().start;
         let format = superblock.format();
         let next = superblock.sequence;
-        Ok(Self { area, superblock, format, head, used: 0, next })
+        Ok(Self {
+            area,
+            superblock,
+            format,
+            head,
+            used: 0,
+            next,
+        })
     }
 
     /// Blocks of images that one transaction can hold.
@@ -156,14 +182,22 @@ impl Journal {
         self.area.write(0, &[&block])
     }
 
-    fn commit(&mut self, engine: &Engine, blocks: &[(BlockNr, Arc<Image>)], revoked: &[BlockNr]) -> Result<()> {
+    fn commit(
+        &mut self,
+        engine: &Engine,
+        blocks: &[(BlockNr, Arc<Image>)],
+        revoked: &[BlockNr],
+    ) -> Result<()> {
         if blocks.is_empty() && revoked.is_empty() {
             return engine.flush();
         }
-        let revoke_blocks = revoked.len().div_ceil(self.format.revokes_per_block().max(1));
+        let revoke_blocks = revoked
+            .len()
+            .div_ceil(self.format.revokes_per_block().max(1));
         let descriptors = blocks.len().div_ceil(self.format.tags_per_block().max(1));
         let log = self.superblock.log_range();
-        let need = u32::try_from(revoke_blocks + descriptors + blocks.len() + 1).unwrap_or(u32::MAX);
+        let need =
+            u32::try_from(revoke_blocks + descriptors + blocks.len() + 1).unwrap_or(u32::MAX);
         if need > log.len() as u32 - self.used {
             // The images here are not durable yet, nor are those of the context being formatted now.
             self.empty_log(engine, false)?;
@@ -177,7 +211,13 @@ impl Journal {
         }
         let tid = self.next;
         let start = self.head;
-        let mut out = LogWriter { area: &self.area, log: log.clone(), head: self.head, pending: Vec::new(), first: self.head };
+        let mut out = LogWriter {
+            area: &self.area,
+            log: log.clone(),
+            head: self.head,
+            pending: Vec::new(),
+            first: self.head,
+        };
         let mut revokes = revoked;
         while !revokes.is_empty() {
             let mut block = vec![0; self.format.block_size as usize];
@@ -227,7 +267,12 @@ impl Journal {
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap_or_default();
         let mut block = vec![0; self.format.block_size as usize];
-        let commit = Commit { tid, secs: now.as_secs(), nanos: now.subsec_nanos(), transaction_crc: None };
+        let commit = Commit {
+            tid,
+            secs: now.as_secs(),
+            nanos: now.subsec_nanos(),
+            transaction_crc: None,
+        };
         commit.write(&self.format, &mut block)?;
         self.area.write(commit_at, &[&block])?;
         engine.flush()?;

@@ -26,7 +26,11 @@ pub struct Recovery {
 
 impl Recovery {
     pub(crate) fn of(plan: &Plan) -> Self {
-        Self { transactions: plan.transactions, blocks: plan.replay.len() as u64, revoked: plan.revoked }
+        Self {
+            transactions: plan.transactions,
+            blocks: plan.replay.len() as u64,
+            revoked: plan.revoked,
+        }
     }
 }
 
@@ -65,7 +69,12 @@ pub fn recover(
             .write_at(replay.home.offset(block_size), &bytes)
             .map_err(|e| Error::block_io("recover", replay.home, e))?;
     }
-    let flush = || device.flush().map_err(|source| Error::Io { context: "flush".into(), source });
+    let flush = || {
+        device.flush().map_err(|source| Error::Io {
+            context: "flush".into(),
+            source,
+        })
+    };
     flush()?;
     superblock.start = 0;
     superblock.sequence = plan.next;

@@ -176,6 +176,7 @@ impl ItemList {
 
     /// Bytes of memory it holds.
     pub fn capacity_bytes(&self) -> usize {
-        self.inodes.capacity() * size_of::<InodeItem>() + self.names.capacity() * size_of::<NameItem>()
+        self.inodes.capacity() * size_of::<InodeItem>()
+            + self.names.capacity() * size_of::<NameItem>()
     }
 }

@@ -106,6 +106,9 @@ impl Log {
     /// A list for a slot's first commit in a context.
     pub(crate) fn fresh_list(&self) -> ItemList {
         // Never waits: a commit holds locks.
-        self.spare.try_lock().and_then(|mut s| s.pop()).unwrap_or_default()
+        self.spare
+            .try_lock()
+            .and_then(|mut s| s.pop())
+            .unwrap_or_default()
     }
 }

@@ -92,7 +92,9 @@ impl Engine {
             };
             let mut journal = self.journal.lock();
             drop(formatter);
-            let written = self.check_running().and_then(|()| journal.write(self, &release.output));
+            let written = self
+                .check_running()
+                .and_then(|()| journal.write(self, &release.output));
             let dirty = self.buffers.dirty_count() as u64 * u64::from(self.geometry.block_size);
             if journal.wants_checkpoint() || dirty > self.limits.cache_bytes / 4 {
                 self.log.half_full.store(true, Ordering::Relaxed);
@@ -122,19 +124,37 @@ impl Engine {
             self.log.recycle(list);
         }
         self.log.budget.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
-        let mut blocks: Vec<_> = items.bits.iter().filter(|b| !b.alloc).map(|b| (b.start, b.len)).collect();
+        let mut blocks: Vec<_> = items
+            .bits
+            .iter()
+            .filter(|b| !b.alloc)
+            .map(|b| (b.start, b.len))
+            .collect();
         let reserved = items.reserved_blocks;
-        tracing::debug!(context, commits = items.commits, names = items.names.len(), "push");
-        let space = PushSpace { engine: self, freed: Mutex::default() };
+        tracing::debug!(
+            context,
+            commits = items.commits,
+            names = items.names.len(),
+            "push"
+        );
+        let space = PushSpace {
+            engine: self,
+            freed: Mutex::default(),
+        };
         let mut output = if items.is_empty() {
             Output::default()
         } else {
+            self.mark_open(formatter)?;
             formatter.format(&items, &self.buffers, &space)?
         };
         for block in &output.revoked {
             self.buffers.forget(*block);
         }
-        for block in output.zeroed.iter().flat_map(|&(b, n)| b.0..b.0 + u64::from(n)) {
+        for block in output
+            .zeroed
+            .iter()
+            .flat_map(|&(b, n)| b.0..b.0 + u64::from(n))
+        {
             self.buffers.forget(BlockNr(block));
         }
         for (block, image) in &output.blocks {
@@ -181,7 +201,8 @@ impl Engine {
         match reserved.checked_sub(taken) {
             Some(left) => self.give_space(left),
             None => {
-                self.space_debt.fetch_add(taken - reserved, Ordering::Relaxed);
+                self.space_debt
+                    .fetch_add(taken - reserved, Ordering::Relaxed);
             }
         }
     }
@@ -192,7 +213,12 @@ impl Engine {
         let mut left = blocks;
         while debt > 0 && left > 0 {
             let pays = debt.min(left);
-            match self.space_debt.compare_exchange_weak(debt, debt - pays, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.space_debt.compare_exchange_weak(
+                debt,
+                debt - pays,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => {
                     left -= pays;
                     debt -= pays;

@@ -32,12 +32,16 @@ impl Cost {
 
     /// Both.
     pub const fn and(self, other: Self) -> Self {
-        Self { meta_blocks: self.meta_blocks + other.meta_blocks }
+        Self {
+            meta_blocks: self.meta_blocks + other.meta_blocks,
+        }
     }
 
     /// So many times.
     pub const fn times(self, n: u32) -> Self {
-        Self { meta_blocks: self.meta_blocks * n }
+        Self {
+            meta_blocks: self.meta_blocks * n,
+        }
     }
 }
 
@@ -71,7 +75,10 @@ impl Engine {
                 return Err(Error::NoSpace("no block left for metadata"));
             }
         }
-        Ok(Transaction { engine: self, reserved: cost.meta_blocks })
+        Ok(Transaction {
+            engine: self,
+            reserved: cost.meta_blocks,
+        })
     }
 }
 
@@ -81,8 +88,15 @@ impl Engine {
     pub(crate) fn begin_reserved(&self, cost: Cost) -> Result<Transaction<'_>> {
         self.check_writable()?;
         self.throttle()?;
-        let reserved = if self.space.try_take(u64::from(cost.meta_blocks)) { cost.meta_blocks } else { 0 };
-        Ok(Transaction { engine: self, reserved })
+        let reserved = if self.space.try_take(u64::from(cost.meta_blocks)) {
+            cost.meta_blocks
+        } else {
+            0
+        };
+        Ok(Transaction {
+            engine: self,
+            reserved,
+        })
     }
 }
 
@@ -102,7 +116,13 @@ impl Transaction<'_> {
                 engine.kick.wake();
             }
             list.reserved_blocks += u64::from(reserved);
-            let mut commit = Commit { engine, context, stamp, list, credits: 0 };
+            let mut commit = Commit {
+                engine,
+                context,
+                stamp,
+                list,
+                credits: 0,
+            };
             let answer = say(&mut commit);
             let need = commit.credits;
             if list.credits < need {
@@ -136,11 +156,23 @@ impl Commit<'_> {
             // Bitmap and descriptor; charged again per event only while the group's stretch is new.
             self.credits += u64::from(ino.0.is_multiple_of(64)) * 2;
         }
-        self.list.inodes.push(InodeItem { ino, event, stamp: self.stamp, core });
+        self.list.inodes.push(InodeItem {
+            ino,
+            event,
+            stamp: self.stamp,
+            core,
+        });
     }
 
     /// Logs a name added or replaced (`ino` not 0) or removed, and charges for its leaf.
-    pub fn name(&mut self, dir: InodeNr, bucket: &mut Bucket, entry: &Dentry, removed: bool, time_ns: i64) {
+    pub fn name(
+        &mut self,
+        dir: InodeNr,
+        bucket: &mut Bucket,
+        entry: &Dentry,
+        removed: bool,
+        time_ns: i64,
+    ) {
         if bucket.charged != self.context {
             bucket.charged = self.context;
             self.credits += 1;
@@ -171,12 +203,19 @@ impl Commit<'_> {
     /// Logs a mapping.
     pub fn map(&mut self, item: MapItem) {
         self.credits += 2;
-        self.list.maps.push(MapItem { stamp: self.stamp, ..item });
+        self.list.maps.push(MapItem {
+            stamp: self.stamp,
+            ..item
+        });
     }
 
     /// Logs data blocks allocated or freed.
     pub fn bits(&mut self, item: BitsItem) {
-        self.credits += 2 * u64::from(self.engine.blocks.charge(item.start, item.len, self.context));
+        self.credits += 2 * u64::from(self.engine.blocks.charge(
+            item.start,
+            item.len,
+            self.context,
+        ));
         self.list.bits.push(item);
     }
 
@@ -184,6 +223,10 @@ impl Commit<'_> {
     pub fn misc(&mut self, ino: InodeNr, event: MiscEvent) {
         self.charge_inode(ino);
         self.credits += 2;
-        self.list.misc.push(MiscItem { ino, stamp: self.stamp, event });
+        self.list.misc.push(MiscItem {
+            ino,
+            stamp: self.stamp,
+            event,
+        });
     }
 }

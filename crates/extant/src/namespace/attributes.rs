@@ -110,11 +110,25 @@ impl Engine {
                 attributes.ctime = attributes.ctime.max(newest);
             }
         }
+        if self.has_short_times() {
+            let times = [
+                &mut attributes.atime,
+                &mut attributes.mtime,
+                &mut attributes.ctime,
+            ];
+            times.into_iter().for_each(|t| *t = self.storable(*t));
+            attributes.crtime = Timestamp::default();
+        }
         Ok(attributes)
     }
 
     /// Changes attributes.
-    pub(crate) fn set_attributes(&self, who: &Credentials, inode: &Arc<Inode>, set: &SetAttributes) -> Result<()> {
+    pub(crate) fn set_attributes(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        set: &SetAttributes,
+    ) -> Result<()> {
         self.check_writable()?;
         let (uid, gid, mode) = inode.owner_and_mode();
         let owns = who.is_privileged() || who.uid == uid;
@@ -125,16 +139,24 @@ impl Engine {
         if !who.is_privileged() {
             let gives_away = set.uid.is_some_and(|u| u != uid);
             let foreign_group = set.gid.is_some_and(|g| g != gid && !who.in_group(g));
-            let binds = set.flags.is_some_and(|f| f & (flags::IMMUTABLE | flags::APPEND) != 0);
+            let binds = set
+                .flags
+                .is_some_and(|f| f & (flags::IMMUTABLE | flags::APPEND) != 0);
             if gives_away || foreign_group || binds {
                 return Err(Error::NotPermitted);
             }
         }
         let acl = match set.mode {
-            Some(mode) if inode.has_acl.load(Ordering::Relaxed) => self.acl_after_chmod(inode, mode)?,
+            Some(mode) if inode.has_acl.load(Ordering::Relaxed) => {
+                self.acl_after_chmod(inode, mode)?
+            }
             _ => None,
         };
-        let tx = self.begin(if acl.is_some() { Cost::XATTR } else { Cost::CORE })?;
+        let tx = self.begin(if acl.is_some() {
+            Cost::XATTR
+        } else {
+            Cost::CORE
+        })?;
         let mut state = inode.state.lock();
         if state.freed {
             return Err(Error::NotFound);
@@ -181,10 +203,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Inodes have no room for nanoseconds.
+    fn has_short_times(&self) -> bool {
+        usize::from(self.geometry.inode_size) == ext4_format::inode::GOOD_OLD_SIZE
+    }
+
     /// A time as this volume's inodes can hold it, so that stat shows the same before and after a reopening.
     fn storable(&self, time: Timestamp) -> Timestamp {
-        let short = usize::from(self.geometry.inode_size) == ext4_format::inode::GOOD_OLD_SIZE;
-        if short {
+        if self.has_short_times() {
             Timestamp::decode(time.encode_short(), None)
         } else {
             Timestamp::new(time.secs, time.nanos)
@@ -198,6 +224,10 @@ impl Engine {
             let state = inode.state.lock();
             state.freed || state.core.links == 0
         };
-        if gone { Err(Error::NotFound) } else { Ok(inode) }
+        if gone {
+            Err(Error::NotFound)
+        } else {
+            Ok(inode)
+        }
     }
 }

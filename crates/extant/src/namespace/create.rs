@@ -9,8 +9,8 @@ use super::name::Name;
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::item::{BitsItem, InodeEvent, MapItem, MiscEvent};
 use crate::log::Cost;
+use crate::log::item::{BitsItem, InodeEvent, MapItem, MiscEvent};
 use ext4_format::inode::{InodeCore, flags};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{BlockNr, FileType, InodeNr};
@@ -62,7 +62,11 @@ impl Engine {
         what: &New<'_>,
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
-        let How { mode, exclusive, open } = how;
+        let How {
+            mode,
+            exclusive,
+            open,
+        } = how;
         let name = match Name::new(name) {
             Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
             other => other?,
@@ -92,7 +96,11 @@ impl Engine {
             New::Directory => Cost::DIRECTORY,
             _ => Cost::NAME,
         };
-        let cost = if xattrs.is_some() { cost.and(Cost::XATTR) } else { cost };
+        let cost = if xattrs.is_some() {
+            cost.and(Cost::XATTR)
+        } else {
+            cost
+        };
         let undo_data = |e: Error| {
             self.give_back_data(data);
             e
@@ -103,7 +111,11 @@ impl Engine {
             return Err(undo_data(Error::NotFound));
         }
         if let Some(entry) = bucket.find(hash, name.as_bytes()) {
-            let found = if exclusive { Err(Error::Exists) } else { self.found(entry.ino, open) };
+            let found = if exclusive {
+                Err(Error::Exists)
+            } else {
+                self.found(entry.ino, open)
+            };
             drop(bucket);
             self.give_back_data(data);
             return found;
@@ -116,7 +128,8 @@ impl Engine {
             New::File => Content::File(FileData::newborn()),
             New::Directory => {
                 let dir = Directory::new(parent.ino, true);
-                dir.size.store(u64::from(self.geometry.block_size), Ordering::Relaxed);
+                dir.size
+                    .store(u64::from(self.geometry.block_size), Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
             }
             New::Symlink(target) => Content::Symlink(OnceLock::from(Box::from(*target)), data),
@@ -125,16 +138,27 @@ impl Engine {
         let mut inode = Inode::new(ino, ftype, core, content);
         inode.has_acl.store(xattrs.is_some(), Ordering::Relaxed);
         *inode.opens.get_mut() = u32::from(open);
-        let entry = Dentry { hash, ino, ftype, name };
+        let entry = Dentry {
+            hash,
+            ino,
+            ftype,
+            name,
+        };
         let mut parent_state = is_dir.then(|| parent.state.lock());
         if let Some(state) = &parent_state
-            && let Err(e) = self.room_for_subdirectory(state.core.links) {
-                drop(parent_state);
-                self.inodes.release(ino, false);
-                return Err(undo_data(e));
-            }
-        let seen = bucket.stamp.max(names.core_stamp.load(Ordering::Relaxed)).max(allocated.after);
-        let seen = parent_state.as_ref().map_or(seen, |s| seen.max(s.stamp).max(names.last_stamp()));
+            && let Err(e) = self.room_for_subdirectory(state.core.links)
+        {
+            drop(parent_state);
+            self.inodes.release(ino, false);
+            return Err(undo_data(e));
+        }
+        let seen = bucket
+            .stamp
+            .max(names.core_stamp.load(Ordering::Relaxed))
+            .max(allocated.after);
+        let seen = parent_state
+            .as_ref()
+            .map_or(seen, |s| seen.max(s.stamp).max(names.last_stamp()));
         tx.commit(seen, |c| {
             c.inode(ino, InodeEvent::Init, core);
             match what {
@@ -145,7 +169,11 @@ impl Engine {
                 _ => {}
             }
             if let Some(run) = data {
-                c.bits(BitsItem { start: run.physical, len: run.len, alloc: true });
+                c.bits(BitsItem {
+                    start: run.physical,
+                    len: run.len,
+                    alloc: true,
+                });
                 c.map(MapItem {
                     ino,
                     stamp: 0,
@@ -208,7 +236,13 @@ impl Engine {
     }
 
     /// Makes another name for an inode.
-    pub(crate) fn link(&self, who: &Credentials, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+    pub(crate) fn link(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        parent: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
         let name = match Name::new(name) {
             Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
             other => other?,
@@ -238,8 +272,16 @@ impl Engine {
             return Err(Error::TooManyLinks);
         }
         let time = now();
-        let entry = Dentry { hash, ino: inode.ino, ftype: inode.ftype, name };
-        let seen = bucket.stamp.max(names.core_stamp.load(Ordering::Relaxed)).max(state.stamp);
+        let entry = Dentry {
+            hash,
+            ino: inode.ino,
+            ftype: inode.ftype,
+            name,
+        };
+        let seen = bucket
+            .stamp
+            .max(names.core_stamp.load(Ordering::Relaxed))
+            .max(state.stamp);
         tx.commit(seen, |c| {
             state.core.links += 1;
             state.core.ctime = time;
@@ -296,9 +338,15 @@ impl Engine {
                 New::Symlink(target) => target.len() as u64,
                 _ => 0,
             },
-            flags: if by_extents && mapped { flags::EXTENTS } else { 0 },
+            flags: if by_extents && mapped {
+                flags::EXTENTS
+            } else {
+                0
+            },
             // Differs between the lives of a number; NFS handles and checksums want that.
-            generation: time.nanos.rotate_left(16) ^ (time.secs as u32) ^ ino.0.wrapping_mul(0x9E37_79B9),
+            generation: time.nanos.rotate_left(16)
+                ^ (time.secs as u32)
+                ^ ino.0.wrapping_mul(0x9E37_79B9),
             atime: time,
             mtime: time,
             ctime: time,
@@ -336,7 +384,12 @@ impl Engine {
         let placed = self.allocate_blocks(goal, 1).and_then(|(block, _)| {
             let mut bytes = vec![0; self.geometry.block_size as usize];
             bytes[..target.len()].copy_from_slice(target);
-            let run = Run { logical: 0, len: 1, physical: block, unwritten: false };
+            let run = Run {
+                logical: 0,
+                len: 1,
+                physical: block,
+                unwritten: false,
+            };
             self.device
                 .write_at(block.offset(self.geometry.block_size), &bytes)
                 .map(|()| run)
@@ -353,9 +406,10 @@ impl Engine {
 
     fn give_back_data(&self, data: Option<Run>) {
         if let Some(run) = data
-            && self.blocks.release(run.physical, run.len).is_ok() {
-                self.give_space(u64::from(run.len));
-            }
+            && self.blocks.release(run.physical, run.len).is_ok()
+        {
+            self.give_space(u64::from(run.len));
+        }
     }
 
     /// Where the first block of an inode should lie.
@@ -384,12 +438,20 @@ impl Engine {
 
     fn room_for_subdirectory(&self, links: u32) -> Result<()> {
         let full = links >= ext4_format::inode::LINK_MAX && !self.geometry.features.has_dir_nlink();
-        if full { Err(Error::TooManyLinks) } else { Ok(()) }
+        if full {
+            Err(Error::TooManyLinks)
+        } else {
+            Ok(())
+        }
     }
 
     /// One more subdirectory. With `dir_nlink` a count past the limit becomes 1: not counted.
     pub(crate) fn links_plus_one(&self, links: u32) -> u32 {
-        if links == 1 || links + 1 > ext4_format::inode::LINK_MAX { 1 } else { links + 1 }
+        if links == 1 || links + 1 > ext4_format::inode::LINK_MAX {
+            1
+        } else {
+            links + 1
+        }
     }
 
     /// One subdirectory less.
@@ -420,7 +482,9 @@ impl Engine {
         if ftype == FileType::Symlink {
             return Ok((mode, None));
         }
-        let Some(default) = self.acl(parent, super::xattrs::DEFAULT)? else { return Ok((mode, None)) };
+        let Some(default) = self.acl(parent, super::xattrs::DEFAULT)? else {
+            return Ok((mode, None));
+        };
         let access = default.inherit(mode);
         let mode = mode & !0o777 | access.mode();
         let mut set = XattrSet::default();
@@ -436,5 +500,9 @@ impl Engine {
 
 /// An immutable directory takes no new names.
 pub(crate) fn permit_new_names(dir: &Inode) -> Result<()> {
-    if dir.flags.load(Ordering::Relaxed) & flags::IMMUTABLE != 0 { Err(Error::NotPermitted) } else { Ok(()) }
+    if dir.flags.load(Ordering::Relaxed) & flags::IMMUTABLE != 0 {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
+    }
 }

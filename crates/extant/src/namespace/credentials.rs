@@ -25,7 +25,11 @@ pub struct Credentials {
 impl Credentials {
     /// User, group and supplementary groups.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
-        Self { uid, gid, groups: groups.into() }
+        Self {
+            uid,
+            gid,
+            groups: groups.into(),
+        }
     }
 
     /// User 0: no permission check applies.
@@ -58,13 +62,22 @@ impl Engine {
         if who.is_privileged() {
             // Even root executes a file only if somebody may.
             let nobody = wanted & EXECUTE != 0 && inode.directory().is_none() && mode & 0o111 == 0;
-            return if nobody { Err(Error::PermissionDenied) } else { Ok(()) };
+            return if nobody {
+                Err(Error::PermissionDenied)
+            } else {
+                Ok(())
+            };
         }
         if who.uid != uid
-            && let Some(acl) = self.acl(inode, super::xattrs::ACCESS)? {
-                let granted = acl.permits(uid, gid, who.uid, |g| who.in_group(g), wanted as u8);
-                return if granted { Ok(()) } else { Err(Error::PermissionDenied) };
-            }
+            && let Some(acl) = self.acl(inode, super::xattrs::ACCESS)?
+        {
+            let granted = acl.permits(uid, gid, who.uid, |g| who.in_group(g), wanted as u8);
+            return if granted {
+                Ok(())
+            } else {
+                Err(Error::PermissionDenied)
+            };
+        }
         let bits = if who.uid == uid {
             mode >> 6
         } else if who.in_group(gid) {
@@ -72,14 +85,27 @@ impl Engine {
         } else {
             mode
         };
-        if bits & wanted == wanted { Ok(()) } else { Err(Error::PermissionDenied) }
+        if bits & wanted == wanted {
+            Ok(())
+        } else {
+            Err(Error::PermissionDenied)
+        }
     }
 
     /// The sticky-bit rule: who may remove or rename `victim` out of `dir`.
-    pub(crate) fn permit_removal(&self, who: &Credentials, dir: &Inode, victim: &Inode) -> Result<()> {
+    pub(crate) fn permit_removal(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        victim: &Inode,
+    ) -> Result<()> {
         let (dir_uid, _, dir_mode) = dir.owner_and_mode();
         let sticky = dir_mode & 0o1000 != 0;
-        if !sticky || who.is_privileged() || who.uid == dir_uid || who.uid == victim.owner_and_mode().0 {
+        if !sticky
+            || who.is_privileged()
+            || who.uid == dir_uid
+            || who.uid == victim.owner_and_mode().0
+        {
             Ok(())
         } else {
             Err(Error::NotPermitted)
@@ -88,6 +114,10 @@ impl Engine {
 
     /// Fails unless the caller owns the inode.
     pub(crate) fn permit_owner(&self, who: &Credentials, inode: &Inode) -> Result<()> {
-        if who.is_privileged() || who.uid == inode.owner_and_mode().0 { Ok(()) } else { Err(Error::NotPermitted) }
+        if who.is_privileged() || who.uid == inode.owner_and_mode().0 {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
+        }
     }
 }

@@ -70,10 +70,15 @@ pub struct Bucket {
 
 impl Bucket {
     fn place(&self, hash: NameHash, name: &[u8]) -> Option<usize> {
-        self.hashes.iter().enumerate().filter(|(_, h)| **h == hash.major).map(|(i, _)| i).find(|&i| {
-            let entry = &self.entries[i];
-            entry.hash.minor == hash.minor && entry.name.as_bytes() == name
-        })
+        self.hashes
+            .iter()
+            .enumerate()
+            .filter(|(_, h)| **h == hash.major)
+            .map(|(i, _)| i)
+            .find(|&i| {
+                let entry = &self.entries[i];
+                entry.hash.minor == hash.minor && entry.name.as_bytes() == name
+            })
     }
 
     /// The entry of that name.
@@ -150,7 +155,8 @@ impl Directory {
     }
 
     fn table(&self, level: u32) -> &[Mutex<Bucket>] {
-        self.levels[level as usize].get_or_init(|| (0..1usize << level).map(|_| Mutex::default()).collect())
+        self.levels[level as usize]
+            .get_or_init(|| (0..1usize << level).map(|_| Mutex::default()).collect())
     }
 
     fn index(level: u32, major: u32) -> usize {
@@ -169,7 +175,11 @@ impl Directory {
     }
 
     /// Locks the buckets of two hashes, lower bucket first; one guard if both fall into one.
-    pub fn lock_both(&self, a: NameHash, b: NameHash) -> (MutexGuard<'_, Bucket>, Option<MutexGuard<'_, Bucket>>) {
+    pub fn lock_both(
+        &self,
+        a: NameHash,
+        b: NameHash,
+    ) -> (MutexGuard<'_, Bucket>, Option<MutexGuard<'_, Bucket>>) {
         loop {
             let level = self.level.load(Ordering::Acquire);
             let table = self.table(level);
@@ -218,19 +228,29 @@ impl Directory {
 
     /// Number of names, exact when nobody changes the directory.
     pub fn names(&self) -> i64 {
-        self.shares.get().map_or(0, |s| s.iter().map(|x| x.names.load(Ordering::Relaxed)).sum())
+        self.shares.get().map_or(0, |s| {
+            s.iter().map(|x| x.names.load(Ordering::Relaxed)).sum()
+        })
     }
 
     /// Time of the last change of a name noted since [`Directory::reset_time`].
     pub fn last_change_ns(&self) -> Option<i64> {
-        let newest = self.shares.get()?.iter().map(|x| x.time_ns.load(Ordering::Relaxed)).max()?;
+        let newest = self
+            .shares
+            .get()?
+            .iter()
+            .map(|x| x.time_ns.load(Ordering::Relaxed))
+            .max()?;
         (newest != 0).then_some(newest)
     }
 
     /// Largest stamp of a name item, for whoever logs the directory's core after it.
     pub fn last_stamp(&self) -> Stamp {
         self.shares.get().map_or(0, |s| {
-            s.iter().map(|x| x.stamp.load(Ordering::Relaxed)).max().unwrap_or(0)
+            s.iter()
+                .map(|x| x.stamp.load(Ordering::Relaxed))
+                .max()
+                .unwrap_or(0)
         })
     }
 
@@ -265,7 +285,11 @@ impl Directory {
             }
             bucket.hashes = Vec::new();
             for entry in std::mem::take(&mut bucket.entries) {
-                let half = if Self::index(level + 1, entry.hash.major) == 2 * i { &mut low } else { &mut high };
+                let half = if Self::index(level + 1, entry.hash.major) == 2 * i {
+                    &mut low
+                } else {
+                    &mut high
+                };
                 half.add(entry);
             }
         }
@@ -290,11 +314,19 @@ impl Directory {
             return Ok(());
         }
         let entries = read()?;
-        let level = (entries.len() / 12).next_power_of_two().trailing_zeros().min(MAX_LEVEL as u32);
-        self.shares().local().names.store(entries.len() as i64, Ordering::Relaxed);
+        let level = (entries.len() / 12)
+            .next_power_of_two()
+            .trailing_zeros()
+            .min(MAX_LEVEL as u32);
+        self.shares()
+            .local()
+            .names
+            .store(entries.len() as i64, Ordering::Relaxed);
         let table = self.table(level);
         for entry in entries {
-            table[Self::index(level, entry.hash.major)].lock().add(entry);
+            table[Self::index(level, entry.hash.major)]
+                .lock()
+                .add(entry);
         }
         self.level.store(level, Ordering::Release);
         self.complete.store(true, Ordering::Release);
@@ -335,7 +367,13 @@ impl Directory {
                     continue;
                 }
                 let begin = found.len();
-                found.extend(bucket.entries.iter().filter(|e| e.hash.cookie() > cookie).cloned());
+                found.extend(
+                    bucket
+                        .entries
+                        .iter()
+                        .filter(|e| e.hash.cookie() > cookie)
+                        .cloned(),
+                );
                 found[begin..].sort_unstable_by(|a, b| (a.hash, &a.name).cmp(&(b.hash, &b.name)));
                 // First hash of the next bucket.
                 u32::try_from((index as u64 + 1) << (32 - level)).ok()
@@ -383,7 +421,13 @@ mod tests {
         assert!(dir.level.load(Ordering::Relaxed) > 8);
         for n in 0..20_000 {
             let e = entry(n);
-            assert_eq!(dir.lock(e.hash).find(e.hash, e.name.as_bytes()).unwrap().ino, e.ino);
+            assert_eq!(
+                dir.lock(e.hash)
+                    .find(e.hash, e.name.as_bytes())
+                    .unwrap()
+                    .ino,
+                e.ino
+            );
         }
         assert_eq!(dir.names(), 20_000);
     }
@@ -413,7 +457,13 @@ mod tests {
             cookie = last.hash.cookie();
             seen.extend(part.into_iter().map(|e| e.ino));
         }
-        assert_eq!(seen, dir.list(0, usize::MAX).iter().map(|e| e.ino).collect::<Vec<_>>());
+        assert_eq!(
+            seen,
+            dir.list(0, usize::MAX)
+                .iter()
+                .map(|e| e.ino)
+                .collect::<Vec<_>>()
+        );
         assert_eq!(seen.len(), 3_000);
     }
 

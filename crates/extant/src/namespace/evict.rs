@@ -64,13 +64,14 @@ impl Engine {
                 && i.last_context.load(Ordering::Acquire) <= durable
                 && !i.on_dirty_list.load(Ordering::Acquire)
                 && i.file().is_none_or(|f| f.pages.is_empty())
-                && i.state.try_lock().is_some_and(|s| !s.core_dirty && !s.orphan)
+                && i.state
+                    .try_lock()
+                    .is_some_and(|s| !s.core_dirty && !s.orphan)
         });
-        if gone
-            && let Some(&position) = inode.list_position.get() {
-                self.in_core.remove(position);
-                self.in_core_count.add(-1);
-            }
+        if gone && let Some(&position) = inode.list_position.get() {
+            self.in_core.remove(position);
+            self.in_core_count.add(-1);
+        }
         gone
     }
 }

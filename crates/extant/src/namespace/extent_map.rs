@@ -55,10 +55,13 @@ impl ExtentMap {
     /// What stands at a logical block.
     pub fn at(&self, logical: u32) -> Found {
         if let Some((_, run)) = self.runs.range(..=logical).next_back()
-            && u64::from(logical) < run.end() {
-                return Found::Mapped(run.skip(logical - run.logical));
-            }
-        let next = logical.checked_add(1).and_then(|l| self.runs.range(l..).next());
+            && u64::from(logical) < run.end()
+        {
+            return Found::Mapped(run.skip(logical - run.logical));
+        }
+        let next = logical
+            .checked_add(1)
+            .and_then(|l| self.runs.range(l..).next());
         Found::Hole(next.map_or(u32::MAX, |(&l, _)| l - logical))
     }
 
@@ -68,11 +71,12 @@ impl ExtentMap {
         let mut removed = Vec::new();
         // A run that begins before the range keeps its head, and its tail if it reaches past the end.
         if let Some((_, &run)) = self.runs.range(..logical).next_back()
-            && run.end() > u64::from(logical) {
-                let head = logical - run.logical;
-                self.runs.insert(run.logical, Run { len: head, ..run });
-                self.cut(run.skip(head), end, &mut removed);
-            }
+            && run.end() > u64::from(logical)
+        {
+            let head = logical - run.logical;
+            self.runs.insert(run.logical, Run { len: head, ..run });
+            self.cut(run.skip(head), end, &mut removed);
+        }
         while let Some((_, &run)) = self.runs.range(logical..).next() {
             if u64::from(run.logical) >= end {
                 break;
@@ -99,16 +103,21 @@ impl ExtentMap {
     pub fn set(&mut self, mut run: Run) -> Vec<Run> {
         let replaced = self.remove(run.logical, run.len);
         if let Some((_, &left)) = self.runs.range(..run.logical).next_back()
-            && joins(&left, &run) {
-                self.runs.remove(&left.logical);
-                run = Run { len: left.len + run.len, ..left };
-            }
+            && joins(&left, &run)
+        {
+            self.runs.remove(&left.logical);
+            run = Run {
+                len: left.len + run.len,
+                ..left
+            };
+        }
         if let Ok(next) = u32::try_from(run.end())
             && let Some(&right) = self.runs.get(&next)
-                && joins(&run, &right) {
-                    self.runs.remove(&right.logical);
-                    run.len += right.len;
-                }
+            && joins(&run, &right)
+        {
+            self.runs.remove(&right.logical);
+            run.len += right.len;
+        }
         self.runs.insert(run.logical, run);
         replaced
     }
@@ -121,7 +130,11 @@ impl ExtentMap {
     /// Runs that touch `[logical, logical + len)`, clipped to it.
     pub fn range(&self, logical: u32, len: u32) -> Vec<Run> {
         let end = u64::from(logical) + u64::from(len);
-        let first = self.runs.range(..=logical).next_back().map_or(logical, |(&l, _)| l);
+        let first = self
+            .runs
+            .range(..=logical)
+            .next_back()
+            .map_or(logical, |(&l, _)| l);
         let mut found = Vec::new();
         for run in self.runs.range(first..).map(|(_, r)| *r) {
             if u64::from(run.logical) >= end {
@@ -130,7 +143,11 @@ impl ExtentMap {
             if run.end() <= u64::from(logical) {
                 continue;
             }
-            let run = if run.logical < logical { run.skip(logical - run.logical) } else { run };
+            let run = if run.logical < logical {
+                run.skip(logical - run.logical)
+            } else {
+                run
+            };
             let len = u64::from(run.len).min(end - u64::from(run.logical)) as u32;
             found.push(Run { len, ..run });
         }
@@ -147,7 +164,10 @@ fn joins(left: &Run, right: &Run) -> bool {
     left.end() == u64::from(right.logical)
         && left.physical.0 + u64::from(left.len) == right.physical.0
         && left.unwritten == right.unwritten
-        && left.len.checked_add(right.len).is_some_and(|n| n <= MAX_RUN)
+        && left
+            .len
+            .checked_add(right.len)
+            .is_some_and(|n| n <= MAX_RUN)
 }
 
 #[cfg(test)]
@@ -156,7 +176,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn run(logical: u32, len: u32, physical: u64) -> Run {
-        Run { logical, len, physical: BlockNr(physical), unwritten: false }
+        Run {
+            logical,
+            len,
+            physical: BlockNr(physical),
+            unwritten: false,
+        }
     }
 
     #[test]
@@ -164,7 +189,10 @@ mod tests {
         let mut map = ExtentMap::default();
         map.set(run(10, 10, 100));
         assert_eq!(map.remove(13, 4), vec![run(13, 4, 103)]);
-        assert_eq!(map.iter().copied().collect::<Vec<_>>(), vec![run(10, 3, 100), run(17, 3, 107)]);
+        assert_eq!(
+            map.iter().copied().collect::<Vec<_>>(),
+            vec![run(10, 3, 100), run(17, 3, 107)]
+        );
         assert_eq!(map.at(13), Found::Hole(4));
         assert_eq!(map.at(20), Found::Hole(u32::MAX));
     }

@@ -58,7 +58,13 @@ const BATCH: usize = 32;
 
 impl Engine {
     /// Preallocates, punches or zeroes `[offset, offset + len)`.
-    pub(crate) fn fallocate(&self, inode: &Arc<Inode>, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+    pub(crate) fn fallocate(
+        &self,
+        inode: &Arc<Inode>,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
@@ -78,7 +84,9 @@ impl Engine {
             return Err(Error::FileTooLarge);
         }
         if inode_flags & flags::EXTENTS == 0 && how != Fallocate::PunchHole {
-            return Err(Error::Unsupported("preallocation in a file without extents"));
+            return Err(Error::Unsupported(
+                "preallocation in a file without extents",
+            ));
         }
         let bs = u64::from(self.geometry.block_size);
         match how {
@@ -91,7 +99,9 @@ impl Engine {
                 let new_size = (!keep_size).then_some(end.max(size));
                 self.allocate_range(inode, &mut map, first, last, new_size)
             }
-            Fallocate::PunchHole => self.punch(inode, &mut map, offset, end.min(size.max(offset)), size),
+            Fallocate::PunchHole => {
+                self.punch(inode, &mut map, offset, end.min(size.max(offset)), size)
+            }
             Fallocate::ZeroRange { keep_size } => {
                 self.punch(inode, &mut map, offset, end.min(size.max(offset)), size)?;
                 let (first, last) = ((offset / bs) as u32, end.div_ceil(bs) as u32);
@@ -109,7 +119,9 @@ impl Engine {
         last: u32,
         new_size: Option<u64>,
     ) -> Result<()> {
-        let Some(file) = inode.file() else { return Ok(()) };
+        let Some(file) = inode.file() else {
+            return Ok(());
+        };
         // Pages waiting for a block get it from their own promise: written back first.
         if file.pages.next_dirty(first, last).is_some() {
             self.write_back_locked(inode, map)?;
@@ -134,7 +146,12 @@ impl Engine {
                         match self.allocate_blocks(goal, want) {
                             Ok((physical, len)) => {
                                 self.give_space(u64::from(want - len));
-                                placed.push(Run { logical: at, len, physical, unwritten: true });
+                                placed.push(Run {
+                                    logical: at,
+                                    len,
+                                    physical,
+                                    unwritten: true,
+                                });
                                 at += len;
                             }
                             Err(e) => {
@@ -167,7 +184,11 @@ impl Engine {
             }
             n /= 2;
         }
-        if self.take_space(1)? { Ok(1) } else { Err(Error::NoSpace("no block left to preallocate")) }
+        if self.take_space(1)? {
+            Ok(1)
+        } else {
+            Err(Error::NoSpace("no block left to preallocate"))
+        }
     }
 
     fn commit_placed(
@@ -183,7 +204,11 @@ impl Engine {
         let seen = state.stamp;
         tx.commit(seen, |c| {
             for run in &placed {
-                c.bits(BitsItem { start: run.physical, len: run.len, alloc: true });
+                c.bits(BitsItem {
+                    start: run.physical,
+                    len: run.len,
+                    alloc: true,
+                });
                 c.map(MapItem {
                     ino: inode.ino,
                     stamp: 0,
@@ -212,7 +237,14 @@ impl Engine {
         Ok(())
     }
 
-    fn punch(&self, inode: &Arc<Inode>, map: &mut FileMap, offset: u64, end: u64, size: u64) -> Result<()> {
+    fn punch(
+        &self,
+        inode: &Arc<Inode>,
+        map: &mut FileMap,
+        offset: u64,
+        end: u64,
+        size: u64,
+    ) -> Result<()> {
         if end <= offset {
             return Ok(());
         }
@@ -222,7 +254,10 @@ impl Engine {
         if end >= size {
             inner_last = end.div_ceil(bs);
         }
-        if inner_first > inner_last || offset / bs == (end - 1) / bs && (!offset.is_multiple_of(bs) || inner_last <= offset / bs) {
+        if inner_first > inner_last
+            || offset / bs == (end - 1) / bs
+                && (!offset.is_multiple_of(bs) || inner_last <= offset / bs)
+        {
             return self.zero_part(inode, map, offset, end, size);
         }
         if !offset.is_multiple_of(bs) {
@@ -262,11 +297,23 @@ impl Engine {
     }
 
     /// Zeroes a part of one block, if it has data.
-    fn zero_part(&self, inode: &Arc<Inode>, map: &FileMap, from: u64, to: u64, size: u64) -> Result<()> {
-        let Some(file) = inode.file() else { return Ok(()) };
+    fn zero_part(
+        &self,
+        inode: &Arc<Inode>,
+        map: &FileMap,
+        from: u64,
+        to: u64,
+        size: u64,
+    ) -> Result<()> {
+        let Some(file) = inode.file() else {
+            return Ok(());
+        };
         let bs = u64::from(self.geometry.block_size);
         let block = (from / bs) as u32;
-        let in_memory = file.pages.get(block).is_some_and(|c| c.lock().pages[place(block).1].is_some());
+        let in_memory = file
+            .pages
+            .get(block)
+            .is_some_and(|c| c.lock().pages[place(block).1].is_some());
         let hole = match map.extents.at(block) {
             Found::Hole(_) => true,
             Found::Mapped(run) => run.unwritten,
@@ -313,6 +360,10 @@ impl Engine {
             }
             block = next;
         }
-        if what == Seek::Hole { Ok(size) } else { Err(Error::NoSuchOffset) }
+        if what == Seek::Hole {
+            Ok(size)
+        } else {
+            Err(Error::NoSuchOffset)
+        }
     }
 }

@@ -25,11 +25,20 @@ pub struct FileData {
 impl FileData {
     /// Of a file made in memory: nothing to load.
     pub fn newborn() -> Self {
-        Self { map: RwLock::new(FileMap { loaded: true, ..FileMap::default() }), pages: Pages::default() }
+        Self {
+            map: RwLock::new(FileMap {
+                loaded: true,
+                ..FileMap::default()
+            }),
+            pages: Pages::default(),
+        }
     }
 
     /// Of a file read from the device.
     pub fn cold() -> Self {
-        Self { map: RwLock::default(), pages: Pages::default() }
+        Self {
+            map: RwLock::default(),
+            pages: Pages::default(),
+        }
     }
 }

@@ -153,6 +153,9 @@ impl Inode {
 impl State {
     /// The core as a crash may leave it: with the size up to which data is in the log.
     pub fn disk_core(&self) -> InodeCore {
-        InodeCore { size: self.disk_size, ..self.core }
+        InodeCore {
+            size: self.disk_size,
+            ..self.core
+        }
     }
 }

@@ -27,7 +27,10 @@ pub struct InodeIndex {
 impl InodeIndex {
     /// For a volume of so many groups of so many inodes.
     pub fn new(groups: u32, per_group: u32) -> Self {
-        Self { per_group, groups: (0..groups).map(|_| OnceLock::new()).collect() }
+        Self {
+            per_group,
+            groups: (0..groups).map(|_| OnceLock::new()).collect(),
+        }
     }
 
     fn chunk(&self, ino: InodeNr) -> Option<(&Mutex<Chunk>, usize)> {
@@ -35,7 +38,9 @@ impl InodeIndex {
         let group = self.groups.get((zero_based / self.per_group) as usize)?;
         let index = (zero_based % self.per_group) as usize;
         let table = group.get_or_init(|| {
-            (0..(self.per_group as usize).div_ceil(CHUNK)).map(|_| Mutex::default()).collect()
+            (0..(self.per_group as usize).div_ceil(CHUNK))
+                .map(|_| Mutex::default())
+                .collect()
         });
         Some((&table[index / CHUNK], index % CHUNK))
     }
@@ -54,7 +59,9 @@ impl InodeIndex {
         load: impl FnOnce() -> Result<Arc<Inode>, E>,
         out_of_range: impl FnOnce() -> E,
     ) -> Result<(Arc<Inode>, bool), E> {
-        let Some((chunk, i)) = self.chunk(ino) else { return Err(out_of_range()) };
+        let Some((chunk, i)) = self.chunk(ino) else {
+            return Err(out_of_range());
+        };
         let mut chunk = chunk.lock();
         if let Some(inode) = &chunk.slots[i] {
             return Ok((Arc::clone(inode), false));
@@ -76,7 +83,10 @@ impl InodeIndex {
     pub fn remove(&self, inode: &Arc<Inode>) {
         if let Some((chunk, i)) = self.chunk(inode.ino) {
             let mut chunk = chunk.lock();
-            if chunk.slots[i].as_ref().is_some_and(|x| Arc::ptr_eq(x, inode)) {
+            if chunk.slots[i]
+                .as_ref()
+                .is_some_and(|x| Arc::ptr_eq(x, inode))
+            {
                 chunk.slots[i] = None;
             }
         }
@@ -84,11 +94,20 @@ impl InodeIndex {
 
     /// Takes the object out if nobody but the index and the caller holds it and `clean` agrees.
     /// `others` is the number of references the caller knows of.
-    pub fn evict(&self, inode: &Arc<Inode>, others: usize, clean: impl FnOnce(&Inode) -> bool) -> bool {
-        let Some((chunk, i)) = self.chunk(inode.ino) else { return false };
+    pub fn evict(
+        &self,
+        inode: &Arc<Inode>,
+        others: usize,
+        clean: impl FnOnce(&Inode) -> bool,
+    ) -> bool {
+        let Some((chunk, i)) = self.chunk(inode.ino) else {
+            return false;
+        };
         let mut chunk = chunk.lock();
         // References are only made from the index under this lock, or from one that is counted.
-        let ours = chunk.slots[i].as_ref().is_some_and(|x| Arc::ptr_eq(x, inode));
+        let ours = chunk.slots[i]
+            .as_ref()
+            .is_some_and(|x| Arc::ptr_eq(x, inode));
         if ours && Arc::strong_count(inode) <= 1 + others && clean(inode) {
             chunk.slots[i] = None;
             return true;

@@ -49,9 +49,14 @@ impl Engine {
         let raw = self.raw_inode(ino)?;
         let mut core = inode::decode_core(&raw, &self.geometry, ino)?;
         if core.mode == 0 {
-            return Err(Error::corrupt_inode("name leads to an inode not in use", ino));
+            return Err(Error::corrupt_inode(
+                "name leads to an inode not in use",
+                ino,
+            ));
         }
-        let ftype = core.file_type().ok_or_else(|| Error::corrupt_inode("inode type", ino))?;
+        let ftype = core
+            .file_type()
+            .ok_or_else(|| Error::corrupt_inode("inode type", ino))?;
         for (flag, what) in [
             (flags::ENCRYPT, "encrypted inode"),
             (flags::INLINE_DATA, "inode with inline data"),
@@ -80,7 +85,10 @@ impl Engine {
             core.rdev = 0;
         }
         let inode = Inode::new(ino, ftype, core, content);
-        inode.sectors.store(inode::sectors(&raw, &self.geometry).min(i64::MAX as u64) as i64, Ordering::Relaxed);
+        inode.sectors.store(
+            inode::sectors(&raw, &self.geometry).min(i64::MAX as u64) as i64,
+            Ordering::Relaxed,
+        );
         let has_xattrs = inode::file_acl(&raw, &self.geometry).0 != 0
             || inode::xattr_area(&raw, &self.geometry)
                 .and_then(|r| raw.get(r))
@@ -96,14 +104,20 @@ impl Engine {
 
     fn mapping_reader<'a>(&'a self, inode: &Inode) -> MappingReader<'a> {
         let generation = inode.state.lock().core.generation;
-        MappingReader { geometry: &self.geometry, images: &self.buffers, ino: inode.ino, generation }
+        MappingReader {
+            geometry: &self.geometry,
+            images: &self.buffers,
+            ino: inode.ino,
+            generation,
+        }
     }
 
     /// The mapping on the device, with every batch formatted so far.
     pub(crate) fn read_mapping(&self, inode: &Inode) -> Result<ExtentMap> {
         let raw = self.raw_inode(inode.ino)?;
         let inode_flags = inode::decode_core(&raw, &self.geometry, inode.ino)?.flags;
-        self.mapping_reader(inode).read(inode_flags, inode::i_block(&raw)?)
+        self.mapping_reader(inode)
+            .read(inode_flags, inode::i_block(&raw)?)
     }
 
     /// Extended attributes on the device.
@@ -113,7 +127,10 @@ impl Engine {
         let image = match block {
             BlockNr(0) => None,
             _ if !self.geometry.is_valid_data_range(block, 1) => {
-                return Err(Error::corrupt_inode("attribute block outside the data area", inode.ino));
+                return Err(Error::corrupt_inode(
+                    "attribute block outside the data area",
+                    inode.ino,
+                ));
             }
             _ => {
                 let image = self.buffers.read(block)?;
@@ -139,7 +156,10 @@ impl Engine {
         } else {
             let map = self.read_mapping(inode)?;
             let Found::Mapped(run) = map.at(0) else {
-                return Err(Error::corrupt_inode("symbolic link without its block", inode.ino));
+                return Err(Error::corrupt_inode(
+                    "symbolic link without its block",
+                    inode.ino,
+                ));
             };
             let mut bytes = vec![0; self.geometry.block_size as usize];
             self.device
@@ -154,28 +174,45 @@ impl Engine {
 
     /// Runs `visit` on every leaf and index block of a directory, checked; htree index blocks hold no
     /// live entries but "." and "..", so one walk over all blocks sees all names.
-    fn each_directory_block(&self, dir: &Inode, mut visit: impl FnMut(u32, &[u8]) -> Result<bool>) -> Result<()> {
+    fn each_directory_block(
+        &self,
+        dir: &Inode,
+        mut visit: impl FnMut(u32, &[u8]) -> Result<bool>,
+    ) -> Result<()> {
         let raw = self.raw_inode(dir.ino)?;
         let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
-        let map = self.mapping_reader(dir).read(core.flags, inode::i_block(&raw)?)?;
+        let map = self
+            .mapping_reader(dir)
+            .read(core.flags, inode::i_block(&raw)?)?;
         let bs = u64::from(self.geometry.block_size);
         if core.size == 0 || core.size % bs != 0 {
             return Err(Error::corrupt_inode("directory size", dir.ino));
         }
-        let blocks = u32::try_from(core.size / bs).map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
+        let blocks = u32::try_from(core.size / bs)
+            .map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
         let seed = checksum::inode_seed(self.geometry.csum_seed, dir.ino, core.generation);
         let mut logical = 0;
         while logical < blocks {
             let run = match map.at(logical) {
                 Found::Mapped(run) if !run.unwritten => run,
-                _ => return Err(FormatError::corrupt("hole in a directory", Where::InodeBlock(dir.ino, u64::from(logical))).into()),
+                _ => {
+                    return Err(FormatError::corrupt(
+                        "hole in a directory",
+                        Where::InodeBlock(dir.ino, u64::from(logical)),
+                    )
+                    .into());
+                }
             };
             for i in 0..run.len.min(blocks - logical) {
                 let block = BlockNr(run.physical.0 + u64::from(i));
                 let image = self.buffers.read(block)?;
                 if self.geometry.features.has_metadata_csum() && !image.is_verified() {
-                    verify_directory_block(&image, core.flags & flags::INDEX != 0 && logical + i == 0, seed)
-                        .map_err(|e| e.at(Where::Block(block, 0)))?;
+                    verify_directory_block(
+                        &image,
+                        core.flags & flags::INDEX != 0 && logical + i == 0,
+                        seed,
+                    )
+                    .map_err(|e| e.at(Where::Block(block, 0)))?;
                     image.set_verified();
                 }
                 if !visit(logical + i, &image).map_err(|e| match e {
@@ -201,7 +238,11 @@ impl Engine {
                 }
                 dir_entry::check_name(entry.name)?;
                 if entry.inode.0 > self.geometry.inodes_count {
-                    return Err(FormatError::corrupt("inode number of a name", Where::Buffer(entry.offset)).into());
+                    return Err(FormatError::corrupt(
+                        "inode number of a name",
+                        Where::Buffer(entry.offset),
+                    )
+                    .into());
                 }
                 let ftype = match entry.file_type {
                     Some(ftype) => ftype,
@@ -226,15 +267,26 @@ impl Engine {
     }
 
     /// Where a name of a directory leads, by its index on disk.
-    pub(crate) fn lookup_on_disk(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<Option<InodeNr>> {
+    pub(crate) fn lookup_on_disk(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        hash: NameHash,
+    ) -> Result<Option<InodeNr>> {
         let raw = self.raw_inode(dir.ino)?;
         let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
-        let map = self.mapping_reader(dir).read(core.flags, inode::i_block(&raw)?)?;
+        let map = self
+            .mapping_reader(dir)
+            .read(core.flags, inode::i_block(&raw)?)?;
         let blocks = u32::try_from(core.size / u64::from(self.geometry.block_size))
             .map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
         let locate = |logical: u32| match map.at(logical) {
             Found::Mapped(run) if !run.unwritten => Ok(run.physical),
-            _ => Err(FormatError::corrupt("hole in a directory", Where::InodeBlock(dir.ino, u64::from(logical))).into()),
+            _ => Err(FormatError::corrupt(
+                "hole in a directory",
+                Where::InodeBlock(dir.ino, u64::from(logical)),
+            )
+            .into()),
         };
         let reader = DirReader {
             geometry: &self.geometry,
@@ -263,7 +315,11 @@ impl Engine {
 }
 
 /// Verifies whichever kind of checksum a directory block carries.
-pub(crate) fn verify_directory_block(block: &[u8], is_root: bool, seed: u32) -> Result<(), FormatError> {
+pub(crate) fn verify_directory_block(
+    block: &[u8],
+    is_root: bool,
+    seed: u32,
+) -> Result<(), FormatError> {
     use ext4_format::htree::{self, Kind};
     if is_root {
         return htree::verify_checksum(block, Kind::Root, seed);
@@ -272,7 +328,8 @@ pub(crate) fn verify_directory_block(block: &[u8], is_root: bool, seed: u32) -> 
     let is_node = block.len() >= 8
         && block[..4] == [0; 4]
         && block[6] == 0
-        && dir_entry::decode_rec_len(u16::from_le_bytes([block[4], block[5]]), block.len()) == block.len();
+        && dir_entry::decode_rec_len(u16::from_le_bytes([block[4], block[5]]), block.len())
+            == block.len();
     if is_node {
         htree::verify_checksum(block, Kind::Node, seed)
     } else {

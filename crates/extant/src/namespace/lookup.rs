@@ -49,9 +49,15 @@ impl Engine {
 
     /// Asks the on-disk index of a large directory that is not in memory, instead of bringing all of
     /// it in. `None`: the directory is in memory, or small, or came in meanwhile.
-    fn lookup_cold(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<Option<Result<Arc<Inode>>>> {
+    fn lookup_cold(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        hash: NameHash,
+    ) -> Result<Option<Result<Arc<Inode>>>> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
-        let large = names.size.load(Ordering::Relaxed) > COLD_LOOKUP_FROM * u64::from(self.geometry.block_size);
+        let large = names.size.load(Ordering::Relaxed)
+            > COLD_LOOKUP_FROM * u64::from(self.geometry.block_size);
         if names.is_complete() || !large {
             return Ok(None);
         }
@@ -82,7 +88,10 @@ impl Engine {
             0 => {
                 let parent = self.read_parent(dir)?;
                 // A rename may have set it meanwhile; then that is the newer one.
-                let _ = names.parent.compare_exchange(0, parent.0, Ordering::AcqRel, Ordering::Acquire);
+                let _ =
+                    names
+                        .parent
+                        .compare_exchange(0, parent.0, Ordering::AcqRel, Ordering::Acquire);
                 Ok(InodeNr(names.parent.load(Ordering::Acquire)))
             }
             known => Ok(InodeNr(known)),
@@ -90,7 +99,13 @@ impl Engine {
     }
 
     /// Walks a path from `start`. A last component that is a symbolic link is followed if `follow`.
-    pub(crate) fn walk(&self, who: &Credentials, start: &Arc<Inode>, path: &[u8], follow: bool) -> Result<Arc<Inode>> {
+    pub(crate) fn walk(
+        &self,
+        who: &Credentials,
+        start: &Arc<Inode>,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Arc<Inode>> {
         let mut links = 0;
         self.walk_counted(who, start, path, follow, &mut links)
     }
@@ -106,9 +121,16 @@ impl Engine {
         if path.len() > PATH_MAX {
             return Err(Error::NameTooLong);
         }
-        let mut at = if path.first() == Some(&b'/') { self.root()? } else { Arc::clone(start) };
+        let mut at = if path.first() == Some(&b'/') {
+            self.root()?
+        } else {
+            Arc::clone(start)
+        };
         let must_be_dir = path.last() == Some(&b'/');
-        let mut parts = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).peekable();
+        let mut parts = path
+            .split(|&b| b == b'/')
+            .filter(|p| !p.is_empty())
+            .peekable();
         while let Some(part) = parts.next() {
             if at.directory().is_none() {
                 return Err(Error::NotDirectory);
@@ -153,7 +175,11 @@ impl Engine {
             };
             if last.is_empty() {
                 // The root itself, or nothing at all.
-                return if path.is_empty() { Err(Error::NotFound) } else { Err(Error::Exists) };
+                return if path.is_empty() {
+                    Err(Error::NotFound)
+                } else {
+                    Err(Error::Exists)
+                };
             }
             let dir = self.walk(who, &start, head, true)?;
             if dir.directory().is_none() {

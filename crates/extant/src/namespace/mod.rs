@@ -42,10 +42,15 @@ pub(crate) fn now() -> Timestamp {
 
 /// Nanoseconds since the epoch, for the per-slot change times of directories. Saturates in 2262.
 pub(crate) fn to_ns(t: Timestamp) -> i64 {
-    t.secs.saturating_mul(1_000_000_000).saturating_add(i64::from(t.nanos))
+    t.secs
+        .saturating_mul(1_000_000_000)
+        .saturating_add(i64::from(t.nanos))
 }
 
 /// The reverse of [`to_ns`].
 pub(crate) fn from_ns(ns: i64) -> Timestamp {
-    Timestamp::new(ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000) as u32)
+    Timestamp::new(
+        ns.div_euclid(1_000_000_000),
+        ns.rem_euclid(1_000_000_000) as u32,
+    )
 }

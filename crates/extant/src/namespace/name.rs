@@ -28,7 +28,9 @@ impl Name {
             return Err(Error::NotFound);
         }
         if bytes == b"." || bytes == b".." {
-            return Err(Error::Invalid("\".\" and \"..\" cannot be created or removed"));
+            return Err(Error::Invalid(
+                "\".\" and \"..\" cannot be created or removed",
+            ));
         }
         if bytes.iter().any(|&b| b == 0 || b == b'/') {
             return Err(Error::Invalid("a name holds a NUL byte or a slash"));

@@ -86,13 +86,15 @@ impl Pages {
 
     /// First block from `from` on, below `to`, whose page is dirty; for seeking data.
     pub fn next_dirty(&self, from: u32, to: u32) -> Option<u32> {
-        self.dirty_chunks(from, to).into_iter().find_map(|(index, chunk)| {
-            let dirty = chunk.lock().dirty;
-            (0..CHUNK_PAGES)
-                .filter(|i| dirty & (1 << i) != 0)
-                .map(|i| index * CHUNK_PAGES + i)
-                .find(|b| (from..to).contains(b))
-        })
+        self.dirty_chunks(from, to)
+            .into_iter()
+            .find_map(|(index, chunk)| {
+                let dirty = chunk.lock().dirty;
+                (0..CHUNK_PAGES)
+                    .filter(|i| dirty & (1 << i) != 0)
+                    .map(|i| index * CHUNK_PAGES + i)
+                    .find(|b| (from..to).contains(b))
+            })
     }
 
     /// Drops the pages of `[from, to]`, dirty or not.
@@ -127,7 +129,9 @@ impl Pages {
         let mut dropped = 0;
         self.chunks.write().retain(|_, chunk| {
             // Somebody is at work on it: not now.
-            let Some(mut chunk) = chunk.try_lock() else { return true };
+            let Some(mut chunk) = chunk.try_lock() else {
+                return true;
+            };
             if std::mem::take(&mut chunk.used) && !force {
                 return true;
             }
@@ -163,7 +167,14 @@ mod tests {
     #[test]
     fn dropping_a_range_keeps_its_neighbours() {
         let pages = with(&[14, 15, 16, 40], &[15, 40]);
-        assert_eq!(pages.drop_range(15, 39), Dropped { pages: 2, dirty: 1, promised: 1 });
+        assert_eq!(
+            pages.drop_range(15, 39),
+            Dropped {
+                pages: 2,
+                dirty: 1,
+                promised: 1
+            }
+        );
         assert!(pages.get(14).is_some() && pages.get(16).is_none());
         assert_eq!(pages.next_dirty(0, 100), Some(40));
         assert_eq!(pages.next_dirty(0, 40), None);

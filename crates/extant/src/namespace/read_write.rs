@@ -17,7 +17,8 @@ const DIRECT_READ: usize = 64 * 1024;
 impl Engine {
     /// Largest size of a file with this inode's kind of mapping.
     pub(crate) fn max_size(&self, inode_flags: u32) -> u64 {
-        self.geometry.max_file_size(inode_flags & flags::EXTENTS != 0)
+        self.geometry
+            .max_file_size(inode_flags & flags::EXTENTS != 0)
     }
 
     /// Takes blocks out of the free count, pushing once if only unused reservations are in the way.
@@ -84,7 +85,8 @@ impl Engine {
                         let chunk = chunk.lock();
                         match &chunk.pages[place(block).1] {
                             Some(page) => {
-                                buf[done..done + part].copy_from_slice(&page[within..within + part]);
+                                buf[done..done + part]
+                                    .copy_from_slice(&page[within..within + part]);
                                 done += part;
                             }
                             // Swept between: once more.
@@ -116,7 +118,12 @@ impl Engine {
         let mut chunk = chunk.lock();
         chunk.used = true;
         let mut brought = 0;
-        for run in map.extents.range(first, CHUNK_PAGES).into_iter().filter(|r| !r.unwritten) {
+        for run in map
+            .extents
+            .range(first, CHUNK_PAGES)
+            .into_iter()
+            .filter(|r| !r.unwritten)
+        {
             let mut bytes = vec![0; run.len as usize * bs];
             self.read_device(run.physical, &mut bytes)?;
             for (i, page) in bytes.chunks_exact(bs).enumerate() {
@@ -132,14 +139,20 @@ impl Engine {
     }
 
     /// Writes all of `data` at `offset`; `None` appends. Returns the offset it was written at.
-    pub(crate) fn write(&self, inode: &Arc<Inode>, offset: Option<u64>, data: &[u8]) -> Result<u64> {
+    pub(crate) fn write(
+        &self,
+        inode: &Arc<Inode>,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<u64> {
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;
         if let Some(offset) = offset
-            && self.overwrite(inode, offset, data) {
-                return Ok(offset);
-            }
+            && self.overwrite(inode, offset, data)
+        {
+            return Ok(offset);
+        }
         let mut map = file.map.write();
         self.load_map(inode, &mut map)?;
         let (old_size, inode_flags) = {
@@ -254,25 +267,33 @@ impl Engine {
     /// Overwrites pages that are in memory and have their block or its promise: the map is only
     /// shared [L8], so writers of different blocks of one file do not wait for each other.
     fn overwrite(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> bool {
-        let Some(file) = inode.file() else { return false };
+        let Some(file) = inode.file() else {
+            return false;
+        };
         let bs = self.geometry.block_size as usize;
         // One block only: a write is atomic towards readers of its page.
         let within = (offset % bs as u64) as usize;
         if data.is_empty() || within + data.len() > bs {
             return false;
         }
-        let Ok(block) = u32::try_from(offset / bs as u64) else { return false };
+        let Ok(block) = u32::try_from(offset / bs as u64) else {
+            return false;
+        };
         let map = file.map.read();
         if !map.loaded || offset + data.len() as u64 > inode.size.load(Ordering::Acquire) {
             return false;
         }
-        let Some(chunk) = file.pages.get(block) else { return false };
+        let Some(chunk) = file.pages.get(block) else {
+            return false;
+        };
         let mut chunk = chunk.lock();
         let bit = 1u16 << place(block).1;
         if chunk.promised & bit == 0 && matches!(map.extents.at(block), Found::Hole(_)) {
             return false;
         }
-        let Some(page) = &mut chunk.pages[place(block).1] else { return false };
+        let Some(page) = &mut chunk.pages[place(block).1] else {
+            return false;
+        };
         page[within..within + data.len()].copy_from_slice(data);
         chunk.used = true;
         if chunk.dirty & bit == 0 {
@@ -304,7 +325,10 @@ impl Engine {
         }
         let block = u32::try_from(size / bs).map_err(|_| Error::FileTooLarge)?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let in_memory = file.pages.get(block).is_some_and(|c| c.lock().pages[place(block).1].is_some());
+        let in_memory = file
+            .pages
+            .get(block)
+            .is_some_and(|c| c.lock().pages[place(block).1].is_some());
         if !in_memory && matches!(map.extents.at(block), Found::Hole(_)) {
             return Ok(());
         }

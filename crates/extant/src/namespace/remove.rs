@@ -40,20 +40,36 @@ impl Engine {
         self.permit_removal(who, parent, &inode)?;
         self.permit_change(parent, &inode)?;
         let mut map = inode.file().map(|f| f.map.write());
-        let may_die = inode.state.lock().core.links <= 1 && inode.opens.load(Ordering::Acquire) == 0;
-        let runs = if may_die { self.prepare_free(&inode, map.as_deref_mut())? } else { Vec::new() };
+        let may_die =
+            inode.state.lock().core.links <= 1 && inode.opens.load(Ordering::Acquire) == 0;
+        let runs = if may_die {
+            self.prepare_free(&inode, map.as_deref_mut())?
+        } else {
+            Vec::new()
+        };
         let mut state = inode.state.lock();
         let time = now();
-        let seen = bucket.stamp.max(names.core_stamp.load(Ordering::Relaxed)).max(state.stamp);
-        let Some(entry) = bucket.remove(hash, name) else { return Err(Error::NotFound) };
+        let seen = bucket
+            .stamp
+            .max(names.core_stamp.load(Ordering::Relaxed))
+            .max(state.stamp);
+        let Some(entry) = bucket.remove(hash, name) else {
+            return Err(Error::NotFound);
+        };
         let fate = tx.commit(seen, |c| {
             c.name(parent.ino, &mut bucket, &entry, true, to_ns(time));
             names.note(-1, to_ns(time), c.stamp);
             parent.logged_in(c.context);
             state.core.ctime = time;
-            self.log_link_lost(&inode, &mut state, may_die && runs.len() <= STEP, c, |state, c| {
-                self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
-            })
+            self.log_link_lost(
+                &inode,
+                &mut state,
+                may_die && runs.len() <= STEP,
+                c,
+                |state, c| {
+                    self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
+                },
+            )
         });
         drop(state);
         drop(map);
@@ -133,7 +149,9 @@ impl Engine {
             }
             let (mut parent_state, mut state) = lock_two(parent, &victim);
             let time = now();
-            let Some(entry) = bucket.remove(hash, name) else { continue };
+            let Some(entry) = bucket.remove(hash, name) else {
+                continue;
+            };
             let seen = bucket
                 .stamp
                 .max(names.core_stamp.load(Ordering::Relaxed))
@@ -163,8 +181,13 @@ impl Engine {
 
     /// Immutable and append-only flags forbid taking names away.
     pub(crate) fn permit_change(&self, dir: &Inode, victim: &Inode) -> Result<()> {
-        let bound = |i: &Inode| i.flags.load(Ordering::Relaxed) & (flags::IMMUTABLE | flags::APPEND) != 0;
-        if bound(dir) || bound(victim) { Err(Error::NotPermitted) } else { Ok(()) }
+        let bound =
+            |i: &Inode| i.flags.load(Ordering::Relaxed) & (flags::IMMUTABLE | flags::APPEND) != 0;
+        if bound(dir) || bound(victim) {
+            Err(Error::NotPermitted)
+        } else {
+            Ok(())
+        }
     }
 
     /// A handle was closed; the last one of a file without a name frees it.
@@ -176,7 +199,11 @@ impl Engine {
             let state = inode.state.lock();
             state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
         };
-        if dead && self.check_writable().is_ok() { self.reap(inode) } else { Ok(()) }
+        if dead && self.check_writable().is_ok() {
+            self.reap(inode)
+        } else {
+            Ok(())
+        }
     }
 
     /// A handle is opened: the inode stays until it is closed, whatever happens to its names.
@@ -201,7 +228,10 @@ fn check_removable(name: &[u8]) -> Result<()> {
 pub(crate) fn lock_two<'a>(
     a: &'a Inode,
     b: &'a Inode,
-) -> (parking_lot::MutexGuard<'a, State>, parking_lot::MutexGuard<'a, State>) {
+) -> (
+    parking_lot::MutexGuard<'a, State>,
+    parking_lot::MutexGuard<'a, State>,
+) {
     if a.ino < b.ino {
         let first = a.state.lock();
         (first, b.state.lock())

@@ -68,7 +68,11 @@ impl<'a> Held<'a> {
             if let (Some((_, r)), true) = (replaced, all.is_empty()) {
                 all = r.lock_all();
             }
-            return Self { old: a, new: b, replaced: all };
+            return Self {
+                old: a,
+                new: b,
+                replaced: all,
+            };
         }
         let old_first = old.dir.ino < new.dir.ino;
         let (low, high) = if old_first { (old, new) } else { (new, old) };
@@ -84,7 +88,11 @@ impl<'a> Held<'a> {
             all = r.lock_all();
         }
         let (old_guard, new_guard) = if old_first { (a, b) } else { (b, a) };
-        Self { old: old_guard, new: Some(new_guard), replaced: all }
+        Self {
+            old: old_guard,
+            new: Some(new_guard),
+            replaced: all,
+        }
     }
 }
 
@@ -97,12 +105,20 @@ impl<'a> States<'a> {
     fn lock(mut inodes: Vec<&'a Arc<Inode>>) -> Self {
         inodes.sort_by_key(|i| i.ino);
         inodes.dedup_by_key(|i| i.ino);
-        Self { held: inodes.into_iter().map(|i| (i.ino, i.state.lock())).collect() }
+        Self {
+            held: inodes
+                .into_iter()
+                .map(|i| (i.ino, i.state.lock()))
+                .collect(),
+        }
     }
 
     /// The state of an inode that was among those locked.
     fn of(&mut self, inode: &Inode) -> Option<&mut State> {
-        self.held.iter_mut().find(|(i, _)| *i == inode.ino).map(|(_, s)| &mut **s)
+        self.held
+            .iter_mut()
+            .find(|(i, _)| *i == inode.ino)
+            .map(|(_, s)| &mut **s)
     }
 
     fn stamp(&self) -> u64 {
@@ -125,8 +141,18 @@ impl Engine {
             }
         }
         let checked = Name::new(new_name)?;
-        let old = Side { dir: old_dir, names: self.names(old_dir)?, hash: self.hash(old_name), name: old_name };
-        let new = Side { dir: new_dir, names: self.names(new_dir)?, hash: self.hash(new_name), name: new_name };
+        let old = Side {
+            dir: old_dir,
+            names: self.names(old_dir)?,
+            hash: self.hash(old_name),
+            name: old_name,
+        };
+        let new = Side {
+            dir: new_dir,
+            names: self.names(new_dir)?,
+            hash: self.hash(new_name),
+            name: new_name,
+        };
         self.permit(who, old_dir, WRITE | EXECUTE)?;
         self.permit(who, new_dir, WRITE | EXECUTE)?;
         self.check_index_room(new.names)?;
@@ -140,7 +166,8 @@ impl Engine {
             };
             let moves_dir = old_dir.ino != new_dir.ino
                 && (source.directory().is_some()
-                    || (mode == RenameMode::Exchange && target.as_ref().is_some_and(|t| t.directory().is_some())));
+                    || (mode == RenameMode::Exchange
+                        && target.as_ref().is_some_and(|t| t.directory().is_some())));
             let _one_mover = moves_dir.then(|| self.rename.lock());
             self.check_rename(who, &old, &new, &source, target.as_ref(), mode)?;
             if target.as_ref().is_some_and(|t| t.ino == source.ino) {
@@ -182,7 +209,13 @@ impl Engine {
         }
         if let Some(target) = target.filter(|t| t.directory().is_some()) {
             // A directory that holds the source, however deep, is not empty.
-            let above = || if mode == RenameMode::Exchange { invalid() } else { Error::NotEmpty };
+            let above = || {
+                if mode == RenameMode::Exchange {
+                    invalid()
+                } else {
+                    Error::NotEmpty
+                }
+            };
             self.refuse_loop(target, old.dir, above)?;
         }
         if target.is_some_and(|t| t.ino == source.ino) {
@@ -202,7 +235,10 @@ impl Engine {
             }
         }
         let moves_dir = source.directory().is_some() && old.dir.ino != new.dir.ino;
-        if moves_dir && mode != RenameMode::Exchange && target.is_none_or(|t| t.directory().is_none()) {
+        if moves_dir
+            && mode != RenameMode::Exchange
+            && target.is_none_or(|t| t.directory().is_none())
+        {
             let links = new.dir.state.lock().core.links;
             if links >= ext4_format::inode::LINK_MAX && !self.geometry.features.has_dir_nlink() {
                 return Err(Error::TooManyLinks);
@@ -212,7 +248,12 @@ impl Engine {
     }
 
     /// Fails if `into` is `moved` or lies below it.
-    fn refuse_loop(&self, moved: &Inode, into: &Arc<Inode>, refusal: impl Fn() -> Error) -> Result<()> {
+    fn refuse_loop(
+        &self,
+        moved: &Inode,
+        into: &Arc<Inode>,
+        refusal: impl Fn() -> Error,
+    ) -> Result<()> {
         let mut at = Arc::clone(into);
         let mut steps = 0u32;
         while at.ino != InodeNr::ROOT {
@@ -242,7 +283,9 @@ impl Engine {
         mode: RenameMode,
     ) -> Result<Option<Outcome>> {
         let replaced_dir = match target {
-            Some(t) if mode == RenameMode::Replace && t.directory().is_some() => Some((t.ino, self.names(t)?)),
+            Some(t) if mode == RenameMode::Replace && t.directory().is_some() => {
+                Some((t.ino, self.names(t)?))
+            }
             _ => None,
         };
         let tx = self.begin(Cost::NAME.times(2))?;
@@ -252,19 +295,25 @@ impl Engine {
         }
         // What was looked up unlocked must still hold.
         let leads = |b: &Bucket, s: &Side<'_>| b.find(s.hash, s.name).map(|e| e.ino);
-        if leads(&held.old, old) != Some(source.ino) || leads(held.new_bucket(), new) != target.map(|t| t.ino) {
+        if leads(&held.old, old) != Some(source.ino)
+            || leads(held.new_bucket(), new) != target.map(|t| t.ino)
+        {
             return Ok(None);
         }
         if let (Some((_, names)), Some(_)) = (replaced_dir, target)
-            && !names.kill_if_empty(&held.replaced) {
-                return Err(Error::NotEmpty);
-            }
+            && !names.kill_if_empty(&held.replaced)
+        {
+            return Err(Error::NotEmpty);
+        }
         let replaced = target.filter(|_| mode == RenameMode::Replace);
         let mut map = replaced.and_then(|t| t.file()).map(|f| f.map.write());
         let may_die = replaced.is_some_and(|t| {
             t.opens.load(Ordering::Acquire) == 0 && (is_dir(t) || t.state.lock().core.links <= 1)
         });
-        let runs = match replaced.filter(|_| may_die).map(|t| self.prepare_free(t, map.as_deref_mut())) {
+        let runs = match replaced
+            .filter(|_| may_die)
+            .map(|t| self.prepare_free(t, map.as_deref_mut()))
+        {
             None => Vec::new(),
             Some(Ok(runs)) => runs,
             Some(Err(e)) => {
@@ -275,7 +324,10 @@ impl Engine {
             }
         };
         let mut states = States::lock(
-            [Some(source), target, Some(old.dir), Some(new.dir)].into_iter().flatten().collect(),
+            [Some(source), target, Some(old.dir), Some(new.dir)]
+                .into_iter()
+                .flatten()
+                .collect(),
         );
         let time = now();
         let seen = held
@@ -288,7 +340,12 @@ impl Engine {
             .max(replaced_dir.map_or(0, |(_, d)| d.core_stamp.load(Ordering::Relaxed)))
             .max(last_stamp(source))
             .max(target.map_or(0, |t| last_stamp(t)));
-        let source_entry = Dentry { hash: new.hash, ino: source.ino, ftype: source.ftype, name: new_name.clone() };
+        let source_entry = Dentry {
+            hash: new.hash,
+            ino: source.ino,
+            ftype: source.ftype,
+            name: new_name.clone(),
+        };
         let crosses = old.dir.ino != new.dir.ino;
         let mut fate = Fate::Linked;
         tx.commit(seen, |c| {
@@ -298,7 +355,12 @@ impl Engine {
             if crosses && is_dir(source) {
                 old_links -= 1;
                 new_links += 1;
-                c.misc(source.ino, MiscEvent::DirParent { parent: new.dir.ino });
+                c.misc(
+                    source.ino,
+                    MiscEvent::DirParent {
+                        parent: new.dir.ino,
+                    },
+                );
                 set_parent(source, new.dir.ino);
             }
             match (mode, target) {
@@ -306,11 +368,20 @@ impl Engine {
                     if crosses && is_dir(target) {
                         old_links += 1;
                         new_links -= 1;
-                        c.misc(target.ino, MiscEvent::DirParent { parent: old.dir.ino });
+                        c.misc(
+                            target.ino,
+                            MiscEvent::DirParent {
+                                parent: old.dir.ino,
+                            },
+                        );
                         set_parent(target, old.dir.ino);
                     }
                     if let Some(found) = held.old.find(old.hash, old.name) {
-                        let entry = Dentry { ino: target.ino, ftype: target.ftype, ..found.clone() };
+                        let entry = Dentry {
+                            ino: target.ino,
+                            ftype: target.ftype,
+                            ..found.clone()
+                        };
                         c.name(old.dir.ino, &mut held.old, &entry, false, to_ns(time));
                         held.old.set(entry);
                     }
@@ -344,13 +415,24 @@ impl Engine {
                     if is_dir(target) {
                         state.core.links = 1;
                     }
-                    fate = self.log_link_lost(target, state, may_die && runs.len() <= STEP, c, |state, c| {
-                        self.log_free(target, state, map.as_deref_mut(), &runs, c);
-                    });
+                    fate = self.log_link_lost(
+                        target,
+                        state,
+                        may_die && runs.len() <= STEP,
+                        c,
+                        |state, c| {
+                            self.log_free(target, state, map.as_deref_mut(), &runs, c);
+                        },
+                    );
                 }
             }
-            for (dir, names, change) in [(old.dir, old.names, old_links), (new.dir, new.names, new_links)] {
-                let Some(state) = states.of(dir) else { continue };
+            for (dir, names, change) in [
+                (old.dir, old.names, old_links),
+                (new.dir, new.names, new_links),
+            ] {
+                let Some(state) = states.of(dir) else {
+                    continue;
+                };
                 for _ in 0..change {
                     state.core.links = self.links_plus_one(state.core.links);
                 }
@@ -368,7 +450,11 @@ impl Engine {
         if let Some(gone) = replaced.filter(|t| is_dir(t)) {
             self.inodes.note_directory(gone.ino, false);
         }
-        Ok(Some(Outcome { fate, victim: replaced.cloned(), long }))
+        Ok(Some(Outcome {
+            fate,
+            victim: replaced.cloned(),
+            long,
+        }))
     }
 }
 

@@ -49,7 +49,11 @@ impl Engine {
             self.zero_tail(inode, &map, size)?;
         }
         // Growing leaves what is preallocated past the end.
-        let gone = if size <= old { map.extents.range(first_gone, u32::MAX - first_gone) } else { Vec::new() };
+        let gone = if size <= old {
+            map.extents.range(first_gone, u32::MAX - first_gone)
+        } else {
+            Vec::new()
+        };
         self.load_bitmaps_of(&gone)?;
         let in_steps = gone.len() > STEP;
         let tx = self.begin(Cost::CORE)?;
@@ -59,7 +63,11 @@ impl Engine {
         let mut taken = Vec::new();
         tx.commit(seen, |c| {
             state.core.size = size;
-            state.disk_size = if size < old { state.disk_size.min(size) } else { size };
+            state.disk_size = if size < old {
+                state.disk_size.min(size)
+            } else {
+                size
+            };
             state.core.mtime = time;
             state.core.ctime = time;
             inode.mirror(&state.core);
@@ -108,16 +116,28 @@ impl Engine {
     ) -> Vec<Run> {
         let runs = map.extents.remove(from, len);
         for run in &runs {
-            c.bits(BitsItem { start: run.physical, len: run.len, alloc: false });
+            c.bits(BitsItem {
+                start: run.physical,
+                len: run.len,
+                alloc: false,
+            });
         }
         if !runs.is_empty() {
-            c.map(MapItem { ino: inode.ino, stamp: 0, logical: from, len, physical: BlockNr(0), unwritten: false });
+            c.map(MapItem {
+                ino: inode.ino,
+                stamp: 0,
+                logical: from,
+                len,
+                physical: BlockNr(0),
+                unwritten: false,
+            });
         }
         runs
     }
 
     pub(crate) fn load_bitmaps_of(&self, runs: &[Run]) -> Result<()> {
-        runs.iter().try_for_each(|r| self.load_bitmaps(r.physical, r.len))
+        runs.iter()
+            .try_for_each(|r| self.load_bitmaps(r.physical, r.len))
     }
 
     /// Takes blocks off the count that stat shows.
@@ -128,7 +148,12 @@ impl Engine {
     }
 
     /// Takes away everything from `first` on, the last runs first; the inode is on the orphan list.
-    pub(crate) fn remove_in_steps(&self, inode: &Inode, map: &mut FileMap, first: u32) -> Result<()> {
+    pub(crate) fn remove_in_steps(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap,
+        first: u32,
+    ) -> Result<()> {
         loop {
             let Some(from) = map
                 .extents
@@ -168,7 +193,12 @@ impl Engine {
         self.leave_orphans(inode)
     }
 
-    fn finish_truncate_locked(&self, inode: &Arc<Inode>, map: &mut FileMap, first: u32) -> Result<()> {
+    fn finish_truncate_locked(
+        &self,
+        inode: &Arc<Inode>,
+        map: &mut FileMap,
+        first: u32,
+    ) -> Result<()> {
         self.remove_in_steps(inode, map, first)?;
         self.leave_orphans(inode)
     }
@@ -217,8 +247,13 @@ impl Engine {
 
     /// What freeing an inode needs from the device, before anything is logged: its data runs and the
     /// bitmaps of all that becomes free.
-    pub(crate) fn prepare_free(&self, inode: &Inode, map: Option<&mut FileMap>) -> Result<Vec<Run>> {
-        self.inodes.ensure_loaded(inode.ino, &|g| self.inode_bitmap_words(g))?;
+    pub(crate) fn prepare_free(
+        &self,
+        inode: &Inode,
+        map: Option<&mut FileMap>,
+    ) -> Result<Vec<Run>> {
+        self.inodes
+            .ensure_loaded(inode.ino, &|g| self.inode_bitmap_words(g))?;
         let runs = match (map, inode.ftype) {
             (Some(map), _) => {
                 self.load_map(inode, map)?;
@@ -247,7 +282,11 @@ impl Engine {
         c: &mut Commit<'_>,
     ) {
         for run in runs {
-            c.bits(BitsItem { start: run.physical, len: run.len, alloc: false });
+            c.bits(BitsItem {
+                start: run.physical,
+                len: run.len,
+                alloc: false,
+            });
         }
         if let Some(map) = map {
             map.extents = Default::default();

@@ -7,8 +7,8 @@ use super::inode::Inode;
 use super::pages::{CHUNK_PAGES, SharedChunk};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::item::{BitsItem, InodeEvent, MapItem};
 use crate::log::Cost;
+use crate::log::item::{BitsItem, InodeEvent, MapItem};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,9 @@ struct DirtyRun {
 impl Engine {
     /// Remembers that write-back must visit the inode.
     pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) {
-        if !inode.on_dirty_list.load(Ordering::Relaxed) && !inode.on_dirty_list.swap(true, Ordering::AcqRel) {
+        if !inode.on_dirty_list.load(Ordering::Relaxed)
+            && !inode.on_dirty_list.swap(true, Ordering::AcqRel)
+        {
             self.dirty_inodes.local().lock().push(Arc::clone(inode));
         }
     }
@@ -55,14 +57,20 @@ impl Engine {
 
     /// Writes back every dirty inode, with as many threads as there is work and CPUs for.
     pub(crate) fn write_back_all(&self) -> Result<()> {
-        let mut lists: Vec<_> = self.dirty_inodes.iter().map(|l| std::mem::take(&mut *l.lock())).collect();
+        let mut lists: Vec<_> = self
+            .dirty_inodes
+            .iter()
+            .map(|l| std::mem::take(&mut *l.lock()))
+            .collect();
         lists.retain(|l| !l.is_empty());
         let total: usize = lists.iter().map(Vec::len).sum();
         if total < 256 {
             return lists.into_iter().try_for_each(|l| self.write_back_list(l));
         }
         let all: Vec<_> = lists.into_iter().flatten().collect();
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+        let threads = std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(8);
         std::thread::scope(|s| {
             let workers: Vec<_> = all
                 .chunks(total.div_ceil(threads))
@@ -70,7 +78,10 @@ impl Engine {
                 .collect();
             workers
                 .into_iter()
-                .map(|w| w.join().unwrap_or(Err(Error::Stopped("a write-back thread panicked".into()))))
+                .map(|w| {
+                    w.join()
+                        .unwrap_or(Err(Error::Stopped("a write-back thread panicked".into())))
+                })
                 .fold(Ok(()), Result::and)
         })
     }
@@ -115,7 +126,9 @@ impl Engine {
     }
 
     pub(crate) fn write_back_locked(&self, inode: &Arc<Inode>, map: &mut FileMap) -> Result<()> {
-        let Some(file) = inode.file() else { return Ok(()) };
+        let Some(file) = inode.file() else {
+            return Ok(());
+        };
         let dirty = file.pages.dirty_chunks(0, u32::MAX);
         {
             let state = inode.state.lock();
@@ -127,7 +140,9 @@ impl Engine {
         self.load_map(inode, map)?;
         let runs = gather(&dirty);
         let mut placed: Vec<Run> = Vec::new();
-        let written = runs.iter().try_for_each(|run| self.write_run(inode, map, run, &mut placed));
+        let written = runs
+            .iter()
+            .try_for_each(|run| self.write_run(inode, map, run, &mut placed));
         let new: Vec<Run> = placed.iter().filter(|r| !r.unwritten).copied().collect();
         if let Err(e) = written {
             self.unplace(&new);
@@ -150,7 +165,11 @@ impl Engine {
             for run in &placed {
                 // `unwritten` marks a run whose blocks were there, unwritten, and are written now.
                 if !run.unwritten {
-                    c.bits(BitsItem { start: run.physical, len: run.len, alloc: true });
+                    c.bits(BitsItem {
+                        start: run.physical,
+                        len: run.len,
+                        alloc: true,
+                    });
                 }
                 c.map(MapItem {
                     ino: inode.ino,
@@ -164,10 +183,14 @@ impl Engine {
             self.log_core(inode, &mut state, c);
         });
         drop(state);
-        let sectors: u64 = new.iter().map(|r| u64::from(r.len)).sum::<u64>() * u64::from(self.geometry.sectors_per_block());
+        let sectors: u64 = new.iter().map(|r| u64::from(r.len)).sum::<u64>()
+            * u64::from(self.geometry.sectors_per_block());
         inode.sectors.fetch_add(sectors as i64, Ordering::Relaxed);
         for run in placed {
-            map.extents.set(Run { unwritten: false, ..run });
+            map.extents.set(Run {
+                unwritten: false,
+                ..run
+            });
         }
         let mut cleaned = 0;
         for (_, chunk) in dirty {
@@ -176,7 +199,8 @@ impl Engine {
             chunk.dirty = 0;
             chunk.promised = 0;
         }
-        self.dirty_bytes.add(-cleaned * i64::from(self.geometry.block_size));
+        self.dirty_bytes
+            .add(-cleaned * i64::from(self.geometry.block_size));
         Ok(())
     }
 
@@ -189,14 +213,23 @@ impl Engine {
         }
     }
 
-    fn write_run(&self, inode: &Inode, map: &FileMap, run: &DirtyRun, placed: &mut Vec<Run>) -> Result<()> {
+    fn write_run(
+        &self,
+        inode: &Inode,
+        map: &FileMap,
+        run: &DirtyRun,
+        placed: &mut Vec<Run>,
+    ) -> Result<()> {
         let mut done = 0;
         while done < run.pages.len() {
             let logical = run.logical + done as u32;
             let left = (run.pages.len() - done) as u32;
             let piece = match map.extents.at(logical) {
                 Found::Mapped(r) => {
-                    let piece = Run { len: r.len.min(left), ..r };
+                    let piece = Run {
+                        len: r.len.min(left),
+                        ..r
+                    };
                     if r.unwritten {
                         placed.push(piece);
                     }
@@ -205,7 +238,12 @@ impl Engine {
                 Found::Hole(n) => {
                     let goal = self.goal_at(inode, map, logical, placed);
                     let (physical, len) = self.allocate_blocks(goal, left.min(n).min(MAX_RUN))?;
-                    let piece = Run { logical, len, physical, unwritten: false };
+                    let piece = Run {
+                        logical,
+                        len,
+                        physical,
+                        unwritten: false,
+                    };
                     placed.push(piece);
                     piece
                 }
@@ -221,7 +259,10 @@ impl Engine {
         // The map is held exclusively, so no page changes; a chunk's lock is only met by sweeps.
         let mut guards = Vec::new();
         for (chunk, _) in pages {
-            if !guards.last().is_some_and(|(c, _): &(&SharedChunk, _)| Arc::ptr_eq(c, chunk)) {
+            if !guards
+                .last()
+                .is_some_and(|(c, _): &(&SharedChunk, _)| Arc::ptr_eq(c, chunk))
+            {
                 guards.push((chunk, chunk.lock()));
             }
         }
@@ -242,7 +283,13 @@ impl Engine {
     }
 
     /// Where the block of a logical block should lie: behind its neighbour, else in the inode's group.
-    pub(crate) fn goal_at(&self, inode: &Inode, map: &FileMap, logical: u32, placed: &[Run]) -> ext4_format::BlockNr {
+    pub(crate) fn goal_at(
+        &self,
+        inode: &Inode,
+        map: &FileMap,
+        logical: u32,
+        placed: &[Run],
+    ) -> ext4_format::BlockNr {
         let before = placed
             .last()
             .copied()
@@ -294,8 +341,13 @@ fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
             let logical = index * CHUNK_PAGES + i;
             let page = (Arc::clone(chunk), i as usize);
             match runs.last_mut() {
-                Some(run) if run.logical as usize + run.pages.len() == logical as usize => run.pages.push(page),
-                _ => runs.push(DirtyRun { logical, pages: vec![page] }),
+                Some(run) if run.logical as usize + run.pages.len() == logical as usize => {
+                    run.pages.push(page)
+                }
+                _ => runs.push(DirtyRun {
+                    logical,
+                    pages: vec![page],
+                }),
             }
         }
     }

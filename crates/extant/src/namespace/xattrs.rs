@@ -48,8 +48,14 @@ impl Engine {
     /// The value of one attribute, unchecked; of an ACL in the form callers know.
     fn xattr_value(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let set = self.xattrs(inode)?;
-        let Some(value) = set.get(name) else { return Ok(None) };
-        Ok(Some(if is_acl(name) { Acl::from_disk(value)?.to_xattr() } else { value.to_vec() }))
+        let Some(value) = set.get(name) else {
+            return Ok(None);
+        };
+        Ok(Some(if is_acl(name) {
+            Acl::from_disk(value)?.to_xattr()
+        } else {
+            value.to_vec()
+        }))
     }
 
     /// The access or default ACL, if the inode has one.
@@ -57,11 +63,20 @@ impl Engine {
         if !inode.has_acl.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        self.xattrs(inode)?.get(name).map(Acl::from_disk).transpose().map_err(Error::from)
+        self.xattrs(inode)?
+            .get(name)
+            .map(Acl::from_disk)
+            .transpose()
+            .map_err(Error::from)
     }
 
     /// The value of one attribute, as far as the caller may read it.
-    pub(crate) fn get_xattr(&self, who: &Credentials, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn get_xattr(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Vec<u8>> {
         self.permit_xattr(who, inode, name, super::credentials::READ)?;
         self.xattr_value(inode, name)?.ok_or(Error::NoAttribute)
     }
@@ -84,7 +99,9 @@ impl Engine {
             let before = self.xattrs(inode)?;
             match (before.get(name).is_some(), how, value) {
                 (true, SetXattr::Create, Some(_)) => return Err(Error::Exists),
-                (false, SetXattr::Replace, Some(_)) | (false, _, None) => return Err(Error::NoAttribute),
+                (false, SetXattr::Replace, Some(_)) | (false, _, None) => {
+                    return Err(Error::NoAttribute);
+                }
                 _ => {}
             }
             let mut set = (*before).clone();
@@ -94,7 +111,8 @@ impl Engine {
                     if name == DEFAULT && inode.ftype != FileType::Directory {
                         return Err(Error::PermissionDenied);
                     }
-                    let acl = Acl::from_xattr(value).map_err(|_| Error::Invalid("malformed ACL"))?;
+                    let acl =
+                        Acl::from_xattr(value).map_err(|_| Error::Invalid("malformed ACL"))?;
                     if name == ACCESS {
                         mode = Some(acl.mode());
                     }
@@ -118,10 +136,16 @@ impl Engine {
                 return Err(Error::NotFound);
             }
             // Somebody else may have set another one meanwhile.
-            if !state.xattrs.as_ref().is_some_and(|s| Arc::ptr_eq(s, &before)) {
+            if !state
+                .xattrs
+                .as_ref()
+                .is_some_and(|s| Arc::ptr_eq(s, &before))
+            {
                 continue;
             }
-            let seen = state.stamp.max(inode.directory().map_or(0, |n| n.last_stamp()));
+            let seen = state
+                .stamp
+                .max(inode.directory().map_or(0, |n| n.last_stamp()));
             tx.commit(seen, |c| {
                 state.core.ctime = now();
                 if let Some(bits) = mode {
@@ -146,15 +170,30 @@ impl Engine {
             .collect())
     }
 
-    pub(crate) fn log_xattrs(&self, inode: &Inode, state: &mut State, set: &Arc<XattrSet>, c: &mut Commit<'_>) {
-        inode.has_acl.store(set.get(ACCESS).is_some() || set.get(DEFAULT).is_some(), Ordering::Relaxed);
+    pub(crate) fn log_xattrs(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        set: &Arc<XattrSet>,
+        c: &mut Commit<'_>,
+    ) {
+        inode.has_acl.store(
+            set.get(ACCESS).is_some() || set.get(DEFAULT).is_some(),
+            Ordering::Relaxed,
+        );
         state.xattrs = Some(Arc::clone(set));
         c.misc(inode.ino, MiscEvent::Xattrs(Arc::clone(set)));
     }
 
     /// The attributes after chmod: the access ACL follows the mode.
-    pub(crate) fn acl_after_chmod(&self, inode: &Inode, mode: u16) -> Result<Option<Arc<XattrSet>>> {
-        let Some(mut acl) = self.acl(inode, ACCESS)? else { return Ok(None) };
+    pub(crate) fn acl_after_chmod(
+        &self,
+        inode: &Inode,
+        mode: u16,
+    ) -> Result<Option<Arc<XattrSet>>> {
+        let Some(mut acl) = self.acl(inode, ACCESS)? else {
+            return Ok(None);
+        };
         acl.chmod(mode & 0o777);
         let mut set = (*self.xattrs(inode)?).clone();
         set.set(ACCESS, &acl.to_disk())?;
@@ -169,13 +208,23 @@ impl Engine {
             .map_err(|_| Error::NoSpace("extended attributes do not fit the inode and one block"))
     }
 
-    fn permit_xattr(&self, who: &Credentials, inode: &Inode, name: &[u8], wanted: u16) -> Result<()> {
+    fn permit_xattr(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        name: &[u8],
+        wanted: u16,
+    ) -> Result<()> {
         let prefix = name.split(|&b| b == b'.').next().unwrap_or_default();
         match prefix {
             b"user" => {
                 if !matches!(inode.ftype, FileType::Regular | FileType::Directory) {
                     let denied = wanted == super::credentials::WRITE;
-                    return Err(if denied { Error::NotPermitted } else { Error::NoAttribute });
+                    return Err(if denied {
+                        Error::NotPermitted
+                    } else {
+                        Error::NoAttribute
+                    });
                 }
                 self.permit(who, inode, wanted)
             }

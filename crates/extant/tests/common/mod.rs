@@ -10,8 +10,12 @@ use std::sync::Arc;
 
 /// A tool the tests cannot do without: an error in CI, a message elsewhere.
 pub fn have(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").output().is_ok() || Command::new(tool).arg("-V").output().is_ok();
-    assert!(found || std::env::var_os("CI").is_none(), "{tool} is missing; `make tools` installs it");
+    let found = Command::new(tool).arg("--version").output().is_ok()
+        || Command::new(tool).arg("-V").output().is_ok();
+    assert!(
+        found || std::env::var_os("CI").is_none(),
+        "{tool} is missing; `make tools` installs it"
+    );
     if !found {
         eprintln!("{tool} is missing: nothing tested");
     }
@@ -26,7 +30,11 @@ pub fn torture() -> bool {
 /// An image file made by mke2fs; with blocks of 4 KiB if nothing else is asked for (mke2fs itself takes
 /// 1 KiB for small images), and the features that distributions differ in as asked for.
 pub fn mke2fs(path: &Path, size: &str, args: &[&str]) {
-    let block: &[&str] = if args.contains(&"-b") { &[] } else { &["-b", "4096"] };
+    let block: &[&str] = if args.contains(&"-b") {
+        &[]
+    } else {
+        &["-b", "4096"]
+    };
     let out = Command::new("mke2fs")
         .args(["-q", "-F", "-E", "lazy_itable_init=1,nodiscard"])
         .args(block)
@@ -35,7 +43,11 @@ pub fn mke2fs(path: &Path, size: &str, args: &[&str]) {
         .arg(size)
         .output()
         .expect("mke2fs runs");
-    assert!(out.status.success(), "mke2fs {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "mke2fs {args:?}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 /// The same in memory.
@@ -49,15 +61,25 @@ pub fn mem_image(size: &str, args: &[&str]) -> Arc<MemDevice> {
 /// e2fsck finds nothing to mend.
 #[track_caller]
 pub fn assert_clean_file(path: &Path, what: &str) {
-    let out = Command::new("e2fsck").args(["-f", "-n"]).arg(path).output().expect("e2fsck runs");
+    let out = Command::new("e2fsck")
+        .args(["-f", "-n"])
+        .arg(path)
+        .output()
+        .expect("e2fsck runs");
     let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{what}: e2fsck says\n{text}\n{}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{what}: e2fsck says\n{text}\n{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 /// e2fsck finds nothing to mend in an image in memory.
 #[track_caller]
 pub fn assert_clean(device: &MemDevice, what: &str) {
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let dir = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap();
     let path = dir.path().join("image");
     write_image(device, &path);
     assert_clean_file(&path, what);
@@ -72,7 +94,10 @@ pub fn write_image(device: &MemDevice, path: &Path) {
 /// Opens an image without a background thread: what is committed, the test decides.
 pub fn open(device: &Arc<MemDevice>) -> Volume {
     let device = Arc::clone(device) as Arc<dyn blockdev::BlockDevice>;
-    OpenOptions::new().background(false).open_device(device).unwrap()
+    OpenOptions::new()
+        .background(false)
+        .open_device(device)
+        .unwrap()
 }
 
 /// All that a tree holds, by path.

@@ -345,10 +345,9 @@ impl Model {
     }
 
     fn cut(&mut self, id: Id, cut: bool) -> Id {
-        if cut
-            && let Some(data) = self.data_mut(id) {
-                data.clear();
-            }
+        if cut && let Some(data) = self.data_mut(id) {
+            data.clear();
+        }
         id
     }
 

@@ -342,11 +342,7 @@ impl Fs {
     fn close(&mut self) {
         let (block, image) = self
             .formatter
-            .superblock_update(
-                &self.buffers,
-                1_700_009_999,
-                super::super::Moment::Close,
-            )
+            .superblock_update(&self.buffers, 1_700_009_999, super::super::Moment::Close)
             .unwrap();
         self.dev
             .write_at(block.offset(self.geometry.block_size), &image)

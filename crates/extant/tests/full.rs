@@ -1,0 +1,464 @@
+//! A full volume: every operation says NoSpace and nothing worse, what was accepted is kept, removing
+//! makes room again, and e2fsck is content at every stage.
+
+mod common;
+
+use blockdev::MemDevice;
+use common::*;
+use extant::{Error, Fallocate, FileType, OpenFlags, RenameMode, SetAttributes, SetXattr, Volume};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Worked, or there was no space; anything else is wrong.
+#[track_caller]
+fn fits<T>(result: extant::Result<T>, what: &str) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(Error::NoSpace(_)) => false,
+        Err(e) => panic!("{what}: {e:?}"),
+    }
+}
+
+fn content(n: u64, len: usize) -> Vec<u8> {
+    let mut rng = Rng::new(n + 1);
+    (0..len).map(|_| rng.next() as u8 | 1).collect()
+}
+
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+
+/// Writes files of these sizes until nothing fits; returns what was accepted.
+fn fill(v: &Volume, dir: &str, sizes: &[usize]) -> BTreeMap<String, Vec<u8>> {
+    let mut kept = BTreeMap::new();
+    for (n, &len) in sizes.iter().cycle().enumerate().take(100_000) {
+        let path = format!("{dir}/file{n}");
+        let Ok(file) = v.create(&path, 0o644) else {
+            assert!(!fits(v.create(&path, 0o644), "create"));
+            return kept;
+        };
+        let bytes = content(n as u64, len);
+        // A write that fails may have stored a part: what counts is the size.
+        let whole = fits(file.write_at(0, &bytes), "write");
+        let size = file.stat().unwrap().size as usize;
+        assert!(size <= len && (!whole || size == len));
+        kept.insert(path, bytes[..size].to_vec());
+        if !whole {
+            return kept;
+        }
+    }
+    panic!("the volume never became full");
+}
+
+#[track_caller]
+fn intact(v: &Volume, kept: &BTreeMap<String, Vec<u8>>, what: &str) {
+    for (path, bytes) in kept {
+        let found = v
+            .read_file(path)
+            .unwrap_or_else(|e| panic!("{what}: {path}: {e}"));
+        assert!(found == *bytes, "{what}: {path} differs");
+    }
+}
+
+/// One of each, on a volume without a free block. None may break anything, whichever still work.
+fn every_operation(v: &Volume, kept: &BTreeMap<String, Vec<u8>>) {
+    let (some, bytes) = kept
+        .iter()
+        .find(|(_, b)| b.len() > 5000)
+        .expect("a file of two blocks");
+    let big = vec![7u8; 1 << 20];
+    let file = v.open(some, OpenFlags::APPEND, 0).unwrap();
+    while fits(file.append(&big), "append") {}
+    v.truncate(some, bytes.len() as u64)
+        .expect("cutting off what was appended");
+    let new = v.create("/another", 0o600);
+    if fits(new, "create") {
+        fits(
+            v.open("/another", RW, 0).and_then(|f| f.write_at(0, &big)),
+            "write to a new file",
+        );
+        v.truncate("/another", 0).unwrap();
+    }
+    fits(v.create_dir("/dir", 0o755), "mkdir");
+    fits(v.symlink("t", "/fast"), "symlink");
+    fits(v.symlink("t".repeat(200), "/slow"), "long symlink");
+    fits(v.mknod("/fifo", FileType::Fifo, 0o600, 0), "mknod");
+    fits(v.link(some, "/other-name"), "link");
+    fits(
+        v.rename(some, "/renamed", RenameMode::Replace)
+            .and_then(|()| v.rename("/renamed", some, RenameMode::Replace)),
+        "rename",
+    );
+    if v.stat(some).is_err() {
+        v.rename("/renamed", some, RenameMode::Replace)
+            .expect_err("the name is still the new one");
+        panic!("a rename back failed for lack of space");
+    }
+    let file = v.open(some, RW, 0).unwrap();
+    match file.fallocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 30) {
+        Err(Error::NoSpace(_) | Error::Unsupported(_)) => {}
+        other => panic!("fallocate: {other:?}"),
+    }
+    fits(
+        file.set_xattr("user.big", &[5; 800], SetXattr::Any),
+        "set xattr",
+    );
+    // These need no space.
+    file.write_at(100, &bytes[100..200]).expect("overwriting");
+    v.set_attributes(
+        some,
+        &SetAttributes {
+            mode: Some(0o640),
+            ..Default::default()
+        },
+    )
+    .expect("chmod");
+    v.sync().expect("sync of a full volume");
+    v.truncate(some, bytes.len() as u64)
+        .expect("truncate to the same size");
+    for name in ["/another", "/fast", "/slow", "/fifo", "/other-name"] {
+        match v.unlink(name) {
+            Ok(()) | Err(Error::NotFound) => {}
+            Err(e) => panic!("{name}: {e}"),
+        }
+    }
+    match v.remove_dir("/dir") {
+        Ok(()) | Err(Error::NotFound) => {}
+        Err(e) => panic!("/dir: {e}"),
+    }
+}
+
+fn rounds(args: &[&str], size: &str, sizes: &[usize]) {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let device = mem_image(size, args);
+    let mut most = 0;
+    for round in 0..3 {
+        let what = format!("{args:?}, round {round}");
+        let v = open(&device);
+        let dir = format!("/round{round}");
+        v.create_dir(&dir, 0o755).unwrap();
+        let kept = fill(&v, &dir, sizes);
+        let bytes: usize = kept.values().map(Vec::len).sum();
+        intact(&v, &kept, &what);
+        if round != 1 {
+            every_operation(&v, &kept);
+        }
+        v.sync()
+            .unwrap_or_else(|e| panic!("{what}: sync when full: {e}"));
+        v.drop_caches();
+        intact(&v, &kept, &what);
+        v.close().unwrap();
+        assert_clean(&device, &what);
+        let v = open(&device);
+        intact(&v, &kept, &what);
+        // As much fits again, once everything is removed.
+        assert!(
+            bytes * 10 >= most * 9,
+            "{what}: {bytes} bytes fit, {most} before"
+        );
+        most = most.max(bytes);
+        for (n, path) in kept.keys().enumerate() {
+            v.unlink(path)
+                .unwrap_or_else(|e| panic!("{what}: unlink on a full volume: {e}"));
+            if n == 0 && kept[path].len() > 20_000 {
+                // One is enough to write another.
+                v.write_file(format!("{dir}/again"), &[1; 4000])
+                    .expect("room for another");
+                v.unlink(format!("{dir}/again")).unwrap();
+            }
+        }
+        v.remove_dir(&dir).unwrap();
+        v.close().unwrap();
+        assert_clean(&device, &what);
+    }
+}
+
+#[test]
+fn large_files() {
+    rounds(
+        &["-t", "ext4", "-J", "size=4"],
+        "24M",
+        &[300_000, 70_000, 9_000],
+    );
+}
+
+#[test]
+fn small_files() {
+    rounds(
+        &["-t", "ext4", "-b", "1024", "-i", "1024", "-J", "size=1"],
+        "8M",
+        &[6_000, 1_000, 1, 3_000],
+    );
+}
+
+#[test]
+fn empty_files_fill_directories() {
+    rounds(
+        &["-t", "ext4", "-b", "1024", "-i", "2048", "-J", "size=1"],
+        "6M",
+        &[6_000, 0, 0, 0, 0, 0],
+    );
+}
+
+#[test]
+fn ext3() {
+    rounds(
+        &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+        "8M",
+        &[400_000, 20_000],
+    );
+}
+
+#[test]
+fn ext2() {
+    rounds(&["-t", "ext2"], "12M", &[100_000, 5_001]);
+}
+
+#[test]
+fn no_journal() {
+    rounds(
+        &["-t", "ext4", "-O", "^has_journal"],
+        "12M",
+        &[100_000, 5_001],
+    );
+}
+
+/// Free space in single blocks: every write makes extents of one block, so metadata grows as data does.
+fn fragmented(args: &[&str]) {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let device = mem_image("12M", args);
+    let v = open(&device);
+    let bs = v.geometry().block_size as usize;
+    let mut small = Vec::new();
+    for n in 0.. {
+        let path = format!("/s{n}");
+        if !fits(v.write_file(&path, &content(n, bs)), "small file") {
+            let _ = v.unlink(&path);
+            break;
+        }
+        small.push(path);
+        if n % 500 == 499 {
+            v.sync().unwrap();
+        }
+    }
+    v.sync().unwrap();
+    for path in small.iter().step_by(2) {
+        v.unlink(path).unwrap();
+    }
+    v.sync().unwrap();
+    // Sparse writes, so that runs merge neither logically.
+    let mut kept = BTreeMap::new();
+    'files: for n in 0..40u64 {
+        let path = format!("/frag{n}");
+        if !fits(v.create(&path, 0o600), "create") {
+            break;
+        }
+        let file = v.open(&path, RW, 0).unwrap();
+        let mut bytes = Vec::new();
+        for piece in 0..200usize {
+            let data = content(n * 1000 + piece as u64, bs);
+            let fit = fits(
+                file.write_at((piece * 2 * bs) as u64, &data),
+                "sparse write",
+            );
+            if fit {
+                bytes.resize(piece * 2 * bs, 0);
+                bytes.extend(data);
+            } else {
+                kept.insert(path.clone(), bytes);
+                break 'files;
+            }
+        }
+        kept.insert(path, bytes);
+    }
+    v.sync().expect("write-back of what was accepted");
+    v.drop_caches();
+    intact(&v, &kept, "fragmented");
+    v.close().unwrap();
+    assert_clean(&device, "fragmented and full");
+    let v = open(&device);
+    intact(&v, &kept, "fragmented, reopened");
+    // Punching needs new extent blocks on a full volume: NoSpace or done, no third way.
+    for path in kept.keys() {
+        let file = v.open(path, RW, 0).unwrap();
+        fits(
+            file.fallocate(Fallocate::PunchHole, bs as u64 * 8, bs as u64),
+            "punch",
+        );
+    }
+    v.sync().unwrap();
+    for path in kept.keys().chain(small.iter().skip(1).step_by(2)) {
+        v.unlink(path).unwrap();
+    }
+    v.close().unwrap();
+    assert_clean(&device, "fragmented, emptied");
+}
+
+#[test]
+fn fragmented_extents() {
+    fragmented(&["-t", "ext4", "-b", "1024", "-N", "8192", "-J", "size=1"]);
+}
+
+#[test]
+fn fragmented_block_maps() {
+    fragmented(&["-t", "ext3", "-b", "1024", "-N", "8192", "-J", "size=1"]);
+}
+
+#[test]
+fn inodes_run_out_and_come_back() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for args in [
+        &["-t", "ext4", "-N", "96", "-J", "size=4"][..],
+        &["-t", "ext2", "-N", "96"],
+    ] {
+        let device = mem_image("16M", args);
+        let v = open(&device);
+        let make_all = |v: &Volume| {
+            let mut n = 0;
+            while fits(v.create(format!("/i{n}"), 0o600), "create") {
+                n += 1;
+            }
+            n
+        };
+        let first = make_all(&v);
+        assert!((80..=96).contains(&first), "{first} files in 96 inodes");
+        assert!(!fits(v.create_dir("/d", 0o755), "mkdir"));
+        assert!(!fits(v.symlink("t", "/l"), "symlink"));
+        v.link("/i0", "/hard").expect("a link needs no inode");
+        v.unlink("/hard").unwrap();
+        // With and without a sync in between.
+        for sync in [false, true, false] {
+            v.unlink("/i3").unwrap();
+            if sync {
+                v.sync().unwrap();
+            }
+            v.create("/i3", 0o600)
+                .unwrap_or_else(|e| panic!("{args:?}: the inode just freed, sync {sync}: {e}"));
+            assert!(!fits(v.create("/more", 0o600), "create"));
+            v.sync().unwrap();
+        }
+        // Open without a name: still in use.
+        let held = v.open("/i5", OpenFlags::READ, 0).unwrap();
+        v.unlink("/i5").unwrap();
+        assert!(!fits(
+            v.create("/i5", 0o600),
+            "create while the inode is open"
+        ));
+        drop(held);
+        v.create("/i5", 0o600).expect("the inode freed by closing");
+        v.close().unwrap();
+        assert_clean(&device, "no inode left");
+        let v = open(&device);
+        assert_eq!(v.statfs().unwrap().free_inodes, 0);
+        (0..first).for_each(|n| v.unlink(format!("/i{n}")).unwrap());
+        v.sync().unwrap();
+        assert_eq!(make_all(&v), first);
+        v.close().unwrap();
+        assert_clean(&device, "no inode left, again");
+    }
+}
+
+/// Images so small that little fits: whatever mke2fs makes opens, takes what it can, and stays clean.
+#[test]
+fn tiny_images() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let kinds: &[&[&str]] = &[
+        &["-t", "ext4"],
+        &["-t", "ext4", "-b", "1024"],
+        &["-t", "ext4", "-b", "4096"],
+        &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
+        &["-t", "ext3", "-b", "1024"],
+        &["-t", "ext2", "-b", "1024"],
+        &["-t", "ext2", "-b", "4096", "-N", "16"],
+    ];
+    for args in kinds {
+        for size in ["256k", "1M", "2M", "3M", "4M"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("image");
+            let made = std::process::Command::new("mke2fs")
+                .args(["-q", "-F"])
+                .args(*args)
+                .arg(&path)
+                .arg(size)
+                .output()
+                .unwrap();
+            if !made.status.success() {
+                continue;
+            }
+            let what = format!("{args:?} of {size}");
+            let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+            let v = open(&device);
+            if let Some(why) = v.read_only() {
+                panic!("{what}: {why}");
+            }
+            let mut kept = BTreeMap::new();
+            if fits(v.create_dir("/d", 0o755), &what) {
+                kept = fill(&v, "/d", &[3_000, 50_000, 0]);
+            }
+            v.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
+            intact(&v, &kept, &what);
+            v.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_clean(&device, &what);
+            let v = open(&device);
+            kept.keys().for_each(|p| v.unlink(p).unwrap());
+            v.close().unwrap();
+            assert_clean(&device, &what);
+        }
+    }
+}
+
+/// Threads race for the last blocks; what each was told it has, it has.
+#[test]
+fn many_threads_at_the_brink() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for seed in 0..if torture() { 40 } else { 3 } {
+        let device = mem_image("12M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+        let v = open(&device);
+        let kept = Mutex::new(BTreeMap::new());
+        std::thread::scope(|s| {
+            for t in 0..4u64 {
+                let (v, kept) = (v.clone(), &kept);
+                s.spawn(move || {
+                    let mut rng = Rng::new(seed * 10 + t);
+                    let mut mine: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+                    for n in 0..400u64 {
+                        let path = format!("/t{t}.{n}");
+                        let bytes = content(n, rng.below(60_000) as usize);
+                        if let Ok(file) = v.create(&path, 0o600) {
+                            fits(file.write_at(0, &bytes), "write");
+                            let size = file.stat().unwrap().size as usize;
+                            mine.insert(path, bytes[..size].to_vec());
+                            if rng.below(8) == 0 {
+                                file.fsync().expect("fsync");
+                            }
+                        }
+                        if rng.below(3) == 0
+                            && let Some(path) = mine
+                                .keys()
+                                .nth(rng.below(mine.len() as u64) as usize)
+                                .cloned()
+                        {
+                            mine.remove(&path);
+                            v.unlink(&path).expect("unlink");
+                        }
+                    }
+                    kept.lock().unwrap().append(&mut mine);
+                });
+            }
+        });
+        let kept = kept.into_inner().unwrap();
+        v.sync().unwrap();
+        intact(&v, &kept, "threads");
+        v.close().unwrap();
+        assert_clean(&device, "threads");
+        intact(&open(&device), &kept, "threads, reopened");
+    }
+}
