@@ -306,6 +306,71 @@ fn fragmented_block_maps() {
     fragmented(&["-t", "ext3", "-b", "1024", "-N", "8192", "-J", "size=1"]);
 }
 
+/// Single blocks far apart in many files: the mapping takes more blocks than the data. What write
+/// accepts, write-back has room for.
+fn sparse(args: &[&str], far: &[u64]) {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for sync_every in [1, 20, usize::MAX] {
+        let device = mem_image("8M", args);
+        let v = open(&device);
+        let bs = u64::from(v.geometry().block_size);
+        let mut kept = BTreeMap::new();
+        'full: for n in 0..3000u64 {
+            let path = format!("/sparse{n}");
+            if !fits(v.create(&path, 0o600), "create") {
+                break;
+            }
+            let file = v.open(&path, RW, 0).unwrap();
+            for &block in far {
+                let data = content(n, bs as usize);
+                if !fits(file.write_at(block * bs, &data), "write far away") {
+                    break 'full;
+                }
+                kept.insert((path.clone(), block * bs), data);
+            }
+            if n as usize % sync_every == sync_every - 1 {
+                v.sync().expect("write-back of what was accepted");
+            }
+        }
+        assert!(kept.len() > 500, "{args:?}: only {} writes fit", kept.len());
+        v.sync().expect("write-back of what was accepted");
+        v.close().unwrap();
+        assert_clean(&device, "sparse");
+        let v = open(&device);
+        for ((path, at), data) in &kept {
+            let mut found = vec![0; data.len()];
+            v.open(path, OpenFlags::READ, 0)
+                .unwrap()
+                .read_at(*at, &mut found)
+                .unwrap();
+            assert!(found == *data, "{path} at {at}");
+        }
+    }
+}
+
+#[test]
+fn sparse_block_maps() {
+    sparse(
+        &["-t", "ext2", "-b", "1024", "-N", "4000"],
+        &[5, 20, 300, 70_000],
+    );
+    sparse(
+        &["-t", "ext3", "-b", "1024", "-N", "4000", "-J", "size=1"],
+        &[70_000],
+    );
+}
+
+#[test]
+fn sparse_extents() {
+    let far: Vec<u64> = (0..9).map(|n| n * 1000).collect();
+    sparse(
+        &["-t", "ext4", "-b", "1024", "-N", "2000", "-J", "size=1"],
+        &far,
+    );
+}
+
 #[test]
 fn inodes_run_out_and_come_back() {
     if !have("mke2fs") || !have("e2fsck") {

@@ -645,13 +645,11 @@ fn made_by_the_kernel_changed_here() {
         }
         v.truncate("/kinds/file4", 1_234_567).unwrap();
         let sparse = v.open("/kinds/sparse", OpenFlags::WRITE, 0).unwrap();
-        (0..400).for_each(|n| {
-            drop(
-                sparse
-                    .write_at(n * 18_000 + 4_500, &pattern(n, 300))
-                    .unwrap(),
-            )
-        });
+        for n in 0..400 {
+            sparse
+                .write_at(n * 18_000 + 4_500, &pattern(n, 300))
+                .unwrap();
+        }
         sparse
             .fallocate(Fallocate::PunchHole, 1_000_000, 1_000_000)
             .unwrap();

@@ -68,12 +68,8 @@ impl Engine {
     pub fn begin(&self, cost: Cost) -> Result<Transaction<'_>> {
         self.check_writable()?;
         self.throttle()?;
-        if cost.meta_blocks > 0 && !self.space.try_take(u64::from(cost.meta_blocks)) {
-            // Reservations not used by the formatter come back with a push.
-            self.push_all()?;
-            if !self.space.try_take(u64::from(cost.meta_blocks)) {
-                return Err(Error::NoSpace("no block left for metadata"));
-            }
+        if cost.meta_blocks > 0 && !self.take_space(u64::from(cost.meta_blocks))? {
+            return Err(Error::NoSpace("no block left for metadata"));
         }
         Ok(Transaction {
             engine: self,
@@ -83,16 +79,11 @@ impl Engine {
 }
 
 impl Engine {
-    /// Opens a transaction for work already promised (write-back): it reserves what it can and never
+    /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never
     /// fails for lack of space.
-    pub(crate) fn begin_reserved(&self, cost: Cost) -> Result<Transaction<'_>> {
+    pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
         self.check_writable()?;
         self.throttle()?;
-        let reserved = if self.space.try_take(u64::from(cost.meta_blocks)) {
-            cost.meta_blocks
-        } else {
-            0
-        };
         Ok(Transaction {
             engine: self,
             reserved,

@@ -158,6 +158,11 @@ impl ExtentMap {
     pub fn len(&self) -> usize {
         self.runs.len()
     }
+
+    /// Nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
 }
 
 fn joins(left: &Run, right: &Run) -> bool {

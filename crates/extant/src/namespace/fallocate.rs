@@ -198,7 +198,12 @@ impl Engine {
         placed: Vec<Run>,
         new_size: Option<u64>,
     ) -> Result<()> {
-        let tx = self.begin_reserved(Cost::MAP.times(placed.len() as u32))?;
+        // The runs are neighbours: a leaf or two split, and now and then the index above.
+        let cost = Cost::MAP.and(Cost::MAP.times(placed.len() as u32 / 16));
+        let tx = self.begin(cost).inspect_err(|_| {
+            self.unplace(&placed);
+            self.give_space(placed.iter().map(|r| u64::from(r.len)).sum());
+        })?;
         let mut state = inode.state.lock();
         let time = now();
         let seen = state.stamp;

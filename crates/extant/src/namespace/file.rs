@@ -3,6 +3,7 @@
 use super::extent_map::ExtentMap;
 use super::pages::Pages;
 use parking_lot::RwLock;
+use std::sync::atomic::AtomicU32;
 
 /// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
 /// exclusively to change the mapping, the size or what is promised.
@@ -20,6 +21,9 @@ pub struct FileData {
     pub map: RwLock<FileMap>,
     /// Its pages in memory.
     pub pages: Pages,
+    /// Blocks promised to the mapping for dirty pages that will change it: for the worst case, so that
+    /// write-back never lacks one. Changed with the map held exclusively.
+    pub promised: AtomicU32,
 }
 
 impl FileData {
@@ -31,6 +35,7 @@ impl FileData {
                 ..FileMap::default()
             }),
             pages: Pages::default(),
+            promised: AtomicU32::new(0),
         }
     }
 
@@ -39,6 +44,7 @@ impl FileData {
         Self {
             map: RwLock::default(),
             pages: Pages::default(),
+            promised: AtomicU32::new(0),
         }
     }
 }

@@ -128,7 +128,10 @@ impl Pages {
     pub fn sweep(&self, force: bool) -> u32 {
         let mut dropped = 0;
         self.chunks.write().retain(|_, chunk| {
-            // Somebody is at work on it: not now.
+            // Somebody has it in hand, perhaps to put a first page in: not now.
+            if Arc::strong_count(chunk) > 1 {
+                return true;
+            }
             let Some(mut chunk) = chunk.try_lock() else {
                 return true;
             };

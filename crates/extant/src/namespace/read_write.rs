@@ -1,10 +1,10 @@
 //! Reading and writing file data through the page cache, with delayed allocation.
 
 use super::extent_map::Found;
-use super::file::FileMap;
+use super::file::{FileData, FileMap};
 use super::inode::Inode;
 use super::now;
-use super::pages::{CHUNK_PAGES, place};
+use super::pages::{CHUNK_PAGES, SharedChunk, place};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use ext4_format::inode::flags;
@@ -27,7 +27,30 @@ impl Engine {
             return Ok(true);
         }
         self.push_all()?;
+        if self.space.try_take(blocks) {
+            return Ok(true);
+        }
+        if self.dirty_bytes.sum() > 0 {
+            self.settle_promises()?;
+            self.push_all()?;
+        }
         Ok(self.space.try_take(blocks))
+    }
+
+    /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
+    /// into what they need, and a push gives the rest back.
+    fn settle_promises(&self) -> Result<()> {
+        for inode in self.in_core.iter() {
+            let Some(file) = inode.file() else { continue };
+            if file.promised.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            // Never waits: the caller holds the map of another file.
+            if let Some(mut map) = file.map.try_write() {
+                self.write_back_locked(&inode, &mut map)?;
+            }
+        }
+        Ok(())
     }
 
     /// Brings the mapping in core.
@@ -172,6 +195,7 @@ impl Engine {
         }
         let mut done = 0;
         let mut failed = None;
+        let mut settled = false;
         while done < data.len() {
             let at = offset + done as u64;
             // max_size bounds the block number to 32 bits.
@@ -181,6 +205,15 @@ impl Engine {
             let bytes = &data[done..done + part];
             match self.write_page(inode, &map, block, within, bytes, old_size) {
                 Ok(()) => done += part,
+                Err(Error::NoSpace(_)) if !settled => {
+                    // This file's own promises may be more than it needs.
+                    settled = true;
+                    if done > 0 {
+                        note_written(inode, at);
+                    }
+                    self.write_back_locked(inode, &mut map)?;
+                    self.push_all()?;
+                }
                 Err(e) => {
                     failed = Some(e);
                     break;
@@ -188,15 +221,7 @@ impl Engine {
             }
         }
         if done > 0 {
-            let time = now();
-            let mut state = inode.state.lock();
-            state.core.size = state.core.size.max(offset + done as u64);
-            state.core.mtime = time;
-            state.core.ctime = time;
-            strip_set_id(&mut state.core.mode);
-            state.core_dirty = true;
-            inode.mirror(&state.core);
-            drop(state);
+            note_written(inode, offset + done as u64);
             drop(map);
             self.note_dirty(inode);
             self.balance_dirty()?;
@@ -221,21 +246,23 @@ impl Engine {
         let bs = self.geometry.block_size as usize;
         let bit = 1u16 << place(block).1;
         let chunk = file.pages.get_or_make(block);
-        let mut chunk = chunk.lock();
         let found = map.extents.at(block);
-        if matches!(found, Found::Hole(_)) && chunk.promised & bit == 0 {
-            if !self.space.try_take(1) {
-                drop(chunk);
-                // Pushing takes no lock of ours but must not wait with a page's lock held for long.
-                if !self.take_space(1)? {
-                    return Err(Error::NoSpace("no block left for file data"));
-                }
-                let again = file.pages.get_or_make(block);
-                let mut again = again.lock();
-                again.promised |= bit;
-                drop(again);
-                return self.write_page(inode, map, block, within, bytes, size);
+        let (promised, dirty) = {
+            let chunk = chunk.lock();
+            (chunk.promised & bit != 0, chunk.dirty & bit != 0)
+        };
+        let in_hole = matches!(found, Found::Hole(_)) && !promised;
+        let converts = matches!(found, Found::Mapped(run) if run.unwritten) && !dirty;
+        if in_hole || converts {
+            // Taken without the chunk's lock: it may have to wait for a push.
+            let for_map = self.mapping_cost(inode, file, map, block);
+            if !self.take_space(u64::from(in_hole) + u64::from(for_map))? {
+                return Err(Error::NoSpace("no block left for file data"));
             }
+            file.promised.fetch_add(for_map, Ordering::Relaxed);
+        }
+        let mut chunk = chunk.lock();
+        if in_hole {
             chunk.promised |= bit;
         }
         let page = &mut chunk.pages[place(block).1];
@@ -262,6 +289,39 @@ impl Engine {
         }
         chunk.used = true;
         Ok(())
+    }
+
+    /// Blocks that the mapping may need when this page, the first time dirty, is written back: the
+    /// worst case, but counting on neighbours to share a leaf.
+    fn mapping_cost(&self, inode: &Inode, file: &FileData, map: &FileMap, block: u32) -> u32 {
+        let follows = block.checked_sub(1).is_some_and(|before| {
+            let (_, i) = place(before);
+            let mapped = matches!(map.extents.at(before), Found::Mapped(run) if !run.unwritten);
+            let dirty = |c: SharedChunk| c.lock().dirty & (1 << i) != 0;
+            !mapped && file.pages.get(before).is_some_and(dirty)
+        });
+        if inode.flags.load(Ordering::Relaxed) & flags::EXTENTS != 0 {
+            return match follows || block == 0 {
+                // The inode itself holds four extents.
+                true if block < 4 && map.extents.is_empty() => 0,
+                // A leaf holds at least 84, half of them after a split.
+                true if block > 0 => u32::from(block % 32 == 4),
+                // A leaf splits, and the index above it.
+                _ => 2,
+            };
+        }
+        let per_block = u64::from(self.geometry.block_size / 4);
+        let Some(block) = u64::from(block).checked_sub(12) else {
+            return 0;
+        };
+        if follows && !block.is_multiple_of(per_block) {
+            return 0;
+        }
+        match block {
+            b if b < per_block => 1,
+            b if b < per_block * (per_block + 1) => 2,
+            _ => 3,
+        }
     }
 
     /// Overwrites pages that are in memory and have their block or its promise: the map is only
@@ -337,6 +397,18 @@ impl Engine {
         self.note_dirty(inode);
         Ok(())
     }
+}
+
+/// The file reaches to `end`, and was changed now.
+fn note_written(inode: &Inode, end: u64) {
+    let time = now();
+    let mut state = inode.state.lock();
+    state.core.size = state.core.size.max(end);
+    state.core.mtime = time;
+    state.core.ctime = time;
+    strip_set_id(&mut state.core.mode);
+    state.core_dirty = true;
+    inode.mirror(&state.core);
 }
 
 /// A write by anybody takes set-user-id away, and set-group-id where it means execution.

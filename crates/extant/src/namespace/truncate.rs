@@ -102,6 +102,9 @@ impl Engine {
             if dropped.promised > 0 {
                 self.give_space(u64::from(dropped.promised));
             }
+            if (from, to) == (0, u32::MAX) {
+                self.give_back_promise(file);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! So ordered mode holds by construction: no committed mapping leads to data not written.
 
 use super::extent_map::{Found, Run};
-use super::file::FileMap;
+use super::file::{FileData, FileMap};
 use super::inode::Inode;
 use super::pages::{CHUNK_PAGES, SharedChunk};
 use crate::engine::Engine;
@@ -49,6 +49,8 @@ impl Engine {
         for inode in list {
             inode.on_dirty_list.store(false, Ordering::Release);
             if let Err(e) = self.write_back(&inode) {
+                // What could not be written now stays dirty, and is tried again.
+                self.note_dirty(&inode);
                 first_error.get_or_insert(e);
             }
         }
@@ -65,7 +67,9 @@ impl Engine {
         lists.retain(|l| !l.is_empty());
         let total: usize = lists.iter().map(Vec::len).sum();
         if total < 256 {
-            return lists.into_iter().try_for_each(|l| self.write_back_list(l));
+            // One that fails does not keep the others back.
+            let done = lists.into_iter().map(|l| self.write_back_list(l));
+            return done.fold(Ok(()), Result::and);
         }
         let all: Vec<_> = lists.into_iter().flatten().collect();
         let threads = std::thread::available_parallelism()
@@ -133,6 +137,8 @@ impl Engine {
         {
             let state = inode.state.lock();
             if state.freed || (dirty.is_empty() && !state.core_dirty) {
+                drop(state);
+                self.give_back_promise(file);
                 return Ok(());
             }
         }
@@ -151,9 +157,11 @@ impl Engine {
             }
             return Err(e);
         }
-        let tx = match self.begin_reserved(Cost::MAP.times(placed.len().min(64) as u32)) {
+        let promised = file.promised.swap(0, Ordering::Relaxed);
+        let tx = match self.begin_promised(promised) {
             Ok(tx) => tx,
             Err(e) => {
+                file.promised.fetch_add(promised, Ordering::Relaxed);
                 self.unplace(&new);
                 return Err(e);
             }
@@ -204,8 +212,16 @@ impl Engine {
         Ok(())
     }
 
+    /// No dirty page is left to change the mapping.
+    pub(crate) fn give_back_promise(&self, file: &FileData) {
+        let promised = file.promised.swap(0, Ordering::Relaxed);
+        if promised > 0 {
+            self.give_space(u64::from(promised));
+        }
+    }
+
     /// Blocks taken for pages that could not be written go back; the pages keep their promise.
-    fn unplace(&self, runs: &[Run]) {
+    pub(crate) fn unplace(&self, runs: &[Run]) {
         for run in runs {
             if let Err(e) = self.blocks.release(run.physical, run.len) {
                 tracing::error!(block = run.physical.0, error = %e, "giving blocks back");
