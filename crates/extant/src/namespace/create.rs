@@ -325,6 +325,13 @@ impl Engine {
         let mut mode = mode & 0o7777;
         if set_gid && ftype == FileType::Directory {
             mode |= 0o2000;
+        } else if set_gid
+            && mode & 0o2010 == 0o2010
+            && !who.is_privileged()
+            && !who.in_group(parent_gid)
+        {
+            // Nobody makes a program that runs as a group he is no member of.
+            mode &= !0o2000;
         }
         let by_extents = self.geometry.features.has_extents();
         let mapped = matches!(what, New::File | New::Directory)

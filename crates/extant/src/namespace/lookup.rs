@@ -61,15 +61,15 @@ impl Engine {
         if names.is_complete() || !large {
             return Ok(None);
         }
-        let found = self.lookup_on_disk(dir, name, hash);
+        let found = self
+            .lookup_on_disk(dir, name, hash)
+            .and_then(|ino| self.inode(ino.ok_or(Error::NotFound)?));
         if names.is_complete() {
-            // Names change only in a directory that is in memory: what was read may be of two moments.
+            // Names change only in a directory that is in memory: what was read may be of two moments,
+            // and the number may be free by now.
             return Ok(None);
         }
-        Ok(Some(match found? {
-            Some(ino) => self.inode(ino),
-            None => Err(Error::NotFound),
-        }))
+        Ok(Some(found))
     }
 
     /// The directory behind an inode, with all its names in core.

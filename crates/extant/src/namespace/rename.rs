@@ -223,6 +223,13 @@ impl Engine {
         }
         self.permit_removal(who, old.dir, source)?;
         self.permit_change(old.dir, source)?;
+        if old.dir.ino != new.dir.ino {
+            // A directory that moves changes inside: its "..".
+            let swapped = target.filter(|_| mode == RenameMode::Exchange);
+            for moved in swapped.into_iter().chain([source]).filter(|i| is_dir(i)) {
+                self.permit(who, moved, WRITE)?;
+            }
+        }
         if let Some(target) = target {
             self.permit_removal(who, new.dir, target)?;
             self.permit_change(new.dir, target)?;
