@@ -56,7 +56,7 @@ pub fn each<T>(
         crate::interrupt::check()?;
         match work(operand) {
             Ok(()) => {}
-            Err(e) if silent(&e) || e.is::<Interrupted>() => return Err(e),
+            Err(e) if silent(&e) || e.chain().any(|e| e.is::<Interrupted>()) => return Err(e),
             Err(e) => {
                 complain(format_args!("{e:#}"));
                 failed = true;
@@ -81,12 +81,13 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if silent(error) {
         return ExitCode::from(141);
     }
+    if error.chain().any(|e| e.is::<Interrupted>()) {
+        // Where it stopped is of no interest.
+        complain(Interrupted);
+        return ExitCode::from(130);
+    }
     if !error.is::<Told>() {
         complain(format_args!("{error:#}"));
     }
-    ExitCode::from(if error.chain().any(|e| e.is::<Interrupted>()) {
-        130
-    } else {
-        1
-    })
+    ExitCode::FAILURE
 }

@@ -1,0 +1,17 @@
+//! The command run as users run it, on images of mke2fs and its own; e2fsck, debugfs and the kernel judge.
+
+#[path = "cli/support.rs"]
+mod support;
+
+#[path = "cli/bench.rs"]
+mod bench;
+#[path = "cli/changes.rs"]
+mod changes;
+#[path = "cli/failures.rs"]
+mod failures;
+#[path = "cli/mkfs.rs"]
+mod mkfs;
+#[path = "cli/reading.rs"]
+mod reading;
+#[path = "cli/trees.rs"]
+mod trees;

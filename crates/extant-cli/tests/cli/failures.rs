@@ -1,0 +1,201 @@
+//! Wrong usage, wrong images, full images, interrupts: one line, a code, and the image as it was.
+
+use crate::support::{Scratch, run};
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[test]
+fn wrong_usage_is_said_with_code_2() {
+    for args in [
+        &["frobnicate"][..],
+        &["ls"],
+        &["cat", "file"],
+        &["chmod", "9z", "a:/b"],
+        &["mkfs"],
+        &[],
+    ] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(2), "{args:?}");
+        assert!(ran.stdout.is_empty() && !ran.stderr.is_empty());
+    }
+    assert!(run(&["cat", "file"]).stderr.contains("write IMAGE:/path"));
+}
+
+#[test]
+fn what_is_no_image_is_said() {
+    let s = Scratch::empty();
+    let each: [&[&str]; 7] = [
+        &["ls", ":/"],
+        &["cat", ":/a"],
+        &["mkdir", ":/a"],
+        &["info", "%"],
+        &["df", "%"],
+        &["rm", ":/a"],
+        &["export", "%", "@out"],
+    ];
+    for args in each {
+        let line = s.fails(args);
+        assert!(
+            line.ends_with("disk.img: no such file or directory"),
+            "{args:?}: {line}"
+        );
+    }
+    std::fs::write(&s.image, vec![0x5a; 1 << 20]).unwrap();
+    for args in each {
+        let line = s.fails(args);
+        assert!(
+            line.contains("disk.img: not an ext2/ext3/ext4 file system"),
+            "{args:?}: {line}"
+        );
+    }
+    std::fs::write(&s.image, "").unwrap();
+    assert!(
+        s.fails(&["ls", ":/"])
+            .contains("not an ext2/ext3/ext4 file system")
+    );
+    let dir = crate::support::run(&["ls", s.dir.path().to_str().unwrap()]);
+    assert!(
+        dir.code == Some(1)
+            && dir
+                .stderr
+                .contains("neither a regular file nor a block device")
+    );
+}
+
+#[test]
+fn features_not_known_are_refused_by_name() {
+    let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "inline_data"]) else {
+        return;
+    };
+    assert!(
+        s.fails(&["ls", ":/"])
+            .ends_with("unsupported incompatible feature: inline_data")
+    );
+    let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "quota"]) else {
+        return;
+    };
+    assert_eq!(s.ok(&["ls", ":/"]), "lost+found\n");
+    assert!(s.fails(&["mkdir", ":/a"]).contains("quota"));
+}
+
+#[test]
+fn failed_commands_leave_every_byte() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&["mkdir", ":/d"]);
+    s.ok(&["touch", ":/d/f"]);
+    std::fs::write(s.host("file"), "x").unwrap();
+    let before = s.bytes();
+    let failing: [&[&str]; 16] = [
+        &["mkdir", ":/d"],
+        &["rm", ":/none"],
+        &["rm", ":/d"],
+        &["mv", ":/none", ":/x"],
+        &["mv", "-n", ":/d/f", ":/d"],
+        &["ln", "-s", "x", ":/d/f"],
+        &["ln", ":/none", ":/x"],
+        &["chmod", "777", ":/none"],
+        &["chown", "1", ":/none"],
+        &["setfattr", "-x", "user.none", ":/d/f"],
+        &["cp", "@none", ":/d"],
+        &["cp", "@file", ":/none/x"],
+        &["import", "%", "@none"],
+        &["import", "%", "@file"],
+        &["touch", ":/none/x"],
+        &["mkfs", "%", "--size", "1M"],
+    ];
+    for args in failing {
+        match args[..2] {
+            ["mv", "-n"] => drop(s.run(&["mv", "-n", ":/d/f", ":/d/f"])),
+            _ => drop(s.fails(args)),
+        }
+        assert!(s.bytes() == before, "{args:?} changed the image");
+    }
+}
+
+#[test]
+fn full_images_say_so_and_stay_clean() {
+    let Some(s) = Scratch::mke2fs("8M", &["-t", "ext4"]) else {
+        return;
+    };
+    std::fs::write(s.host("large"), vec![1; 16 << 20]).unwrap();
+    assert!(s.fails(&["cp", "@large", ":/a"]).contains("no space left"));
+    s.clean();
+    s.ok(&["rm", "-f", ":/a"]);
+    std::fs::create_dir(s.host("many")).unwrap();
+    for n in 0..3000 {
+        std::fs::write(s.host(&format!("many/{n}")), "").unwrap();
+    }
+    assert!(s.fails(&["import", "%", "@many"]).contains("no space left"));
+    s.clean();
+    s.ok(&["rm", "-rf", ":/lost+found"]);
+    s.clean();
+}
+
+#[test]
+fn used_images_are_refused() {
+    let Some(s) = Scratch::ext4() else { return };
+    let lock = std::fs::File::open(&s.image).unwrap();
+    lock.lock().unwrap();
+    assert!(s.fails(&["mkdir", ":/d"]).contains("in use"));
+    drop(lock);
+    s.ok(&["mkdir", ":/d"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let Some(s) = Scratch::ext4() else { return };
+    std::fs::write(s.host("large"), vec![b'x'; 4 << 20]).unwrap();
+    s.ok(&["cp", "@large", ":/"]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .arg("cat")
+        .arg(format!("{}:/large", s.image.display()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_exact(&mut [0; 10])
+        .unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(
+        (out.status.code(), out.stderr.as_slice()),
+        (Some(141), &b""[..])
+    );
+}
+
+#[test]
+fn interrupts_leave_a_clean_image() {
+    let Some(s) = Scratch::mke2fs("512M", &["-t", "ext4"]) else {
+        return;
+    };
+    std::fs::create_dir(s.host("many")).unwrap();
+    for n in 0..4000 {
+        std::fs::write(s.host(&format!("many/{n}")), vec![3; 8000]).unwrap();
+    }
+    for wait in [0, 5, 20, 60, 150] {
+        let child = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .arg("import")
+            .args([&s.image, &s.host("many")])
+            .args(["--to", &format!("/after{wait}")])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Long enough for the handlers to be there.
+        std::thread::sleep(Duration::from_millis(30 + wait));
+        let pid = rustix::process::Pid::from_child(&child);
+        // It may be done already.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let out = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        match out.status.code() {
+            Some(0) => {}
+            Some(130) => assert_eq!(said, "extant: interrupted\n"),
+            other => panic!("{other:?} {said}"),
+        }
+        s.clean();
+    }
+}

@@ -1,0 +1,151 @@
+//! mkfs: empty and filled, the same bytes every time, and refusals.
+
+use crate::support::{Scratch, run};
+use std::fs;
+use std::process::Command;
+
+const UUID: &str = "6a7f2c1e-9b3d-4e5f-8a1b-2c3d4e5f6a7b";
+
+#[test]
+fn makes_what_mke2fs_options_ask_for() {
+    let cases: [&[&str]; 6] = [
+        &["-t", "ext4", "-b", "4096", "-L", "root"],
+        &["-t", "ext3", "-b", "1024", "-I", "128"],
+        &["-t", "ext2", "-N", "5000", "-m", "0"],
+        &[
+            "-O",
+            "^resize_inode,metadata_csum_seed,orphan_file",
+            "-J",
+            "size=8",
+        ],
+        &[
+            "-E",
+            "hash_seed=11111111-2222-3333-4444-555555555555,root_owner=7:8",
+            "-i",
+            "65536",
+        ],
+        &[
+            "-O",
+            "meta_bg,^resize_inode",
+            "-O",
+            "sparse_super2",
+            "-T",
+            "largefile",
+        ],
+    ];
+    for args in cases {
+        let s = Scratch::empty();
+        s.ok(&[&["mkfs", "%", "--size", "96M", "-U", UUID], args].concat());
+        if !crate::support::have("e2fsck") {
+            return;
+        }
+        s.clean();
+        let info = s.run(&["info", "--json", "%"]).json();
+        assert_eq!(info["uuid"], UUID);
+        let stats = s.debugfs("stats -h");
+        assert!(stats.contains(UUID), "{args:?}");
+        s.ok(&["mkdir", ":/d"]);
+        s.clean();
+    }
+    let s = Scratch::empty();
+    s.ok(&[
+        "mkfs",
+        "%",
+        "--size",
+        "8M",
+        "-E",
+        "root_owner=7:8,root_perms=1777",
+    ]);
+    let root = s.run(&["stat", "--json", ":/"]).json();
+    assert_eq!(
+        (&root[0]["uid"], &root[0]["mode"]),
+        (&7.into(), &"1777".into())
+    );
+}
+
+#[test]
+fn fills_from_trees_and_archives_with_the_same_bytes() {
+    let s = Scratch::empty();
+    fs::create_dir_all(s.host("tree/d")).unwrap();
+    for n in 0..300 {
+        fs::write(s.host(&format!("tree/d/f{n}")), format!("{n}").repeat(n)).unwrap();
+    }
+    let make = |name: &str, from: &[&str], threads: &str| {
+        let out = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(["mkfs", "-U", UUID, "--threads", threads])
+            .arg(s.host(name))
+            .args(from.iter().flat_map(|f| ["--from".into(), s.host(f)]))
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        fs::read(s.host(name)).unwrap()
+    };
+    let one = make("one.img", &["tree"], "1");
+    assert!(make("two.img", &["tree"], "7") == one);
+    let image = s.host("one.img").display().to_string();
+    assert_eq!(
+        run(&["cat", &format!("{image}:/d/f12")]).text(),
+        "12".repeat(12)
+    );
+    // An archive of it holds the same tree.
+    let archive = s.host("tree.tar.zst").display().to_string();
+    assert_eq!(run(&["export", &image, &archive]).code, Some(0));
+    let layered = make("layers.img", &["tree.tar.zst", "tree.tar.zst"], "2");
+    assert!(!layered.is_empty());
+    let layers = s.host("layers.img").display().to_string();
+    assert_eq!(
+        run(&["ls", "-R", &layers]).text().lines().count(),
+        run(&["ls", "-R", &image]).text().lines().count()
+    );
+}
+
+#[test]
+fn refuses_what_it_should() {
+    let s = Scratch::empty();
+    assert!(s.fails(&["mkfs", "%"]).contains("how large?"));
+    assert!(!s.image.exists());
+    assert!(
+        s.fails(&["mkfs", "%", "--size", "8M", "-O", "no_such"])
+            .contains("no_such")
+    );
+    assert!(
+        s.fails(&["mkfs", "%", "--size", "8M", "-O", "bigalloc"])
+            .contains("bigalloc")
+    );
+    assert!(
+        s.fails(&["mkfs", "%", "--from", "@none"])
+            .ends_with("no such file or directory")
+    );
+    assert!(
+        s.fails(&["mkfs", "%", "--size", "8M", "-E", "stride=3"])
+            .contains("not an option")
+    );
+    assert!(!s.image.exists(), "a refusal made the image");
+    fs::write(s.host("large"), vec![1; 4 << 20]).unwrap();
+    fs::create_dir(s.host("tree")).unwrap();
+    fs::rename(s.host("large"), s.host("tree/large")).unwrap();
+    assert!(
+        s.fails(&["mkfs", "%", "--from", "@tree", "--size", "2M"])
+            .contains("too small")
+    );
+    assert!(!s.image.exists());
+    fs::write(&s.image, "precious").unwrap();
+    assert!(
+        s.fails(&["mkfs", "%", "--size", "8M"])
+            .ends_with("use --force to replace it")
+    );
+    assert_eq!(fs::read(&s.image).unwrap(), b"precious");
+    s.ok(&["mkfs", "%", "--size", "8M", "--force"]);
+    assert_eq!(s.ok(&["ls", ":"]), "lost+found\n");
+    fs::write(s.host("bad.tar"), vec![9; 2000]).unwrap();
+    assert!(
+        s.fails(&["mkfs", "@x.img", "--from", "@bad.tar"])
+            .contains("not a tar archive")
+    );
+    assert!(!s.host("x.img").exists());
+}

@@ -1,0 +1,245 @@
+//! Scratch images, the command, and the judges.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A tool the tests cannot do without: an error in CI, a message elsewhere.
+pub fn have(tool: &str) -> bool {
+    let found = Command::new(tool).arg("-V").output().is_ok();
+    assert!(
+        found || std::env::var_os("CI").is_none(),
+        "{tool} is missing"
+    );
+    if !found {
+        eprintln!("{tool} is missing: nothing tested");
+    }
+    found
+}
+
+/// A directory with one image in it.
+pub struct Scratch {
+    pub dir: tempfile::TempDir,
+    pub image: PathBuf,
+}
+
+/// What a run said.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Ran {
+    fn of(out: Output) -> Self {
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        Self {
+            code: out.status.code(),
+            stdout: out.stdout,
+            stderr,
+        }
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.stdout).expect("the output is JSON")
+    }
+}
+
+/// Runs the command.
+pub fn run<S: AsRef<OsStr>>(args: &[S]) -> Ran {
+    Ran::of(
+        Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(args)
+            .output()
+            .expect("extant runs"),
+    )
+}
+
+/// Runs the command with standard input.
+pub fn run_with(args: &[&str], input: &[u8]) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("extant runs");
+    let mut stdin = child.stdin.take().expect("standard input is a pipe");
+    let input = input.to_vec();
+    // A command that fails early does not read to the end.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let out = child.wait_with_output().expect("extant ends");
+    writer.join().expect("the writer ends");
+    Ran::of(out)
+}
+
+impl Scratch {
+    /// An image made by mke2fs.
+    pub fn mke2fs(size: &str, args: &[&str]) -> Option<Self> {
+        if !have("mke2fs") || !have("e2fsck") {
+            return None;
+        }
+        let scratch = Self::empty();
+        let out = Command::new("mke2fs")
+            .args(["-q", "-F", "-E", "nodiscard"])
+            .args(args)
+            .arg(&scratch.image)
+            .arg(size)
+            .output()
+            .expect("mke2fs runs");
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        Some(scratch)
+    }
+
+    /// The default: ext4, small.
+    pub fn ext4() -> Option<Self> {
+        Self::mke2fs("32M", &["-t", "ext4"])
+    }
+
+    /// No image yet.
+    pub fn empty() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let image = dir.path().join("disk.img");
+        Self { dir, image }
+    }
+
+    /// A path on the host.
+    pub fn host(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Replaces what begins with `:` by an address of the image, `%` by the image and `@name` by a path
+    /// on the host.
+    fn expand(&self, args: &[&str]) -> Vec<String> {
+        let image = self.image.to_str().expect("UTF-8");
+        args.iter()
+            .map(|arg| match *arg {
+                "%" => image.to_string(),
+                arg if arg.starts_with(":/") || arg == ":" => format!("{image}{arg}"),
+                arg => match arg.strip_prefix('@') {
+                    Some(name) => self.host(name).to_str().expect("UTF-8").to_string(),
+                    None => arg.to_string(),
+                },
+            })
+            .collect()
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        run(&self.expand(args))
+    }
+
+    pub fn run_with(&self, args: &[&str], input: &[u8]) -> Ran {
+        let args = self.expand(args);
+        run_with(&args.iter().map(String::as_str).collect::<Vec<_>>(), input)
+    }
+
+    /// Runs the command, which must succeed without a word on standard error.
+    #[track_caller]
+    pub fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(
+            (ran.code, ran.stderr.as_str()),
+            (Some(0), ""),
+            "{args:?}: {}",
+            ran.text()
+        );
+        ran.text()
+    }
+
+    /// Runs the command, which must fail with exit code 1 and one line; returns the line.
+    #[track_caller]
+    pub fn fails(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("extant: "), "{}", ran.stderr);
+        ran.stderr.trim_end().to_string()
+    }
+
+    /// e2fsck finds nothing to mend.
+    #[track_caller]
+    pub fn clean(&self) {
+        let out = Command::new("e2fsck")
+            .args(["-f", "-n"])
+            .arg(&self.image)
+            .output()
+            .expect("e2fsck runs");
+        assert!(
+            out.status.success(),
+            "e2fsck says\n{}",
+            String::from_utf8_lossy(&out.stdout)
+        );
+    }
+
+    /// What debugfs answers to a request.
+    pub fn debugfs(&self, request: &str) -> String {
+        let out = Command::new("debugfs")
+            .args(["-R", request])
+            .arg(&self.image)
+            .output();
+        String::from_utf8_lossy(&out.expect("debugfs runs").stdout).into_owned()
+    }
+
+    /// Bytes of the image.
+    pub fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.image).expect("the image can be read")
+    }
+}
+
+/// Whether tests that need root can run: in CI they must.
+pub fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    assert!(
+        root || std::env::var_os("CI").is_none(),
+        "CI runs these tests as root"
+    );
+    root
+}
+
+/// The image mounted read-only by the kernel, until it is dropped.
+pub struct Mounted(pub PathBuf);
+
+impl Mounted {
+    pub fn new(scratch: &Scratch) -> Option<Self> {
+        if !root() {
+            return None;
+        }
+        let point = scratch.host("mounted");
+        std::fs::create_dir_all(&point).expect("a mount point");
+        let out = Command::new("mount")
+            .args(["-o", "loop,ro"])
+            .arg(&scratch.image)
+            .arg(&point)
+            .output();
+        let out = out.expect("mount runs");
+        if !out.status.success() {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "{}",
+                String::from_utf8_lossy(&out.stderr)
+            );
+            eprintln!("no loop mounts here: nothing tested");
+            return None;
+        }
+        Some(Self(point))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
