@@ -220,6 +220,7 @@ impl Engine {
 fn check_removable(name: &[u8]) -> Result<()> {
     match name {
         b"." | b".." => Err(Error::IsDirectory),
+        _ if name.len() > super::name::NAME_MAX => Err(Error::NameTooLong),
         _ => Ok(()),
     }
 }

@@ -1,0 +1,170 @@
+//! The ends of the scales: the largest offsets a mapping can address, the longest names and paths, the
+//! most links.
+
+mod common;
+
+use common::*;
+use extant::{Error, Fallocate, OpenFlags, Seek};
+
+/// One block at the last offset, and not a byte more.
+#[test]
+fn the_largest_file() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for args in [
+        &["-t", "ext4", "-J", "size=4"][..],
+        &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+        &["-t", "ext4", "-O", "^huge_file", "-J", "size=4"],
+        &["-t", "ext3", "-J", "size=4"],
+        &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+        &["-t", "ext2", "-b", "2048"],
+    ] {
+        let device = mem_image("24M", args);
+        let v = open(&device);
+        let extents = v.geometry().features.has_extents();
+        let max = v.geometry().max_file_size(extents);
+        let what = format!("{args:?}, {max} bytes at most");
+        let file = v.create("/f", 0o644).unwrap();
+        let too_large =
+            |r: extant::Result<()>| assert!(matches!(r, Err(Error::FileTooLarge)), "{what}: {r:?}");
+        too_large(file.write_at(max, b"x").map(drop));
+        too_large(file.write_at(max - 3, b"last").map(drop));
+        too_large(file.write_at(u64::MAX - 1, b"last").map(drop));
+        too_large(file.truncate(max + 1));
+        if extents {
+            too_large(file.fallocate(Fallocate::default(), max - 5, 10));
+            too_large(file.fallocate(Fallocate::default(), u64::MAX - 5, 10));
+        }
+        file.write_at(max - 4, b"last")
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        file.write_at(max / 2, b"middle").unwrap();
+        file.write_at(0, b"first").unwrap();
+        too_large(file.append(b"x").map(drop));
+        v.sync().unwrap();
+        drop(file);
+        v.close().unwrap();
+        assert_clean(&device, &what);
+        let v = open(&device);
+        let file = v.open("/f", OpenFlags::READ | OpenFlags::WRITE, 0).unwrap();
+        assert_eq!(file.stat().unwrap().size, max, "{what}");
+        for (at, expected) in [(max - 4, &b"last"[..]), (max / 2, b"middle"), (0, b"first")] {
+            let mut found = vec![0; expected.len()];
+            assert_eq!(file.read_at(at, &mut found).unwrap(), expected.len());
+            assert_eq!(found, expected, "{what}: at {at}");
+        }
+        assert_eq!(file.read_at(max, &mut [0; 4]).unwrap(), 0);
+        assert_eq!(file.read_at(u64::MAX - 1, &mut [0; 4]).unwrap(), 0);
+        let bs = u64::from(v.geometry().block_size);
+        assert_eq!(
+            file.seek(max / 2 + bs, Seek::Data).unwrap(),
+            (max - 4) / bs * bs,
+            "{what}"
+        );
+        assert_eq!(file.seek(max - 4, Seek::Hole).unwrap(), max, "{what}");
+        file.truncate(10).unwrap();
+        v.close().unwrap();
+        assert_clean(&device, &format!("{what}, cut"));
+    }
+}
+
+#[test]
+fn names_and_paths() {
+    if !have("mke2fs") {
+        return;
+    }
+    let v = open(&mem_image("24M", &["-t", "ext4", "-J", "size=4"]));
+    let longest = "n".repeat(255);
+    v.create(&longest, 0o600).unwrap();
+    let too_long = |r: extant::Result<()>, what: &str| {
+        assert!(matches!(r, Err(Error::NameTooLong)), "{what}: {r:?}")
+    };
+    let name = "n".repeat(256);
+    too_long(v.create(&name, 0o600).map(drop), "create");
+    too_long(v.stat(&name).map(drop), "stat");
+    too_long(v.create_dir(&name, 0o700).map(drop), "mkdir");
+    too_long(v.rename(&longest, &name, Default::default()), "rename");
+    too_long(v.link(&longest, &name), "link");
+    too_long(v.unlink(&name), "unlink");
+    too_long(v.stat("/a".repeat(2100)).map(drop), "a path");
+    for bad in [&b"a\0b"[..], b"\0"] {
+        assert!(
+            matches!(v.create(bad, 0o600), Err(Error::Invalid(_))),
+            "{bad:?}"
+        );
+    }
+    for odd in [&b"\xff\xfe"[..], b"new\nline", b" ", b"...", b"\x7f"] {
+        v.create(odd, 0o600).unwrap();
+        v.unlink(odd).unwrap();
+    }
+    v.symlink("loop", "/loop").unwrap();
+    assert!(matches!(v.stat("/loop"), Err(Error::SymlinkLoop)));
+    assert!(matches!(v.stat(""), Err(Error::NotFound)));
+    // 40 links are followed, 41 are not.
+    v.write_file("/l0", b"end").unwrap();
+    for n in 1..=41 {
+        v.symlink(format!("l{}", n - 1), format!("/l{n}")).unwrap();
+    }
+    assert_eq!(v.read_file("/l40").unwrap(), b"end");
+    assert!(matches!(v.read_file("/l41"), Err(Error::SymlinkLoop)));
+}
+
+/// A file may have 65,000 links and no more.
+#[test]
+fn links() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let device = mem_image("64M", &["-t", "ext4", "-J", "size=4"]);
+    let v = open(&device);
+    v.write_file("/f", b"x").unwrap();
+    v.create_dir("/d", 0o755).unwrap();
+    (1..65_000).for_each(|n| v.link("/f", format!("/d/{n}")).unwrap());
+    assert_eq!(v.stat("/f").unwrap().links, 65_000);
+    assert!(matches!(
+        v.link("/f", "/one-more"),
+        Err(Error::TooManyLinks)
+    ));
+    v.unlink("/d/7").unwrap();
+    v.link("/f", "/one-more").unwrap();
+    v.close().unwrap();
+    assert_clean(&device, "65,000 links");
+}
+
+/// Without dir_nlink a directory has as many subdirectories as its links can count.
+#[test]
+fn subdirectories_without_dir_nlink() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let device = mem_image(
+        "600M",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-N",
+            "70000",
+            "-O",
+            "^dir_nlink",
+        ],
+    );
+    let v = open(&device);
+    let mut made = 0;
+    let refused = loop {
+        match v.create_dir(format!("/{made}"), 0o755) {
+            Ok(_) => made += 1,
+            Err(e) => break e,
+        }
+        assert!(made < 66_000);
+    };
+    assert!(matches!(refused, Error::TooManyLinks), "{refused:?}");
+    // lost+found is one of them.
+    assert_eq!(v.stat("/").unwrap().links, made + 3);
+    v.create("/files-are-not-counted", 0o600).unwrap();
+    v.remove_dir("/5").unwrap();
+    v.create_dir("/again", 0o755).unwrap();
+    v.close().unwrap();
+    assert_clean(&device, "as many subdirectories as links");
+}
