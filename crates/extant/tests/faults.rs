@@ -409,6 +409,10 @@ fn waiting_threads_are_told() {
                 });
             }
         });
+        if device.injected() == 0 {
+            // Syncs that share a push need fewer writes: all was done before the fault.
+            continue;
+        }
         assert!(v.read_only().is_some(), "stopped");
         assert!(v.close().is_err());
     }
