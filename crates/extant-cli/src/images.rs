@@ -17,10 +17,8 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
         .open(image)
         .map_err(plain)
         .with_context(|| image.display().to_string())?;
-    if writing {
-        if let Some(why) = volume.read_only() {
-            bail!("{}: {why}", image.display());
-        }
+    if writing && let Some(why) = volume.read_only() {
+        bail!("{}: {why}", image.display());
     }
     Ok(volume)
 }

@@ -60,10 +60,10 @@ pub fn walk(
     }];
     while let Some(depth) = Some(stack.len()).filter(|&d| d > 0) {
         let Some(level) = stack.last_mut() else { break };
-        if let Some(done) = level.entered.take() {
-            if order == Order::After {
-                see(level, &done, depth, &mut meet)?;
-            }
+        if let Some(done) = level.entered.take()
+            && order == Order::After
+        {
+            see(level, &done, depth, &mut meet)?;
         }
         let Some(entry) = level.names.next() else {
             stack.pop();

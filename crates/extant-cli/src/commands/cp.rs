@@ -3,7 +3,7 @@
 use crate::address::{Location, base_name, join};
 use crate::images::{self, Images};
 use crate::output;
-use crate::transfer::{self, Existing, HostSide, ImageSide, Monitor, Rules, Side};
+use crate::transfer::{Existing, HostSide, ImageSide, Monitor, Route, Rules, Side};
 use anyhow::{Context, Result, bail, ensure};
 use extant::FileType;
 use std::ffi::OsString;
@@ -94,7 +94,13 @@ pub fn run(args: &Args) -> Result<()> {
             } else {
                 to.clone()
             };
-            one(args, &*src, &from, &*dst, &to, &rules, &monitor)
+            let route = Route {
+                src: &*src,
+                dst: &*dst,
+                rules: &rules,
+                monitor: &monitor,
+            };
+            one(args, route, &from, &to)
         })
     };
     // The image copied to is opened for writing, the others for reading; of one image there can be only one.
@@ -121,15 +127,8 @@ pub fn run(args: &Args) -> Result<()> {
     done
 }
 
-fn one(
-    args: &Args,
-    src: &dyn Side,
-    from: &[u8],
-    dst: &dyn Side,
-    to: &[u8],
-    rules: &Rules,
-    monitor: &Monitor,
-) -> Result<()> {
+fn one(args: &Args, route: Route<'_>, from: &[u8], to: &[u8]) -> Result<()> {
+    let Route { src, dst, .. } = route;
     let follow = !args.recursive && !args.archive;
     let meta = src
         .meta(from, follow)
@@ -150,7 +149,7 @@ fn one(
         } else {
             Existing::Overwrite
         };
-        return transfer::copy_file(src, from, dst, to, follow, existing, rules, monitor);
+        return route.file(from, to, follow, existing);
     }
     ensure!(!follow, "{}: is a directory: use -r", src.show(from));
     if src.show(b"/") == dst.show(b"/") {
@@ -163,5 +162,5 @@ fn one(
             dst.show(to)
         );
     }
-    transfer::copy_tree(src, from, dst, to, rules, monitor)
+    route.tree(from, to)
 }

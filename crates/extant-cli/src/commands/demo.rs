@@ -183,7 +183,10 @@ fn work(volume: &Volume, threads: usize, files: usize, step: &mut RunStep<'_>) -
     let total = threads * files;
     let written = threads * files.div_ceil(WRITTEN);
     step("create files", total, &mut || {
-        each(&|dir, _, n| Ok(drop(dir.create(name(n), 0o644)?)))
+        each(&|dir, _, n| {
+            dir.create(name(n), 0o644)?;
+            Ok(())
+        })
     })?;
     step("make them durable", 1, &mut || Ok(volume.sync()?))?;
     step("write 1 KiB to each 8th", written, &mut || {

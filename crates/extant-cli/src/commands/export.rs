@@ -3,7 +3,7 @@
 use crate::address::Rooted;
 use crate::images;
 use crate::output;
-use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Rules, Side};
+use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};
 use anyhow::{Context, Result};
 use extant::FileType;
 use std::io::Write;
@@ -64,12 +64,18 @@ pub fn run(args: &Args) -> Result<()> {
             let host = HostSide::new();
             rules.keep_owner = host.privileged() || args.owner.owner.is_some();
             let to = args.dest.as_os_str().as_bytes();
+            let route = Route {
+                src: &image,
+                dst: &host,
+                rules: &rules,
+                monitor: &monitor,
+            };
             let top = image
                 .meta(&address.path, true)
                 .and_then(|m| m.context("no such file or directory"));
             let top = top.with_context(|| address.to_string())?;
             if top.kind == FileType::Directory {
-                transfer::copy_tree(&image, &address.path, &host, to, &rules, &monitor)
+                route.tree(&address.path, to)
             } else {
                 let name = crate::address::base_name(&address.path);
                 let to = if args.dest.is_dir() {
@@ -77,17 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
                 } else {
                     to.to_vec()
                 };
-                let existing = transfer::Existing::Replace;
-                transfer::copy_file(
-                    &image,
-                    &address.path,
-                    &host,
-                    &to,
-                    true,
-                    existing,
-                    &rules,
-                    &monitor,
-                )
+                route.file(&address.path, &to, true, transfer::Existing::Replace)
             }
         }
     };

@@ -5,7 +5,7 @@ use crate::commands::mkdir;
 use crate::commands::mkfs::tar_input;
 use crate::images;
 use crate::output;
-use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Rules};
+use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -49,7 +49,8 @@ pub fn run(args: &Args) -> Result<()> {
         "--to {}: a path in the image begins with /",
         args.to.display()
     );
-    let rules = Rules::all(args.threads).with(&args.owner);
+    let mut rules = Rules::all(args.threads).with(&args.owner);
+    rules.skip = Some(images::identity(&args.image)?);
     let monitor = Monitor::new("import");
     let done = images::change(&args.image, |volume| {
         let image = ImageSide::new(volume, &args.image);
@@ -60,7 +61,13 @@ pub fn run(args: &Args) -> Result<()> {
                         .with_context(|| host_path(to).display().to_string())?;
                 }
                 let from = source.as_os_str().as_bytes();
-                transfer::copy_tree(&HostSide::new(), from, &image, to, &rules, &monitor)?;
+                Route {
+                    src: &HostSide::new(),
+                    dst: &image,
+                    rules: &rules,
+                    monitor: &monitor,
+                }
+                .tree(from, to)?;
             } else {
                 mkdir::make_all(volume, to, 0o755)
                     .with_context(|| host_path(to).display().to_string())?;

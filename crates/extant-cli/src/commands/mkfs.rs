@@ -216,20 +216,20 @@ impl Args {
             many if many.iter().any(|p| is_tree(&p)) => {
                 bail!("one directory or several archives, not both: use import for the rest")
             }
-            archives => Some(Source::Tar(archives.iter().map(tar_input).collect())),
+            archives => Some(Source::Tar(archives.iter().map(|p| tar_input(p)).collect())),
         })
     }
 }
 
 /// An archive, or `-` for standard input.
-pub fn tar_input(path: &PathBuf) -> TarInput {
-    if path.as_path() == Path::new("-") {
+pub fn tar_input(path: &Path) -> TarInput {
+    if path == Path::new("-") {
         TarInput::Reader {
             name: "standard input".into(),
             reader: Box::new(std::io::stdin()),
         }
     } else {
-        TarInput::File(path.clone())
+        TarInput::File(path.into())
     }
 }
 

@@ -40,79 +40,142 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// From where to where, and how.
+#[derive(Clone, Copy)]
+pub struct Route<'a> {
+    pub src: &'a dyn Side,
+    pub dst: &'a dyn Side,
+    pub rules: &'a Rules,
+    pub monitor: &'a Monitor,
+}
+
+/// A directory that is to get its attributes.
+struct Made {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    meta: Meta,
+}
+
 struct Copy<'a> {
-    src: &'a dyn Side,
-    dst: &'a dyn Side,
-    rules: &'a Rules,
-    monitor: &'a Monitor,
+    route: Route<'a>,
     stack: Mutex<Stack>,
     changed: Condvar,
     /// Where the first name of a file with several went.
     first_names: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     links: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
-    directories: Mutex<Vec<(Vec<u8>, Vec<u8>, Meta)>>,
+    directories: Mutex<Vec<Made>>,
 }
 
-/// Copies what is in directory `from` into directory `to`, which is made if it does not exist (only then
-/// it gets the attributes of `from`).
-pub fn copy_tree(
-    src: &dyn Side,
-    from: &[u8],
-    dst: &dyn Side,
-    to: &[u8],
-    rules: &Rules,
-    monitor: &Monitor,
-) -> Result<()> {
-    let copy = Copy {
-        src,
-        dst,
-        rules,
-        monitor,
-        stack: Mutex::default(),
-        changed: Condvar::new(),
-        first_names: Mutex::default(),
-        links: Mutex::default(),
-        directories: Mutex::default(),
-    };
-    let meta = existing(src, from)?;
-    if meta.kind != FileType::Directory {
-        return Err(anyhow!("{}: not a directory", src.show(from)));
-    }
-    if copy.directory(from, to, meta, true)? {
+impl Route<'_> {
+    /// Copies what is in directory `from` into directory `to`, which is made if it does not exist
+    /// (only then it gets the attributes of `from`).
+    pub fn tree(self, from: &[u8], to: &[u8]) -> Result<()> {
+        let copy = Copy {
+            route: self,
+            stack: Mutex::default(),
+            changed: Condvar::new(),
+            first_names: Mutex::default(),
+            links: Mutex::default(),
+            directories: Mutex::default(),
+        };
+        let meta = existing(self.src, from)?;
+        if meta.kind != FileType::Directory {
+            return Err(anyhow!("{}: not a directory", self.src.show(from)));
+        }
+        copy.directory(from, to, meta, true)?;
         lock(&copy.stack).tasks.push(Task::Directory {
             from: from.to_vec(),
             to: to.to_vec(),
         });
         copy.run()?;
+        copy.finish()
     }
-    copy.finish()
-}
 
-/// Copies one thing that is no directory.
-pub fn copy_file(
-    src: &dyn Side,
-    from: &[u8],
-    dst: &dyn Side,
-    to: &[u8],
-    follow: bool,
-    existing: Existing,
-    rules: &Rules,
-    monitor: &Monitor,
-) -> Result<()> {
-    let meta = src
-        .meta(from, follow)
-        .and_then(|m| m.context("no such file or directory"));
-    let meta = meta.with_context(|| src.show(from))?;
-    transfer(
-        src,
-        from,
-        dst,
-        to,
-        &rules.adjust(meta),
-        existing,
-        rules,
-        monitor,
-    )
+    /// Copies one thing that is no directory; `follow`: what a last symbolic link leads to.
+    pub fn file(self, from: &[u8], to: &[u8], follow: bool, existing: Existing) -> Result<()> {
+        let meta = self
+            .src
+            .meta(from, follow)
+            .and_then(|m| m.context("no such file or directory"))
+            .with_context(|| self.src.show(from))?;
+        self.transfer(from, to, &self.rules.adjust(meta), existing)
+    }
+
+    /// Copies one name that is no directory, with its attributes.
+    fn transfer(self, from: &[u8], to: &[u8], meta: &Meta, existing: Existing) -> Result<()> {
+        let Self {
+            src, dst, monitor, ..
+        } = self;
+        let context = || dst.show(to);
+        match meta.kind {
+            FileType::Regular => return self.regular(from, to, meta, existing),
+            FileType::Directory => return Err(anyhow!("{}: is a directory", src.show(from))),
+            FileType::Symlink => {
+                let target = src.read_link(from).with_context(|| src.show(from))?;
+                make_way(dst, to)?;
+                dst.make_symlink(&target, to).with_context(context)?;
+            }
+            _ => {
+                make_way(dst, to)?;
+                match dst.make_special(to, meta) {
+                    Err(e) if is_refusal(&e) => {
+                        monitor.warn("a device that only root can make is left out", &context());
+                        return Ok(());
+                    }
+                    other => other.with_context(context)?,
+                }
+            }
+        }
+        self.keep(from, to, meta)?;
+        monitor.made(meta.kind);
+        Ok(())
+    }
+
+    fn regular(self, from: &[u8], to: &[u8], meta: &Meta, existing: Existing) -> Result<()> {
+        let Self {
+            src,
+            dst,
+            rules,
+            monitor,
+        } = self;
+        let context = || dst.show(to);
+        let source = src.open(from).with_context(|| src.show(from))?;
+        let there = dst.meta(to, existing == Existing::Overwrite);
+        if there
+            .with_context(context)?
+            .is_some_and(|t| t.kind == FileType::Directory)
+        {
+            return Err(anyhow!("{}: a directory is in the way", context()));
+        }
+        let sink = dst
+            .make_file(to, meta.mode & 0o777, existing)
+            .with_context(context)?;
+        content(&*source, &*sink, meta, monitor).with_context(context)?;
+        if rules.keep_xattrs {
+            for xattr in src.xattrs(from).with_context(|| src.show(from))? {
+                settle(sink.set_xattr(&xattr), &xattr.0, &context(), monitor)?;
+            }
+        }
+        sink.apply(meta, rules).with_context(context)?;
+        monitor.made(meta.kind);
+        Ok(())
+    }
+
+    /// Attributes of something that is not open.
+    fn keep(self, from: &[u8], to: &[u8], meta: &Meta) -> Result<()> {
+        let Self {
+            src,
+            dst,
+            rules,
+            monitor,
+        } = self;
+        if rules.keep_xattrs {
+            for xattr in src.xattrs(from).with_context(|| src.show(from))? {
+                settle(dst.set_xattr(to, &xattr), &xattr.0, &dst.show(to), monitor)?;
+            }
+        }
+        dst.apply(to, meta, rules).with_context(|| dst.show(to))
+    }
 }
 
 fn existing(side: &dyn Side, path: &[u8]) -> Result<Meta> {
@@ -124,7 +187,7 @@ fn existing(side: &dyn Side, path: &[u8]) -> Result<Meta> {
 impl Copy<'_> {
     fn run(&self) -> Result<()> {
         std::thread::scope(|s| {
-            for _ in 1..self.rules.threads {
+            for _ in 1..self.route.rules.threads {
                 s.spawn(|| self.work());
             }
             self.work();
@@ -174,7 +237,11 @@ impl Copy<'_> {
 
     fn list(&self, from: &[u8], to: &[u8]) -> Result<()> {
         crate::interrupt::check()?;
-        let names = self.src.list(from).with_context(|| self.src.show(from))?;
+        let names = self
+            .route
+            .src
+            .list(from)
+            .with_context(|| self.route.src.show(from))?;
         let mut tasks = Vec::new();
         let mut files = Vec::new();
         for (name, kind) in names {
@@ -186,10 +253,9 @@ impl Copy<'_> {
                 continue;
             }
             let (from, to) = (below(from, &name)?, below(to, &name)?);
-            let meta = existing(self.src, &from)?;
-            if self.directory(&from, &to, meta, false)? {
-                tasks.push(Task::Directory { from, to });
-            }
+            let meta = existing(self.route.src, &from)?;
+            self.directory(&from, &to, meta, false)?;
+            tasks.push(Task::Directory { from, to });
         }
         if !files.is_empty() {
             tasks.push(self.files(from, to, &mut files));
@@ -208,31 +274,44 @@ impl Copy<'_> {
     }
 
     /// Makes a directory; one that exists is used. The top one keeps its attributes if it exists.
-    fn directory(&self, from: &[u8], to: &[u8], meta: Meta, top: bool) -> Result<bool> {
-        let meta = self.rules.adjust(meta);
-        let context = || self.dst.show(to);
-        let there = self.dst.meta(to, top).with_context(context)?;
+    fn directory(&self, from: &[u8], to: &[u8], meta: Meta, top: bool) -> Result<()> {
+        let meta = self.route.rules.adjust(meta);
+        let context = || self.route.dst.show(to);
+        let there = self.route.dst.meta(to, top).with_context(context)?;
         match &there {
             Some(there) if there.kind == FileType::Directory => {}
             Some(_) => return Err(anyhow!("{}: in the way of a directory", context())),
-            None => self.dst.make_dir(to, meta.mode).with_context(context)?,
+            None => self
+                .route
+                .dst
+                .make_dir(to, meta.mode)
+                .with_context(context)?,
         }
         if there.is_none() || !top {
-            self.monitor.made(FileType::Directory);
-            lock(&self.directories).push((to.to_vec(), from.to_vec(), meta));
+            self.route.monitor.made(FileType::Directory);
+            lock(&self.directories).push(Made {
+                from: from.to_vec(),
+                to: to.to_vec(),
+                meta,
+            });
         }
-        Ok(true)
+        Ok(())
     }
 
     fn file(&self, from: &[u8], to: &[u8]) -> Result<()> {
         let meta = self
+            .route
             .src
             .meta(from, false)
             .and_then(|m| m.context("gone while it was copied"));
         let meta = self
+            .route
             .rules
-            .adjust(meta.with_context(|| self.src.show(from))?);
-        if meta.links > 1 && self.rules.keep_links {
+            .adjust(meta.with_context(|| self.route.src.show(from))?);
+        if self.route.rules.skip == Some(meta.id) {
+            return Ok(());
+        }
+        if meta.links > 1 && self.route.rules.keep_links {
             use std::collections::hash_map::Entry;
             match lock(&self.first_names).entry(meta.id) {
                 Entry::Occupied(first) => {
@@ -244,16 +323,7 @@ impl Copy<'_> {
                 }
             }
         }
-        transfer(
-            self.src,
-            from,
-            self.dst,
-            to,
-            &meta,
-            Existing::Replace,
-            self.rules,
-            self.monitor,
-        )
+        self.route.transfer(from, to, &meta, Existing::Replace)
     }
 
     /// What had to wait for all else: other names of files, attributes of directories.
@@ -264,17 +334,21 @@ impl Copy<'_> {
             .unwrap_or_else(PoisonError::into_inner);
         for (first, to) in links {
             crate::interrupt::check()?;
-            let context = || self.dst.show(&to);
-            make_way(self.dst, &to)?;
+            let context = || self.route.dst.show(&to);
+            make_way(self.route.dst, &to)?;
             // The first may have been left out, with a warning.
             if self
+                .route
                 .dst
                 .meta(&first, false)
                 .with_context(context)?
                 .is_some()
             {
-                self.dst.make_link(&first, &to).with_context(context)?;
-                self.monitor.linked();
+                self.route
+                    .dst
+                    .make_link(&first, &to)
+                    .with_context(context)?;
+                self.route.monitor.linked();
             }
         }
         let mut directories = self
@@ -282,17 +356,9 @@ impl Copy<'_> {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
         // The inner ones first: an outer one may close the way to them.
-        directories.sort_by(|a, b| b.0.cmp(&a.0));
-        for (to, from, meta) in directories {
-            keep(
-                self.src,
-                &from,
-                self.dst,
-                &to,
-                &meta,
-                self.rules,
-                self.monitor,
-            )?;
+        directories.sort_by(|a, b| b.to.cmp(&a.to));
+        for made in directories {
+            self.route.keep(&made.from, &made.to, &made.meta)?;
         }
         Ok(())
     }
@@ -308,83 +374,6 @@ pub(super) fn make_way(dst: &dyn Side, to: &[u8]) -> Result<()> {
         }
         Some(_) => dst.remove(to).with_context(context),
     }
-}
-
-/// Copies one name that is no directory, with its attributes.
-#[allow(clippy::too_many_arguments)] // two sides, a path on each, and how
-fn transfer(
-    src: &dyn Side,
-    from: &[u8],
-    dst: &dyn Side,
-    to: &[u8],
-    meta: &Meta,
-    existing: Existing,
-    rules: &Rules,
-    monitor: &Monitor,
-) -> Result<()> {
-    let context = || dst.show(to);
-    match meta.kind {
-        FileType::Regular => {
-            let source = src.open(from).with_context(|| src.show(from))?;
-            if let Some(there) = dst
-                .meta(to, existing == Existing::Overwrite)
-                .with_context(context)?
-            {
-                if there.kind == FileType::Directory {
-                    return Err(anyhow!("{}: a directory is in the way", context()));
-                }
-            }
-            let sink = dst
-                .make_file(to, meta.mode & 0o777, existing)
-                .with_context(context)?;
-            content(&*source, &*sink, meta, monitor).with_context(context)?;
-            if rules.keep_xattrs {
-                for xattr in src.xattrs(from).with_context(|| src.show(from))? {
-                    settle(sink.set_xattr(&xattr), &xattr.0, &context(), monitor)?;
-                }
-            }
-            sink.apply(meta, rules).with_context(context)?;
-            monitor.made(meta.kind);
-            return Ok(());
-        }
-        FileType::Symlink => {
-            let target = src.read_link(from).with_context(|| src.show(from))?;
-            make_way(dst, to)?;
-            dst.make_symlink(&target, to).with_context(context)?;
-        }
-        FileType::Directory => return Err(anyhow!("{}: is a directory", src.show(from))),
-        _ => {
-            make_way(dst, to)?;
-            match dst.make_special(to, meta) {
-                Err(e) if is_refusal(&e) => {
-                    monitor.warn("a device that only root can make is left out", &context());
-                    return Ok(());
-                }
-                other => other.with_context(context)?,
-            }
-        }
-    }
-    keep(src, from, dst, to, meta, rules, monitor)?;
-    monitor.made(meta.kind);
-    Ok(())
-}
-
-/// Attributes of something that is not open.
-fn keep(
-    src: &dyn Side,
-    from: &[u8],
-    dst: &dyn Side,
-    to: &[u8],
-    meta: &Meta,
-    rules: &Rules,
-    monitor: &Monitor,
-) -> Result<()> {
-    if rules.keep_xattrs {
-        for xattr in src.xattrs(from).with_context(|| src.show(from))? {
-            settle(dst.set_xattr(to, &xattr), &xattr.0, &dst.show(to), monitor)?;
-        }
-    }
-    dst.apply(to, meta, rules).with_context(|| dst.show(to))
 }
 
 /// The system of the host says that only root may do this, or that it cannot be done there.

@@ -11,7 +11,7 @@ mod rules;
 mod tar_read;
 mod tar_write;
 
-pub use copy::{copy_file, copy_tree};
+pub use copy::Route;
 pub use host::HostSide;
 pub use image::ImageSide;
 pub use rules::{OwnerArgs, Rules, owner};

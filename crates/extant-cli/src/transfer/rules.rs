@@ -53,6 +53,8 @@ pub struct Rules {
     /// Several names of one file stay names of one file.
     pub keep_links: bool,
     pub threads: usize,
+    /// A file that is left out: the image itself, if it is in the tree.
+    pub skip: Option<(u64, u64)>,
     uid: Option<u32>,
     gid: Option<u32>,
     uid_map: IdMap,
@@ -87,6 +89,7 @@ impl Rules {
             keep_xattrs: false,
             keep_links: false,
             threads,
+            skip: None,
             uid: None,
             gid: None,
             uid_map: IdMap::default(),

@@ -86,14 +86,14 @@ pub fn read_tar(
             let (in_flight, failed, stop) = (&in_flight, &failed, &stop);
             s.spawn(move || {
                 for job in jobs {
-                    if !stop.load(Ordering::Relaxed) {
-                        if let Err(e) = write_file(dst, &job, rules, monitor) {
-                            stop.store(true, Ordering::Relaxed);
-                            failed
-                                .lock()
-                                .unwrap_or_else(PoisonError::into_inner)
-                                .get_or_insert(e);
-                        }
+                    if !stop.load(Ordering::Relaxed)
+                        && let Err(e) = write_file(dst, &job, rules, monitor)
+                    {
+                        stop.store(true, Ordering::Relaxed);
+                        failed
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .get_or_insert(e);
                     }
                     in_flight.change(|n| *n -= 1);
                 }
@@ -307,7 +307,8 @@ impl Reader<'_> {
             content,
             stretches,
         };
-        if !self.queues.get(queue).is_some_and(|q| q.send(job).is_ok()) {
+        let sent = self.queues.get(queue).is_some_and(|q| q.send(job).is_ok());
+        if !sent {
             self.in_flight.change(|n| *n -= 1);
             bail!("a thread ended early");
         }

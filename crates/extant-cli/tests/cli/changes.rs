@@ -152,5 +152,6 @@ fn copies_between_images() {
         "v"
     );
     assert!(b.fails(&["mv", &from, ":/"]).contains("in another image"));
-    (a.clean(), b.clean());
+    a.clean();
+    b.clean();
 }
