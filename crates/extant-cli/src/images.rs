@@ -11,9 +11,13 @@ pub fn read(image: &Path) -> Result<Volume> {
     open(image, false)
 }
 
+/// Memory for data pages: a command reads and writes most of them once.
+const CACHE: u64 = 256 << 20;
+
 fn open(image: &Path, writing: bool) -> Result<Volume> {
     let volume = OpenOptions::new()
         .read_only(!writing)
+        .cache_bytes(CACHE)
         .open(image)
         .map_err(plain)
         .with_context(|| image.display().to_string())?;
