@@ -71,7 +71,7 @@ struct Event {
 }
 
 /// Is there an order of these calls, none before one that ended earlier, that explains all results?
-fn explained(events: &mut Vec<Event>) -> bool {
+fn explained(events: &mut [Event]) -> bool {
     events.sort_by_key(|e| e.begin);
     let after = |call, exists| match (call, exists) {
         (Call::Create(true), false) | (Call::Create(false), true) => Some(true),
@@ -111,15 +111,15 @@ fn explained(events: &mut Vec<Event>) -> bool {
 #[test]
 fn the_search_for_an_order_can_fail() {
     let e = |begin, end, call| Event { begin, end, call };
-    assert!(explained(&mut vec![
+    assert!(explained(&mut [
         e(0, 3, Call::Create(true)),
         e(1, 2, Call::Unlink(true))
     ]));
-    assert!(!explained(&mut vec![
+    assert!(!explained(&mut [
         e(0, 1, Call::Unlink(true)),
         e(2, 3, Call::Create(true))
     ]));
-    assert!(!explained(&mut vec![
+    assert!(!explained(&mut [
         e(0, 3, Call::Create(true)),
         e(1, 2, Call::Create(true))
     ]));
