@@ -117,8 +117,10 @@ fn each_task(
     files: usize,
     work: impl Fn(&dyn TaskDir, &str) -> Result<()> + Sync,
 ) -> Result<Elapsed> {
-    let barrier = Barrier::new(dirs.len() + 1);
-    let (work, barrier) = (&work, &barrier);
+    // Two barriers: when all have met at the first, the clock starts, and only then may anybody go on.
+    // With more tasks than CPUs a clock started after one barrier would start late.
+    let (met, go) = (Barrier::new(dirs.len() + 1), Barrier::new(dirs.len() + 1));
+    let (work, met, go) = (&work, &met, &go);
     std::thread::scope(|s| {
         let threads: Vec<_> = dirs
             .iter()
@@ -126,13 +128,15 @@ fn each_task(
             .map(|(task, dir)| {
                 s.spawn(move || -> Result<()> {
                     let mut names = Names::new(task);
-                    barrier.wait();
+                    met.wait();
+                    go.wait();
                     (0..files).try_for_each(|_| work(&**dir, names.next()))
                 })
             })
             .collect();
-        barrier.wait();
+        met.wait();
         let watch = Stopwatch::start();
+        go.wait();
         for thread in threads {
             thread.join().map_err(|_| anyhow!("a task panicked"))??;
         }
