@@ -78,7 +78,10 @@ pub fn run(args: &Args) -> Result<()> {
         ensure!(!path.exists(), "{}: exists already", path.display());
     }
     let options = MkfsOptions {
-        size: Some((total as u64 * 2048 + (256 << 20)).next_multiple_of(1 << 20)),
+        // Sparse. Every create reserves two blocks for its directory until the next push: room for all
+        // of them, and a journal for all of them, or pushes would come in between.
+        size: Some((total as u64 * 16384 + (512 << 20)).next_multiple_of(1 << 20)),
+        journal_size: Some(256 << 20),
         block_size: Some(4096),
         inodes: Some(ext4_format::layout::Inodes::Count(u32::try_from(
             total + total / 4 + 1000,
