@@ -446,11 +446,6 @@ impl Engine {
         }
     }
 
-    /// Everything durable; the superblock's counts are folded by the push.
-    pub(crate) fn sync_all(&self) -> Result<()> {
-        self.sync()
-    }
-
     /// Closes: everything durable and home, the volume marked clean.
     pub(crate) fn shut_down(&self) -> Result<()> {
         if self.read_only.is_some() {

@@ -133,7 +133,7 @@ impl Volume {
 
     /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
-        self.guard.engine.sync_all()
+        self.guard.engine.sync()
     }
 
     /// Makes everything durable, writes the journal home and marks the volume clean. Further

@@ -4,6 +4,7 @@ use super::item::*;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::directory::{Bucket, Dentry};
+use crate::namespace::extent_map::Run;
 use ext4_format::InodeNr;
 
 /// Commits of one slot in one context after which a push is asked for, so that item lists stay bounded
@@ -189,6 +190,25 @@ impl Commit<'_> {
                 self.credits += 2;
             }
         }
+    }
+
+    /// Logs that a run of a file is mapped so; with `allocated`, that its blocks were taken for it.
+    pub fn map_run(&mut self, ino: InodeNr, run: Run, allocated: bool) {
+        if allocated {
+            self.bits(BitsItem {
+                start: run.physical,
+                len: run.len,
+                alloc: true,
+            });
+        }
+        self.map(MapItem {
+            ino,
+            stamp: self.stamp,
+            logical: run.logical,
+            len: run.len,
+            physical: run.physical,
+            unwritten: run.unwritten,
+        });
     }
 
     /// Logs a mapping.

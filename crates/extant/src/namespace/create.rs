@@ -10,7 +10,7 @@ use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
-use crate::log::item::{BitsItem, InodeEvent, MapItem, MiscEvent};
+use crate::log::item::{InodeEvent, MiscEvent};
 use ext4_format::inode::{InodeCore, flags};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{BlockNr, FileType, InodeNr};
@@ -169,19 +169,7 @@ impl Engine {
                 _ => {}
             }
             if let Some(run) = data {
-                c.bits(BitsItem {
-                    start: run.physical,
-                    len: run.len,
-                    alloc: true,
-                });
-                c.map(MapItem {
-                    ino,
-                    stamp: 0,
-                    logical: 0,
-                    len: run.len,
-                    physical: run.physical,
-                    unwritten: false,
-                });
+                c.map_run(ino, run, true);
             }
             if let Some(set) = &xattrs {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
@@ -193,8 +181,6 @@ impl Engine {
                 state.stamp = c.stamp;
                 names.core_stamp.store(c.stamp, Ordering::Relaxed);
                 c.inode(parent.ino, InodeEvent::Update, state.core);
-                parent.logged_in(c.context);
-                names.core_stamp.store(c.stamp, Ordering::Relaxed);
             }
             let state = inode.state.get_mut();
             state.stamp = c.stamp;
@@ -209,8 +195,7 @@ impl Engine {
         });
         drop(parent_state);
         if let Some(run) = data {
-            let sectors = u64::from(run.len) * u64::from(self.geometry.sectors_per_block());
-            inode.sectors.store(sectors as i64, Ordering::Relaxed);
+            self.count_added(&inode, &[run]);
         }
         if is_dir {
             self.inodes.note_directory(ino, true);

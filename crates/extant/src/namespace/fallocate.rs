@@ -8,7 +8,6 @@ use super::pages::place;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
-use crate::log::item::{BitsItem, MapItem};
 use ext4_format::inode::flags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -209,19 +208,7 @@ impl Engine {
         let seen = state.stamp;
         tx.commit(seen, |c| {
             for run in &placed {
-                c.bits(BitsItem {
-                    start: run.physical,
-                    len: run.len,
-                    alloc: true,
-                });
-                c.map(MapItem {
-                    ino: inode.ino,
-                    stamp: 0,
-                    logical: run.logical,
-                    len: run.len,
-                    physical: run.physical,
-                    unwritten: true,
-                });
+                c.map_run(inode.ino, *run, true);
             }
             if let Some(size) = new_size {
                 state.core.size = size;
@@ -233,9 +220,7 @@ impl Engine {
             self.log_core(inode, &mut state, c);
         });
         drop(state);
-        let blocks: u64 = placed.iter().map(|r| u64::from(r.len)).sum();
-        let sectors = blocks * u64::from(self.geometry.sectors_per_block());
-        inode.sectors.fetch_add(sectors as i64, Ordering::Relaxed);
+        self.count_added(inode, &placed);
         for run in placed {
             map.extents.set(run);
         }

@@ -143,11 +143,23 @@ impl Engine {
             .try_for_each(|r| self.load_bitmaps(r.physical, r.len))
     }
 
+    /// Adds blocks to the count that stat shows.
+    pub(crate) fn count_added(&self, inode: &Inode, runs: &[Run]) {
+        inode
+            .sectors
+            .fetch_add(self.sectors_of(runs), Ordering::Relaxed);
+    }
+
     /// Takes blocks off the count that stat shows.
     pub(crate) fn count_removed(&self, inode: &Inode, runs: &[Run]) {
+        inode
+            .sectors
+            .fetch_sub(self.sectors_of(runs), Ordering::Relaxed);
+    }
+
+    fn sectors_of(&self, runs: &[Run]) -> i64 {
         let blocks: u64 = runs.iter().map(|r| u64::from(r.len)).sum();
-        let sectors = blocks * u64::from(self.geometry.sectors_per_block());
-        inode.sectors.fetch_sub(sectors as i64, Ordering::Relaxed);
+        (blocks * u64::from(self.geometry.sectors_per_block())) as i64
     }
 
     /// Takes away everything from `first` on, the last runs first; the inode is on the orphan list.

@@ -8,7 +8,7 @@ use super::pages::{CHUNK_PAGES, SharedChunk};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
-use crate::log::item::{BitsItem, InodeEvent, MapItem};
+use crate::log::item::InodeEvent;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -172,28 +172,16 @@ impl Engine {
         tx.commit(seen, |c| {
             for run in &placed {
                 // `unwritten` marks a run whose blocks were there, unwritten, and are written now.
-                if !run.unwritten {
-                    c.bits(BitsItem {
-                        start: run.physical,
-                        len: run.len,
-                        alloc: true,
-                    });
-                }
-                c.map(MapItem {
-                    ino: inode.ino,
-                    stamp: 0,
-                    logical: run.logical,
-                    len: run.len,
-                    physical: run.physical,
+                let written = Run {
                     unwritten: false,
-                });
+                    ..*run
+                };
+                c.map_run(inode.ino, written, !run.unwritten);
             }
             self.log_core(inode, &mut state, c);
         });
         drop(state);
-        let sectors: u64 = new.iter().map(|r| u64::from(r.len)).sum::<u64>()
-            * u64::from(self.geometry.sectors_per_block());
-        inode.sectors.fetch_add(sectors as i64, Ordering::Relaxed);
+        self.count_added(inode, &new);
         for run in placed {
             map.extents.set(Run {
                 unwritten: false,
