@@ -35,7 +35,7 @@ torture-hostile:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test hostile -- --nocapture
 
 torture-kill:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-cli --test kill -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test kill -- --nocapture
 
 tools:
 	@missing=; for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null 2>&1 || missing="$$missing $$tool"; done; \
