@@ -441,6 +441,14 @@ fn other_choices() {
         ..case(100 * MIB)
     }
     .run("percent-label");
+    // The last group is cut off, and with it a share of the reserve.
+    Case {
+        more: &["-m", "3.33"],
+        block_size: Some(1024),
+        change: |p| p.reserved_percent = 3.33,
+        ..case(188_676 << 10)
+    }
+    .run("percent-cut");
     Case {
         more: &["-J", "size=16"],
         change: |p| p.journal_blocks = Some(4096),
@@ -454,6 +462,33 @@ fn other_choices() {
         ..case(1000 * MIB)
     }
     .run("news");
+}
+
+/// A last group too small to be of use goes, the inodes of what is left outgrow a group's bitmap, and
+/// smaller groups give the blocks cut off their use back.
+#[test]
+fn groups_shrink_over_all_blocks() {
+    Case {
+        more: &["-N", "20000", "-b", "1024"],
+        block_size: Some(1024),
+        change: |p| p.inodes = Inodes::Count(20_000),
+        ..case(16_412 << 10)
+    }
+    .run("shrink-3");
+    Case {
+        more: &["-N", "28000", "-b", "1024"],
+        block_size: Some(1024),
+        change: |p| p.inodes = Inodes::Count(28_000),
+        ..case(24_620 << 10)
+    }
+    .run("shrink-4");
+    Case {
+        more: &["-N", "70000", "-b", "1024"],
+        block_size: Some(1024),
+        change: |p| p.inodes = Inodes::Count(70_000),
+        ..case(65_600 << 10)
+    }
+    .run("shrink-9");
 }
 
 #[test]

@@ -62,6 +62,7 @@ pub struct Layout {
 /// Sizes that depend on each other.
 struct Sizing {
     blocks_count: u64,
+    reserved_blocks: u64,
     blocks_per_group: u32,
     groups: u32,
     inodes_per_group: u32,
@@ -235,17 +236,22 @@ impl Sizing {
     fn new(p: &LayoutParams) -> Result<Self> {
         let wanted = wanted_inodes(p)?;
         let mut blocks_count = p.blocks_count;
+        // Asked for of all the blocks; a share of it stays with those cut off last, as with mke2fs.
+        let asked = (p.reserved_percent * p.blocks_count as f64 / 100.0) as u64;
+        let mut reserved = asked;
         let mut bpg = p
             .blocks_per_group
             .unwrap_or((p.block_size * 8).min(MAX_BLOCKS_PER_GROUP));
         loop {
             let s = Self::of(p, wanted, blocks_count, bpg)?;
             let Some(s) = s else {
-                // Too many inodes for a group: make more groups.
+                // Too many inodes for a group: make more groups, of all the blocks there are. A last
+                // group that was cut off may be large enough now.
                 bpg = bpg
                     .checked_sub(8)
-                    .filter(|&n| n >= 256)
+                    .filter(|&n| n >= 248) // where mke2fs ends
                     .ok_or(cannot("so many inodes in so few blocks"))?;
+                blocks_count = p.blocks_count;
                 continue;
             };
             let rest = (blocks_count - first_data_block(p)) % u64::from(bpg);
@@ -255,9 +261,15 @@ impl Sizing {
             }
             if rest != 0 && s.groups > 1 && rest < need + LAST_GROUP_MIN {
                 blocks_count -= rest;
+                let share = u128::from(asked) * u128::from(blocks_count);
+                // At most `asked`, as `blocks_count` is at most all blocks.
+                reserved = (share / u128::from(p.blocks_count)) as u64;
                 continue;
             }
-            return Ok(s);
+            return Ok(Self {
+                reserved_blocks: reserved.min(blocks_count / 2),
+                ..s
+            });
         }
     }
 
@@ -294,6 +306,7 @@ impl Sizing {
         }
         let mut sizing = Self {
             blocks_count,
+            reserved_blocks: 0,
             blocks_per_group: bpg,
             groups,
             inodes_per_group: ipg,
@@ -369,7 +382,8 @@ fn fill_superblock(p: &LayoutParams, s: &Sizing) -> Result<RawSuperblock> {
     let log = p.block_size.trailing_zeros() - 10; // checked: a power of two from 2^10
     sb.magic.set(MAGIC);
     sb.rev_level.set(1);
-    sb.set_blocks_count_of(p, s);
+    sb.set_blocks_count(s.blocks_count);
+    sb.set_reserved_blocks(s.reserved_blocks);
     sb.inodes_count.set(
         s.inodes_per_group
             .checked_mul(s.groups)
@@ -427,14 +441,6 @@ fn fill_superblock(p: &LayoutParams, s: &Sizing) -> Result<RawSuperblock> {
     (sb.wtime, sb.wtime_hi) = (lo, hi);
     (sb.lastcheck, sb.lastcheck_hi) = (lo, hi);
     Ok(sb)
-}
-
-impl RawSuperblock {
-    fn set_blocks_count_of(&mut self, p: &LayoutParams, s: &Sizing) {
-        self.set_blocks_count(s.blocks_count);
-        let reserved = p.reserved_percent * s.blocks_count as f64 / 100.0;
-        self.set_reserved_blocks((reserved as u64).min(s.blocks_count / 2));
-    }
 }
 
 /// Counts and flags of all groups, with the fixed metadata and the reserved inodes taken.
