@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The figures of docs/benchmarks.md. Needs root for the kernel's side (loop mounts); without it only
-# our own figures are printed. Everything lies in /dev/shm and is removed at the end.
+# our own figures are printed. Everything but what `usr` makes lies in /dev/shm; all of it is removed at the end.
 #   scripts/bench.sh [mdtest] [scale] [bulk] [usr]      all of them without arguments
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -54,42 +54,19 @@ if want scale; then
     "$extant" bench mdtest --target lib --size 32G --journal 2048 --tasks 100 --files 100000 --iterations 1
 fi
 
-seconds() { # COMMAND...: wall seconds
-    local begin end
-    begin=$(date +%s.%N)
-    "$@" >/dev/null 2>&1
-    end=$(date +%s.%N)
-    echo "$end $begin" | awk '{printf "%.2f", $1 - $2}'
+bulk() { # arguments of bulk: against the peers that are installed
+    local peers=()
+    ! command -v mke2fs >/dev/null || peers+=(--against mke2fs)
+    ! command -v tar >/dev/null || peers+=(--against tar)
+    "$extant" bench bulk "${peers[@]}" "$@"
 }
 
 if want bulk; then
-    echo "== 2 x 50,000 small files: mkfs --from, against mke2fs -d"
-    for d in a b; do
-        mkdir -p "$shm/tree/$d"
-        (cd "$shm/tree/$d" && seq 50000 | xargs -n 2000 sh -c 'for n; do echo "$n" > "file.$n"; done' _)
-    done
-    for round in 1 2 3 4 5; do
-        rm -f "$shm/x.img"
-        echo "extant round $round: $(seconds "$extant" mkfs "$shm/x.img" --size 2G --from "$shm/tree") s"
-    done
-    rm -f "$shm/k.img"
-    echo "mke2fs -d, one round: $(seconds mke2fs -q -F -t ext4 -d "$shm/tree" "$shm/k.img" 2G) s"
-    rm -rf "$shm/tree" "$shm/x.img" "$shm/k.img"
+    echo "== 2 x 50,000 small files in memory; peers one round, of which mke2fs needs minutes"
+    bulk --dirs 2 --files 50000 --size 6 --iterations 5 --rounds-peer 1
 fi
 
 if want usr; then
-    disk=$(mktemp -d "${TMPDIR:-/tmp}/extant-bench.XXXXXX")
-    echo "== /usr to the disk of $disk: mkfs --from, tar c, mke2fs -d"
-    find /usr -xdev | wc -l
-    for round in 1 2 3; do
-        rm -f "$disk/x.img" "$disk/x.tar"
-        sync
-        echo "extant round $round: $(seconds sh -c "'$extant' mkfs '$disk/x.img' --from /usr && sync '$disk/x.img'") s"
-        sync
-        echo "tar c  round $round: $(seconds sh -c "tar c --one-file-system -f '$disk/x.tar' -C / usr && sync '$disk/x.tar'") s"
-    done
-    /usr/bin/time -f "peak memory of extant: %M KiB" "$extant" mkfs "$disk/y.img" --from /usr >/dev/null || true
-    rm -f "$disk"/*.img
-    echo "mke2fs -d, one round: $(seconds sh -c "mke2fs -q -F -t ext4 -d /usr '$disk/k.img' 12G && sync '$disk/k.img'") s"
-    rm -rf "$disk"
+    echo "== /usr to the disk of ${TMPDIR:-/tmp}"
+    bulk --from /usr --dir "${TMPDIR:-/tmp}" --iterations 5 --rounds-peer 3
 fi

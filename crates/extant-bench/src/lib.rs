@@ -3,6 +3,9 @@
 //! time beside wall time; what makes the result durable is timed in a column of its own.
 #![forbid(unsafe_code)]
 
+pub mod bulk;
+pub mod child;
 pub mod mdtest;
 pub mod stats;
 pub mod target;
+pub mod tree;

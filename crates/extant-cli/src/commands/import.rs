@@ -5,10 +5,12 @@ use crate::commands::mkdir;
 use crate::commands::mkfs::tar_input;
 use crate::images;
 use crate::output;
-use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules};
+use crate::transfer::{self, Counts, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules};
 use anyhow::{Context, Result, ensure};
+use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Put directory trees and tar archives into an image, from all cores
 ///
@@ -38,6 +40,15 @@ pub struct Args {
     owner: OwnerArgs,
 }
 
+#[derive(Serialize)]
+struct Imported {
+    #[serde(flatten)]
+    counts: Counts,
+    /// All of the work, and the part of it that made the result durable.
+    seconds: f64,
+    sync_seconds: f64,
+}
+
 pub fn run(args: &Args) -> Result<()> {
     for source in &args.sources {
         let found = source.as_path() == std::path::Path::new("-") || source.exists();
@@ -52,6 +63,8 @@ pub fn run(args: &Args) -> Result<()> {
     let mut rules = Rules::all(args.threads).with(&args.owner);
     rules.skip = Some(images::identity(&args.image)?);
     let monitor = Monitor::new("import");
+    let start = Instant::now();
+    let mut closing = start;
     let done = images::change(&args.image, |volume| {
         let image = ImageSide::new(volume, &args.image);
         for source in &args.sources {
@@ -74,12 +87,17 @@ pub fn run(args: &Args) -> Result<()> {
                 transfer::read_tar(tar_input(source), &image, to, &rules, &monitor)?;
             }
         }
+        closing = Instant::now();
         Ok(())
     });
     let counts = monitor.finish();
     done?;
     if args.json {
-        output::json(&counts)
+        output::json(&Imported {
+            counts,
+            seconds: start.elapsed().as_secs_f64(),
+            sync_seconds: closing.elapsed().as_secs_f64(),
+        })
     } else {
         output::summary(&counts.line())
     }

@@ -14,7 +14,8 @@ use extant::mkfs::{self, MkfsError, MkfsOptions, MkfsReport, Phase, Source, TarI
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Make an ext2, ext3 or ext4 file system, empty or filled from a directory or tar archives
 ///
@@ -287,11 +288,14 @@ struct Made {
     specials: u64,
     hard_links: u64,
     data_bytes: u64,
+    /// All of the work, and the part of it that waited for the device in the end.
+    seconds: f64,
+    sync_seconds: f64,
     warnings: Vec<String>,
 }
 
 impl Made {
-    fn of(image: &Path, r: MkfsReport) -> Self {
+    fn of(image: &Path, r: MkfsReport, (seconds, sync_seconds): (f64, f64)) -> Self {
         Self {
             image: image.display().to_string(),
             size: r.size,
@@ -310,19 +314,28 @@ impl Made {
             specials: r.specials,
             hard_links: r.hard_links,
             data_bytes: r.data_bytes,
+            seconds,
+            sync_seconds,
             warnings: r.warnings,
         }
     }
 }
 
-/// Shows a phase at a time.
-struct Bar(Mutex<Option<Progress>>);
+/// Shows a phase at a time, and knows when the last one began.
+#[derive(Default)]
+struct Bar {
+    shown: Mutex<Option<Progress>>,
+    flush: Mutex<Option<Instant>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere ends the work anyway.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Bar {
     fn change(&self, next: Option<Progress>) {
-        // A panic elsewhere ends the work anyway.
-        let mut bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = std::mem::replace(&mut *bar, next) {
+        if let Some(old) = std::mem::replace(&mut *lock(&self.shown), next) {
             old.done();
         }
     }
@@ -330,6 +343,9 @@ impl Bar {
 
 impl mkfs::Progress for Bar {
     fn phase(&self, phase: Phase, total: u64) {
+        if phase == Phase::Flush {
+            *lock(&self.flush) = Some(Instant::now());
+        }
         self.change(Some(match phase {
             Phase::Scan => Progress::count("scan"),
             Phase::Spool => Progress::bytes("read", total),
@@ -341,7 +357,7 @@ impl mkfs::Progress for Bar {
     }
 
     fn advance(&self, done: u64) {
-        if let Some(bar) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(bar) = &*lock(&self.shown) {
             bar.add(done);
         }
     }
@@ -382,16 +398,19 @@ pub fn run(args: Args) -> Result<()> {
             context()
         );
     }
-    let bar = Arc::new(Bar(Mutex::new(None)));
+    let bar = Arc::new(Bar::default());
+    let start = Instant::now();
     options.progress = Some(Arc::clone(&bar) as Arc<dyn mkfs::Progress>);
     options.zeroed_device = is_file;
     let made = make(image, is_file, there.is_none(), &options, source);
+    let flush = lock(&bar.flush).map_or(0.0, |at| at.elapsed().as_secs_f64());
+    let seconds = (start.elapsed().as_secs_f64(), flush);
     bar.change(None);
     let report = made?;
     for warning in &report.warnings {
         output::complain(format_args!("warning: {warning}"));
     }
-    let made = Made::of(image, report);
+    let made = Made::of(image, report, seconds);
     if args.json {
         return output::json(&made);
     }

@@ -1,6 +1,7 @@
 //! bench and demo, small.
 
-use crate::support::{Scratch, run};
+use crate::support::{Scratch, have, run};
+use std::process::Command;
 
 #[test]
 fn mdtest_compares_targets() {
@@ -33,6 +34,72 @@ fn mdtest_compares_targets() {
     assert_eq!(
         run(&["bench", "mdtest", "--target", "/no/such/place"]).code,
         Some(1)
+    );
+}
+
+#[test]
+fn bulk_moves_a_tree_every_way_beside_its_peers() {
+    if !have("mke2fs") || !have("tar") {
+        return;
+    }
+    let s = Scratch::empty();
+    let dir = s.dir.path().to_str().unwrap();
+    let made = ["--files", "20", "--dirs", "3", "--size", "5000"];
+    let peers = ["--against", "tar", "--against", "mke2fs"];
+    let rounds = ["--iterations", "2", "--rounds-peer", "1", "--dir", dir];
+    let args = [&["bench", "bulk"][..], &made, &peers, &rounds].concat();
+    let json = run(&[&args[..], &["--json"]].concat()).json();
+    // The files and directories, the root and lost+found.
+    assert_eq!(json["names"], 3 * 20 + 3 + 2);
+    assert_eq!(json["bytes"], 3 * 20 * 5000);
+    let reports = json["reports"].as_array().unwrap();
+    let of = |name: &str| {
+        let begins = |r: &&serde_json::Value| r["name"].as_str().unwrap().starts_with(name);
+        reports
+            .iter()
+            .find(begins)
+            .unwrap_or_else(|| panic!("{name}"))
+    };
+    for (name, direction, rounds) in [
+        ("extant mkfs --from", "in", 2),
+        ("extant import", "in", 2),
+        ("mke2fs -d", "in", 1),
+        ("tar c", "in", 1),
+        ("extant export DIR", "out", 2),
+        ("extant export TAR", "out", 2),
+        ("tar x", "out", 1),
+    ] {
+        let report = of(name);
+        assert_eq!(report["direction"], direction, "{name}");
+        assert_eq!(report["rounds"].as_array().unwrap().len(), rounds, "{name}");
+        for key in ["seconds", "files_synced", "cpu_ns", "peak"] {
+            assert!(report[key].as_f64().unwrap() > 0.0, "{name} {key}");
+        }
+    }
+    // What an import makes durable itself is not work but sync.
+    assert!(of("extant import")["sync_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(s.dir.path().read_dir().unwrap().count(), 0);
+    std::fs::create_dir(s.host("tree")).unwrap();
+    std::fs::write(s.host("tree/file"), "content").unwrap();
+    let table = s.ok(&["bench", "bulk", "--from", "@tree", "--iterations", "1"]);
+    assert!(table.contains("tree: 3 names, 7 of data"), "{table}");
+    let inside = s.fails(&["bench", "bulk", "--from", "@tree", "--dir", "@tree"]);
+    assert!(inside.contains("lies inside the tree"), "{inside}");
+}
+
+#[test]
+fn a_peer_that_is_not_installed_is_an_error() {
+    let out = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["bench", "bulk", "--against", "mke2fs"])
+        .env("PATH", "/no/such/place")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1));
+    let line = "extant: --against mke2fs: mke2fs cannot be run: ";
+    assert!(
+        said.starts_with(line) && said.lines().count() == 1,
+        "{said}"
     );
 }
 

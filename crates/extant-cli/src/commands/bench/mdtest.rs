@@ -1,31 +1,18 @@
-//! `extant bench`.
+//! `extant bench mdtest`.
 
+use super::{fresh, scratch};
 use crate::commands::mkfs::size;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
 use crate::show::rate;
 use anyhow::{Context, Result, ensure};
-use blockdev::FileDevice;
-use clap::Subcommand;
-use extant::mkfs::{self, MkfsOptions};
+use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, Volume};
 use extant_bench::mdtest::{self, Params, Report};
 use extant_bench::target::{LibTarget, PathTarget, Target};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// Measure this engine, and mounted file systems beside it
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    #[command(subcommand)]
-    workload: Workload,
-}
-
-#[derive(Subcommand, Debug)]
-enum Workload {
-    Mdtest(MdtestArgs),
-}
 
 /// Create and remove empty files from many tasks
 ///
@@ -35,7 +22,7 @@ enum Workload {
 #[command(
     after_help = "Example:\n  extant bench mdtest --target lib --target /mnt/ext4 --tasks 2 --files 100000"
 )]
-struct MdtestArgs {
+pub struct MdtestArgs {
     /// lib: a volume in this process; else a directory of a mounted file system
     #[arg(long = "target", value_name = "lib|PATH", default_value = "lib")]
     targets: Vec<PathBuf>,
@@ -65,32 +52,7 @@ struct MdtestArgs {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    match &args.workload {
-        Workload::Mdtest(args) => mdtest(args),
-    }
-}
-
-/// A directory for images that are gone afterwards: in memory if the machine has such a place.
-pub fn scratch() -> Result<tempfile::TempDir> {
-    let dir = tempfile::Builder::new()
-        .prefix("extant.")
-        .tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir());
-    dir.context("make a temporary directory")
-}
-
-/// Makes an empty image and opens it.
-pub fn fresh(path: &Path, options: &MkfsOptions) -> Result<Volume> {
-    let context = || path.display().to_string();
-    let prepared = mkfs::prepare(options).with_context(context)?;
-    let device = FileDevice::create(path, prepared.size()).with_context(context)?;
-    prepared.write(&device).with_context(context)?;
-    drop(device);
-    OpenOptions::new().open(path).with_context(context)
-}
-
-fn mdtest(args: &MdtestArgs) -> Result<()> {
+pub fn run(args: &MdtestArgs) -> Result<()> {
     ensure!(
         args.tasks > 0 && args.files > 0 && args.iterations > 0,
         "tasks, files and iterations begin at 1"

@@ -1,0 +1,244 @@
+//! bulk: a whole tree goes into a new image, or comes out of one; each way is a program of its own, run
+//! as a child process, and peers take turns with it round by round.
+
+use crate::child;
+use crate::stats::{Elapsed, Stopwatch, median};
+use anyhow::{Context, Result};
+use rustix::fs::{Mode, OFlags};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Which way the tree goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// A directory becomes one file: an image, or an archive.
+    In,
+    /// One file becomes a directory, or another file.
+    Out,
+}
+
+/// What a program leaves behind.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// One file.
+    File(PathBuf),
+    /// A tree.
+    Directory(PathBuf),
+}
+
+/// What comes before a run and is not timed.
+pub type Prepare<'a> = Box<dyn Fn() -> Result<()> + 'a>;
+
+/// A way to move the tree.
+pub struct Mover<'a> {
+    /// Name in the report.
+    pub name: String,
+    /// Which way.
+    pub direction: Direction,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What it makes.
+    pub output: Output,
+    /// Set-up.
+    pub prepare: Prepare<'a>,
+    /// Rounds it takes part in.
+    pub rounds: usize,
+    /// Whether it runs in the round that does not count.
+    pub warm_up: bool,
+    /// Seconds that the program itself spent on making its result durable, from what it said on
+    /// standard output. They count as sync, not as work.
+    pub own_sync: fn(&[u8]) -> f64,
+}
+
+/// What is in the tree.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Moved {
+    /// Names of all kinds, directories too.
+    pub names: u64,
+    /// Bytes of file data.
+    pub bytes: u64,
+}
+
+/// One run of one mover.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Round {
+    /// The program, without what it did to make the result durable.
+    pub run: Elapsed,
+    /// Seconds to make the result durable, by the program and after it.
+    pub sync: f64,
+    /// The most memory the program held, in bytes.
+    pub peak: u64,
+}
+
+/// Medians of all rounds of one mover.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was measured.
+    pub name: String,
+    /// Which way the tree went.
+    pub direction: Direction,
+    /// Seconds of a run.
+    pub seconds: f64,
+    /// Seconds to make its result durable.
+    pub sync_seconds: f64,
+    /// Names per second.
+    pub files: f64,
+    /// Names per second, sync included.
+    pub files_synced: f64,
+    /// Bytes of file data per second.
+    pub bytes: f64,
+    /// Bytes of file data per second, sync included.
+    pub bytes_synced: f64,
+    /// CPU of one name in nanoseconds.
+    pub cpu_ns: f64,
+    /// The most memory held, in bytes: the largest of all rounds.
+    pub peak: u64,
+    /// Every round.
+    pub rounds: Vec<Round>,
+}
+
+impl Report {
+    fn of(mover: &Mover<'_>, moved: Moved, rounds: Vec<Round>) -> Self {
+        let (names, bytes) = (moved.names as f64, moved.bytes as f64);
+        let med = |f: &dyn Fn(&Round) -> f64| median(&mut rounds.iter().map(f).collect::<Vec<_>>());
+        Self {
+            name: mover.name.clone(),
+            direction: mover.direction,
+            seconds: med(&|r| r.run.wall),
+            sync_seconds: med(&|r| r.sync),
+            files: med(&|r| names / r.run.wall),
+            files_synced: med(&|r| names / (r.run.wall + r.sync)),
+            bytes: med(&|r| bytes / r.run.wall),
+            bytes_synced: med(&|r| bytes / (r.run.wall + r.sync)),
+            cpu_ns: med(&|r| r.run.cpu / names.max(1.0) * 1e9),
+            peak: rounds.iter().map(|r| r.peak).max().unwrap_or(0),
+            rounds,
+        }
+    }
+}
+
+/// Makes an output durable: a file by fsync, a tree by syncfs of the file system it is on.
+fn sync(output: &Output) -> Result<()> {
+    let open = |path: &PathBuf, flags| {
+        rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+            .with_context(|| path.display().to_string())
+    };
+    match output {
+        Output::File(path) => rustix::fs::fsync(open(path, OFlags::RDONLY)?).context("fsync"),
+        Output::Directory(path) => {
+            rustix::fs::syncfs(open(path, OFlags::RDONLY | OFlags::DIRECTORY)?).context("syncfs")
+        }
+    }
+}
+
+fn round(mover: &Mover<'_>) -> Result<Round> {
+    (mover.prepare)()?;
+    let (program, arguments) = mover.command.split_first().context("a program to run")?;
+    let ran =
+        child::run(Command::new(program).args(arguments)).with_context(|| mover.name.clone())?;
+    let watch = Stopwatch::start();
+    sync(&mover.output)?;
+    let own = (mover.own_sync)(&ran.stdout).clamp(0.0, ran.elapsed.wall);
+    Ok(Round {
+        run: Elapsed {
+            wall: ran.elapsed.wall - own,
+            ..ran.elapsed
+        },
+        sync: own + watch.elapsed().wall,
+        peak: ran.peak,
+    })
+}
+
+/// Runs all movers, one of each in turn, after a round that does not count. `between` is called before
+/// every run with the name of what runs next, and ends everything by failing.
+pub fn run(
+    movers: &[Mover<'_>],
+    moved: Moved,
+    mut between: impl FnMut(&str) -> Result<()>,
+) -> Result<Vec<Report>> {
+    let mut rounds = vec![Vec::new(); movers.len()];
+    let last = movers.iter().map(|m| m.rounds).max().unwrap_or(0);
+    for number in 0..=last {
+        for (mover, done) in movers.iter().zip(&mut rounds) {
+            if number > mover.rounds || (number == 0 && !mover.warm_up) {
+                continue;
+            }
+            between(&mover.name)?;
+            let one = round(mover)?;
+            if number > 0 {
+                done.push(one);
+            }
+        }
+    }
+    Ok(movers
+        .iter()
+        .zip(rounds)
+        .map(|(mover, rounds)| Report::of(mover, moved, rounds))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn rounds_alternate_and_peers_may_have_fewer() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("out");
+        let prepared = Cell::new(0);
+        let mover = |name: &str, rounds, warm_up| Mover {
+            name: name.into(),
+            direction: Direction::In,
+            command: vec!["cp".into(), "/dev/null".into(), file.clone().into()],
+            output: Output::File(file.clone()),
+            prepare: Box::new(|| {
+                prepared.set(prepared.get() + 1);
+                Ok(())
+            }),
+            rounds,
+            warm_up,
+            own_sync: |_| 1e9,
+        };
+        let movers = [mover("ours", 3, true), mover("peer", 1, false)];
+        let moved = Moved {
+            names: 10,
+            bytes: 1000,
+        };
+        let mut order = Vec::new();
+        let reports = run(&movers, moved, |name| {
+            order.push(name.to_string());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(order, ["ours", "ours", "peer", "ours", "ours"]);
+        assert_eq!(prepared.get(), 5);
+        assert_eq!((reports[0].rounds.len(), reports[1].rounds.len()), (3, 1));
+        // All of the time was said to be sync, and no more than all.
+        let round = reports[0].rounds[0];
+        assert!(round.run.wall == 0.0 && round.sync > 0.0 && round.peak > 0);
+        assert!(
+            (reports[1].files_synced * 100.0 - reports[1].bytes_synced).abs()
+                < 1e-6 * reports[1].bytes_synced
+        );
+    }
+
+    #[test]
+    fn a_program_that_fails_ends_the_run() {
+        let mover = Mover {
+            name: "broken".into(),
+            direction: Direction::Out,
+            command: vec!["false".into()],
+            output: Output::Directory("/".into()),
+            prepare: Box::new(|| Ok(())),
+            rounds: 1,
+            warm_up: false,
+            own_sync: |_| 0.0,
+        };
+        let error = run(&[mover], Moved::default(), |_| Ok(())).unwrap_err();
+        assert!(format!("{error:#}").starts_with("broken: false: "));
+    }
+}

@@ -1,0 +1,502 @@
+//! `extant bench bulk`.
+
+use super::scratch_in;
+use crate::commands::mkfs::size;
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::{human, rate};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use extant_bench::bulk::{self, Direction, Moved, Mover, Output, Report};
+use extant_bench::child;
+use extant_bench::tree::Shape;
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Move a whole tree into an image and out of it
+///
+/// The tree goes into a new image (mkfs --from), into one that exists (import), out to a directory and
+/// out to a tar archive (export). Each run is a process of its own; what makes its result durable is
+/// timed apart. Peers take turns with it, round by round: mke2fs -d, and tar c and tar x. Medians of all
+/// rounds but a first one are shown. mke2fs makes its image durable itself, which its run then includes.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant bench bulk --from /usr --dir /var/tmp --against mke2fs --against tar\n  \
+    extant bench bulk --files 50000 --dirs 2 --size 6 --against mke2fs --rounds-peer 1"
+)]
+pub struct BulkArgs {
+    /// The tree; without it one is made
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "dirs", "size"])]
+    from: Option<PathBuf>,
+    /// Files in each directory of the tree that is made
+    #[arg(long, default_value_t = 50_000)]
+    files: usize,
+    /// Directories of the tree that is made
+    #[arg(long, default_value_t = 2)]
+    dirs: usize,
+    /// Bytes of each file of the tree that is made
+    #[arg(long, default_value = "100", value_parser = size)]
+    size: u64,
+    /// Who takes turns; several by repeating the option
+    #[arg(long, value_enum, value_name = "PEER")]
+    against: Vec<Peer>,
+    /// Rounds
+    #[arg(long, default_value_t = 5)]
+    iterations: usize,
+    /// Rounds that peers take part in; without it all
+    #[arg(long, value_name = "N")]
+    rounds_peer: Option<usize>,
+    /// Where images, archives and trees are made and removed again; in memory if left out
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Size of the images; without it three halves of what the tree takes, and room to spare
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    image_size: Option<u64>,
+    /// Threads of each of our runs; 0: one for each CPU
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// As JSON, with every round
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// mke2fs -d, of e2fsprogs
+    Mke2fs,
+    /// tar c, and tar x of what it made
+    Tar,
+}
+
+/// What the run was about, as JSON shows it.
+#[derive(Serialize)]
+struct Facts<'a> {
+    tree: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shape: Option<Shape>,
+    #[serde(flatten)]
+    moved: Moved,
+    image_size: u64,
+    dir: String,
+    iterations: usize,
+    reports: &'a [Report],
+}
+
+/// A peer's first line about itself; an error if it is not there.
+fn version(program: &str, flag: &str, peer: &str) -> Result<String> {
+    let said = Command::new(program).arg(flag).output();
+    let said = said.with_context(|| format!("--against {peer}: {program} cannot be run"))?;
+    let text = [said.stdout, said.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    Ok(text.lines().next().unwrap_or_default().trim().to_string())
+}
+
+/// Everything that is made, in one directory.
+struct Places {
+    tree: PathBuf,
+    made: PathBuf,
+    filled: PathBuf,
+    peer: PathBuf,
+    out: PathBuf,
+    archive: PathBuf,
+    peer_out: PathBuf,
+    peer_archive: PathBuf,
+}
+
+fn args<const N: usize>(list: [&dyn AsRef<OsStr>; N]) -> Vec<OsString> {
+    list.iter().map(|a| a.as_ref().to_os_string()).collect()
+}
+
+/// Removes a file or a tree, if it is there, and waits until the file system has nothing left to write.
+fn clear(path: &Path) -> Result<()> {
+    let gone = match path.symlink_metadata() {
+        Ok(m) if m.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(_) => Ok(()),
+    };
+    gone.with_context(|| path.display().to_string())?;
+    let dir = path
+        .parent()
+        .context("a place in the directory of the run")?;
+    let fd = std::fs::File::open(dir).with_context(|| dir.display().to_string())?;
+    Ok(rustix::fs::syncfs(&fd)?)
+}
+
+/// A number that one of our commands says in its JSON.
+fn number(said: &[u8], key: &str) -> Option<f64> {
+    let value: serde_json::Value = serde_json::from_slice(said).ok()?;
+    value.get(key)?.as_f64()
+}
+
+fn own_sync(said: &[u8]) -> f64 {
+    number(said, "sync_seconds").unwrap_or(0.0)
+}
+
+/// What the tree takes as an image, by making one and importing it into another.
+struct Measured {
+    moved: Moved,
+    image_size: u64,
+    inodes: u64,
+}
+
+fn measure(a: &BulkArgs, exe: &Path, p: &Places) -> Result<Measured> {
+    let run = |list: Vec<OsString>| child::run(Command::new(exe).args(list));
+    let made = run(args([&"mkfs", &"--json", &p.made, &"--from", &p.tree]))?.stdout;
+    let of = |key: &str| {
+        let n = number(&made, key).with_context(|| format!("mkfs --json says no {key}"));
+        n.map(|n| n as u64)
+    };
+    let used = of("blocks")?.saturating_sub(of("free_blocks")?) * of("block_size")?;
+    let inodes = of("inodes")?.saturating_sub(of("free_inodes")?);
+    // An import reserves blocks for every directory it changes: room for that, in a sparse file.
+    let room = used / 2 + inodes * 8192 + (512 << 20);
+    let names = ["directories", "files", "symlinks", "specials", "hard_links"];
+    let names = names.into_iter().map(of).sum::<Result<u64>>()?;
+    let packed = run(args([&"export", &"--json", &p.made, &p.archive]))?.stdout;
+    let bytes = number(&packed, "bytes").context("export --json says no bytes")?;
+    Ok(Measured {
+        moved: Moved {
+            names,
+            bytes: bytes as u64,
+        },
+        image_size: a
+            .image_size
+            .unwrap_or((used + room).next_multiple_of(1 << 20)),
+        inodes: inodes + inodes / 5 + 1000,
+    })
+}
+
+fn movers<'a>(
+    a: &'a BulkArgs,
+    exe: &'a Path,
+    p: &'a Places,
+    m: &'a Measured,
+    peers: &[(Peer, String)],
+) -> Vec<Mover<'a>> {
+    let (size, inodes) = (m.image_size.to_string(), m.inodes.to_string());
+    let threads = a.threads.to_string();
+    let ours = |name: &str, direction, command: Vec<OsString>, output: Output| {
+        let (path, is_import) = match &output {
+            Output::File(path) | Output::Directory(path) => {
+                (path.clone(), name.ends_with("import"))
+            }
+        };
+        let (size, inodes) = (size.clone(), inodes.clone());
+        let prepare = move || {
+            clear(&path)?;
+            if is_import {
+                let list = args([&"mkfs", &path, &"--size", &size, &"-N", &inodes]);
+                child::run(Command::new(exe).args(list))?;
+                let fd = std::fs::File::open(&path)?;
+                rustix::fs::fsync(&fd)?;
+            }
+            Ok(())
+        };
+        let mut command = command;
+        command.insert(0, exe.into());
+        command.extend(args([&"--json", &"--threads", &threads]));
+        Mover {
+            name: name.into(),
+            direction,
+            command,
+            output,
+            prepare: Box::new(prepare),
+            rounds: a.iterations,
+            warm_up: true,
+            own_sync,
+        }
+    };
+    let peer = |name: String, direction, command: Vec<OsString>, output: Output| {
+        let place = match &output {
+            Output::File(path) | Output::Directory(path) => path.clone(),
+        };
+        let is_dir = matches!(output, Output::Directory(_));
+        let prepare = move || {
+            clear(&place)?;
+            if is_dir {
+                std::fs::create_dir(&place)?;
+            }
+            Ok(())
+        };
+        Mover {
+            name,
+            direction,
+            command,
+            output,
+            prepare: Box::new(prepare),
+            rounds: a.rounds_peer.unwrap_or(a.iterations).min(a.iterations),
+            warm_up: false,
+            own_sync: |_| 0.0,
+        }
+    };
+    let file = |path: &PathBuf| Output::File(path.clone());
+    let mkfs = args([
+        &"mkfs", &p.made, &"--from", &p.tree, &"--size", &size, &"-N", &inodes,
+    ]);
+    let import = args([&"import", &p.filled, &p.tree]);
+    let mut list = vec![
+        ours("extant mkfs --from", Direction::In, mkfs, file(&p.made)),
+        ours("extant import", Direction::In, import, file(&p.filled)),
+    ];
+    for (which, version) in peers {
+        list.push(match which {
+            Peer::Mke2fs => peer(
+                format!("mke2fs -d ({version})"),
+                Direction::In,
+                args([
+                    &"mke2fs",
+                    &"-q",
+                    &"-F",
+                    &"-t",
+                    &"ext4",
+                    &"-N",
+                    &inodes,
+                    &"-d",
+                    &p.tree,
+                    &p.peer,
+                    &format!("{}k", m.image_size >> 10),
+                ]),
+                file(&p.peer),
+            ),
+            Peer::Tar => peer(
+                format!("tar c ({version})"),
+                Direction::In,
+                args([&"tar", &"-c", &"-f", &p.peer_archive, &"-C", &p.tree, &"."]),
+                file(&p.peer_archive),
+            ),
+        });
+    }
+    let to_dir = args([&"export", &p.made, &p.out]);
+    let to_tar = args([&"export", &p.made, &p.archive]);
+    let dir = Output::Directory(p.out.clone());
+    list.push(ours("extant export DIR", Direction::Out, to_dir, dir));
+    list.push(ours(
+        "extant export TAR",
+        Direction::Out,
+        to_tar,
+        file(&p.archive),
+    ));
+    if let Some((_, version)) = peers.iter().find(|(which, _)| *which == Peer::Tar) {
+        list.push(peer(
+            format!("tar x ({version})"),
+            Direction::Out,
+            args([&"tar", &"-x", &"-f", &p.peer_archive, &"-C", &p.peer_out]),
+            Output::Directory(p.peer_out.clone()),
+        ));
+    }
+    list
+}
+
+pub fn run(a: &BulkArgs) -> Result<()> {
+    ensure!(
+        a.iterations > 0 && a.rounds_peer != Some(0),
+        "rounds begin at 1"
+    );
+    ensure!(
+        a.files > 0 && a.dirs > 0,
+        "files and directories begin at 1"
+    );
+    let mut peers = Vec::new();
+    for peer in &a.against {
+        if peers.iter().any(|(p, _)| p == peer) {
+            continue;
+        }
+        peers.push((
+            *peer,
+            match peer {
+                Peer::Mke2fs => short(&version("mke2fs", "-V", "mke2fs")?),
+                Peer::Tar => short(&version("tar", "--version", "tar")?),
+            },
+        ));
+    }
+    let work = scratch_in(a.dir.as_deref())?;
+    let at = |name: &str| work.path().join(name);
+    let p = Places {
+        tree: a.from.clone().unwrap_or_else(|| at("tree")),
+        made: at("made.img"),
+        filled: at("filled.img"),
+        peer: at("peer.img"),
+        out: at("out"),
+        archive: at("out.tar"),
+        peer_out: at("peer-out"),
+        peer_archive: at("peer.tar"),
+    };
+    if let Some(from) = &a.from {
+        let real = from.canonicalize();
+        let real = real.with_context(|| from.display().to_string())?;
+        ensure!(real.is_dir(), "{}: not a directory", from.display());
+        let inside = work.path().canonicalize()?.starts_with(&real);
+        ensure!(
+            !inside,
+            "{}: the place to work in lies inside the tree: name another with --dir",
+            work.path().display()
+        );
+    }
+    let shape = a.from.is_none().then_some(Shape {
+        dirs: a.dirs,
+        files: a.files,
+        size: a.size,
+    });
+    let exe = std::env::current_exe().context("find this program")?;
+    let progress = Progress::count("runs");
+    let measure_all = || -> Result<_> {
+        if let Some(shape) = shape {
+            std::fs::create_dir(&p.tree).with_context(|| p.tree.display().to_string())?;
+            shape.make(&p.tree, interrupt::check)?;
+        }
+        interrupt::check()?;
+        let m = measure(a, &exe, &p)?;
+        let list = movers(a, &exe, &p, &m, &peers);
+        let reports = bulk::run(&list, m.moved, |_| {
+            progress.add(1);
+            interrupt::check()
+        })?;
+        drop(list);
+        Ok((m, reports))
+    };
+    let measured = measure_all();
+    progress.done();
+    // A child that was interrupted with us says so in its own words.
+    let (m, reports) = match measured {
+        Err(e) => {
+            interrupt::check()?;
+            return Err(e);
+        }
+        Ok(done) => done,
+    };
+    let facts = Facts {
+        tree: match &a.from {
+            Some(from) => from.display().to_string(),
+            None => format!(
+                "{} directories of {} files of {} bytes",
+                a.dirs, a.files, a.size
+            ),
+        },
+        shape,
+        moved: m.moved,
+        image_size: m.image_size,
+        dir: work
+            .path()
+            .parent()
+            .unwrap_or(work.path())
+            .display()
+            .to_string(),
+        iterations: a.iterations,
+        reports: &reports,
+    };
+    if a.json {
+        output::json(&facts)
+    } else {
+        table(&facts)
+    }
+}
+
+/// Who is compared with whom: those that do the same work.
+const PAIRS: [(&str, &str); 6] = [
+    ("extant mkfs --from", "mke2fs -d"),
+    ("extant import", "mke2fs -d"),
+    ("extant mkfs --from", "tar c"),
+    ("extant import", "tar c"),
+    ("extant export TAR", "tar c"),
+    ("extant export DIR", "tar x"),
+];
+
+/// The number in what a program says of its version: `mke2fs 1.47.2 (1-Jan-2025)` is 1.47.2.
+fn short(version: &str) -> String {
+    let number = |w: &&str| w.starts_with(|c: char| c.is_ascii_digit());
+    let found = version.split_whitespace().find(number);
+    found.unwrap_or("of no known version").to_string()
+}
+
+fn table(facts: &Facts<'_>) -> Result<()> {
+    let mut out = output::stdout();
+    writeln!(
+        out,
+        "bulk: {}: {} names, {} of data; in {}, median of {} rounds",
+        facts.tree,
+        facts.moved.names,
+        human(facts.moved.bytes),
+        facts.dir,
+        facts.iterations
+    )?;
+    let reports = facts.reports;
+    let width = reports.iter().map(|r| r.name.chars().count()).max();
+    let width = width.unwrap_or(0);
+    let head = [
+        "seconds", "sync s", "files/s", "synced/s", "MB/s", "synced", "CPU ns", "peak",
+    ];
+    for (direction, title) in [(Direction::In, "in"), (Direction::Out, "out")] {
+        write!(out, "{title:width$}")?;
+        head.iter().try_for_each(|h| write!(out, " {h:>9}"))?;
+        writeln!(out)?;
+        for r in reports.iter().filter(|r| r.direction == direction) {
+            let cells = [
+                format!("{:.2}", r.seconds),
+                format!("{:.2}", r.sync_seconds),
+                rate(r.files),
+                rate(r.files_synced),
+                format!("{:.1}", r.bytes / 1e6),
+                format!("{:.1}", r.bytes_synced / 1e6),
+                format!("{:.0}", r.cpu_ns),
+                human(r.peak),
+            ];
+            write!(out, "{:width$}", r.name)?;
+            cells.iter().try_for_each(|c| write!(out, " {c:>9}"))?;
+            let few = if r.rounds.len() < facts.iterations {
+                format!("  ({} of the rounds)", r.rounds.len())
+            } else {
+                String::new()
+            };
+            writeln!(out, "{few}")?;
+        }
+    }
+    for (own, peer) in PAIRS {
+        let find = |name| reports.iter().find(|r| r.name.starts_with(name));
+        let (Some(own), Some(peer)) = (find(own), find(peer)) else {
+            continue;
+        };
+        let times = |a: f64, b: f64| match b > 0.0 {
+            true => format!("{:.1}×", a / b),
+            false => "-".into(),
+        };
+        writeln!(
+            out,
+            "{} against {}: {}, synced {}, CPU {}",
+            own.name,
+            peer.name,
+            times(peer.seconds, own.seconds),
+            times(
+                peer.seconds + peer.sync_seconds,
+                own.seconds + own.sync_seconds
+            ),
+            times(peer.cpu_ns, own.cpu_ns)
+        )?;
+    }
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_numbers() {
+        assert_eq!(short("mke2fs 1.47.2 (1-Jan-2025)"), "1.47.2");
+        assert_eq!(short("tar (GNU tar) 1.35"), "1.35");
+        assert_eq!(short(""), "of no known version");
+    }
+
+    #[test]
+    fn a_peer_that_is_not_there_is_named() {
+        let e = version("extant-no-such-peer", "-V", "mke2fs").unwrap_err();
+        let text = format!("{e:#}");
+        assert!(
+            text.starts_with("--against mke2fs: extant-no-such-peer cannot be run"),
+            "{text}"
+        );
+    }
+}
