@@ -168,3 +168,23 @@ fn subdirectories_without_dir_nlink() {
     v.close().unwrap();
     assert_clean(&device, "as many subdirectories as links");
 }
+
+/// Reading a whole file that memory cannot hold is an error, not the end of the process.
+#[test]
+fn a_file_larger_than_memory() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    if !have("mke2fs") {
+        return;
+    }
+    let limit = Rlimit {
+        current: Some(64 << 30),
+        maximum: getrlimit(Resource::As).maximum,
+    };
+    setrlimit(Resource::As, limit).unwrap();
+    let device = mem_image("24M", &["-t", "ext4", "-J", "size=4"]);
+    let v = open(&device);
+    let file = v.create("/f", 0o644).unwrap();
+    file.truncate(8 << 40).unwrap();
+    let error = v.read_file("/f").expect_err("8 TiB in memory");
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+}

@@ -493,10 +493,21 @@ impl Dir {
     }
 
     /// The whole content of a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when memory cannot hold it, besides what opening and reading return.
     pub fn read_file(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let file = self.open(path, OpenFlags::READ, 0)?;
-        let mut content =
-            vec![0; usize::try_from(file.stat()?.size).map_err(|_| Error::FileTooLarge)?];
+        let size = file.stat()?.size;
+        let no_memory = || Error::Io {
+            context: format!("memory for a file of {size} bytes"),
+            source: std::io::ErrorKind::OutOfMemory.into(),
+        };
+        let len = usize::try_from(size).map_err(|_| no_memory())?;
+        let mut content = Vec::new();
+        // The size is what the disk says.
+        content.try_reserve_exact(len).map_err(|_| no_memory())?;
+        content.resize(len, 0);
         let n = file.read_at(0, &mut content)?;
         content.truncate(n);
         Ok(content)
