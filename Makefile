@@ -5,7 +5,7 @@
 CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr
 
-.PHONY: demo test unit loom miri lint bench torture-crash torture-hostile torture-kill tools clean
+.PHONY: demo test unit loom miri lint bench torture-crash torture-hostile torture-kill torture-model tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -27,7 +27,8 @@ bench:
 	$(CARGO) build --release -p extant-cli
 	scripts/bench.sh
 
-# Slow runs of what `make test` runs in short.
+# Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only
+# that one, to see a failure again.
 torture-crash:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test crash -- --nocapture
 
@@ -36,6 +37,9 @@ torture-hostile:
 
 torture-kill:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test kill -- --nocapture
+
+torture-model:
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test model -- --nocapture
 
 tools:
 	@missing=; for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null 2>&1 || missing="$$missing $$tool"; done; \

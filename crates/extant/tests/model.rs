@@ -730,19 +730,13 @@ fn check(kind: &str, args: &[&str]) {
     // Opening marks the image; every run starts from the same one.
     let base = mem_image("48M", args);
     let model = Model::new(geometry.features.has_extents(), geometry.inode_size == 128);
-    let (seeds, len) = if torture() { (1_000, 500) } else { (60, 160) };
-    let only: Option<u64> = std::env::var("EXTANT_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok());
+    let len = if torture() { 500 } else { 160 };
     // Every kind has sequences of its own.
     let own = kind
         .bytes()
         .fold(0u64, |n, b| n * 31 % 9_973 + u64::from(b))
         * 100_000;
-    for seed in own + 1..=own + seeds {
-        if only.is_some_and(|o| o != seed) {
-            continue;
-        }
+    for seed in seeds(own + 1, 60, 1_000) {
         let ops = sequence(&model, seed, len);
         if let Some(why) = fails(&base, &model, &ops) {
             let ops = shrink(&base, &model, ops);

@@ -4,6 +4,7 @@
 use blockdev::MemDevice;
 use extant::{Dir, FileType, OpenOptions, Volume};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -25,6 +26,24 @@ pub fn have(tool: &str) -> bool {
 /// Long runs are asked for with EXTANT_TORTURE=1.
 pub fn torture() -> bool {
     std::env::var_os("EXTANT_TORTURE").is_some()
+}
+
+/// The seeds of a random test, from `first`: `short` of them, `long` in long runs, or as many as
+/// EXTANT_SEEDS says; only the one that EXTANT_SEED names, to see a failure again.
+pub fn seeds(first: u64, short: u64, long: u64) -> Range<u64> {
+    let asked = |name: &str| {
+        let value = std::env::var(name).ok()?;
+        Some(
+            value
+                .parse::<u64>()
+                .unwrap_or_else(|e| panic!("{name}={value}: {e}")),
+        )
+    };
+    if let Some(only) = asked("EXTANT_SEED") {
+        return only..only + 1;
+    }
+    let count = asked("EXTANT_SEEDS").unwrap_or(if torture() { long } else { short });
+    first..first + count
 }
 
 /// An image file made by mke2fs; with blocks of 4 KiB if nothing else is asked for (mke2fs itself takes

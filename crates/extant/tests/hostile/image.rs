@@ -1,0 +1,84 @@
+//! The image that is broken: everything in it, small enough to be copied for every seed.
+
+use crate::common::*;
+use blockdev::{BlockDevice, MemDevice};
+use extant::{FileType, OpenFlags, OpenOptions, SetXattr, Volume};
+use std::sync::Arc;
+
+pub fn open_as(device: &Arc<MemDevice>, read_only: bool) -> extant::Result<Volume> {
+    let device = Arc::clone(device) as Arc<dyn BlockDevice>;
+    OpenOptions::new()
+        .background(false)
+        .read_only(read_only)
+        .cache_bytes(8 << 20)
+        .open_device(device)
+}
+
+/// Bytes that mark file data, so that what is metadata can be told.
+const DATA: u8 = 0xDA;
+
+/// An image with large directories, deep mappings, attributes in blocks, links; `dirty` as a kill
+/// leaves it, with an unlinked file still open.
+pub fn populate(args: &[&str], dirty: bool) -> Arc<MemDevice> {
+    let device = mem_image("16M", args);
+    let v = open(&device);
+    let big = v.create_dir("/big", 0o755).unwrap();
+    // With blocks of 1 KiB enough for two levels of index.
+    for n in 0..900 {
+        big.create(format!("{n:0>180}, a name of some length"), 0o644)
+            .unwrap();
+    }
+    v.sync().unwrap();
+    for d in 0..6 {
+        let dir = v.create_dir(format!("/d{d}"), 0o755).unwrap();
+        for n in 0..6usize {
+            dir.write_file(format!("f{n}"), &vec![DATA; n * 1500])
+                .unwrap();
+        }
+        dir.symlink("x".repeat(100), "slow").unwrap();
+        dir.symlink("short", "fast").unwrap();
+        dir.mknod("dev", FileType::CharDevice, 0o600, 0x103)
+            .unwrap();
+        dir.set_xattr("f1", "user.large", &[DATA; 500], SetXattr::Any)
+            .unwrap();
+        dir.set_xattr("f2", "user.small", b"v", SetXattr::Any)
+            .unwrap();
+        dir.link("f3", "hard").unwrap();
+    }
+    let deep = v.create("/deep", 0o644).unwrap();
+    for n in 0..700u64 {
+        deep.write_at(n * 8192, &[DATA; 512]).unwrap();
+    }
+    let far = v.create("/far", 0o644).unwrap();
+    far.write_at(70 << 20, &[DATA; 1024]).unwrap();
+    v.sync().unwrap();
+    if dirty {
+        let unlinked = v.open("/d2/f5", OpenFlags::READ, 0).unwrap();
+        // Committed, not written home.
+        for n in 0..40 {
+            v.create(format!("/d0/late{n}"), 0o600).unwrap();
+        }
+        v.truncate("/deep", 100_000).unwrap();
+        v.unlink("/d1/f5").unwrap();
+        v.unlink("/d2/f5").unwrap();
+        v.sync().unwrap();
+        let device = Arc::new(device.snapshot());
+        drop(unlinked);
+        v.close().unwrap();
+        return device;
+    }
+    drop((deep, far));
+    v.close().unwrap();
+    device
+}
+
+/// Blocks of an image that hold metadata: those in use that are not file data.
+pub fn metadata(device: &MemDevice, block: usize) -> Vec<u64> {
+    let bytes = device.to_bytes().unwrap();
+    bytes
+        .chunks_exact(block)
+        .enumerate()
+        .filter(|(_, b)| b.iter().any(|&x| x != 0) && b.iter().any(|&x| x != 0 && x != DATA))
+        .map(|(n, _)| n as u64)
+        .collect()
+}

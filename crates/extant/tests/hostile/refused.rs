@@ -1,0 +1,208 @@
+//! What is no image, or not one for this engine: refused, or opened for reading, by name.
+
+use crate::common::*;
+use crate::image::{open_as, populate};
+use blockdev::{BlockDevice, MemDevice};
+use extant::{Error, OpenOptions};
+use std::sync::Arc;
+
+#[test]
+fn no_image_at_all() {
+    for (what, bytes) in [
+        ("empty", vec![]),
+        ("one byte", vec![1]),
+        ("zeros", vec![0; 1 << 20]),
+        ("ones", vec![0xff; 1 << 20]),
+        ("text", b"this is no image. ".repeat(10_000)),
+    ] {
+        for read_only in [true, false] {
+            let result = open_as(&Arc::new(MemDevice::from_bytes(&bytes)), read_only);
+            match result {
+                Err(Error::Format(e)) => assert!(!e.to_string().is_empty()),
+                Err(e) => panic!("{what}: {e:?} instead of an error of the format"),
+                Ok(_) => panic!("{what}: opens"),
+            }
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("empty");
+    std::fs::write(&path, b"").unwrap();
+    assert!(OpenOptions::new().open(&path).is_err());
+    assert!(
+        OpenOptions::new().open(dir.path()).is_err(),
+        "a directory is no image"
+    );
+    assert!(OpenOptions::new().open(dir.path().join("none")).is_err());
+}
+
+#[test]
+fn truncated_images() {
+    if !have("mke2fs") {
+        return;
+    }
+    let base = populate(&["-t", "ext4", "-b", "1024", "-J", "size=1"], false)
+        .to_bytes()
+        .unwrap();
+    for len in [
+        1024,
+        1500,
+        2048,
+        3000,
+        10_000,
+        100_000,
+        1 << 20,
+        base.len() / 2,
+        base.len() - 1024,
+        base.len() - 1,
+    ] {
+        for read_only in [true, false] {
+            let device = Arc::new(MemDevice::from_bytes(&base[..len]));
+            let error = open_as(&device, read_only)
+                .err()
+                .unwrap_or_else(|| panic!("{len} bytes open"));
+            assert!(matches!(error, Error::Format(_)), "{len} bytes: {error:?}");
+        }
+    }
+}
+
+/// The primary superblock is gone: a backup is used, for reading only.
+#[test]
+fn zeroed_superblock() {
+    if !have("mke2fs") {
+        return;
+    }
+    for args in [
+        &["-t", "ext4", "-b", "1024", "-J", "size=1"][..],
+        &["-t", "ext2", "-b", "1024"],
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "sparse_super2",
+            "-J",
+            "size=1",
+        ],
+    ] {
+        let device = populate(args, false);
+        let whole = snapshot(&open_as(&device, true).unwrap()).unwrap();
+        device.write_at(1024, &[0; 1024]).unwrap();
+        let before = device.to_bytes().unwrap();
+        let v = open_as(&device, false).unwrap_or_else(|e| panic!("{args:?}: {e}"));
+        let why = v.read_only().expect("read-only");
+        assert!(
+            why.contains("superblock") && why.contains("backup"),
+            "{why}"
+        );
+        assert!(
+            snapshot(&v).unwrap() == whole,
+            "{args:?}: the tree by the backup"
+        );
+        assert!(matches!(v.create("/x", 0o600), Err(Error::ReadOnly(_))));
+        v.close().unwrap();
+        assert!(device.to_bytes().unwrap() == before, "nothing is written");
+    }
+}
+
+/// What is not supported is refused by its name, or opened for reading by its name.
+#[test]
+fn unsupported_features() {
+    if !have("mke2fs") {
+        return;
+    }
+    for (feature, extra) in [
+        ("inline_data", &[][..]),
+        ("bigalloc", &["-C", "16384"]),
+        ("encrypt", &[]),
+        ("casefold", &[]),
+        ("ea_inode", &[]),
+    ] {
+        let device = mem_image("32M", &[&["-t", "ext4", "-O", feature][..], extra].concat());
+        for read_only in [true, false] {
+            let error = open_as(&device, read_only)
+                .err()
+                .unwrap_or_else(|| panic!("{feature} opens"));
+            assert!(error.to_string().contains(feature), "{feature}: {error}");
+        }
+    }
+    for feature in ["verity", "quota", "project"] {
+        let device = mem_image("32M", &["-t", "ext4", "-O", feature]);
+        let before = device.to_bytes().unwrap();
+        let v = open_as(&device, false).unwrap_or_else(|e| panic!("{feature}: {e}"));
+        let why = v
+            .read_only()
+            .unwrap_or_else(|| panic!("{feature} opens for writing"));
+        assert!(why.contains(feature), "{feature}: {why}");
+        assert!(matches!(v.create("/x", 0o600), Err(Error::ReadOnly(_))));
+        assert!(v.read_dir("/").is_ok());
+        v.close().unwrap();
+        assert!(
+            device.to_bytes().unwrap() == before,
+            "{feature}: nothing is written"
+        );
+    }
+}
+
+fn superblock(device: &MemDevice) -> ext4_format::superblock::RawSuperblock {
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).unwrap();
+    ext4_format::superblock::RawSuperblock::parse(&bytes).unwrap()
+}
+
+#[test]
+fn multiple_mount_protection() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("32M", &["-t", "ext4", "-O", "mmp"]);
+    let v = open_as(&device, false).expect("an idle image opens");
+    assert!(
+        v.read_only()
+            .is_some_and(|why| why.contains("mount protection"))
+    );
+    v.close().unwrap();
+    // A sequence number instead of "clean": somebody has it mounted.
+    let block = superblock(&device).mmp_block.get();
+    device
+        .write_at(block * 4096 + 4, &1u32.to_le_bytes())
+        .unwrap();
+    for read_only in [true, false] {
+        let error = open_as(&device, read_only)
+            .err()
+            .expect("in use")
+            .to_string();
+        assert!(error.contains("mmp"), "{error}");
+    }
+}
+
+#[test]
+fn external_journal() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("32M", &["-t", "ext4"]);
+    let mut sb = superblock(&device);
+    sb.journal_inum = 0.into();
+    sb.set_checksum();
+    device.write_at(1024, sb.bytes()).unwrap();
+    let error = open_as(&device, false)
+        .err()
+        .expect("the journal is elsewhere")
+        .to_string();
+    assert!(error.contains("external journal"), "{error}");
+}
+
+#[test]
+fn fast_commit_opens_when_clean() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("64M", &["-t", "ext4", "-O", "fast_commit"]);
+    let v = open_as(&device, false).expect("a clean image opens");
+    if v.read_only().is_none() {
+        v.write_file("/x", b"x").unwrap();
+    }
+    v.close().unwrap();
+    assert_clean(&device, "fast_commit");
+}
