@@ -398,7 +398,7 @@ impl Dir {
     pub fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
         let inode = self.walk(path, true)?;
         self.engine().permit(self.who(), &inode, WRITE)?;
-        self.engine().truncate(&inode, size)
+        self.engine().truncate(self.who(), &inode, size)
     }
 
     /// Where a symbolic link points.

@@ -121,7 +121,7 @@ impl File {
         }
         let offset = (!self.flags.contains(OpenFlags::APPEND)).then_some(offset);
         self.engine()
-            .write(&self.inode, offset, data)
+            .write(&self.caller.who, &self.inode, offset, data)
             .map(|_| data.len())
     }
 
@@ -131,7 +131,8 @@ impl File {
         if data.is_empty() {
             return Ok(self.inode.size.load(Ordering::Acquire));
         }
-        self.engine().write(&self.inode, None, data)
+        self.engine()
+            .write(&self.caller.who, &self.inode, None, data)
     }
 
     /// Reads at the file position and moves it.
@@ -181,13 +182,14 @@ impl File {
     }
 
     pub(crate) fn truncate_unchecked(&self, size: u64) -> Result<()> {
-        self.engine().truncate(&self.inode, size)
+        self.engine().truncate(&self.caller.who, &self.inode, size)
     }
 
     /// Preallocates, punches or zeroes a range.
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.writable()?;
-        self.engine().fallocate(&self.inode, how, offset, len)
+        self.engine()
+            .fallocate(&self.caller.who, &self.inode, how, offset, len)
     }
 
     /// Attributes.

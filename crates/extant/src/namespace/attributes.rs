@@ -130,7 +130,7 @@ impl Engine {
         set: &SetAttributes,
     ) -> Result<()> {
         self.check_writable()?;
-        let (uid, gid, mode) = inode.owner_and_mode();
+        let (uid, gid, _) = inode.owner_and_mode();
         let owns = who.is_privileged() || who.uid == uid;
         let bound = inode.flags.load(Ordering::Relaxed) & flags::IMMUTABLE != 0;
         if !owns || (bound && set.flags.is_none()) {
@@ -152,6 +152,10 @@ impl Engine {
             }
             _ => None,
         };
+        let chown = (set.uid.is_some() || set.gid.is_some()) && inode.directory().is_none();
+        if chown {
+            self.drop_capability(inode)?;
+        }
         let tx = self.begin(if acl.is_some() {
             Cost::XATTR
         } else {
@@ -177,16 +181,11 @@ impl Engine {
                 }
                 core.mode = core.mode & 0o170_000 | new;
             }
-            if set.uid.is_some() || set.gid.is_some() {
-                core.uid = set.uid.unwrap_or(core.uid);
-                core.gid = set.gid.unwrap_or(core.gid);
-                if inode.ftype == FileType::Regular && set.mode.is_none() && mode & 0o111 != 0 {
-                    core.mode &= !0o4000;
-                    if core.mode & 0o010 != 0 {
-                        core.mode &= !0o2000;
-                    }
-                }
+            if chown && set.mode.is_none() {
+                core.mode = who.mode_after_chown(core.mode, core.gid);
             }
+            core.uid = set.uid.unwrap_or(core.uid);
+            core.gid = set.gid.unwrap_or(core.gid);
             core.atime = set.atime.map_or(core.atime, |t| self.storable(t));
             core.mtime = set.mtime.map_or(core.mtime, |t| self.storable(t));
             if let Some(new) = set.flags {

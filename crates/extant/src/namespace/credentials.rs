@@ -42,6 +42,25 @@ impl Credentials {
         self.uid == 0
     }
 
+    /// What is left of a file's mode when this caller changes its contents: set-user-id goes, and
+    /// set-group-id where it means execution or the caller is no member. Root's changes leave both.
+    pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
+        if self.is_privileged() {
+            mode
+        } else {
+            self.mode_after_chown(mode, gid)
+        }
+    }
+
+    /// What is left of the mode of anything but a directory when this caller changes its owner or group;
+    /// `gid` is the group until now. Here root is no exception, but is a member of every group.
+    pub(crate) fn mode_after_chown(&self, mode: u16, gid: u32) -> u16 {
+        let executes = mode & 0o010 != 0;
+        let member = self.is_privileged() || self.in_group(gid);
+        let set_gid = if executes || !member { 0o2000 } else { 0 };
+        mode & !(0o4000 | set_gid)
+    }
+
     /// Member of the group.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

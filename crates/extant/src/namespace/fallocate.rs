@@ -1,5 +1,6 @@
 //! fallocate, and seeking data and holes.
 
+use super::credentials::Credentials;
 use super::extent_map::{Found, Run};
 use super::file::FileMap;
 use super::inode::Inode;
@@ -59,6 +60,7 @@ impl Engine {
     /// Preallocates, punches or zeroes `[offset, offset + len)`.
     pub(crate) fn fallocate(
         &self,
+        who: &Credentials,
         inode: &Arc<Inode>,
         how: Fallocate,
         offset: u64,
@@ -86,6 +88,18 @@ impl Engine {
             return Err(Error::Unsupported(
                 "preallocation in a file without extents",
             ));
+        }
+        self.drop_capability(inode)?;
+        {
+            let mut state = inode.state.lock();
+            let mode = who.mode_after_write(state.core.mode, state.core.gid);
+            if state.core.mode != mode {
+                state.core.mode = mode;
+                state.core_dirty = true;
+                inode.mirror(&state.core);
+                drop(state);
+                self.note_dirty(inode);
+            }
         }
         let bs = u64::from(self.geometry.block_size);
         match how {

@@ -57,6 +57,8 @@ pub struct Inode {
     pub flags: AtomicU32,
     /// An access ACL or default ACL may exist: permission checks must look.
     pub has_acl: AtomicBool,
+    /// File capabilities may exist: changing the contents takes them away.
+    pub has_capability: AtomicBool,
     /// On the list of inodes that write-back must visit.
     pub on_dirty_list: AtomicBool,
     /// Open handles.
@@ -86,6 +88,7 @@ impl Inode {
             gid: AtomicU32::new(core.gid),
             flags: AtomicU32::new(core.flags),
             has_acl: AtomicBool::new(false),
+            has_capability: AtomicBool::new(false),
             on_dirty_list: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             last_context: AtomicU64::new(0),

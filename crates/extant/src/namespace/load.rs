@@ -94,8 +94,9 @@ impl Engine {
                 .and_then(|r| raw.get(r))
                 .is_some_and(xattr::has_inode_area);
         if has_xattrs {
-            // An ACL may be among them; whoever checks permissions looks.
+            // An ACL or capabilities may be among them; who needs to know looks.
             inode.has_acl.store(true, Ordering::Relaxed);
+            inode.has_capability.store(true, Ordering::Relaxed);
         } else {
             inode.state.lock().xattrs = Some(Arc::default());
         }

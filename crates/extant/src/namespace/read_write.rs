@@ -1,5 +1,6 @@
 //! Reading and writing file data through the page cache, with delayed allocation.
 
+use super::credentials::Credentials;
 use super::extent_map::Found;
 use super::file::{FileData, FileMap};
 use super::inode::Inode;
@@ -164,6 +165,7 @@ impl Engine {
     /// Writes all of `data` at `offset`; `None` appends. Returns the offset it was written at.
     pub(crate) fn write(
         &self,
+        who: &Credentials,
         inode: &Arc<Inode>,
         offset: Option<u64>,
         data: &[u8],
@@ -171,8 +173,9 @@ impl Engine {
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;
+        self.drop_capability(inode)?;
         if let Some(offset) = offset
-            && self.overwrite(inode, offset, data)
+            && self.overwrite(who, inode, offset, data)
         {
             return Ok(offset);
         }
@@ -209,7 +212,7 @@ impl Engine {
                     // This file's own promises may be more than it needs.
                     settled = true;
                     if done > 0 {
-                        note_written(inode, at);
+                        note_written(who, inode, at);
                     }
                     self.write_back_locked(inode, &mut map)?;
                     self.push_all()?;
@@ -221,7 +224,7 @@ impl Engine {
             }
         }
         if done > 0 {
-            note_written(inode, offset + done as u64);
+            note_written(who, inode, offset + done as u64);
             drop(map);
             self.note_dirty(inode);
             self.balance_dirty()?;
@@ -326,7 +329,7 @@ impl Engine {
 
     /// Overwrites pages that are in memory and have their block or its promise: the map is only
     /// shared [L8], so writers of different blocks of one file do not wait for each other.
-    fn overwrite(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> bool {
+    fn overwrite(&self, who: &Credentials, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> bool {
         let Some(file) = inode.file() else {
             return false;
         };
@@ -364,10 +367,11 @@ impl Engine {
         drop(map);
         let time = now();
         let mut state = inode.state.lock();
-        if state.core.mtime != time || state.core.mode & 0o6000 != 0 {
+        let mode = who.mode_after_write(state.core.mode, state.core.gid);
+        if state.core.mtime != time || state.core.mode != mode {
             state.core.mtime = time;
             state.core.ctime = time;
-            strip_set_id(&mut state.core.mode);
+            state.core.mode = mode;
             state.core_dirty = true;
             inode.mirror(&state.core);
         }
@@ -400,21 +404,13 @@ impl Engine {
 }
 
 /// The file reaches to `end`, and was changed now.
-fn note_written(inode: &Inode, end: u64) {
+fn note_written(who: &Credentials, inode: &Inode, end: u64) {
     let time = now();
     let mut state = inode.state.lock();
+    state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
     state.core.size = state.core.size.max(end);
     state.core.mtime = time;
     state.core.ctime = time;
-    strip_set_id(&mut state.core.mode);
     state.core_dirty = true;
     inode.mirror(&state.core);
-}
-
-/// A write by anybody takes set-user-id away, and set-group-id where it means execution.
-fn strip_set_id(mode: &mut u16) {
-    *mode &= !0o4000;
-    if *mode & 0o010 != 0 {
-        *mode &= !0o2000;
-    }
 }

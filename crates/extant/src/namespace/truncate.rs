@@ -4,6 +4,7 @@
 //! with the inode on the orphan list meanwhile: no transaction outgrows the journal, and after a
 //! crash the rest is finished at open.
 
+use super::credentials::Credentials;
 use super::extent_map::Run;
 use super::file::FileMap;
 use super::inode::{Content, Inode, State};
@@ -21,7 +22,7 @@ pub(crate) const STEP: usize = 128;
 
 impl Engine {
     /// Sets the size of a regular file.
-    pub(crate) fn truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    pub(crate) fn truncate(&self, who: &Credentials, inode: &Arc<Inode>, size: u64) -> Result<()> {
         self.check_writable()?;
         let file = inode.file().ok_or(match inode.ftype {
             FileType::Directory => Error::IsDirectory,
@@ -39,6 +40,7 @@ impl Engine {
         if size > self.max_size(inode_flags) {
             return Err(Error::FileTooLarge);
         }
+        self.drop_capability(inode)?;
         let bs = u64::from(self.geometry.block_size);
         if size > old {
             self.zero_tail(inode, &map, old)?;
@@ -70,6 +72,7 @@ impl Engine {
             };
             state.core.mtime = time;
             state.core.ctime = time;
+            state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
             inode.mirror(&state.core);
             if in_steps {
                 state.orphan = true;

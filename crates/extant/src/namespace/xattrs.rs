@@ -18,6 +18,9 @@ pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The ACL that what is made in a directory inherits.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// What a program file lets its process do.
+const CAPABILITY: &[u8] = b"security.capability";
+
 fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
@@ -42,7 +45,10 @@ impl Engine {
         }
         let read = Arc::new(self.read_xattrs(inode)?);
         let mut state = inode.state.lock();
-        Ok(Arc::clone(state.xattrs.get_or_insert(read)))
+        let set = Arc::clone(state.xattrs.get_or_insert(read));
+        let capability = set.get(CAPABILITY).is_some();
+        inode.has_capability.store(capability, Ordering::Relaxed);
+        Ok(set)
     }
 
     /// The value of one attribute, unchecked; of an ACL in the form callers know.
@@ -95,16 +101,14 @@ impl Engine {
         if name.len() > 255 {
             return Err(Error::Range);
         }
-        loop {
-            let before = self.xattrs(inode)?;
-            match (before.get(name).is_some(), how, value) {
+        self.change_xattrs(inode, |set| {
+            match (set.get(name).is_some(), how, value) {
                 (true, SetXattr::Create, Some(_)) => return Err(Error::Exists),
                 (false, SetXattr::Replace, Some(_)) | (false, _, None) => {
                     return Err(Error::NoAttribute);
                 }
                 _ => {}
             }
-            let mut set = (*before).clone();
             let mut mode = None;
             match value {
                 Some(value) if is_acl(name) => {
@@ -128,6 +132,35 @@ impl Engine {
                     set.remove(name);
                 }
             }
+            Ok(mode)
+        })
+    }
+
+    /// The contents of the file, or its owner, change: what it let a process do goes, whoever changes it.
+    pub(crate) fn drop_capability(&self, inode: &Inode) -> Result<()> {
+        if !inode.has_capability.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self.xattrs(inode)?.get(CAPABILITY).is_none() {
+            return Ok(());
+        }
+        self.change_xattrs(inode, |set| {
+            set.remove(CAPABILITY);
+            Ok(None)
+        })
+    }
+
+    /// Changes the attributes; `change` may say what becomes of the permission bits, and is asked again if
+    /// somebody else was faster.
+    fn change_xattrs(
+        &self,
+        inode: &Inode,
+        mut change: impl FnMut(&mut XattrSet) -> Result<Option<u16>>,
+    ) -> Result<()> {
+        loop {
+            let before = self.xattrs(inode)?;
+            let mut set = (*before).clone();
+            let mode = change(&mut set)?;
             self.check_xattr_room(&set)?;
             let set = Arc::new(set);
             let tx = self.begin(Cost::XATTR)?;
@@ -181,6 +214,8 @@ impl Engine {
             set.get(ACCESS).is_some() || set.get(DEFAULT).is_some(),
             Ordering::Relaxed,
         );
+        let capability = set.get(CAPABILITY).is_some();
+        inode.has_capability.store(capability, Ordering::Relaxed);
         state.xattrs = Some(Arc::clone(set));
         c.misc(inode.ino, MiscEvent::Xattrs(Arc::clone(set)));
     }

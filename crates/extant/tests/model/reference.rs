@@ -359,8 +359,6 @@ impl Model {
         if !bytes.is_empty() {
             data.resize(data.len().max(end), 0);
             data[at..end].copy_from_slice(bytes);
-            let mode = &mut self.nodes[id].mode;
-            *mode &= if *mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
         }
         Ok(())
     }
@@ -532,7 +530,8 @@ impl Model {
     pub fn chown(&mut self, id: Id, uid: u32, gid: u32) {
         let node = &mut self.nodes[id];
         (node.uid, node.gid) = (uid, gid);
-        if matches!(node.kind, Kind::File(_)) && node.mode & 0o111 != 0 {
+        if !matches!(node.kind, Kind::Dir { .. }) {
+            // By root, as all that the model does: a member of every group.
             node.mode &= if node.mode & 0o010 != 0 {
                 !0o6000
             } else {
