@@ -30,6 +30,9 @@ pub struct Args {
     /// Directory in the image; made if it does not exist
     #[arg(long, value_name = "/PATH", default_value = "/")]
     to: PathBuf,
+    /// Leave out what is mounted below the source directories
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
     /// Threads; 0: one for each CPU
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -61,6 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
         args.to.display()
     );
     let mut rules = Rules::all(args.threads).with(&args.owner);
+    rules.one_file_system = args.one_file_system;
     rules.skip = Some(images::identity(&args.image)?);
     let monitor = Monitor::new("import");
     let start = Instant::now();

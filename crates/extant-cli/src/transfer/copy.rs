@@ -1,36 +1,50 @@
 //! From one side to the other, from many threads.
 //!
-//! Work lies on one stack: a directory to be listed, or a few files of one to be copied. Whoever lists a
-//! directory makes its subdirectories on the other side before putting them on the stack, so that every
-//! file finds its place, however large or flat the tree is. Names of files met before (hard links) and
-//! the attributes of directories come last, when nobody adds to a directory any more.
+//! Work is a directory to be listed, or a few files of one to be copied. Whoever lists a directory makes
+//! its subdirectories on the other side before they become work, so that every file finds its place,
+//! however large or flat the tree is. Names of files met before (hard links) and the attributes of
+//! directories come last, when nobody adds to a directory any more.
+//!
+//! A directory is opened on both sides when its turn comes, and its files are reached through these
+//! handles. Files go before directories, so that the handles open at any time are as many as the
+//! threads that listed last, however deep the tree is.
 
 use super::{Existing, Meta, Monitor, Rules, Side, Sink, Source, below};
+use crate::address::{base_name, join};
 use anyhow::{Context, Result, anyhow};
 use extant::FileType;
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Files in one piece of work.
 const PIECE: usize = 64;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
+/// A directory on both sides.
+struct Pair {
+    /// Its path from the top.
+    path: Vec<u8>,
+    src: Box<dyn Side>,
+    dst: Box<dyn Side>,
+}
+
+/// Files of a directory.
+struct Files {
+    dir: Arc<Pair>,
+    names: Vec<Vec<u8>>,
+}
+
 enum Task {
-    Directory {
-        from: Vec<u8>,
-        to: Vec<u8>,
-    },
-    Files {
-        from: Vec<u8>,
-        to: Vec<u8>,
-        names: Vec<Vec<u8>>,
-    },
+    Directory(Vec<u8>),
+    Files(Files),
 }
 
 #[derive(Default)]
 struct Stack {
-    tasks: Vec<Task>,
+    /// Paths from the top.
+    directories: Vec<Vec<u8>>,
+    files: Vec<Files>,
     busy: usize,
     failed: Option<anyhow::Error>,
 }
@@ -51,13 +65,18 @@ pub struct Route<'a> {
 
 /// A directory that is to get its attributes.
 struct Made {
-    from: Vec<u8>,
-    to: Vec<u8>,
+    /// Its path from the top.
+    path: Vec<u8>,
     meta: Meta,
 }
 
 struct Copy<'a> {
     route: Route<'a>,
+    /// The directory copied from, and the one copied to.
+    src: Box<dyn Side>,
+    dst: Box<dyn Side>,
+    /// Where the tree begins: nothing of another file system is gone into, if the rules say so.
+    device: u64,
     stack: Mutex<Stack>,
     changed: Condvar,
     /// Where the first name of a file with several went.
@@ -70,45 +89,78 @@ impl Route<'_> {
     /// Copies what is in directory `from` into directory `to`, which is made if it does not exist
     /// (only then it gets the attributes of `from`).
     pub fn tree(self, from: &[u8], to: &[u8]) -> Result<()> {
+        let Self { src, dst, .. } = self;
+        let meta = existing(src, from)?;
+        if meta.kind != FileType::Directory {
+            return Err(anyhow!("{}: not a directory", src.show(from)));
+        }
+        let device = meta.id.0;
+        let meta = self.rules.adjust(meta);
+        let made = self.make_directory(dst, to, &meta, true)?;
+        if made {
+            self.monitor.made(FileType::Directory);
+        }
         let copy = Copy {
             route: self,
+            src: src.directory(from, true).with_context(|| src.show(from))?,
+            dst: dst.directory(to, true).with_context(|| dst.show(to))?,
+            device,
             stack: Mutex::default(),
             changed: Condvar::new(),
             first_names: Mutex::default(),
             links: Mutex::default(),
             directories: Mutex::default(),
         };
-        let meta = existing(self.src, from)?;
-        if meta.kind != FileType::Directory {
-            return Err(anyhow!("{}: not a directory", self.src.show(from)));
-        }
-        copy.directory(from, to, meta, true)?;
-        lock(&copy.stack).tasks.push(Task::Directory {
-            from: from.to_vec(),
-            to: to.to_vec(),
-        });
+        lock(&copy.stack).directories.push(Vec::new());
         copy.run()?;
-        copy.finish()
+        copy.finish()?;
+        if made {
+            self.keep((src, from), (dst, to), &meta)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a directory; one that exists is used, and then the answer is no. The top one may be behind a
+    /// symbolic link.
+    fn make_directory(self, dst: &dyn Side, to: &[u8], meta: &Meta, top: bool) -> Result<bool> {
+        let context = || dst.show(to);
+        match dst.meta(to, top).with_context(context)? {
+            Some(there) if there.kind == FileType::Directory => Ok(false),
+            Some(_) => Err(anyhow!("{}: in the way of a directory", context())),
+            None => {
+                dst.make_dir(to, meta.mode).with_context(context)?;
+                Ok(true)
+            }
+        }
     }
 
     /// Copies one thing that is no directory; `follow`: what a last symbolic link leads to.
     pub fn file(self, from: &[u8], to: &[u8], follow: bool, existing: Existing) -> Result<()> {
-        let meta = self
-            .src
+        let Self { src, dst, .. } = self;
+        let meta = src
             .meta(from, follow)
             .and_then(|m| m.context("no such file or directory"))
-            .with_context(|| self.src.show(from))?;
-        self.transfer(from, to, &self.rules.adjust(meta), existing)
+            .with_context(|| src.show(from))?;
+        let meta = self.rules.adjust(meta);
+        self.transfer((src, from), (dst, to), &meta, follow, existing)
     }
 
     /// Copies one name that is no directory, with its attributes.
-    fn transfer(self, from: &[u8], to: &[u8], meta: &Meta, existing: Existing) -> Result<()> {
-        let Self {
-            src, dst, monitor, ..
-        } = self;
+    fn transfer(
+        self,
+        (src, from): (&dyn Side, &[u8]),
+        (dst, to): (&dyn Side, &[u8]),
+        meta: &Meta,
+        follow: bool,
+        existing: Existing,
+    ) -> Result<()> {
+        let monitor = self.monitor;
         let context = || dst.show(to);
         match meta.kind {
-            FileType::Regular => return self.regular(from, to, meta, existing),
+            FileType::Regular => {
+                let source = src.open(from, follow).with_context(|| src.show(from))?;
+                return self.regular(&*source, (src, from), (dst, to), meta, existing);
+            }
             FileType::Directory => return Err(anyhow!("{}: is a directory", src.show(from))),
             FileType::Symlink => {
                 let target = src.read_link(from).with_context(|| src.show(from))?;
@@ -126,20 +178,21 @@ impl Route<'_> {
                 }
             }
         }
-        self.keep(from, to, meta)?;
+        self.keep((src, from), (dst, to), meta)?;
         monitor.made(meta.kind);
         Ok(())
     }
 
-    fn regular(self, from: &[u8], to: &[u8], meta: &Meta, existing: Existing) -> Result<()> {
-        let Self {
-            src,
-            dst,
-            rules,
-            monitor,
-        } = self;
+    fn regular(
+        self,
+        source: &dyn Source,
+        (src, from): (&dyn Side, &[u8]),
+        (dst, to): (&dyn Side, &[u8]),
+        meta: &Meta,
+        existing: Existing,
+    ) -> Result<()> {
+        let Self { rules, monitor, .. } = self;
         let context = || dst.show(to);
-        let source = src.open(from).with_context(|| src.show(from))?;
         let there = dst.meta(to, existing == Existing::Overwrite);
         if there
             .with_context(context)?
@@ -150,9 +203,9 @@ impl Route<'_> {
         let sink = dst
             .make_file(to, meta.mode & 0o777, existing)
             .with_context(context)?;
-        content(&*source, &*sink, meta, monitor).with_context(context)?;
+        content(source, &*sink, meta, monitor).with_context(context)?;
         if rules.keep_xattrs {
-            for xattr in src.xattrs(from).with_context(|| src.show(from))? {
+            for xattr in source.xattrs().with_context(|| src.show(from))? {
                 settle(sink.set_xattr(&xattr), &xattr.0, &context(), monitor)?;
             }
         }
@@ -162,19 +215,20 @@ impl Route<'_> {
     }
 
     /// Attributes of something that is not open.
-    fn keep(self, from: &[u8], to: &[u8], meta: &Meta) -> Result<()> {
-        let Self {
-            src,
-            dst,
-            rules,
-            monitor,
-        } = self;
-        if rules.keep_xattrs {
+    fn keep(
+        self,
+        (src, from): (&dyn Side, &[u8]),
+        (dst, to): (&dyn Side, &[u8]),
+        meta: &Meta,
+    ) -> Result<()> {
+        if self.rules.keep_xattrs {
             for xattr in src.xattrs(from).with_context(|| src.show(from))? {
-                settle(dst.set_xattr(to, &xattr), &xattr.0, &dst.show(to), monitor)?;
+                let set = dst.set_xattr(to, &xattr);
+                settle(set, &xattr.0, &dst.show(to), self.monitor)?;
             }
         }
-        dst.apply(to, meta, rules).with_context(|| dst.show(to))
+        dst.apply(to, meta, self.rules)
+            .with_context(|| dst.show(to))
     }
 }
 
@@ -182,6 +236,12 @@ fn existing(side: &dyn Side, path: &[u8]) -> Result<Meta> {
     side.meta(path, true)
         .and_then(|m| m.context("no such file or directory"))
         .with_context(|| side.show(path))
+}
+
+/// What is before the last slash of a path from the top.
+fn parent(path: &[u8]) -> &[u8] {
+    let slash = path.iter().rposition(|&b| b == b'/');
+    &path[..slash.unwrap_or(0)]
 }
 
 impl Copy<'_> {
@@ -201,7 +261,11 @@ impl Copy<'_> {
             if stack.failed.is_some() {
                 return;
             }
-            let Some(task) = stack.tasks.pop() else {
+            let next = match stack.files.pop() {
+                Some(files) => Some(Task::Files(files)),
+                None => stack.directories.pop().map(Task::Directory),
+            };
+            let Some(task) = next else {
                 if stack.busy == 0 {
                     return;
                 }
@@ -213,7 +277,10 @@ impl Copy<'_> {
             };
             stack.busy += 1;
             drop(stack);
-            let done = self.task(task);
+            let done = match task {
+                Task::Directory(path) => self.list(path),
+                Task::Files(files) => self.files(&files),
+            };
             stack = lock(&self.stack);
             stack.busy -= 1;
             if let Err(e) = done {
@@ -225,140 +292,126 @@ impl Copy<'_> {
         }
     }
 
-    fn task(&self, task: Task) -> Result<()> {
-        match task {
-            Task::Directory { from, to } => self.list(&from, &to),
-            Task::Files { from, to, names } => names.iter().try_for_each(|name| {
-                crate::interrupt::check()?;
-                self.file(&below(&from, name)?, &below(&to, name)?)
-            }),
-        }
+    /// Opens a directory on both sides.
+    fn open(&self, path: Vec<u8>) -> Result<Pair> {
+        let open = |side: &dyn Side| {
+            side.directory(&path, false)
+                .with_context(|| side.show(&path))
+        };
+        Ok(Pair {
+            src: open(&*self.src)?,
+            dst: open(&*self.dst)?,
+            path,
+        })
     }
 
-    fn list(&self, from: &[u8], to: &[u8]) -> Result<()> {
+    fn list(&self, path: Vec<u8>) -> Result<()> {
         crate::interrupt::check()?;
-        let names = self
-            .route
-            .src
-            .list(from)
-            .with_context(|| self.route.src.show(from))?;
-        let mut tasks = Vec::new();
-        let mut files = Vec::new();
+        let rules = self.route.rules;
+        let dir = Arc::new(self.open(path)?);
+        let names = dir.src.list().with_context(|| dir.src.show(b""))?;
+        let (mut directories, mut files) = (Vec::new(), Vec::new());
+        let mut pieces = Vec::new();
+        let piece = |names: &mut Vec<Vec<u8>>| Files {
+            dir: Arc::clone(&dir),
+            names: std::mem::take(names),
+        };
         for (name, kind) in names {
+            let path = below(&dir.path, &name)?;
             if kind != FileType::Directory {
                 files.push(name);
                 if files.len() == PIECE {
-                    tasks.push(self.files(from, to, &mut files));
+                    pieces.push(piece(&mut files));
                 }
                 continue;
             }
-            let (from, to) = (below(from, &name)?, below(to, &name)?);
-            let meta = existing(self.route.src, &from)?;
-            self.directory(&from, &to, meta, false)?;
-            tasks.push(Task::Directory { from, to });
+            let meta = self.look(&dir, &name)?;
+            let elsewhere = rules.one_file_system && meta.id.0 != self.device;
+            let meta = rules.adjust(meta);
+            self.route.make_directory(&*dir.dst, &name, &meta, false)?;
+            self.route.monitor.made(FileType::Directory);
+            if !elsewhere {
+                directories.push(path.clone());
+            }
+            lock(&self.directories).push(Made { path, meta });
         }
         if !files.is_empty() {
-            tasks.push(self.files(from, to, &mut files));
+            pieces.push(piece(&mut files));
         }
-        lock(&self.stack).tasks.append(&mut tasks);
+        let mut stack = lock(&self.stack);
+        // The first in order on top.
+        stack.directories.extend(directories.into_iter().rev());
+        stack.files.extend(pieces.into_iter().rev());
+        drop(stack);
         self.changed.notify_all();
         Ok(())
     }
 
-    fn files(&self, from: &[u8], to: &[u8], names: &mut Vec<Vec<u8>>) -> Task {
-        Task::Files {
-            from: from.to_vec(),
-            to: to.to_vec(),
-            names: std::mem::take(names),
-        }
+    fn look(&self, dir: &Pair, name: &[u8]) -> Result<Meta> {
+        dir.src
+            .meta(name, false)
+            .and_then(|m| m.context("gone while it was copied"))
+            .with_context(|| dir.src.show(name))
     }
 
-    /// Makes a directory; one that exists is used. The top one keeps its attributes if it exists.
-    fn directory(&self, from: &[u8], to: &[u8], meta: Meta, top: bool) -> Result<()> {
-        let meta = self.route.rules.adjust(meta);
-        let context = || self.route.dst.show(to);
-        let there = self.route.dst.meta(to, top).with_context(context)?;
-        match &there {
-            Some(there) if there.kind == FileType::Directory => {}
-            Some(_) => return Err(anyhow!("{}: in the way of a directory", context())),
-            None => self
-                .route
-                .dst
-                .make_dir(to, meta.mode)
-                .with_context(context)?,
-        }
-        if there.is_none() || !top {
-            self.route.monitor.made(FileType::Directory);
-            lock(&self.directories).push(Made {
-                from: from.to_vec(),
-                to: to.to_vec(),
-                meta,
-            });
+    fn files(&self, files: &Files) -> Result<()> {
+        for name in &files.names {
+            crate::interrupt::check()?;
+            self.file(&files.dir, name)?;
         }
         Ok(())
     }
 
-    fn file(&self, from: &[u8], to: &[u8]) -> Result<()> {
-        let meta = self
-            .route
-            .src
-            .meta(from, false)
-            .and_then(|m| m.context("gone while it was copied"));
-        let meta = self
-            .route
-            .rules
-            .adjust(meta.with_context(|| self.route.src.show(from))?);
+    fn file(&self, dir: &Pair, name: &[u8]) -> Result<()> {
+        let meta = self.route.rules.adjust(self.look(dir, name)?);
         if self.route.rules.skip == Some(meta.id) {
             return Ok(());
         }
         if meta.links > 1 && self.route.rules.keep_links {
             use std::collections::hash_map::Entry;
+            let path = join(&dir.path, name);
             match lock(&self.first_names).entry(meta.id) {
                 Entry::Occupied(first) => {
-                    lock(&self.links).push((first.get().clone(), to.to_vec()));
+                    lock(&self.links).push((first.get().clone(), path));
                     return Ok(());
                 }
                 Entry::Vacant(entry) => {
-                    entry.insert(to.to_vec());
+                    entry.insert(path);
                 }
             }
         }
-        self.route.transfer(from, to, &meta, Existing::Replace)
+        let (from, to) = ((&*dir.src, name), (&*dir.dst, name));
+        self.route
+            .transfer(from, to, &meta, false, Existing::Replace)
     }
 
     /// What had to wait for all else: other names of files, attributes of directories.
-    fn finish(self) -> Result<()> {
-        let links = self
-            .links
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        for (first, to) in links {
+    fn finish(&self) -> Result<()> {
+        let dst = &*self.dst;
+        for (first, to) in std::mem::take(&mut *lock(&self.links)) {
             crate::interrupt::check()?;
-            let context = || self.route.dst.show(&to);
-            make_way(self.route.dst, &to)?;
+            let context = || dst.show(&to);
+            make_way(dst, &to)?;
             // The first may have been left out, with a warning.
-            if self
-                .route
-                .dst
-                .meta(&first, false)
-                .with_context(context)?
-                .is_some()
-            {
-                self.route
-                    .dst
-                    .make_link(&first, &to)
-                    .with_context(context)?;
+            if dst.meta(&first, false).with_context(context)?.is_some() {
+                dst.make_link(&first, &to).with_context(context)?;
                 self.route.monitor.linked();
             }
         }
-        let mut directories = self
-            .directories
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut directories = std::mem::take(&mut *lock(&self.directories));
         // The inner ones first: an outer one may close the way to them.
-        directories.sort_by(|a, b| b.to.cmp(&a.to));
+        directories.sort_by(|a, b| b.path.cmp(&a.path));
+        let mut near: Option<Pair> = None;
         for made in directories {
-            self.route.keep(&made.from, &made.to, &made.meta)?;
+            let outer = parent(&made.path);
+            let dir = match near.take() {
+                Some(dir) if dir.path == outer => dir,
+                _ => self.open(outer.to_vec())?,
+            };
+            let name = base_name(&made.path);
+            self.route
+                .keep((&*dir.src, name), (&*dir.dst, name), &made.meta)?;
+            near = Some(dir);
         }
         Ok(())
     }

@@ -1,33 +1,124 @@
-//! A tree of the host.
+//! A tree of the host, through handles of its directories.
+//!
+//! System calls take paths of up to 4095 bytes; trees have longer ones. A directory met on a walk is
+//! opened once, in steps if its path is long, and what is in it is reached from there by name. On the
+//! way to it no symbolic link is followed: the walk found none, so one that is there now was put there
+//! to lead somewhere else.
 
+use super::host_file::HostFile;
 use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
-use crate::address::host_path;
+use crate::address::join;
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor, makedev};
 use extant::{FileType, Timestamp};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, SeekFrom, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, RawDir, ResolveFlags, Stat, Timespec, Timestamps, Uid,
+    XattrFlags,
+};
 use rustix::io::Errno;
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Longer paths go in steps. Names have up to 255 bytes, so a step always gets somewhere.
+const LONG_PATH: usize = 4000;
+/// Room for the names of one system call.
+const DENTS: usize = 32 << 10;
 
 /// A tree of the host.
-#[derive(Default)]
 pub struct HostSide {
     root: bool,
+    /// The directory that paths start at; `None`: the working directory.
+    dir: Option<OwnedFd>,
+    /// Its path, for messages and for calls that know only paths.
+    path: Vec<u8>,
 }
 
 impl HostSide {
     pub fn new() -> Self {
         Self {
             root: rustix::process::geteuid().is_root(),
+            dir: None,
+            path: Vec::new(),
         }
     }
 
     /// Whether owners and devices can be made.
     pub fn privileged(&self) -> bool {
         self.root
+    }
+
+    fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_ref().map_or(CWD, AsFd::as_fd)
+    }
+
+    /// A directory to start a path at, and a rest of the path that is short enough.
+    fn place<'p>(&self, path: &'p [u8]) -> rustix::io::Result<(Start<'_>, &'p [u8])> {
+        if path.len() <= LONG_PATH {
+            return Ok((Start::Here(self.dir()), path));
+        }
+        let slash = path.iter().rposition(|&b| b == b'/');
+        let slash = slash.ok_or(Errno::NAMETOOLONG)?;
+        let dir = step(self.dir(), &path[..slash], false)?;
+        Ok((Start::There(dir), &path[slash + 1..]))
+    }
+
+    /// A path that starts at the working directory, for calls that take nothing else. It holds while
+    /// the first answer lives.
+    fn whole<'s>(&'s self, path: &[u8]) -> rustix::io::Result<(Option<Start<'s>>, Vec<u8>)> {
+        let whole = join(&self.path, path);
+        if whole.len() <= LONG_PATH {
+            return Ok((None, whole));
+        }
+        let (dir, rest) = self.place(path)?;
+        let mut whole = format!("/proc/self/fd/{}/", dir.as_fd().as_raw_fd()).into_bytes();
+        whole.extend_from_slice(rest);
+        Ok((Some(dir), whole))
+    }
+}
+
+/// Where a path starts.
+enum Start<'a> {
+    Here(BorrowedFd<'a>),
+    There(OwnedFd),
+}
+
+impl AsFd for Start<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Here(fd) => *fd,
+            Self::There(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// Opens a directory as a place to start from, in steps if its path is long.
+fn step(start: BorrowedFd<'_>, path: &[u8], follow: bool) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |dir: BorrowedFd<'_>, path: &[u8]| {
+        let path = if path.is_empty() { b"." } else { path };
+        if follow {
+            return rustix::fs::openat(dir, path, flags, Mode::empty());
+        }
+        let resolve = ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
+            // Not known before Linux 5.6, and not allowed in some containers.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                rustix::fs::openat(dir, path, flags | OFlags::NOFOLLOW, Mode::empty())
+            }
+            other => other,
+        }
+    };
+    let (mut at, mut rest): (Option<OwnedFd>, &[u8]) = (None, path);
+    loop {
+        let here = at.as_ref().map_or(start, AsFd::as_fd);
+        if rest.len() <= LONG_PATH {
+            return open(here, rest);
+        }
+        let cut = rest[..LONG_PATH].iter().rposition(|&b| b == b'/');
+        let cut = cut.filter(|&cut| cut > 0).ok_or(Errno::NAMETOOLONG)?;
+        let next = open(here, &rest[..cut])?;
+        (at, rest) = (Some(next), &rest[cut + 1..]);
     }
 }
 
@@ -40,45 +131,45 @@ fn kept(name: &[u8]) -> bool {
         || name == b"system.posix_acl_default"
 }
 
-fn file_type(t: fs::FileType) -> FileType {
-    if t.is_dir() {
-        FileType::Directory
-    } else if t.is_symlink() {
-        FileType::Symlink
-    } else if t.is_char_device() {
-        FileType::CharDevice
-    } else if t.is_block_device() {
-        FileType::BlockDevice
-    } else if t.is_fifo() {
-        FileType::Fifo
-    } else if t.is_socket() {
-        FileType::Socket
-    } else {
-        FileType::Regular
+fn file_type(t: rustix::fs::FileType) -> FileType {
+    use rustix::fs::FileType as T;
+    match t {
+        T::Directory => FileType::Directory,
+        T::Symlink => FileType::Symlink,
+        T::CharacterDevice => FileType::CharDevice,
+        T::BlockDevice => FileType::BlockDevice,
+        T::Fifo => FileType::Fifo,
+        T::Socket => FileType::Socket,
+        T::RegularFile | T::Unknown => FileType::Regular,
     }
 }
 
-fn timestamp(secs: i64, nanos: i64) -> Timestamp {
-    Timestamp::new(secs, u32::try_from(nanos).unwrap_or(0))
+fn timestamp(secs: i64, nanos: impl TryInto<u32>) -> Timestamp {
+    Timestamp::new(secs, nanos.try_into().unwrap_or(0))
 }
 
-fn meta(m: &fs::Metadata) -> Meta {
+// The widths of these numbers differ between architectures.
+#[allow(clippy::useless_conversion)]
+fn meta(s: &Stat) -> Meta {
+    let size = u64::try_from(s.st_size).unwrap_or(0);
+    let held = u64::try_from(s.st_blocks).unwrap_or(0).saturating_mul(512);
+    let (major, minor) = (rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
     Meta {
-        kind: file_type(m.file_type()),
-        mode: (m.mode() & 0o7777) as u16,
-        uid: m.uid(),
-        gid: m.gid(),
-        size: m.size(),
-        rdev: makedev(rustix::fs::major(m.rdev()), rustix::fs::minor(m.rdev())),
-        atime: timestamp(m.atime(), m.atime_nsec()),
-        mtime: timestamp(m.mtime(), m.mtime_nsec()),
-        links: m.nlink(),
-        id: (m.dev(), m.ino()),
-        dense: m.blocks().saturating_mul(512) >= m.size(),
+        kind: file_type(rustix::fs::FileType::from_raw_mode(s.st_mode)),
+        mode: (s.st_mode & 0o7777) as u16,
+        uid: s.st_uid,
+        gid: s.st_gid,
+        size,
+        rdev: makedev(major, minor),
+        atime: timestamp(s.st_atime, s.st_atime_nsec),
+        mtime: timestamp(s.st_mtime, s.st_mtime_nsec),
+        links: s.st_nlink.into(),
+        id: (s.st_dev, s.st_ino),
+        dense: held >= size,
     }
 }
 
-fn times(meta: &Meta) -> Timestamps {
+pub(super) fn times(meta: &Meta) -> Timestamps {
     let spec = |t: Timestamp| Timespec {
         tv_sec: t.secs,
         tv_nsec: t.nanos.into(),
@@ -95,85 +186,108 @@ fn mode(bits: u16) -> Mode {
 
 impl Side for HostSide {
     fn show(&self, path: &[u8]) -> String {
-        crate::show::show(path)
+        crate::show::show(&join(&self.path, path))
+    }
+
+    fn directory(&self, path: &[u8], follow: bool) -> Result<Box<dyn Side>> {
+        Ok(Box::new(Self {
+            root: self.root,
+            dir: Some(step(self.dir(), path, follow)?),
+            path: join(&self.path, path),
+        }))
     }
 
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
-        let path = host_path(path);
-        let found = if follow {
-            path.metadata()
-        } else {
-            path.symlink_metadata()
+        let (dir, path) = match self.place(path) {
+            Err(Errno::NOENT) => return Ok(None),
+            other => other?,
         };
-        match found {
-            Ok(m) => Ok(Some(meta(&m))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        let flags = if follow {
+            AtFlags::empty()
+        } else {
+            AtFlags::SYMLINK_NOFOLLOW
+        };
+        match rustix::fs::statat(dir, path, flags) {
+            Ok(stat) => Ok(Some(meta(&stat))),
+            Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(e.into()),
         }
     }
 
-    fn list(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, FileType)>> {
+    fn list(&self) -> Result<Vec<(Vec<u8>, FileType)>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(self.dir(), ".", flags, Mode::empty())?;
         let mut names = Vec::new();
-        for entry in fs::read_dir(host_path(path))? {
+        let mut buffer = [const { MaybeUninit::uninit() }; DENTS];
+        let mut entries = RawDir::new(&dir, &mut buffer);
+        while let Some(entry) = entries.next() {
             let entry = entry?;
-            names.push((entry.file_name().into_vec(), file_type(entry.file_type()?)));
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Not every file system says.
+                rustix::fs::FileType::Unknown => match self.meta(name, false)? {
+                    Some(meta) => meta.kind,
+                    None => continue,
+                },
+                known => file_type(known),
+            };
+            names.push((name.to_vec(), kind));
         }
         names.sort();
         Ok(names)
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        Ok(fs::read_link(host_path(path))?.into_os_string().into_vec())
+        let (dir, path) = self.place(path)?;
+        Ok(rustix::fs::readlinkat(dir, path, Vec::new())?.into_bytes())
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
-        let path = host_path(path);
-        let list = match sized(|buf| rustix::fs::llistxattr(&path, buf)) {
-            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-            other => other.context("list extended attributes")?,
-        };
-        let mut xattrs = Vec::new();
-        for name in list.split(|&b| b == 0).filter(|n| kept(n)) {
-            match sized(|buf| rustix::fs::lgetxattr(&path, name, buf)) {
-                Ok(value) => xattrs.push((name.to_vec(), value)),
-                // Gone, or not ours to read: what others of the kind do too.
-                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
-                Err(e) => return Err(e).with_context(|| crate::show::show(name)),
-            }
-        }
-        Ok(xattrs)
+        let (_dir, path) = self.whole(path)?;
+        attributes(
+            |buf| rustix::fs::llistxattr(&path[..], buf),
+            |name, buf| rustix::fs::lgetxattr(&path[..], name, buf),
+        )
     }
 
-    fn open(&self, path: &[u8]) -> Result<Box<dyn Source>> {
-        // Not to be led astray, and not to hang, if the name changed meanwhile.
-        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags.bits() as i32)
-            .open(host_path(path))?;
+    fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>> {
+        // Not to hang if the name leads to a pipe by now.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let more = if follow {
+            OFlags::empty()
+        } else {
+            OFlags::NOFOLLOW
+        };
+        let (dir, path) = self.place(path)?;
+        let file = rustix::fs::openat(dir, path, flags | more, Mode::empty())?;
         Ok(Box::new(HostFile {
-            file,
+            file: file.into(),
             root: self.root,
         }))
     }
 
-    fn make_dir(&self, path: &[u8], mode: u16) -> Result<()> {
+    fn make_dir(&self, path: &[u8], bits: u16) -> Result<()> {
+        let (dir, path) = self.place(path)?;
         // What is to be put in needs the owner's permissions; the final ones come last.
-        Ok(fs::DirBuilder::new()
-            .mode(u32::from(mode) & 0o777 | 0o700)
-            .create(host_path(path))?)
+        Ok(rustix::fs::mkdirat(dir, path, mode(bits & 0o777 | 0o700))?)
     }
 
-    fn make_file(&self, path: &[u8], mode: u16, existing: Existing) -> Result<Box<dyn Sink>> {
-        let path = host_path(path);
-        let mut options = OpenOptions::new();
-        options.write(true).mode(u32::from(mode) & 0o777);
+    fn make_file(&self, path: &[u8], bits: u16, existing: Existing) -> Result<Box<dyn Sink>> {
+        let (dir, path) = self.place(path)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let open = |more| -> rustix::io::Result<File> {
+            let fd = rustix::fs::openat(&dir, path, flags | more, mode(bits & 0o777))?;
+            Ok(fd.into())
+        };
         let file = match existing {
-            Existing::Overwrite => options.create(true).truncate(true).open(&path)?,
-            Existing::Replace => match options.create_new(true).open(&path) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    fs::remove_file(&path)?;
-                    options.open(&path)?
+            Existing::Overwrite => open(OFlags::TRUNC)?,
+            Existing::Replace => match open(OFlags::EXCL) {
+                Err(Errno::EXIST) => {
+                    rustix::fs::unlinkat(&dir, path, AtFlags::empty())?;
+                    open(OFlags::EXCL)?
                 }
                 other => other?,
             },
@@ -185,10 +299,8 @@ impl Side for HostSide {
     }
 
     fn make_symlink(&self, target: &[u8], path: &[u8]) -> Result<()> {
-        Ok(std::os::unix::fs::symlink(
-            host_path(target),
-            host_path(path),
-        )?)
+        let (dir, path) = self.place(path)?;
+        Ok(rustix::fs::symlinkat(target, dir, path)?)
     }
 
     fn make_special(&self, path: &[u8], meta: &Meta) -> Result<()> {
@@ -204,9 +316,10 @@ impl Side for HostSide {
             }
             _ => 0,
         };
+        let (dir, path) = self.place(path)?;
         Ok(rustix::fs::mknodat(
-            CWD,
-            host_path(path),
+            dir,
+            path,
             kind,
             mode(meta.mode & 0o777),
             dev,
@@ -214,43 +327,64 @@ impl Side for HostSide {
     }
 
     fn make_link(&self, old: &[u8], new: &[u8]) -> Result<()> {
+        let ((old_dir, old), (new_dir, new)) = (self.place(old)?, self.place(new)?);
         // Not std's hard_link, which may follow a symbolic link.
-        Ok(rustix::fs::linkat(
-            CWD,
-            host_path(old),
-            CWD,
-            host_path(new),
-            AtFlags::empty(),
-        )?)
+        let flags = AtFlags::empty();
+        Ok(rustix::fs::linkat(old_dir, old, new_dir, new, flags)?)
     }
 
     fn remove(&self, path: &[u8]) -> Result<()> {
-        Ok(fs::remove_file(host_path(path))?)
+        let (dir, path) = self.place(path)?;
+        Ok(rustix::fs::unlinkat(dir, path, AtFlags::empty())?)
     }
 
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()> {
-        let path = host_path(path);
+        let (dir, path) = self.place(path)?;
+        let only_link = AtFlags::SYMLINK_NOFOLLOW;
         if rules.keep_owner {
             let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-            rustix::fs::chownat(CWD, &path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            rustix::fs::chownat(&dir, path, Some(uid), Some(gid), only_link)?;
         }
         if rules.keep_mode && meta.kind != FileType::Symlink {
-            rustix::fs::chmodat(CWD, &path, mode(meta.mode), AtFlags::empty())?;
+            rustix::fs::chmodat(&dir, path, mode(meta.mode), AtFlags::empty())?;
         }
         if rules.keep_times {
-            rustix::fs::utimensat(CWD, &path, &times(meta), AtFlags::SYMLINK_NOFOLLOW)?;
+            rustix::fs::utimensat(&dir, path, &times(meta), only_link)?;
         }
         Ok(())
     }
 
     fn set_xattr(&self, path: &[u8], (name, value): &Xattr) -> Result<()> {
+        let (_dir, path) = self.whole(path)?;
+        let flags = XattrFlags::empty();
         Ok(rustix::fs::lsetxattr(
-            host_path(path),
+            &path[..],
             name.as_slice(),
             value,
-            XattrFlags::empty(),
+            flags,
         )?)
     }
+}
+
+/// The attributes that are kept, with calls that list them and read one.
+pub(super) fn attributes(
+    list: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+    mut read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
+) -> Result<Vec<Xattr>> {
+    let list = match sized(list) {
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        other => other.context("list extended attributes")?,
+    };
+    let mut xattrs = Vec::new();
+    for name in list.split(|&b| b == 0).filter(|n| kept(n)) {
+        match sized(|buf| read(name, buf)) {
+            Ok(value) => xattrs.push((name.to_vec(), value)),
+            // Gone, or not ours to read: what others of the kind do too.
+            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
+            Err(e) => return Err(e).with_context(|| crate::show::show(name)),
+        }
+    }
+    Ok(xattrs)
 }
 
 /// Calls with a buffer that grows until the answer fits.
@@ -271,76 +405,22 @@ fn sized(
     }
 }
 
-struct HostFile {
-    file: File,
-    root: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Source for HostFile {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            match self.file.read_at(&mut buf[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(done)
-    }
-
-    fn next_data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>> {
-        if offset >= size {
-            return Ok(None);
-        }
-        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            // A file system that does not say: all of it is data.
-            Err(Errno::INVAL) => return Ok(Some((offset, size))),
-            Err(e) => return Err(e.into()),
+    #[test]
+    fn links_on_the_way_are_followed_only_if_asked() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(top.path().join("real/sub")).unwrap();
+        std::os::unix::fs::symlink("real", top.path().join("link")).unwrap();
+        let path = top.path().as_os_str().as_encoded_bytes();
+        let top = HostSide::new().directory(path, true).unwrap();
+        assert!(top.directory(b"link/sub", true).is_ok());
+        assert!(top.directory(b"real/sub", false).is_ok());
+        let Err(refused) = top.directory(b"link/sub", false) else {
+            panic!("a link was followed")
         };
-        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
-        Ok((start < size).then_some((start, end.min(size))))
-    }
-}
-
-impl Sink for HostFile {
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        Ok(self.file.write_all_at(data, offset)?)
-    }
-
-    fn set_size(&self, size: u64) -> Result<()> {
-        Ok(self.file.set_len(size)?)
-    }
-
-    fn set_xattr(&self, (name, value): &Xattr) -> Result<()> {
-        Ok(rustix::fs::fsetxattr(
-            &self.file,
-            name.as_slice(),
-            value,
-            XattrFlags::empty(),
-        )?)
-    }
-
-    fn apply(&self, meta: &Meta, rules: &Rules) -> Result<()> {
-        if rules.keep_owner {
-            let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-            rustix::fs::fchown(&self.file, Some(uid), Some(gid))?;
-        }
-        if rules.keep_mode {
-            // A set-id bit without the owner it was meant for would give the wrong user's rights.
-            let bits = if rules.keep_owner || self.root {
-                meta.mode
-            } else {
-                meta.mode & 0o1777
-            };
-            rustix::fs::fchmod(&self.file, mode(bits))?;
-        }
-        if rules.keep_times {
-            rustix::fs::futimens(&self.file, &times(meta))?;
-        }
-        Ok(())
+        assert_eq!(refused.downcast_ref(), Some(&Errno::LOOP));
     }
 }

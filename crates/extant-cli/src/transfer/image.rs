@@ -1,27 +1,56 @@
-//! A tree in an image.
+//! A tree in an image, through handles of its directories.
 
 use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
-use crate::address::Address;
+use crate::address::{Address, join};
 use crate::walk::sorted;
 use anyhow::Result;
 use extant::{
     Attributes, Dir, Error, File, FileType, OpenFlags, Seek, SetAttributes, SetXattr, Volume,
 };
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-/// A tree in an image; paths are those of the image.
+/// Longer paths go in steps: the volume takes up to 4096 bytes, as a kernel would.
+const LONG_PATH: usize = 4000;
+
+/// A directory in an image.
 pub struct ImageSide {
-    root: Dir,
+    dir: Dir,
     image: PathBuf,
+    /// Where it is, for messages.
+    path: Vec<u8>,
 }
 
 impl ImageSide {
+    /// The root.
     pub fn new(volume: &Volume, image: impl Into<PathBuf>) -> Self {
         Self {
-            root: volume.root(),
+            dir: volume.root(),
             image: image.into(),
+            path: Vec::new(),
         }
     }
+
+    /// A directory to start a path at, and a rest of the path that is short enough.
+    fn place<'p>(&self, path: &'p [u8]) -> Result<(Cow<'_, Dir>, &'p [u8])> {
+        let slash = path.iter().rposition(|&b| b == b'/').filter(|&at| at > 0);
+        match slash.filter(|_| path.len() > LONG_PATH) {
+            None => Ok((Cow::Borrowed(&self.dir), path)),
+            Some(at) => Ok((Cow::Owned(step(&self.dir, &path[..at])?), &path[at + 1..])),
+        }
+    }
+}
+
+/// Opens a directory, in steps if its path is long.
+fn step(start: &Dir, mut path: &[u8]) -> extant::Result<Dir> {
+    let mut at = start.clone();
+    while path.len() > LONG_PATH {
+        let cut = path[..LONG_PATH].iter().rposition(|&b| b == b'/');
+        let cut = cut.filter(|&cut| cut > 0).ok_or(Error::NameTooLong)?;
+        at = at.open_dir(&path[..cut])?;
+        path = &path[cut + 1..];
+    }
+    at.open_dir(if path.is_empty() { b"." } else { path })
 }
 
 fn meta(a: &Attributes) -> Meta {
@@ -56,16 +85,31 @@ impl Side for ImageSide {
     fn show(&self, path: &[u8]) -> String {
         Address {
             image: self.image.clone(),
-            path: path.to_vec(),
+            path: join(&self.path, path),
         }
         .to_string()
     }
 
+    fn directory(&self, path: &[u8], _follow: bool) -> Result<Box<dyn Side>> {
+        // Nobody else changes an image that is open: no link can have come in between.
+        Ok(Box::new(Self {
+            dir: step(&self.dir, path)?,
+            image: self.image.clone(),
+            path: join(&self.path, path),
+        }))
+    }
+
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
+        let place = match self.place(path) {
+            Ok(place) => place,
+            Err(e) if matches!(e.downcast_ref(), Some(Error::NotFound)) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let (dir, path) = place;
         let found = if follow {
-            self.root.stat(path)
+            dir.stat(path)
         } else {
-            self.root.lstat(path)
+            dir.lstat(path)
         };
         match found {
             Ok(attributes) => Ok(Some(meta(&attributes))),
@@ -74,46 +118,51 @@ impl Side for ImageSide {
         }
     }
 
-    fn list(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, FileType)>> {
-        Ok(sorted(&self.root, path)?
+    fn list(&self) -> Result<Vec<(Vec<u8>, FileType)>> {
+        Ok(sorted(&self.dir, ".")?
             .into_iter()
             .map(|e| (e.name, e.file_type))
             .collect())
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        Ok(self.root.read_link(path)?)
+        let (dir, path) = self.place(path)?;
+        Ok(dir.read_link(path)?)
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
-        let names = self.root.list_xattrs(path)?;
+        let (dir, path) = self.place(path)?;
+        let names = dir.list_xattrs(path)?;
         names
             .into_iter()
-            .map(|name| Ok((name.clone(), self.root.get_xattr(path, &name)?)))
+            .map(|name| Ok((name.clone(), dir.get_xattr(path, &name)?)))
             .collect()
     }
 
-    fn open(&self, path: &[u8]) -> Result<Box<dyn Source>> {
-        Ok(Box::new(ImageFile(self.root.open(
-            path,
-            OpenFlags::READ,
-            0,
-        )?)))
+    fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>> {
+        let (dir, path) = self.place(path)?;
+        let mut flags = OpenFlags::READ;
+        if !follow {
+            flags |= OpenFlags::NO_FOLLOW;
+        }
+        Ok(Box::new(ImageFile(dir.open(path, flags, 0)?)))
     }
 
     fn make_dir(&self, path: &[u8], mode: u16) -> Result<()> {
-        self.root.create_dir(path, mode)?;
+        let (dir, path) = self.place(path)?;
+        dir.create_dir(path, mode)?;
         Ok(())
     }
 
     fn make_file(&self, path: &[u8], mode: u16, existing: Existing) -> Result<Box<dyn Sink>> {
+        let (dir, path) = self.place(path)?;
         let flags = OpenFlags::WRITE | OpenFlags::CREATE;
         let file = match existing {
-            Existing::Overwrite => self.root.open(path, flags | OpenFlags::TRUNCATE, mode)?,
-            Existing::Replace => match self.root.open(path, flags | OpenFlags::EXCLUSIVE, mode) {
+            Existing::Overwrite => dir.open(path, flags | OpenFlags::TRUNCATE, mode)?,
+            Existing::Replace => match dir.open(path, flags | OpenFlags::EXCLUSIVE, mode) {
                 Err(Error::Exists) => {
-                    self.root.unlink(path)?;
-                    self.root.open(path, flags | OpenFlags::EXCLUSIVE, mode)?
+                    dir.unlink(path)?;
+                    dir.open(path, flags | OpenFlags::EXCLUSIVE, mode)?
                 }
                 other => other?,
             },
@@ -122,30 +171,36 @@ impl Side for ImageSide {
     }
 
     fn make_symlink(&self, target: &[u8], path: &[u8]) -> Result<()> {
-        Ok(self.root.symlink(target, path)?)
+        let (dir, path) = self.place(path)?;
+        Ok(dir.symlink(target, path)?)
     }
 
     fn make_special(&self, path: &[u8], meta: &Meta) -> Result<()> {
-        Ok(self.root.mknod(path, meta.kind, meta.mode, meta.rdev)?)
+        let (dir, path) = self.place(path)?;
+        Ok(dir.mknod(path, meta.kind, meta.mode, meta.rdev)?)
     }
 
     fn make_link(&self, old: &[u8], new: &[u8]) -> Result<()> {
-        Ok(self.root.link(old, new)?)
+        let ((old_dir, old), (new_dir, new)) = (self.place(old)?, self.place(new)?);
+        Ok(new_dir.link_from(&old_dir, old, new)?)
     }
 
     fn remove(&self, path: &[u8]) -> Result<()> {
-        Ok(self.root.unlink(path)?)
+        let (dir, path) = self.place(path)?;
+        Ok(dir.unlink(path)?)
     }
 
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()> {
-        match changes(meta, rules) {
-            Some(set) => Ok(self.root.lset_attributes(path, &set)?),
-            None => Ok(()),
-        }
+        let Some(set) = changes(meta, rules) else {
+            return Ok(());
+        };
+        let (dir, path) = self.place(path)?;
+        Ok(dir.lset_attributes(path, &set)?)
     }
 
     fn set_xattr(&self, path: &[u8], (name, value): &Xattr) -> Result<()> {
-        Ok(self.root.set_xattr(path, name, value, SetXattr::Any)?)
+        let (dir, path) = self.place(path)?;
+        Ok(dir.set_xattr(path, name, value, SetXattr::Any)?)
     }
 }
 
@@ -165,6 +220,14 @@ impl Source for ImageFile {
             Err(Error::NoSuchOffset) => Ok(None),
             Err(e) => Err(e.into()),
         }
+    }
+
+    fn xattrs(&self) -> Result<Vec<Xattr>> {
+        let names = self.0.list_xattrs()?;
+        names
+            .into_iter()
+            .map(|name| Ok((name.clone(), self.0.get_xattr(&name)?)))
+            .collect()
     }
 }
 

@@ -1,11 +1,12 @@
 //! Moving trees between the host, images and tar archives, with everything they hold.
 //!
-//! [`Side`] is a tree of either kind, addressed by paths; `copy` moves between two of them from many
+//! [`Side`] is a directory of either kind and what is below it; `copy` moves between two of them from many
 //! threads; `tar_read` and `tar_write` move between one of them and an archive. [`Rules`] say what is
 //! kept and what is changed on the way.
 
 mod copy;
 mod host;
+mod host_file;
 mod image;
 mod rules;
 mod tar_read;
@@ -57,17 +58,22 @@ pub enum Existing {
     Overwrite,
 }
 
-/// A tree of files addressed by paths.
-pub trait Side: Sync {
+/// A directory of a tree, through a handle. Paths start there and may be of any length, those that
+/// begin with a slash start at the root of their side.
+pub trait Side: Send + Sync {
     /// A path for messages.
     fn show(&self, path: &[u8]) -> String;
+    /// A directory as a side of its own. Unless `follow`, no symbolic link may be on the way: for paths
+    /// that a walk has found.
+    fn directory(&self, path: &[u8], follow: bool) -> Result<Box<dyn Side>>;
     /// What a name leads to; `follow`: a last symbolic link too.
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>>;
-    /// Names of a directory, in order, with their types.
-    fn list(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, FileType)>>;
+    /// Names of the directory, in order, with their types.
+    fn list(&self) -> Result<Vec<(Vec<u8>, FileType)>>;
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>>;
-    fn open(&self, path: &[u8]) -> Result<Box<dyn Source>>;
+    /// Opens a regular file; `follow`: what a last symbolic link leads to.
+    fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>>;
 
     /// Makes a directory, for now open to its owner only as far as `mode` is.
     fn make_dir(&self, path: &[u8], mode: u16) -> Result<()>;
@@ -82,12 +88,13 @@ pub trait Side: Sync {
     fn set_xattr(&self, path: &[u8], xattr: &Xattr) -> Result<()>;
 }
 
-/// A file being read.
-pub trait Source {
+/// A file being read, from any thread.
+pub trait Source: Send + Sync {
     /// Fewer bytes than asked only at the end.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
     /// The next stretch at or after `offset` that is not a hole, start and end.
     fn next_data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>>;
+    fn xattrs(&self) -> Result<Vec<Xattr>>;
 }
 
 /// A file being written.

@@ -53,6 +53,8 @@ pub struct Rules {
     /// Several names of one file stay names of one file.
     pub keep_links: bool,
     pub threads: usize,
+    /// What is mounted in the tree stays behind; the mount points come, empty.
+    pub one_file_system: bool,
     /// A file that is left out: the image itself, if it is in the tree.
     pub skip: Option<(u64, u64)>,
     uid: Option<u32>,
@@ -89,6 +91,7 @@ impl Rules {
             keep_xattrs: false,
             keep_links: false,
             threads,
+            one_file_system: false,
             skip: None,
             uid: None,
             gid: None,

@@ -110,7 +110,11 @@ impl<'a, W: Write> Packer<'a, W> {
                 self.entry(&dir, &[&shown[..], b"/"].concat(), false)?;
             }
             let mut inner = Vec::new();
-            let names = self.src.list(&dir).with_context(|| self.src.show(&dir))?;
+            let names = self
+                .src
+                .directory(&dir, true)
+                .and_then(|d| d.list())
+                .with_context(|| self.src.show(&dir))?;
             for (name, kind) in names {
                 crate::interrupt::check()?;
                 let (path, shown) = (below(&dir, &name)?, crate::address::join(&shown, &name));
@@ -185,7 +189,7 @@ impl<'a, W: Write> Packer<'a, W> {
     }
 
     fn regular(&mut self, path: &[u8], name: &[u8], meta: &Meta, mut pax: Pax) -> Result<()> {
-        let source = self.src.open(path)?;
+        let source = self.src.open(path, true)?;
         let mut stretches = Vec::new();
         if meta.dense {
             stretches.push((0, meta.size));

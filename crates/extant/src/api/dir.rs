@@ -302,7 +302,35 @@ impl Dir {
 
     /// Gives what `old` leads to (a symbolic link itself) another name.
     pub fn link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
-        let inode = self.walk(old, false)?;
+        self.link_from(self, old, new)
+    }
+
+    /// The same, where `old` starts at another directory of the volume, as with linkat: no path has to lead
+    /// from one to the other.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let (a, b) = (volume.create_dir("/a", 0o755)?, volume.create_dir("/b", 0o755)?);
+    /// a.create("file", 0o644)?;
+    /// b.link_from(&a, "file", "again")?;
+    /// assert_eq!(volume.stat("/b/again")?.links, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::CrossDevice`] for a directory of another volume, and whatever [`link`](Self::link) returns.
+    pub fn link_from(
+        &self,
+        from: &Self,
+        old: impl AsRef<[u8]>,
+        new: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        if !Arc::ptr_eq(&self.caller.engine, &from.caller.engine) {
+            return Err(Error::CrossDevice);
+        }
+        let inode = from.walk(old, false)?;
         self.at_parent(new.as_ref(), |dir, name| {
             self.engine().link(self.who(), &inode, dir, name)
         })

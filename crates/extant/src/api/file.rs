@@ -203,6 +203,17 @@ impl File {
             .set_attributes(&self.caller.who, &self.inode, set)
     }
 
+    /// Value of an extended attribute.
+    pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        self.engine()
+            .get_xattr(&self.caller.who, &self.inode, name.as_ref())
+    }
+
+    /// Names of the extended attributes.
+    pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
+        self.engine().list_xattrs(&self.caller.who, &self.inode)
+    }
+
     /// Sets an extended attribute.
     pub fn set_xattr(
         &self,
