@@ -165,8 +165,8 @@ impl Commit<'_> {
         removed: bool,
         time_ns: i64,
     ) {
-        if bucket.charged != self.context {
-            bucket.charged = self.context;
+        if bucket.charged != self.context as u32 {
+            bucket.charged = self.context as u32;
             self.credits += 1;
             self.charge_inode(dir);
         }

@@ -185,7 +185,8 @@ impl Engine {
             let state = inode.state.get_mut();
             state.stamp = c.stamp;
             state.born = c.context;
-            state.xattrs = Some(xattrs.clone().unwrap_or_default());
+            state.without_xattrs = xattrs.is_none();
+            state.xattrs.clone_from(&xattrs);
             *inode.last_context.get_mut() = c.context;
             if let Some(dir) = inode.directory() {
                 dir.core_stamp.store(c.stamp, Ordering::Relaxed);
@@ -290,7 +291,7 @@ impl Engine {
     /// Puts a newborn inode where it is found: index and per-slot list.
     pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
         let position = self.in_core.add(Arc::clone(inode));
-        let _ = inode.list_position.set(position);
+        inode.set_list_position(position);
         self.in_core_count.add(1);
         self.index.insert(Arc::clone(inode));
     }

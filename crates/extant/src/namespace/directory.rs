@@ -24,8 +24,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// Buckets double up to 2^24: 16 million buckets, half a billion names.
 const MAX_LEVEL: usize = 24;
-/// A bucket longer than this asks for a larger table.
-const LONG_BUCKET: usize = 24;
+/// A bucket longer than this asks for a larger table; so many entries have a tag.
+const LONG_BUCKET: usize = 20;
+/// A table is doubled only when it holds so many names for each bucket. Many, so that the buckets of a
+/// large directory stay in a near cache though its names do not.
+const FULL: i64 = 14;
 
 /// Place of a name in the directory's order: hash, then minor hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +43,11 @@ impl NameHash {
     /// Readdir cookie: 63 bits; 0 is the start, 1 and 2 are left for "." and "..".
     pub fn cookie(self) -> u64 {
         (u64::from(self.major >> 1) << 32 | u64::from(self.minor)).max(3)
+    }
+
+    /// Eight bits that differ between names of one bucket.
+    fn tag(self) -> u8 {
+        (self.minor ^ self.major >> 1) as u8
     }
 }
 
@@ -56,29 +64,34 @@ pub struct Dentry {
     pub name: Name,
 }
 
-/// The names of one interval of the hash, as they came: a search scans the hashes, which lie side by
-/// side in one or two cache lines, and looks at no other name's entry; order is made when it is asked for.
+/// The names of one interval of the hash, as they came; order is made when it is asked for. A bucket and
+/// its lock fill one cache line. A search compares tags, looks at the entry whose tag agrees, and at no other.
 #[derive(Debug, Default)]
 pub struct Bucket {
-    hashes: Vec<u32>,
     entries: Vec<Dentry>,
     /// Stamp of the last item logged for a name of this bucket.
     pub stamp: Stamp,
-    /// Context in which the log was last charged for the leaf block behind this bucket.
-    pub charged: u64,
+    /// Context (its low half) in which the log was last charged for the leaf block behind this bucket.
+    pub charged: u32,
+    tags: [u8; LONG_BUCKET],
 }
 
 impl Bucket {
     fn place(&self, hash: NameHash, name: &[u8]) -> Option<usize> {
-        self.hashes
-            .iter()
-            .enumerate()
-            .filter(|(_, h)| **h == hash.major)
-            .map(|(i, _)| i)
-            .find(|&i| {
-                let entry = &self.entries[i];
-                entry.hash.minor == hash.minor && entry.name.as_bytes() == name
-            })
+        let is = |i: &usize| {
+            let entry = &self.entries[*i];
+            entry.hash == hash && entry.name.as_bytes() == name
+        };
+        let tagged = self.entries.len().min(LONG_BUCKET);
+        memchr::memchr_iter(hash.tag(), &self.tags[..tagged])
+            .find(is)
+            .or_else(|| (tagged..self.entries.len()).find(is))
+    }
+
+    fn tag(&mut self, i: usize) {
+        if let (Some(tag), Some(entry)) = (self.tags.get_mut(i), self.entries.get(i)) {
+            *tag = entry.hash.tag();
+        }
     }
 
     /// The entry of that name.
@@ -88,8 +101,8 @@ impl Bucket {
 
     /// Adds a name that is known not to be there.
     pub fn add(&mut self, entry: Dentry) {
-        self.hashes.push(entry.hash.major);
         self.entries.push(entry);
+        self.tag(self.entries.len() - 1);
     }
 
     /// Adds a name, or replaces what it leads to.
@@ -103,11 +116,19 @@ impl Bucket {
     /// Takes a name away.
     pub fn remove(&mut self, hash: NameHash, name: &[u8]) -> Option<Dentry> {
         self.place(hash, name).map(|i| {
-            self.hashes.swap_remove(i);
-            self.entries.swap_remove(i)
+            let entry = self.entries.swap_remove(i);
+            self.tag(i);
+            entry
         })
     }
 }
+
+/// A bucket, its lock, and no other bucket beside them on the line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(Mutex<Bucket>);
+
+const _: () = assert!(size_of::<Line>() == 64);
 
 #[derive(Default)]
 struct SlotShare {
@@ -116,7 +137,7 @@ struct SlotShare {
     stamp: AtomicU64,
 }
 
-type Table = Box<[Mutex<Bucket>]>;
+type Table = Box<[Line]>;
 
 /// All names of one directory, and what a create in it needs to know.
 pub struct Directory {
@@ -154,9 +175,9 @@ impl Directory {
         dir
     }
 
-    fn table(&self, level: u32) -> &[Mutex<Bucket>] {
+    fn table(&self, level: u32) -> &[Line] {
         self.levels[level as usize]
-            .get_or_init(|| (0..1usize << level).map(|_| Mutex::default()).collect())
+            .get_or_init(|| (0..1usize << level).map(|_| Line::default()).collect())
     }
 
     fn index(level: u32, major: u32) -> usize {
@@ -167,7 +188,7 @@ impl Directory {
     pub fn lock(&self, hash: NameHash) -> MutexGuard<'_, Bucket> {
         loop {
             let level = self.level.load(Ordering::Acquire);
-            let guard = self.table(level)[Self::index(level, hash.major)].lock();
+            let guard = self.table(level)[Self::index(level, hash.major)].0.lock();
             if self.level.load(Ordering::Acquire) == level {
                 return guard;
             }
@@ -185,14 +206,14 @@ impl Directory {
             let table = self.table(level);
             let (ia, ib) = (Self::index(level, a.major), Self::index(level, b.major));
             let guards = match ia.cmp(&ib) {
-                Cmp::Equal => (table[ia].lock(), None),
+                Cmp::Equal => (table[ia].0.lock(), None),
                 Cmp::Less => {
-                    let first = table[ia].lock();
-                    (first, Some(table[ib].lock()))
+                    let first = table[ia].0.lock();
+                    (first, Some(table[ib].0.lock()))
                 }
                 Cmp::Greater => {
-                    let second = table[ib].lock();
-                    (table[ia].lock(), Some(second))
+                    let second = table[ib].0.lock();
+                    (table[ia].0.lock(), Some(second))
                 }
             };
             if self.level.load(Ordering::Acquire) == level {
@@ -205,7 +226,7 @@ impl Directory {
     pub fn lock_all(&self) -> Vec<MutexGuard<'_, Bucket>> {
         loop {
             let level = self.level.load(Ordering::Acquire);
-            let guards: Vec<_> = self.table(level).iter().map(Mutex::lock).collect();
+            let guards: Vec<_> = self.table(level).iter().map(|line| line.0.lock()).collect();
             if self.level.load(Ordering::Acquire) == level {
                 return guards;
             }
@@ -216,14 +237,20 @@ impl Directory {
         self.shares.get_or_init(PerSlot::default)
     }
 
-    /// Notes a change of the names: count, time and stamp, in the caller's own slot.
+    /// Notes a change of the names: count, time and stamp, in the caller's own slot. Only in a commit: its
+    /// lock of the slot is what lets this do without atomic additions.
     pub fn note(&self, names: i64, time_ns: i64, stamp: Stamp) {
         let share = self.shares().local();
         if names != 0 {
-            share.names.fetch_add(names, Ordering::Relaxed);
+            let sum = share.names.load(Ordering::Relaxed) + names;
+            share.names.store(sum, Ordering::Relaxed);
         }
-        share.time_ns.fetch_max(time_ns, Ordering::Relaxed);
-        share.stamp.fetch_max(stamp, Ordering::Relaxed);
+        if share.time_ns.load(Ordering::Relaxed) < time_ns {
+            share.time_ns.store(time_ns, Ordering::Relaxed);
+        }
+        if share.stamp.load(Ordering::Relaxed) < stamp {
+            share.stamp.store(stamp, Ordering::Relaxed);
+        }
     }
 
     /// Number of names, exact when nobody changes the directory.
@@ -267,23 +294,22 @@ impl Directory {
     /// bucket locked.
     pub fn grow(&self) {
         let level = self.level.load(Ordering::Acquire);
-        if level as usize >= MAX_LEVEL || self.names() < (4i64 << level) {
+        if level as usize >= MAX_LEVEL || self.names() < (FULL << level) {
             // Long only because many names share a hash: a larger table would not part them.
             return;
         }
-        let mut old: Vec<_> = self.table(level).iter().map(Mutex::lock).collect();
+        let mut old: Vec<_> = self.table(level).iter().map(|line| line.0.lock()).collect();
         if self.level.load(Ordering::Acquire) != level {
             return;
         }
         let new = self.table(level + 1);
         for (i, bucket) in old.iter_mut().enumerate() {
-            let mut low = new[2 * i].lock();
-            let mut high = new[2 * i + 1].lock();
+            let mut low = new[2 * i].0.lock();
+            let mut high = new[2 * i + 1].0.lock();
             for half in [&mut *low, &mut *high] {
                 half.stamp = bucket.stamp;
                 half.charged = bucket.charged;
             }
-            bucket.hashes = Vec::new();
             for entry in std::mem::take(&mut bucket.entries) {
                 let half = if Self::index(level + 1, entry.hash.major) == 2 * i {
                     &mut low
@@ -314,7 +340,7 @@ impl Directory {
             return Ok(());
         }
         let entries = read()?;
-        let level = (entries.len() / 12)
+        let level = (entries.len() / FULL as usize)
             .next_power_of_two()
             .trailing_zeros()
             .min(MAX_LEVEL as u32);
@@ -325,6 +351,7 @@ impl Directory {
         let table = self.table(level);
         for entry in entries {
             table[Self::index(level, entry.hash.major)]
+                .0
                 .lock()
                 .add(entry);
         }
@@ -362,7 +389,7 @@ impl Directory {
                 let level = self.level.load(Ordering::Acquire);
                 let table = self.table(level);
                 let index = Self::index(level, from);
-                let bucket = table[index].lock();
+                let bucket = table[index].0.lock();
                 if self.level.load(Ordering::Acquire) != level {
                     continue;
                 }
@@ -406,7 +433,12 @@ mod tests {
         bucket.add(e);
         let long = Directory::is_long(&bucket);
         drop(bucket);
-        dir.note(1, 1, 1);
+        // In place of the commit's lock of the slot.
+        static SLOT: Mutex<()> = Mutex::new(());
+        {
+            let _slot = SLOT.lock();
+            dir.note(1, 1, 1);
+        }
         if long {
             dir.grow();
         }

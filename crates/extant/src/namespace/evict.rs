@@ -68,7 +68,7 @@ impl Engine {
                     .try_lock()
                     .is_some_and(|s| !s.core_dirty && !s.orphan)
         });
-        if gone && let Some(&position) = inode.list_position.get() {
+        if gone && let Some(position) = inode.list_position() {
             self.in_core.remove(position);
             self.in_core_count.add(-1);
         }

@@ -40,8 +40,10 @@ pub struct State {
     pub orphan: bool,
     /// The inode was freed; only stale handles still hold the object.
     pub freed: bool,
-    /// All extended attributes, once read.
+    /// All extended attributes, once read or set.
     pub xattrs: Option<Arc<XattrSet>>,
+    /// It was born or read without attributes: if none were set since, there is nothing to read.
+    pub without_xattrs: bool,
 }
 
 /// One in-core inode.
@@ -69,8 +71,8 @@ pub struct Inode {
     pub sectors: AtomicI64,
     /// Size mirror for readers that do not want the lock.
     pub size: AtomicU64,
-    /// Position on the volume's per-slot inode list (mechanism P1).
-    pub list_position: OnceLock<percpu::Position>,
+    /// Position on the volume's per-slot inode list (mechanism P1), as a word; 0 while it is on none.
+    list_position: AtomicU64,
     /// Core and what belongs to it.
     pub state: Mutex<State>,
     /// Names, data or target.
@@ -94,7 +96,7 @@ impl Inode {
             last_context: AtomicU64::new(0),
             sectors: AtomicI64::new(0),
             size: AtomicU64::new(core.size),
-            list_position: OnceLock::new(),
+            list_position: AtomicU64::new(0),
             state: Mutex::new(State {
                 disk_size: core.size,
                 core,
@@ -104,6 +106,7 @@ impl Inode {
                 orphan: false,
                 freed: false,
                 xattrs: None,
+                without_xattrs: false,
             }),
             content,
         }
@@ -125,6 +128,17 @@ impl Inode {
         if self.last_context.load(Ordering::Relaxed) != context {
             self.last_context.fetch_max(context, Ordering::AcqRel);
         }
+    }
+
+    /// Where it is on the per-slot inode list.
+    pub fn list_position(&self) -> Option<percpu::Position> {
+        percpu::Position::from_raw(self.list_position.load(Ordering::Acquire))
+    }
+
+    /// It was put on the per-slot inode list.
+    pub fn set_list_position(&self, position: percpu::Position) {
+        self.list_position
+            .store(position.to_raw(), Ordering::Release);
     }
 
     /// Copies what [`Inode::owner_and_mode`] shows out of the core; call it with the state locked.

@@ -26,7 +26,7 @@ impl Engine {
         )?;
         if loaded {
             let position = self.in_core.add(Arc::clone(&inode));
-            let _ = inode.list_position.set(position);
+            inode.set_list_position(position);
             self.in_core_count.add(1);
         }
         Ok(inode)
@@ -98,7 +98,7 @@ impl Engine {
             inode.has_acl.store(true, Ordering::Relaxed);
             inode.has_capability.store(true, Ordering::Relaxed);
         } else {
-            inode.state.lock().xattrs = Some(Arc::default());
+            inode.state.lock().without_xattrs = true;
         }
         Ok(inode)
     }

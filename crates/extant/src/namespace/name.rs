@@ -1,22 +1,26 @@
 //! A file name: 1 to 255 bytes, neither NUL nor '/'.
 
 use crate::error::{Error, Result};
-use smallvec::SmallVec;
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Longest name, in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// A checked name of a directory entry. Names of up to 24 bytes are kept inline.
-#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(SmallVec<[u8; 24]>);
+/// Longest name kept inline: with its length and the enum's tag it fills three words.
+const INLINE: usize = 22;
 
-impl Clone for Name {
-    // The derived one copies byte by byte.
-    fn clone(&self) -> Self {
-        Self(SmallVec::from_slice(&self.0))
-    }
+#[derive(Clone)]
+enum Bytes {
+    Inline(u8, [u8; INLINE]),
+    Heap(Box<[u8]>),
 }
+
+/// A checked name of a directory entry. Names of up to 22 bytes are kept inline.
+#[derive(Clone)]
+pub struct Name(Bytes);
+
+const _: () = assert!(size_of::<Name>() == 24);
 
 impl Name {
     /// Checks length and bytes; "." and ".." are no names to create, so they are refused.
@@ -35,18 +39,48 @@ impl Name {
         if bytes.iter().any(|&b| b == 0 || b == b'/') {
             return Err(Error::Invalid("a name holds a NUL byte or a slash"));
         }
-        Ok(Self(SmallVec::from_slice(bytes)))
+        let mut inline = [0; INLINE];
+        Ok(Self(match inline.get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                Bytes::Inline(bytes.len() as u8, inline)
+            }
+            None => Bytes::Heap(Box::from(bytes)),
+        }))
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Bytes::Inline(len, bytes) => &bytes[..usize::from(*len)],
+            Bytes::Heap(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
     }
 }
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+        write!(f, "{:?}", String::from_utf8_lossy(self.as_bytes()))
     }
 }
 
@@ -61,6 +95,13 @@ mod tests {
         for bad in [&b"."[..], b"..", b"a/b", b"a\0"] {
             assert!(matches!(Name::new(bad), Err(Error::Invalid(_))), "{bad:?}");
         }
-        assert_eq!(Name::new(&[b'a'; 255]).unwrap().as_bytes().len(), 255);
+    }
+
+    #[test]
+    fn keeps_every_length() {
+        for len in 1..=NAME_MAX {
+            let bytes = vec![b'a'; len];
+            assert_eq!(Name::new(&bytes).unwrap().clone().as_bytes(), bytes);
+        }
     }
 }

@@ -328,7 +328,7 @@ impl Engine {
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         self.drop_pages(inode, 0, u32::MAX);
         self.index.remove(inode);
-        if let Some(&position) = inode.list_position.get() {
+        if let Some(position) = inode.list_position() {
             self.in_core.remove(position);
             self.in_core_count.add(-1);
         }

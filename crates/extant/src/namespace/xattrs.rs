@@ -40,8 +40,11 @@ pub enum SetXattr {
 impl Engine {
     /// All attributes of an inode, read once.
     pub(crate) fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
-        if let Some(set) = &inode.state.lock().xattrs {
-            return Ok(Arc::clone(set));
+        {
+            let mut state = inode.state.lock();
+            if state.without_xattrs || state.xattrs.is_some() {
+                return Ok(Arc::clone(state.xattrs.get_or_insert_default()));
+            }
         }
         let read = Arc::new(self.read_xattrs(inode)?);
         let mut state = inode.state.lock();
