@@ -353,6 +353,7 @@ fn spawn_background(engine: &Arc<Engine>) -> Result<JoinHandle<()>> {
 /// Commits when asked, and on a timer; keeps memory bounded.
 fn background(engine: &Weak<Engine>, interval: Duration) {
     let mut last = Instant::now();
+    let mut pushes = 0;
     loop {
         let Some(engine) = engine.upgrade() else {
             return;
@@ -363,6 +364,11 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
         let timed = last.elapsed() >= interval;
         let done = if timed {
             last = Instant::now();
+            // A volume at rest keeps no memory for the next burst.
+            let before = std::mem::replace(&mut pushes, engine.log.pushes.load(Ordering::Relaxed));
+            if before == pushes {
+                engine.log.spare.release();
+            }
             engine.write_back_all().and_then(|()| engine.push_all())
         } else if asked {
             engine.push_all()

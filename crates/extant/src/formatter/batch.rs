@@ -5,6 +5,7 @@
 
 use super::directory::{NetChange, NetName};
 use crate::error::{Error, Result};
+use crate::log::chunks::Chunks;
 use crate::log::item::{
     InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, MiscItem, NameItem, Stamp,
 };
@@ -62,12 +63,13 @@ const fn name_position(key: u128) -> usize {
 }
 
 /// Positions of `items` sorted by inode, stamp, position.
-fn by_inode<T>(items: &[T], key: impl Fn(&T) -> (InodeNr, Stamp)) -> Vec<u64> {
-    let mut keys: Vec<u64> = items
-        .iter()
-        .zip(0u64..)
-        .map(|(item, i)| u64::from(key(item).0.0) << 32 | i)
-        .collect();
+fn by_inode<T>(items: &Chunks<T>, key: impl Fn(&T) -> (InodeNr, Stamp)) -> Vec<u64> {
+    let mut keys = Vec::with_capacity(items.len());
+    keys.extend(
+        items
+            .positions()
+            .map(|(i, item)| u64::from(key(item).0.0) << 32 | i as u64),
+    );
     keys.sort_unstable();
     for run in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
         if run.len() > 1 {
@@ -78,14 +80,11 @@ fn by_inode<T>(items: &[T], key: impl Fn(&T) -> (InodeNr, Stamp)) -> Vec<u64> {
     keys
 }
 
-fn by_name(items: &[NameItem]) -> Vec<u128> {
-    let mut keys: Vec<u128> = items
-        .iter()
-        .zip(0u128..)
-        .map(|(n, i)| {
-            u128::from(n.dir.0) << 96 | u128::from(n.hash) << 64 | u128::from(n.minor) << 32 | i
-        })
-        .collect();
+fn by_name(items: &Chunks<NameItem>) -> Vec<u128> {
+    let mut keys = Vec::with_capacity(items.len());
+    keys.extend(items.positions().map(|(i, n)| {
+        u128::from(n.dir.0) << 96 | u128::from(n.hash) << 64 | u128::from(n.minor) << 32 | i as u128
+    }));
     keys.sort_unstable();
     for run in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
         if run.len() > 1 {
@@ -106,10 +105,10 @@ impl<'i> Batch<'i> {
     pub fn new(items: &'i ItemList) -> Result<Self> {
         let longest = items
             .inodes
-            .len()
-            .max(items.names.len())
-            .max(items.maps.len())
-            .max(items.misc.len());
+            .end()
+            .max(items.names.end())
+            .max(items.maps.end())
+            .max(items.misc.end());
         if u32::try_from(longest).is_err() {
             return Err(Error::Unsupported("batch of 2^32 items"));
         }
@@ -326,7 +325,8 @@ mod tests {
                 inode(13, Free, 4),
                 inode(14, Init, 8),
                 inode(14, Free, 2),
-            ],
+            ]
+            .into(),
             ..ItemList::default()
         };
         let batch = Batch::new(&items).unwrap();
@@ -349,8 +349,9 @@ mod tests {
                 name(2, b"a", 0, 3),
                 name(2, b"a", 12, 1),
                 name(2, b"b", 21, 6),
-            ],
-            inodes: vec![inode(2, InodeEvent::Update, 4)],
+            ]
+            .into(),
+            inodes: vec![inode(2, InodeEvent::Update, 4)].into(),
             ..ItemList::default()
         };
         let batch = Batch::new(&items).unwrap();

@@ -3,6 +3,7 @@
 //! Every item of one object carries a `stamp`, and stamps grow in the order in which the object's
 //! lock was held (see [`percpu::CommitLists`]). Only the order per object matters: bits commute.
 
+use super::chunks::{Chunks, Spare};
 use crate::namespace::name::Name;
 use ext4_format::inode::InodeCore;
 use ext4_format::xattr::XattrSet;
@@ -126,15 +127,15 @@ pub struct MiscItem {
 #[derive(Debug, Default)]
 pub struct ItemList {
     /// Inode cores.
-    pub inodes: Vec<InodeItem>,
+    pub inodes: Chunks<InodeItem>,
     /// Names.
-    pub names: Vec<NameItem>,
+    pub names: Chunks<NameItem>,
     /// Mappings.
-    pub maps: Vec<MapItem>,
+    pub maps: Chunks<MapItem>,
     /// Block bits.
-    pub bits: Vec<BitsItem>,
+    pub bits: Chunks<BitsItem>,
     /// The rest.
-    pub misc: Vec<MiscItem>,
+    pub misc: Chunks<MiscItem>,
     /// Transactions committed.
     pub commits: u64,
     /// Metadata blocks reserved for the formatter by these transactions.
@@ -161,22 +162,39 @@ impl ItemList {
         self.commits += std::mem::take(&mut other.commits);
         self.reserved_blocks += std::mem::take(&mut other.reserved_blocks);
     }
-    /// Empties the list; its memory stays for the next context.
-    pub fn clear(&mut self) {
-        self.inodes.clear();
-        self.names.clear();
-        self.maps.clear();
-        self.bits.clear();
-        self.misc.clear();
-        self.commits = 0;
-        self.reserved_blocks = 0;
-        self.credits = 0;
-        self.grown_bytes = 0;
+}
+
+/// Emptied chunks of every kind of item.
+#[derive(Debug, Default)]
+pub struct SpareItems {
+    /// For inode cores.
+    pub inodes: Spare<InodeItem>,
+    /// For names.
+    pub names: Spare<NameItem>,
+    /// For mappings.
+    pub maps: Spare<MapItem>,
+    /// For block bits.
+    pub bits: Spare<BitsItem>,
+    /// For the rest.
+    pub misc: Spare<MiscItem>,
+}
+
+impl SpareItems {
+    /// Keeps the memory of a list that was formatted.
+    pub fn recycle(&self, list: ItemList) {
+        self.inodes.recycle(list.inodes);
+        self.names.recycle(list.names);
+        self.maps.recycle(list.maps);
+        self.bits.recycle(list.bits);
+        self.misc.recycle(list.misc);
     }
 
-    /// Bytes of memory it holds.
-    pub fn capacity_bytes(&self) -> usize {
-        self.inodes.capacity() * size_of::<InodeItem>()
-            + self.names.capacity() * size_of::<NameItem>()
+    /// Gives the memory back.
+    pub fn release(&self) {
+        self.inodes.release();
+        self.names.release();
+        self.maps.release();
+        self.bits.release();
+        self.misc.release();
     }
 }

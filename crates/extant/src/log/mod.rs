@@ -7,11 +7,12 @@
 //! and the journal put them on disk. Commits go on into the next context meanwhile; nobody waits
 //! for a push, except who asked for it and who finds the log full.
 
+pub mod chunks;
 pub mod item;
 pub mod push;
 pub mod transaction;
 
-use item::ItemList;
+use item::{ItemList, SpareItems};
 use parking_lot::{Condvar, Mutex};
 use percpu::CommitLists;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,13 +61,11 @@ pub struct Log {
     durable_changed: Condvar,
     /// The journal's log is half full: the next push empties it first.
     half_full: AtomicBool,
-    /// Emptied lists, their memory ready for the next contexts.
-    spare: Mutex<Vec<ItemList>>,
+    /// Pushes that had anything to format.
+    pub(crate) pushes: AtomicU64,
+    /// Memory of formatted lists, for the next contexts.
+    pub(crate) spare: SpareItems,
 }
-
-/// Emptied lists kept, and the memory one may hold: 64 MiB are some 300,000 creates.
-const SPARE_LISTS: usize = 8;
-const SPARE_BYTES: usize = 64 << 20;
 
 impl Log {
     /// A log over a journal that holds `capacity` blocks in one transaction.
@@ -78,7 +77,8 @@ impl Log {
             durable: Mutex::new(0),
             durable_changed: Condvar::new(),
             half_full: AtomicBool::new(false),
-            spare: Mutex::default(),
+            pushes: AtomicU64::new(0),
+            spare: SpareItems::default(),
         }
     }
 
@@ -90,25 +90,5 @@ impl Log {
     /// Everything logged up to this context is on disk.
     pub fn durable(&self) -> u64 {
         *self.durable.lock()
-    }
-
-    /// Keeps an emptied list's memory: what a context needed, the next will need too, and memory fresh
-    /// from the system costs a page fault every 4 KiB.
-    pub(crate) fn recycle(&self, mut list: ItemList) {
-        let bytes = list.capacity_bytes();
-        let mut spare = self.spare.lock();
-        if bytes > 0 && bytes <= SPARE_BYTES && spare.len() < SPARE_LISTS {
-            list.clear();
-            spare.push(list);
-        }
-    }
-
-    /// A list for a slot's first commit in a context.
-    pub(crate) fn fresh_list(&self) -> ItemList {
-        // Never waits: a commit holds locks.
-        self.spare
-            .try_lock()
-            .and_then(|mut s| s.pop())
-            .unwrap_or_default()
     }
 }

@@ -114,14 +114,9 @@ impl Engine {
     /// Closes the current context and formats it.
     fn push_one(&self, formatter: &mut Formatter) -> Result<(u64, Release)> {
         let (context, lists) = self.log.lists.switch();
-        let mut lists: Vec<ItemList> = lists.into_iter().filter(|l| !l.is_empty()).collect();
-        // The longest takes the others over.
-        lists.sort_by_key(|l| std::cmp::Reverse(l.commits));
-        let mut lists = lists.into_iter();
-        let mut items = lists.next().unwrap_or_default();
+        let mut items = ItemList::default();
         for mut list in lists {
             items.append(&mut list);
-            self.log.recycle(list);
         }
         self.log.budget.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
         let mut blocks: Vec<_> = items
@@ -145,6 +140,7 @@ impl Engine {
             Output::default()
         } else {
             self.mark_open(formatter)?;
+            self.log.pushes.fetch_add(1, Ordering::Relaxed);
             formatter.format(&items, &self.buffers, &space)?
         };
         for block in &output.revoked {
@@ -174,7 +170,7 @@ impl Engine {
             self.note_published(published);
         }
         self.settle_reservation(reserved, output.taken);
-        self.log.recycle(items);
+        self.log.spare.recycle(items);
         blocks.append(&mut space.freed.into_inner());
         self.log.formatted.store(context, Ordering::Release);
         Ok((context, Release { blocks, output }))

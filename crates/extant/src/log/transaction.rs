@@ -100,9 +100,6 @@ impl Transaction<'_> {
         let reserved = std::mem::take(&mut self.reserved);
         engine.log.lists.commit(|context, clock, list| {
             let stamp = percpu::stamp(clock, seen);
-            if list.commits == 0 {
-                *list = engine.log.fresh_list();
-            }
             list.commits += 1;
             if list.commits % PUSH_AFTER == 0 {
                 engine.kick.wake();
@@ -148,12 +145,15 @@ impl Commit<'_> {
             // Bitmap and descriptor; charged again per event only while the group's stretch is new.
             self.credits += u64::from(ino.0.is_multiple_of(64)) * 2;
         }
-        self.list.inodes.push(InodeItem {
+        let item = InodeItem {
             ino,
             event,
             stamp: self.stamp,
             core,
-        });
+        };
+        self.list
+            .inodes
+            .push_in(item, &self.engine.log.spare.inodes);
     }
 
     /// Logs a name added or replaced (`ino` not 0) or removed, and charges for its leaf.
@@ -171,7 +171,7 @@ impl Commit<'_> {
             self.charge_inode(dir);
         }
         bucket.stamp = self.stamp;
-        self.list.names.push(NameItem {
+        let item = NameItem {
             dir,
             ino: if removed { InodeNr(0) } else { entry.ino },
             hash: entry.hash.major,
@@ -180,7 +180,8 @@ impl Commit<'_> {
             time_ns,
             ftype: entry.ftype,
             name: entry.name.clone(),
-        });
+        };
+        self.list.names.push_in(item, &self.engine.log.spare.names);
         if !removed {
             // Growth: a name takes twice its length of leaf at worst; one block in so many names.
             self.list.grown_bytes += 2 * (entry.name.as_bytes().len() as u64 + 12);
@@ -214,10 +215,11 @@ impl Commit<'_> {
     /// Logs a mapping.
     pub fn map(&mut self, item: MapItem) {
         self.credits += 2;
-        self.list.maps.push(MapItem {
+        let item = MapItem {
             stamp: self.stamp,
             ..item
-        });
+        };
+        self.list.maps.push_in(item, &self.engine.log.spare.maps);
     }
 
     /// Logs data blocks allocated or freed.
@@ -227,17 +229,18 @@ impl Commit<'_> {
             item.len,
             self.context,
         ));
-        self.list.bits.push(item);
+        self.list.bits.push_in(item, &self.engine.log.spare.bits);
     }
 
     /// Logs what happens seldom.
     pub fn misc(&mut self, ino: InodeNr, event: MiscEvent) {
         self.charge_inode(ino);
         self.credits += 2;
-        self.list.misc.push(MiscItem {
+        let item = MiscItem {
             ino,
             stamp: self.stamp,
             event,
-        });
+        };
+        self.list.misc.push_in(item, &self.engine.log.spare.misc);
     }
 }
