@@ -6,6 +6,7 @@
 
 use crate::buffers::Buffers;
 use crate::error::Result;
+use crate::formatter::BlockImages;
 use ext4_format::bitmap;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
@@ -18,11 +19,11 @@ pub struct Groups {
 
 impl Groups {
     /// Reads and checks every descriptor.
-    pub fn load(geometry: &Geometry, buffers: &Buffers) -> Result<Self> {
+    pub fn load(geometry: &Geometry, images: &dyn BlockImages) -> Result<Self> {
         let mut descs = Vec::with_capacity(geometry.groups as usize);
         for group in (0..geometry.groups).map(GroupNr) {
             let (block, offset) = geometry.desc_location(group);
-            let image = buffers.read(block)?;
+            let image = images.image(block)?;
             let bytes = image
                 .get(offset as usize..offset as usize + usize::from(geometry.desc_size))
                 .ok_or_else(|| FormatError::corrupt("descriptor position", Where::Group(group)))?;

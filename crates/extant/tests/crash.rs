@@ -109,6 +109,46 @@ fn directory_growth(s: &mut Script<'_>) {
     s.sync();
 }
 
+/// Many operations of each kind between two syncs: more than goes into one transaction when contexts are
+/// written in parts.
+fn burst(s: &mut Script<'_>) {
+    s.op(|v| v.create_dir("/a", 0o755).map(drop));
+    for n in 0..40 {
+        s.op(|v| v.create(format!("/a/{n:0>60}"), 0o644).map(drop));
+        if n % 3 == 0 {
+            s.op(|v| {
+                v.rename(
+                    format!("/a/{n:0>60}"),
+                    format!("/r{n}"),
+                    RenameMode::Replace,
+                )
+            });
+        }
+        if n % 5 == 0 {
+            s.op(|v| v.create_dir(format!("/d{n}"), 0o755).map(drop));
+        }
+        if n % 4 == 3 {
+            // Freed in the context that made it: its number comes again.
+            s.op(|v| {
+                v.unlink(format!("/a/{n:0>60}"))
+                    .or_else(|_| v.unlink(format!("/r{n}")))
+            });
+        }
+        if n % 10 == 7 {
+            s.op(|v| v.rename(format!("/d{}", n - 2), "/a/moved", RenameMode::Replace));
+            s.op(|v| v.remove_dir("/a/moved"));
+        }
+    }
+    s.sync();
+    for n in 0..40 {
+        s.op(|v| match v.unlink(format!("/a/{n:0>60}")) {
+            Ok(()) | Err(extant::Error::NotFound) => Ok(()),
+            other => other,
+        });
+    }
+    s.sync();
+}
+
 fn orphan(s: &mut Script<'_>) {
     s.op(|v| v.write_file("/o", &vec![1; 20_000]));
     s.sync();
@@ -204,8 +244,7 @@ fn run(name: &str, mke2fs_args: &[&str], workload: fn(&mut Script<'_>)) {
     }
     let base = mem_image("24M", mke2fs_args);
     let device = Arc::new(RecordingDevice::new(base.snapshot()));
-    let volume = OpenOptions::new()
-        .background(false)
+    let volume = options()
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
     let mut script = Script {
@@ -313,6 +352,21 @@ workloads! {
     directory_growth: &["-t", "ext4", "-b", "1024", "-J", "size=4"];
     orphan: &["-t", "ext4", "-J", "size=4", "-O", "orphan_file"];
     import: &["-t", "ext4", "-J", "size=4"];
+}
+
+#[test]
+fn contexts_in_parts() {
+    run(
+        "burst",
+        &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+        burst,
+    );
+    IN_PARTS.set(Some(14));
+    let args = &["-t", "ext4", "-b", "1024", "-J", "size=1"];
+    run("burst, in parts", args, burst);
+    run("growth, in parts", args, directory_growth);
+    run("import, in parts", args, import);
+    run("truncate, in parts", args, truncate);
 }
 
 #[test]

@@ -760,6 +760,29 @@ macro_rules! kinds {
     )* };
 }
 
+/// Contexts of a few operations each do not fit the journal: all go in parts.
+#[test]
+fn in_parts() {
+    IN_PARTS.set(Some(20));
+    check(
+        "in_parts",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-J",
+            "size=4",
+            "-O",
+            "orphan_file",
+        ],
+    );
+    check(
+        "in_parts_ext3",
+        &["-t", "ext3", "-b", "1024", "-J", "size=4"],
+    );
+}
+
 kinds! {
     ext4: "-t", "ext4", "-J", "size=4";
     ext4_small_blocks: "-t", "ext4", "-b", "1024", "-J", "size=4";

@@ -44,6 +44,7 @@ pub struct OpenOptions {
     cache_bytes: Option<u64>,
     commit_interval: Duration,
     background: bool,
+    most_log_blocks: Option<u64>,
 }
 
 impl Default for OpenOptions {
@@ -61,7 +62,16 @@ impl OpenOptions {
             cache_bytes: None,
             commit_interval: Duration::from_secs(5),
             background: true,
+            most_log_blocks: None,
         }
+    }
+
+    /// For tests: as if a transaction of the journal could hold no more blocks than these.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn most_log_blocks(mut self, blocks: u64) -> Self {
+        self.most_log_blocks = Some(blocks);
+        self
     }
 
     /// Change nothing on the device, not even recover the journal: it is replayed in memory.
@@ -220,8 +230,8 @@ impl Opening<'_> {
             _ => Writer::Direct,
         };
         let capacity = match &writer {
-            Writer::Journal(journal) => journal.capacity(),
-            Writer::Direct => 1 << 17,
+            Writer::Journal(journal) => Some(journal.capacity()),
+            Writer::Direct => None,
         };
         let hasher = DirHasher::new(
             self.geometry.def_hash_version,
@@ -245,7 +255,7 @@ impl Opening<'_> {
             dirty_inodes: PerSlot::default(),
             dirty_bytes: Counter::new(),
             cached_bytes: Counter::new(),
-            log: Log::new(capacity),
+            log: Log::new(capacity, self.options.most_log_blocks),
             formatter: Mutex::new(formatter),
             journal: Mutex::new(writer),
             kick: Kick::default(),

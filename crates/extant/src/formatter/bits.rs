@@ -104,7 +104,7 @@ mod tests {
         #[test]
         fn agrees_with_counting(ops in prop::collection::vec((0u64..40, 0u32..12, any::<bool>()), 0..12)) {
             let items: Vec<_> =
-                ops.iter().map(|&(s, len, alloc)| BitsItem { start: BlockNr(s), len, alloc }).collect();
+                ops.iter().map(|&(s, len, alloc)| BitsItem { stamp: 0, start: BlockNr(s), len, alloc }).collect();
             let mut model = [0i32; 60];
             for i in &items {
                 for b in i.start.0..i.start.0 + u64::from(i.len) {

@@ -5,7 +5,7 @@ use ext4_format::BlockNr;
 use std::collections::BTreeMap;
 
 /// Blocks known to be zeros, as ranges: start and one past the end.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Gaps(BTreeMap<u64, u64>);
 
 impl Gaps {

@@ -38,6 +38,7 @@ impl<'a> Ledger<'a> {
         self.taken += 1;
         self.balance += 1;
         self.bits.push(BitsItem {
+            stamp: 0,
             start: block,
             len: 1,
             alloc: true,
@@ -54,6 +55,7 @@ impl<'a> Ledger<'a> {
         self.space.free_meta(start, len);
         self.balance -= i64::from(len);
         self.bits.push(BitsItem {
+            stamp: 0,
             start,
             len,
             alloc: false,

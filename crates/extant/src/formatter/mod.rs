@@ -27,6 +27,7 @@ pub use superblock::Moment;
 
 use crate::buffers::Image;
 use crate::error::{Error, Result};
+use crate::groups::Groups;
 use crate::log::item::ItemList;
 use batch::Batch;
 use ext4_format::geometry::Geometry;
@@ -151,9 +152,31 @@ impl Formatter {
         &self.descs
     }
 
-    /// Turns a batch into changed blocks. After an error the formatter's state is that of no batch:
-    /// the volume must stop.
+    /// Turns a batch into changed blocks. `None` if they are more than `most`: then nothing has happened but
+    /// that blocks were taken from `space`, and the batch is to come again in parts. After an error the
+    /// formatter's state is that of no batch: the volume must stop.
     pub fn format(
+        &mut self,
+        items: &ItemList,
+        images: &dyn BlockImages,
+        space: &dyn MetaSpace,
+        most: usize,
+    ) -> Result<Option<Output>> {
+        let gaps = self.gaps.clone();
+        let output = self.apply(items, images, space)?;
+        if output.blocks.len() <= most {
+            return Ok(Some(output));
+        }
+        // As the images still have it.
+        let groups = Groups::load(&self.geometry, images)?;
+        self.descs = groups.iter().copied().collect();
+        self.orphans = Orphans::load(&self.geometry, &self.descs, images)?;
+        self.xattrs = XattrBlocks::default();
+        self.gaps = gaps;
+        Ok(None)
+    }
+
+    fn apply(
         &mut self,
         items: &ItemList,
         images: &dyn BlockImages,

@@ -172,8 +172,16 @@ impl Journal {
     pub fn capacity(&self) -> u64 {
         let log = self.superblock.log_range().len() as u64;
         let per_descriptor = self.format.tags_per_block().max(1) as u64;
-        // Descriptors, the commit block and a block of revokes.
-        (log.saturating_sub(3)) * per_descriptor / (per_descriptor + 1)
+        // Descriptors, one of them perhaps not full, and the commit block; revokes are not needed when it
+        // takes the whole log.
+        (log.saturating_sub(2)) * per_descriptor / (per_descriptor + 1)
+    }
+
+    /// Log blocks of a transaction of so many images and revokes.
+    fn need(&self, images: usize, revokes: usize) -> u32 {
+        let revokes = revokes.div_ceil(self.format.revokes_per_block().max(1));
+        let descriptors = images.div_ceil(self.format.tags_per_block().max(1));
+        u32::try_from(revokes + descriptors + images + 1).unwrap_or(u32::MAX)
     }
 
     fn write_superblock(&self) -> Result<()> {
@@ -191,16 +199,16 @@ impl Journal {
         if blocks.is_empty() && revoked.is_empty() {
             return engine.flush();
         }
-        let revoke_blocks = revoked
-            .len()
-            .div_ceil(self.format.revokes_per_block().max(1));
-        let descriptors = blocks.len().div_ceil(self.format.tags_per_block().max(1));
         let log = self.superblock.log_range();
-        let need =
-            u32::try_from(revoke_blocks + descriptors + blocks.len() + 1).unwrap_or(u32::MAX);
+        let mut need = self.need(blocks.len(), revoked.len());
         if need > log.len() as u32 - self.used {
             // The images here are not durable yet, nor are those of the context being formatted now.
             self.empty_log(engine, false)?;
+        }
+        // In an empty log there is nothing to strike out.
+        let revoked = if self.used == 0 { &[] } else { revoked };
+        if self.used == 0 {
+            need = self.need(blocks.len(), 0);
         }
         if need > log.len() as u32 - self.used {
             return Err(Error::Stopped(format!(

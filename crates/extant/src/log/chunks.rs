@@ -62,6 +62,19 @@ impl<T> Chunks<T> {
         self.chunks.append(&mut other.chunks);
     }
 
+    /// Takes the items that `belongs` says, in order; the others stay, in order.
+    pub fn take_where(&mut self, belongs: impl Fn(&T) -> bool) -> Self {
+        let mut taken = Self::default();
+        for item in std::mem::take(&mut self.chunks).into_iter().flatten() {
+            if belongs(&item) {
+                taken.push(item);
+            } else {
+                self.push(item);
+            }
+        }
+        taken
+    }
+
     /// All items with their positions, which [`Index`] takes.
     pub fn positions(&self) -> impl Iterator<Item = (usize, &T)> {
         self.chunks

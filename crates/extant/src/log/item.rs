@@ -81,6 +81,8 @@ pub struct MapItem {
 /// Data blocks allocated or freed. Metadata blocks that the formatter takes do not appear here.
 #[derive(Clone, Copy, Debug)]
 pub struct BitsItem {
+    /// Order, as of what else the transaction says.
+    pub stamp: Stamp,
     /// First block.
     pub start: BlockNr,
     /// Number of blocks.
@@ -162,6 +164,35 @@ impl ItemList {
         self.commits += std::mem::take(&mut other.commits);
         self.reserved_blocks += std::mem::take(&mut other.reserved_blocks);
     }
+
+    /// Parts the batch in two by order, near the middle, so that every operation is whole and comes with
+    /// all it followed; `None` if it is one operation.
+    pub fn split(mut self) -> Option<(Self, Self)> {
+        let mut stamps: Vec<Stamp> = Vec::new();
+        stamps.extend(self.inodes.iter().map(|i| i.stamp));
+        stamps.extend(self.names.iter().map(|i| i.stamp));
+        stamps.extend(self.maps.iter().map(|i| i.stamp));
+        stamps.extend(self.bits.iter().map(|i| i.stamp));
+        stamps.extend(self.misc.iter().map(|i| i.stamp));
+        stamps.sort_unstable();
+        // The first to go into the second part: that of the middle, unless it is the very first.
+        let (&least, &middle) = (stamps.first()?, stamps.get(stamps.len() / 2)?);
+        let from = if middle > least {
+            middle
+        } else {
+            *stamps.iter().find(|s| **s > least)?
+        };
+        let rest = Self {
+            inodes: self.inodes.take_where(|i| i.stamp >= from),
+            names: self.names.take_where(|i| i.stamp >= from),
+            maps: self.maps.take_where(|i| i.stamp >= from),
+            bits: self.bits.take_where(|i| i.stamp >= from),
+            misc: self.misc.take_where(|i| i.stamp >= from),
+            commits: self.commits,
+            ..Self::default()
+        };
+        Some((self, rest))
+    }
 }
 
 /// Emptied chunks of every kind of item.
@@ -196,5 +227,50 @@ impl SpareItems {
         self.maps.release();
         self.bits.release();
         self.misc.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_split_keeps_operations_whole() {
+        let bits = |stamp, start| BitsItem {
+            stamp,
+            start: BlockNr(start),
+            len: 1,
+            alloc: true,
+        };
+        let map = |stamp| MapItem {
+            ino: InodeNr(12),
+            stamp,
+            logical: 0,
+            len: 1,
+            physical: BlockNr(9),
+            unwritten: false,
+        };
+        let items = ItemList {
+            bits: vec![bits(7, 1), bits(3, 2), bits(7, 3), bits(9, 4)].into(),
+            maps: vec![map(7), map(3)].into(),
+            ..ItemList::default()
+        };
+        let (first, rest) = items.split().unwrap();
+        let stamps = |l: &ItemList| {
+            let bits = l.bits.iter().map(|b| b.stamp);
+            bits.chain(l.maps.iter().map(|m| m.stamp))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(stamps(&first), [3, 3]);
+        assert_eq!(stamps(&rest), [7, 7, 9, 7]);
+        assert!(first.split().is_none(), "one operation");
+        // Most of it is the first operation: the rest is the other part.
+        let items = ItemList {
+            bits: vec![bits(1, 1), bits(1, 2), bits(1, 3), bits(4, 4)].into(),
+            ..ItemList::default()
+        };
+        let (first, rest) = items.split().unwrap();
+        assert_eq!((first.bits.len(), rest.bits.len()), (3, 1));
+        assert!(ItemList::default().split().is_none());
     }
 }

@@ -6,6 +6,9 @@
 //! one. A push closes the context, gathers the lists, has the formatter turn them into block images
 //! and the journal put them on disk. Commits go on into the next context meanwhile; nobody waits
 //! for a push, except who asked for it and who finds the log full.
+//!
+//! What a commit charges is an estimate, which keeps contexts to about half of the journal. What holds
+//! is measured: a context that turns out larger than a transaction can be is formatted in parts.
 
 pub mod chunks;
 pub mod item;
@@ -59,6 +62,11 @@ pub struct Log {
     /// Last context on disk.
     durable: Mutex<u64>,
     durable_changed: Condvar,
+    /// Blocks that the formatter may change at once: what one transaction of the journal holds, less the
+    /// superblock that comes on top.
+    most: usize,
+    /// Blocks that one operation should change at most.
+    step: u64,
     /// The journal's log is half full: the next push empties it first.
     half_full: AtomicBool,
     /// Pushes that had anything to format.
@@ -67,19 +75,37 @@ pub struct Log {
     pub(crate) spare: SpareItems,
 }
 
+/// Blocks changed by a context without a journal, which nothing but memory bounds.
+const WITHOUT_JOURNAL: u64 = 1 << 17;
+
 impl Log {
-    /// A log over a journal that holds `capacity` blocks in one transaction.
-    pub fn new(capacity: u64) -> Self {
+    /// A log over a journal that holds `capacity` blocks in one transaction, or over none. Contexts are
+    /// formatted in parts of `most` blocks if that is less.
+    pub fn new(capacity: Option<u64>, most: Option<u64>) -> Self {
+        let parts = most.into_iter().chain(capacity).min();
+        let capacity = capacity.unwrap_or(WITHOUT_JOURNAL);
         Self {
             lists: CommitLists::new(),
             budget: Budget::new(capacity, percpu::slot::count() as u64),
             formatted: AtomicU64::new(0),
             durable: Mutex::new(0),
             durable_changed: Condvar::new(),
+            most: parts.map_or(usize::MAX, |n| n.saturating_sub(1) as usize),
+            step: parts.unwrap_or(capacity) / 4,
             half_full: AtomicBool::new(false),
             pushes: AtomicU64::new(0),
             spare: SpareItems::default(),
         }
+    }
+
+    /// Blocks that the formatter may change at once.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Blocks that one operation should change at most: what may be more goes in steps.
+    pub(crate) fn step(&self) -> u64 {
+        self.step
     }
 
     /// Everything logged up to this context is in the metadata images.

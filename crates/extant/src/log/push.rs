@@ -4,30 +4,35 @@
 //! second before it leaves the first, so commit records reach the disk in the order of their
 //! contexts, while the next context is formatted as this one is written.
 
-use super::item::ItemList;
+use super::item::{InodeEvent, ItemList};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::formatter::{Formatter, MetaSpace, Moment, Output};
 use ext4_format::BlockNr;
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a push has learned to release once its context is on disk.
 struct Release {
     blocks: Vec<(BlockNr, u32)>,
-    output: Output,
+    /// One, or as many as the journal needed it in.
+    parts: Vec<Output>,
 }
 
 /// Gives the formatter blocks out of the allocator and notes what it frees.
 struct PushSpace<'a> {
     engine: &'a Engine,
+    taken: Mutex<Vec<BlockNr>>,
     freed: Mutex<Vec<(BlockNr, u32)>>,
 }
 
 impl MetaSpace for PushSpace<'_> {
     fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr> {
-        self.engine.allocate_blocks(goal, 1).map(|(block, _)| block)
+        let (block, _) = self.engine.allocate_blocks(goal, 1)?;
+        self.taken.lock().push(block);
+        Ok(block)
     }
 
     fn free_meta(&self, start: BlockNr, len: u32) {
@@ -92,9 +97,12 @@ impl Engine {
             };
             let mut journal = self.journal.lock();
             drop(formatter);
-            let written = self
-                .check_running()
-                .and_then(|()| journal.write(self, &release.output));
+            let written = self.check_running().and_then(|()| {
+                release
+                    .parts
+                    .iter()
+                    .try_for_each(|p| journal.write(self, p))
+            });
             let dirty = self.buffers.dirty_count() as u64 * u64::from(self.geometry.block_size);
             if journal.wants_checkpoint() || dirty > self.limits.cache_bytes / 4 {
                 self.log.half_full.store(true, Ordering::Relaxed);
@@ -132,17 +140,67 @@ impl Engine {
             names = items.names.len(),
             "push"
         );
-        let space = PushSpace {
-            engine: self,
-            freed: Mutex::default(),
-        };
-        let mut output = if items.is_empty() {
-            Output::default()
+        let parts = if items.is_empty() {
+            vec![Output::default()]
         } else {
             self.mark_open(formatter)?;
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
-            formatter.format(&items, &self.buffers, &space)?
+            self.format_in_parts(formatter, context, items, &mut blocks)?
         };
+        self.settle_reservation(reserved, parts.iter().map(|p| p.taken).sum());
+        self.log.formatted.store(context, Ordering::Release);
+        Ok((context, Release { blocks, parts }))
+    }
+
+    /// Formats a context, in as many parts as the journal needs it: what an operation changes is charged by
+    /// estimate, and many may commit at once. Adds the metadata blocks freed to `freed`.
+    fn format_in_parts(
+        &self,
+        formatter: &mut Formatter,
+        context: u64,
+        items: ItemList,
+        freed: &mut Vec<(BlockNr, u32)>,
+    ) -> Result<Vec<Output>> {
+        let most = self.log.most();
+        let mut born = HashSet::new();
+        let mut parts = Vec::new();
+        let mut todo = vec![items];
+        while let Some(items) = todo.pop() {
+            let space = PushSpace {
+                engine: self,
+                taken: Mutex::default(),
+                freed: Mutex::default(),
+            };
+            match formatter.format(&items, &self.buffers, &space, most)? {
+                Some(mut output) => {
+                    freed.append(&mut space.freed.into_inner());
+                    self.publish(formatter, context, &mut output)?;
+                    // Numbers born and freed in one context became free at once.
+                    output.freed_inodes.retain(|ino| !born.contains(ino));
+                    parts.push(output);
+                    self.log.spare.recycle(items);
+                }
+                None => {
+                    for block in space.taken.into_inner() {
+                        self.blocks.release(block, 1)?;
+                    }
+                    let inits = items.inodes.iter().filter(|i| i.event == InodeEvent::Init);
+                    born.extend(inits.map(|i| i.ino));
+                    tracing::debug!(context, "context larger than the journal: in parts");
+                    let (first, rest) = items.split().ok_or_else(|| {
+                        Error::Stopped(format!(
+                            "one operation changes more than the {most} blocks the journal holds"
+                        ))
+                    })?;
+                    todo.extend([rest, first]);
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Shows what the formatter made to readers.
+    fn publish(&self, formatter: &Formatter, context: u64, output: &mut Output) -> Result<()> {
         for block in &output.revoked {
             self.buffers.forget(*block);
         }
@@ -169,17 +227,13 @@ impl Engine {
         for published in &output.published {
             self.note_published(published);
         }
-        self.settle_reservation(reserved, output.taken);
-        self.log.spare.recycle(items);
-        blocks.append(&mut space.freed.into_inner());
-        self.log.formatted.store(context, Ordering::Release);
-        Ok((context, Release { blocks, output }))
+        Ok(())
     }
 
     /// The context is on disk: what it freed may be used again.
     fn release(&self, release: Release) -> Result<()> {
         let rest = self.rests_inode_numbers();
-        for ino in release.output.freed_inodes {
+        for ino in release.parts.into_iter().flat_map(|p| p.freed_inodes) {
             self.inodes.release(ino, rest);
         }
         let mut freed = 0;

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::directory::{Bucket, Dentry};
 use crate::namespace::extent_map::Run;
-use ext4_format::InodeNr;
+use ext4_format::{BlockNr, InodeNr};
 
 /// Commits of one slot in one context after which a push is asked for, so that item lists stay bounded
 /// however large the journal is.
@@ -196,11 +196,7 @@ impl Commit<'_> {
     /// Logs that a run of a file is mapped so; with `allocated`, that its blocks were taken for it.
     pub fn map_run(&mut self, ino: InodeNr, run: Run, allocated: bool) {
         if allocated {
-            self.bits(BitsItem {
-                start: run.physical,
-                len: run.len,
-                alloc: true,
-            });
+            self.bits(run.physical, run.len, true);
         }
         self.map(MapItem {
             ino,
@@ -223,12 +219,14 @@ impl Commit<'_> {
     }
 
     /// Logs data blocks allocated or freed.
-    pub fn bits(&mut self, item: BitsItem) {
-        self.credits += 2 * u64::from(self.engine.blocks.charge(
-            item.start,
-            item.len,
-            self.context,
-        ));
+    pub fn bits(&mut self, start: BlockNr, len: u32, alloc: bool) {
+        self.credits += 2 * u64::from(self.engine.blocks.charge(start, len, self.context));
+        let item = BitsItem {
+            stamp: self.stamp,
+            start,
+            len,
+            alloc,
+        };
         self.list.bits.push_in(item, &self.engine.log.spare.bits);
     }
 

@@ -333,14 +333,21 @@ impl Directory {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Brings all names in, once: `read` returns them in any order.
-    pub fn complete_with<E>(&self, read: impl FnOnce() -> Result<Vec<Dentry>, E>) -> Result<(), E> {
+    /// Brings all names in, once: `read` returns them in any order. The directory has `leaves` blocks: with
+    /// a bucket for each, the log's charge by bucket tells how many of them change, however few names they
+    /// hold.
+    pub fn complete_with<E>(
+        &self,
+        leaves: usize,
+        read: impl FnOnce() -> Result<Vec<Dentry>, E>,
+    ) -> Result<(), E> {
         let _loading = self.loading.lock();
         if self.is_complete() {
             return Ok(());
         }
         let entries = read()?;
         let level = (entries.len() / FULL as usize)
+            .max(leaves)
             .next_power_of_two()
             .trailing_zeros()
             .min(MAX_LEVEL as u32);

@@ -154,11 +154,6 @@ impl ExtentMap {
         found
     }
 
-    /// Number of runs.
-    pub fn len(&self) -> usize {
-        self.runs.len()
-    }
-
     /// Nothing is mapped.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

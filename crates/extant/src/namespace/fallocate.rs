@@ -53,8 +53,10 @@ pub enum Seek {
     Hole,
 }
 
-/// Runs allocated by one transaction.
+/// Runs allocated by one transaction at most.
 const BATCH: usize = 32;
+/// Blocks allocated at once.
+const MAX_TAKEN: u32 = 1 << 15;
 
 impl Engine {
     /// Preallocates, punches or zeroes `[offset, offset + len)`.
@@ -143,11 +145,11 @@ impl Engine {
         loop {
             let mut placed: Vec<Run> = Vec::new();
             let mut failed = None;
-            while at < last && placed.len() < BATCH {
+            while at < last && placed.len() < BATCH && self.in_one_step(inode, &placed) {
                 match map.extents.at(at) {
                     Found::Mapped(run) => at = at.saturating_add(run.len).min(last),
                     Found::Hole(n) => {
-                        let want = n.min(last - at).min(1 << 15);
+                        let want = n.min(last - at).min(MAX_TAKEN);
                         let want = match self.take_some(want) {
                             Ok(want) => want,
                             Err(e) => {
@@ -278,9 +280,14 @@ impl Engine {
         let mut at = first;
         while at < last {
             let runs = map.extents.range(at, last - at);
-            let upto = match runs.get(super::truncate::STEP) {
-                Some(next) => next.logical,
-                None => last,
+            let upto = match self.first_step(inode, runs.iter()) {
+                (n, _) if n == runs.len() => last,
+                (0, piece) => {
+                    // Something is there: nothing at all would fit.
+                    let first = runs.first().map_or(at, |r| r.logical);
+                    first.saturating_add(piece).min(last)
+                }
+                (n, _) => runs.get(n).map_or(last, |next| next.logical),
             };
             self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
             let tx = self.begin(Cost::MAP)?;

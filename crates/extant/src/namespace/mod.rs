@@ -27,6 +27,7 @@ pub mod pages;
 pub mod read_write;
 pub mod remove;
 pub mod rename;
+pub mod steps;
 pub mod truncate;
 pub mod write_back;
 pub mod xattrs;

@@ -2,7 +2,6 @@
 
 use super::credentials::{Credentials, EXECUTE, WRITE};
 use super::inode::{Inode, State};
-use super::truncate::STEP;
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -64,7 +63,7 @@ impl Engine {
             self.log_link_lost(
                 &inode,
                 &mut state,
-                may_die && runs.len() <= STEP,
+                may_die && self.in_one_step(&inode, &runs),
                 c,
                 |state, c| {
                     self.log_free(&inode, state, map.as_deref_mut(), &runs, c);

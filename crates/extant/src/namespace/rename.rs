@@ -5,7 +5,6 @@ use super::directory::{Bucket, Dentry, Directory, NameHash};
 use super::inode::{Inode, State};
 use super::name::Name;
 use super::remove::Fate;
-use super::truncate::STEP;
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -425,7 +424,7 @@ impl Engine {
                     fate = self.log_link_lost(
                         target,
                         state,
-                        may_die && runs.len() <= STEP,
+                        may_die && self.in_one_step(target, &runs),
                         c,
                         |state, c| {
                             self.log_free(target, state, map.as_deref_mut(), &runs, c);

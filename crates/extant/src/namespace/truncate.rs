@@ -1,8 +1,7 @@
 //! Changing a file's size, and taking blocks away.
 //!
-//! A mapping of many runs is taken away in steps of [`STEP`] runs, a transaction each, from the end,
-//! with the inode on the orphan list meanwhile: no transaction outgrows the journal, and after a
-//! crash the rest is finished at open.
+//! What one operation cannot take away goes in steps (see [`super::steps`]), from the end, with the inode on
+//! the orphan list meanwhile: after a crash the rest is finished at open.
 
 use super::credentials::Credentials;
 use super::extent_map::Run;
@@ -11,14 +10,11 @@ use super::inode::{Content, Inode, State};
 use super::now;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::item::{BitsItem, InodeEvent, MapItem, MiscEvent};
+use crate::log::item::{InodeEvent, MapItem, MiscEvent};
 use crate::log::{Commit, Cost};
 use ext4_format::{BlockNr, FileType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Runs taken away by one transaction.
-pub(crate) const STEP: usize = 128;
 
 impl Engine {
     /// Sets the size of a regular file.
@@ -57,7 +53,7 @@ impl Engine {
             Vec::new()
         };
         self.load_bitmaps_of(&gone)?;
-        let in_steps = gone.len() > STEP;
+        let in_steps = !self.in_one_step(inode, &gone);
         let tx = self.begin(Cost::CORE)?;
         let mut state = inode.state.lock();
         let time = now();
@@ -122,11 +118,7 @@ impl Engine {
     ) -> Vec<Run> {
         let runs = map.extents.remove(from, len);
         for run in &runs {
-            c.bits(BitsItem {
-                start: run.physical,
-                len: run.len,
-                alloc: false,
-            });
+            c.bits(run.physical, run.len, false);
         }
         if !runs.is_empty() {
             c.map(MapItem {
@@ -173,17 +165,19 @@ impl Engine {
         first: u32,
     ) -> Result<()> {
         loop {
-            let Some(from) = map
-                .extents
-                .iter()
-                .rev()
-                .take_while(|r| r.end() > u64::from(first))
-                .take(STEP)
-                .last()
-                .map(|r| r.logical.max(first))
-            else {
+            let gone = || {
+                let runs = map.extents.iter().rev();
+                runs.take_while(|r| r.end() > u64::from(first))
+            };
+            let Some(last) = gone().next() else {
                 return Ok(());
             };
+            let (fit, piece) = self.first_step(inode, gone());
+            let from = match fit.checked_sub(1).and_then(|i| gone().nth(i)) {
+                Some(run) => run.logical,
+                None => last.logical + (last.len - last.len.min(piece)),
+            };
+            let from = from.max(first);
             self.load_bitmaps_of(&map.extents.range(from, u32::MAX - from))?;
             let tx = self.begin(Cost::CORE)?;
             let mut state = inode.state.lock();
@@ -240,7 +234,8 @@ impl Engine {
         if let Some(map) = &mut map {
             self.drop_pages(inode, 0, u32::MAX);
             self.load_map(inode, map)?;
-            if map.extents.len() > STEP {
+            let all: Vec<Run> = map.extents.iter().copied().collect();
+            if !self.in_one_step(inode, &all) {
                 self.remove_in_steps(inode, map, 0)?;
             }
         }
@@ -300,11 +295,7 @@ impl Engine {
         c: &mut Commit<'_>,
     ) {
         for run in runs {
-            c.bits(BitsItem {
-                start: run.physical,
-                len: run.len,
-                alloc: false,
-            });
+            c.bits(run.physical, run.len, false);
         }
         if let Some(map) = map {
             map.extents = Default::default();

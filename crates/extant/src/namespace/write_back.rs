@@ -149,55 +149,98 @@ impl Engine {
         let written = runs
             .iter()
             .try_for_each(|run| self.write_run(inode, map, run, &mut placed));
-        let new: Vec<Run> = placed.iter().filter(|r| !r.unwritten).copied().collect();
         if let Err(e) = written {
-            self.unplace(&new);
+            self.unplace(&taken(&placed));
             if matches!(e, Error::Io { .. }) {
                 self.stop(&e);
             }
             return Err(e);
         }
-        let promised = file.promised.swap(0, Ordering::Relaxed);
-        let tx = match self.begin_promised(promised) {
-            Ok(tx) => tx,
-            Err(e) => {
-                file.promised.fetch_add(promised, Ordering::Relaxed);
-                self.unplace(&new);
-                return Err(e);
-            }
-        };
-        let mut state = inode.state.lock();
-        state.disk_size = state.core.size;
-        let seen = state.stamp;
-        tx.commit(seen, |c| {
-            for run in &placed {
-                // `unwritten` marks a run whose blocks were there, unwritten, and are written now.
-                let written = Run {
+        self.commit_written(inode, file, map, &placed, &dirty)
+    }
+
+    /// Logs the mapping of what was written, in steps from the start: after each the file reaches as far as
+    /// it is mapped.
+    fn commit_written(
+        &self,
+        inode: &Arc<Inode>,
+        file: &FileData,
+        map: &mut FileMap,
+        placed: &[Run],
+        dirty: &[(u32, SharedChunk)],
+    ) -> Result<()> {
+        let block_size = u64::from(self.geometry.block_size);
+        let mut promised = file.promised.swap(0, Ordering::Relaxed);
+        let mut rest = placed;
+        loop {
+            let fit = self.first_step(inode, rest.iter()).0.max(1);
+            let (step, after) = rest.split_at(fit.min(rest.len()));
+            let share = match after {
+                [] => promised,
+                _ => promised / rest.len() as u32 * step.len() as u32,
+            };
+            let tx = match self.begin_promised(share) {
+                Ok(tx) => tx,
+                Err(e) => {
+                    file.promised.fetch_add(promised, Ordering::Relaxed);
+                    self.unplace(&taken(rest));
+                    return Err(e);
+                }
+            };
+            promised -= share;
+            let mapped_to = step.last().map_or(0, Run::end);
+            let mut state = inode.state.lock();
+            state.disk_size = match after {
+                [] => state.core.size,
+                _ => state
+                    .disk_size
+                    .max((mapped_to * block_size).min(state.core.size)),
+            };
+            let seen = state.stamp;
+            tx.commit(seen, |c| {
+                for run in step {
+                    // `unwritten` marks a run whose blocks were there, unwritten, and are written now.
+                    let written = Run {
+                        unwritten: false,
+                        ..*run
+                    };
+                    c.map_run(inode.ino, written, !run.unwritten);
+                }
+                self.log_core(inode, &mut state, c);
+            });
+            drop(state);
+            self.count_added(inode, &taken(step));
+            for run in step {
+                map.extents.set(Run {
                     unwritten: false,
                     ..*run
-                };
-                c.map_run(inode.ino, written, !run.unwritten);
+                });
             }
-            self.log_core(inode, &mut state, c);
-        });
-        drop(state);
-        self.count_added(inode, &new);
-        for run in placed {
-            map.extents.set(Run {
-                unwritten: false,
-                ..run
-            });
+            if after.is_empty() {
+                self.note_written_back(dirty, u64::from(u32::MAX) + 1);
+                return Ok(());
+            }
+            self.note_written_back(dirty, mapped_to);
+            rest = after;
         }
+    }
+
+    /// The pages below a logical block are clean, and what they were promised they have.
+    fn note_written_back(&self, dirty: &[(u32, SharedChunk)], upto: u64) {
         let mut cleaned = 0;
-        for (_, chunk) in dirty {
+        for (index, chunk) in dirty {
+            let below = upto.saturating_sub(u64::from(*index) * u64::from(CHUNK_PAGES));
+            if below == 0 {
+                break;
+            }
+            let pages = ((1u32 << below.min(u64::from(CHUNK_PAGES))) - 1) as u16;
             let mut chunk = chunk.lock();
-            cleaned += i64::from(chunk.dirty.count_ones());
-            chunk.dirty = 0;
-            chunk.promised = 0;
+            cleaned += i64::from((chunk.dirty & pages).count_ones());
+            chunk.dirty &= !pages;
+            chunk.promised &= !pages;
         }
         self.dirty_bytes
             .add(-cleaned * i64::from(self.geometry.block_size));
-        Ok(())
     }
 
     /// No dirty page is left to change the mapping.
@@ -334,6 +377,11 @@ impl Engine {
         self.write_back_all()?;
         self.push_all()
     }
+}
+
+/// Of what write-back placed, the runs whose blocks it took; the others were there, unwritten.
+fn taken(placed: &[Run]) -> Vec<Run> {
+    placed.iter().filter(|r| !r.unwritten).copied().collect()
 }
 
 /// Joins dirty pages with neighbouring numbers.

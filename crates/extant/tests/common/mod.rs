@@ -112,11 +112,23 @@ pub fn write_image(device: &MemDevice, path: &Path) {
 
 /// Opens an image without a background thread: what is committed, the test decides.
 pub fn open(device: &Arc<MemDevice>) -> Volume {
-    let device = Arc::clone(device) as Arc<dyn blockdev::BlockDevice>;
-    OpenOptions::new()
-        .background(false)
-        .open_device(device)
+    options()
+        .open_device(Arc::clone(device) as Arc<dyn blockdev::BlockDevice>)
         .unwrap()
+}
+
+/// How [`open`] opens.
+pub fn options() -> OpenOptions {
+    let options = OpenOptions::new().background(false);
+    match IN_PARTS.get() {
+        Some(blocks) => options.most_log_blocks(blocks),
+        None => options,
+    }
+}
+
+thread_local! {
+    /// This thread's volumes write contexts in parts of so many blocks.
+    pub static IN_PARTS: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
 /// All that a tree holds, by path.

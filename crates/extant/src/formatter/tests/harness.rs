@@ -266,6 +266,7 @@ impl Fs {
             .take(BlockNr(self.geometry.first_data_block), len);
         self.stamp += 1;
         self.items.bits.push(BitsItem {
+            stamp: 0,
             start: physical,
             len,
             alloc: true,
@@ -286,6 +287,7 @@ impl Fs {
         self.items
             .bits
             .extend(data.iter().map(|&(start, len)| BitsItem {
+                stamp: 0,
                 start,
                 len,
                 alloc: false,
@@ -314,7 +316,8 @@ impl Fs {
         let start = std::time::Instant::now();
         let output = self
             .formatter
-            .format(&items, &self.buffers, &self.space)
+            .format(&items, &self.buffers, &self.space, usize::MAX)
+            .unwrap()
             .unwrap();
         eprintln!("formatted in {:?}", start.elapsed());
         let bs = self.geometry.block_size;

@@ -173,6 +173,7 @@ fn symlinks_devices_and_what_only_inodes_say() {
         );
         fs.name(2, b"slow", 0, FileType::Symlink);
         fs.items.bits.push(BitsItem {
+            stamp: 0,
             start: block,
             len: 1,
             alloc: false,
@@ -260,7 +261,9 @@ fn damage_is_an_error_and_no_panic() {
     fs.check();
     let refused = |fs: &mut Fs| {
         let items = std::mem::take(&mut fs.items);
-        fs.formatter.format(&items, &fs.buffers, &fs.space).is_err()
+        fs.formatter
+            .format(&items, &fs.buffers, &fs.space, usize::MAX)
+            .is_err()
     };
     // Allocated twice, freed twice, out of range, a tree that leads into an inode table.
     fs.inode(12, InodeEvent::Init, core);
@@ -270,12 +273,14 @@ fn damage_is_an_error_and_no_panic() {
     fs.inode(u32::MAX, InodeEvent::Init, core);
     assert!(refused(&mut fs));
     fs.items.bits.push(BitsItem {
+        stamp: 0,
         start: BlockNr(u64::MAX),
         len: 3,
         alloc: true,
     });
     assert!(refused(&mut fs));
     fs.items.bits.push(BitsItem {
+        stamp: 0,
         start: BlockNr(0),
         len: 1,
         alloc: true,

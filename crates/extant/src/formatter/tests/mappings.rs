@@ -53,6 +53,7 @@ fn an_extent_tree_grows_and_shrinks() {
     assert_eq!(depth(&fs, "file"), 0);
     assert!(output.revoked.len() > 40);
     fs.items.bits.push(BitsItem {
+        stamp: 0,
         start: all[0].0,
         len: 1,
         alloc: false,
@@ -153,6 +154,7 @@ fn a_block_map_of_three_levels() {
     // Take the middle out, then the rest.
     fs.unmap(12, 12, 65_836 - 12, &data[2..5]);
     fs.items.bits.push(BitsItem {
+        stamp: 0,
         start: BlockNr(data[1].0.0 + 2),
         len: 18,
         alloc: false,
@@ -173,6 +175,7 @@ fn a_block_map_of_three_levels() {
     assert!(!fs.debugfs("stat file").contains("IND"));
     for (start, len) in [(data[0].0, 5), (data[1].0, 2)] {
         fs.items.bits.push(BitsItem {
+            stamp: 0,
             start,
             len,
             alloc: false,
@@ -211,6 +214,7 @@ fn a_freed_file_gives_its_nodes_back() {
         fs.unmap(12, 500, u32::MAX - 500, &data[250..]);
         for &(start, len) in &data[..250] {
             fs.items.bits.push(BitsItem {
+                stamp: 0,
                 start,
                 len,
                 alloc: false,
