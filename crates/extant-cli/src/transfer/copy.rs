@@ -6,8 +6,10 @@
 //! directories come last, when nobody adds to a directory any more.
 //!
 //! A directory is opened on both sides when its turn comes, and its files are reached through these
-//! handles. Files go before directories, so that the handles open at any time are as many as the
-//! threads that listed last, however deep the tree is.
+//! handles. Who has listed a directory copies its files before listing another, so that no more
+//! directories are open than there are threads, however deep the tree is; and threads keep to
+//! directories of their own while there are enough, because file systems make names in one directory
+//! one after the other. When there are no more directories, threads take over files of others.
 
 use super::{Existing, Meta, Monitor, Rules, Side, Sink, Source, below};
 use crate::address::{base_name, join};
@@ -44,9 +46,26 @@ enum Task {
 struct Stack {
     /// Paths from the top.
     directories: Vec<Vec<u8>>,
-    files: Vec<Files>,
+    /// Of each thread.
+    files: Vec<Vec<Files>>,
     busy: usize,
     failed: Option<anyhow::Error>,
+}
+
+impl Stack {
+    /// What a thread does next: files of its own directory, else another directory, else files of the
+    /// thread that has most.
+    fn next(&mut self, thread: usize) -> Option<Task> {
+        let own = self.files.get_mut(thread).and_then(Vec::pop);
+        if let Some(files) = own {
+            return Some(Task::Files(files));
+        }
+        if let Some(path) = self.directories.pop() {
+            return Some(Task::Directory(path));
+        }
+        let most = self.files.iter_mut().max_by_key(|files| files.len())?;
+        most.pop().map(Task::Files)
+    }
 }
 
 /// A panic of another thread ends the copy anyway; its locks hold nothing half done.
@@ -193,16 +212,17 @@ impl Route<'_> {
     ) -> Result<()> {
         let Self { rules, monitor, .. } = self;
         let context = || dst.show(to);
-        let there = dst.meta(to, existing == Existing::Overwrite);
-        if there
-            .with_context(context)?
-            .is_some_and(|t| t.kind == FileType::Directory)
-        {
-            return Err(anyhow!("{}: a directory is in the way", context()));
-        }
-        let sink = dst
-            .make_file(to, meta.mode & 0o777, existing)
-            .with_context(context)?;
+        let sink = match dst.make_file(to, meta.mode & 0o777, existing) {
+            Ok(sink) => sink,
+            Err(e) => {
+                let there = dst.meta(to, existing == Existing::Overwrite);
+                let there = there.ok().flatten();
+                if there.is_some_and(|t| t.kind == FileType::Directory) {
+                    return Err(anyhow!("{}: a directory is in the way", context()));
+                }
+                return Err(e).with_context(context);
+            }
+        };
         content(source, &*sink, meta, monitor).with_context(context)?;
         if rules.keep_xattrs {
             for xattr in source.xattrs().with_context(|| src.show(from))? {
@@ -246,26 +266,24 @@ fn parent(path: &[u8]) -> &[u8] {
 
 impl Copy<'_> {
     fn run(&self) -> Result<()> {
+        let threads = self.route.rules.threads;
+        lock(&self.stack).files.resize_with(threads, Vec::new);
         std::thread::scope(|s| {
-            for _ in 1..self.route.rules.threads {
-                s.spawn(|| self.work());
+            for thread in 1..threads {
+                s.spawn(move || self.work(thread));
             }
-            self.work();
+            self.work(0);
         });
         lock(&self.stack).failed.take().map_or(Ok(()), Err)
     }
 
-    fn work(&self) {
+    fn work(&self, thread: usize) {
         let mut stack = lock(&self.stack);
         loop {
             if stack.failed.is_some() {
                 return;
             }
-            let next = match stack.files.pop() {
-                Some(files) => Some(Task::Files(files)),
-                None => stack.directories.pop().map(Task::Directory),
-            };
-            let Some(task) = next else {
+            let Some(task) = stack.next(thread) else {
                 if stack.busy == 0 {
                     return;
                 }
@@ -278,7 +296,7 @@ impl Copy<'_> {
             stack.busy += 1;
             drop(stack);
             let done = match task {
-                Task::Directory(path) => self.list(path),
+                Task::Directory(path) => self.list(thread, path),
                 Task::Files(files) => self.files(&files),
             };
             stack = lock(&self.stack);
@@ -305,7 +323,7 @@ impl Copy<'_> {
         })
     }
 
-    fn list(&self, path: Vec<u8>) -> Result<()> {
+    fn list(&self, thread: usize, path: Vec<u8>) -> Result<()> {
         crate::interrupt::check()?;
         let rules = self.route.rules;
         let dir = Arc::new(self.open(path)?);
@@ -341,7 +359,9 @@ impl Copy<'_> {
         let mut stack = lock(&self.stack);
         // The first in order on top.
         stack.directories.extend(directories.into_iter().rev());
-        stack.files.extend(pieces.into_iter().rev());
+        if let Some(own) = stack.files.get_mut(thread) {
+            own.extend(pieces.into_iter().rev());
+        }
         drop(stack);
         self.changed.notify_all();
         Ok(())

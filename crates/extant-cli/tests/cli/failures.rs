@@ -167,6 +167,21 @@ fn a_reader_that_goes_away_is_no_error() {
     );
 }
 
+/// Waits until a child handles SIGINT, or has ended.
+fn wait_for_handler(child: &std::process::Child) {
+    let status = format!("/proc/{}/status", child.id());
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        // SIGINT is signal 2, the second bit.
+        if text.contains("State:\tZ") || caught.is_none_or(|mask| mask & 2 != 0) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn interrupts_leave_a_clean_image() {
     let Some(s) = Scratch::mke2fs("512M", &["-t", "ext4"]) else {
@@ -184,8 +199,8 @@ fn interrupts_leave_a_clean_image() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Long enough for the handlers to be there.
-        std::thread::sleep(Duration::from_millis(30 + wait));
+        wait_for_handler(&child);
+        std::thread::sleep(Duration::from_millis(wait));
         let pid = rustix::process::Pid::from_child(&child);
         // It may be done already.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
