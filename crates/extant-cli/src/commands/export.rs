@@ -10,10 +10,11 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Write a tree of an image to a directory or a tar archive
+/// Write a tree of an image to a directory or a tar archive, from all cores
 ///
 /// A directory gets what is in the tree, with holes and hard links; owners and devices only when root
-/// asks (or with --owner). An archive has everything but sockets, in pax format.
+/// asks (or with --owner). An archive has everything but sockets, in pax format, and is the same
+/// whatever the number of threads.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant export disk.img rootfs/\n  extant export disk.img:/etc etc.tar.zst\n  extant export disk.img - | tar tv"

@@ -186,7 +186,10 @@ fn mode(bits: u16) -> Mode {
 
 impl Side for HostSide {
     fn show(&self, path: &[u8]) -> String {
-        crate::show::show(&join(&self.path, path))
+        match path {
+            b"." => crate::show::show(&self.path),
+            _ => crate::show::show(&join(&self.path, path)),
+        }
     }
 
     fn directory(&self, path: &[u8], follow: bool) -> Result<Box<dyn Side>> {

@@ -85,7 +85,10 @@ impl Side for ImageSide {
     fn show(&self, path: &[u8]) -> String {
         Address {
             image: self.image.clone(),
-            path: join(&self.path, path),
+            path: match path {
+                b"." => self.path.clone(),
+                _ => join(&self.path, path),
+            },
         }
         .to_string()
     }

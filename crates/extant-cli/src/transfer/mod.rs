@@ -8,6 +8,7 @@ mod copy;
 mod host;
 mod host_file;
 mod image;
+mod ordered;
 mod rules;
 mod tar_read;
 mod tar_write;

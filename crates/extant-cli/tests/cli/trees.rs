@@ -240,6 +240,29 @@ fn archives_go_in_and_out() {
     s.clean();
     let plain = s.run(&["export", ":/t", "-"]);
     assert!(plain.stdout == fs::read(s.host("t.tar")).unwrap());
+    // The same bytes whatever the number of threads, packed or not.
+    for name in ["t.tar", "t.tar.gz", "t.tar.zst"] {
+        let want = fs::read(s.host(name)).unwrap();
+        for threads in ["1", "2", "7"] {
+            let again = format!("@{threads}.{name}");
+            let ran = s.run(&["export", ":/t", &again, "--threads", threads]);
+            assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+            let found = fs::read(s.host(&again[1..])).unwrap();
+            assert!(found == want, "{name} by {threads} threads");
+        }
+    }
+    // One file, behind a link to it.
+    s.ok(&["ln", "-s", "large", ":/t/to-large"]);
+    s.ok(&["export", ":/t/to-large", "@one.tar"]);
+    s.ok(&["rm", ":/t/to-large"]);
+    let mut one = tar::Archive::new(File::open(s.host("one.tar")).unwrap());
+    let mut members = one.entries().unwrap();
+    let mut member = members.next().unwrap().unwrap();
+    assert_eq!(&*member.path_bytes(), b"to-large");
+    let mut content = Vec::new();
+    std::io::Read::read_to_end(&mut member, &mut content).unwrap();
+    assert!(content == fs::read(tree.join("large")).unwrap());
+    assert!(members.next().is_none());
     if have("tar") && root() {
         let gnu = |args: &[&str]| {
             let out = Command::new("tar")

@@ -1,0 +1,141 @@
+//! Work done by many threads whose results are taken in the order in which the work was found.
+//!
+//! One thread finds pieces of work, others do them, and the caller's own thread takes the results. A
+//! piece that is found holds a place in a queue of bounded length until its result is taken, so that
+//! no more than so many results are in memory, whoever is slow.
+
+use anyhow::{Result, anyhow};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+/// Results waiting to be taken, for each thread.
+const AHEAD: usize = 4;
+
+/// Runs `find`, which gives each piece of work to the function it gets; `work` in `threads` threads; and
+/// `take`, in the order of the pieces. The first failure in this order is returned, and ends everything.
+/// With one thread all is done by the caller, piece by piece.
+pub fn ordered<J: Send, R: Send>(
+    threads: usize,
+    find: impl FnOnce(&mut dyn FnMut(J) -> Result<()>) -> Result<()> + Send,
+    work: impl Fn(J) -> Result<R> + Sync,
+    mut take: impl FnMut(R) -> Result<()>,
+) -> Result<()> {
+    if threads <= 1 {
+        return find(&mut |piece| take(work(piece)?));
+    }
+    let (to_taker, in_order) = sync_channel::<Receiver<Result<R>>>(threads * AHEAD);
+    // Places in the queue of results bound this one too.
+    let (to_workers, pieces) = sync_channel::<(J, SyncSender<Result<R>>)>(threads * AHEAD + 1);
+    let pieces = Mutex::new(pieces);
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                loop {
+                    // The lock is held while waiting: who has it gets the next piece.
+                    let next = pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((piece, result)) = next else { return };
+                    // Nobody takes it any more after a failure.
+                    let _ = result.send(work(piece));
+                }
+            });
+        }
+        let finder = s.spawn(move || {
+            find(&mut |piece| {
+                let (result, place) = sync_channel(1);
+                let sent = to_taker.send(place).is_ok() && to_workers.send((piece, result)).is_ok();
+                sent.then_some(()).ok_or_else(|| Stopped.into())
+            })
+        });
+        let taken = (|| {
+            for place in in_order {
+                take(
+                    place
+                        .recv()
+                        .map_err(|_| anyhow!("a thread ended early"))??,
+                )?;
+            }
+            Ok(())
+        })();
+        let found = finder.join().map_err(|_| anyhow!("a thread ended early"))?;
+        match found {
+            Err(e) if taken.is_ok() => Err(e),
+            _ => taken,
+        }
+    })
+}
+
+/// Nobody takes results any more; why, the taker says.
+#[derive(Debug)]
+struct Stopped;
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("stopped")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn results_come_in_order_and_few_are_waiting() {
+        for threads in [1, 2, 7] {
+            let waiting = AtomicUsize::new(0);
+            let mut taken = Vec::new();
+            ordered(
+                threads,
+                |give| (0..500u64).try_for_each(give),
+                |n| {
+                    waiting.fetch_add(1, Ordering::Relaxed);
+                    // The later ones are often done first.
+                    std::thread::sleep(std::time::Duration::from_micros(n * 7919 % 97));
+                    Ok(n * 2)
+                },
+                |n| {
+                    let now = waiting.fetch_sub(1, Ordering::Relaxed);
+                    assert!(now <= threads * (AHEAD + 1) + 1, "{now}");
+                    taken.push(n);
+                    Ok(())
+                },
+            )
+            .unwrap();
+            assert_eq!(taken, (0..500).map(|n| n * 2).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_first_failure_in_order_is_told() {
+        for threads in [1, 4] {
+            let run = |fail_find: u64, fail_work: u64, fail_take: u64| {
+                let mut last = 0;
+                let done = ordered(
+                    threads,
+                    |give| {
+                        (0..1000).try_for_each(|n| {
+                            anyhow::ensure!(n != fail_find, "find {n}");
+                            give(n)
+                        })
+                    },
+                    |n| {
+                        anyhow::ensure!(n < fail_work, "work {n}");
+                        Ok(n)
+                    },
+                    |n| {
+                        anyhow::ensure!(n != fail_take, "take {n}");
+                        last = n;
+                        Ok(())
+                    },
+                );
+                (done.unwrap_err().to_string(), last)
+            };
+            assert_eq!(run(100, 2000, 2000), ("find 100".into(), 99));
+            assert_eq!(run(2000, 50, 2000), ("work 50".into(), 49));
+            assert_eq!(run(2000, 2000, 7), ("take 7".into(), 6));
+            assert_eq!(run(2000, 60, 10), ("take 10".into(), 9));
+        }
+    }
+}
