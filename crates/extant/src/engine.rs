@@ -10,13 +10,14 @@ use crate::journal::Writer;
 use crate::log::Log;
 use crate::namespace::inode::Inode;
 use crate::namespace::inode_index::InodeIndex;
+use crate::space::Space;
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
 use parking_lot::{Condvar, Mutex};
-use percpu::{BoundedCounter, Counter, PerSlot, SlotList};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use percpu::{Counter, PerSlot, SlotList};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -90,11 +91,7 @@ pub struct Engine {
     pub(crate) hasher: DirHasher,
     pub(crate) inodes: InodeAlloc,
     pub(crate) blocks: BlockAlloc,
-    /// Blocks neither used nor promised.
-    pub(crate) space: BoundedCounter,
-    /// Metadata blocks that write-back used beyond its reservations; paid back by what becomes free.
-    /// Up to [`Engine::withheld`] blocks are kept out of `space` for it.
-    pub(crate) space_debt: AtomicU64,
+    pub(crate) space: Space,
     pub(crate) index: InodeIndex,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
@@ -202,11 +199,5 @@ impl Engine {
             context: "flush".into(),
             source,
         })
-    }
-
-    /// Blocks kept out of the free count so that write-back of data already accepted finds room for its
-    /// metadata: a fiftieth of what is free, at most 4096.
-    pub(crate) fn withheld(free: u64) -> u64 {
-        (free / 50).min(4096)
     }
 }

@@ -37,6 +37,7 @@ mod log;
 mod mapping;
 pub mod mkfs;
 mod namespace;
+mod space;
 mod superblock;
 
 pub use api::dir::{Dir, DirEntry};

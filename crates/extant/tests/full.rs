@@ -5,7 +5,9 @@ mod common;
 
 use blockdev::MemDevice;
 use common::*;
-use extant::{Error, Fallocate, FileType, OpenFlags, RenameMode, SetAttributes, SetXattr, Volume};
+use extant::{
+    Credentials, Error, Fallocate, FileType, OpenFlags, RenameMode, SetAttributes, SetXattr, Volume,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -525,5 +527,121 @@ fn many_threads_at_the_brink() {
         v.close().unwrap();
         assert_clean(&device, "threads");
         intact(&open(&device), &kept, "threads, reopened");
+    }
+}
+
+/// The superblock's reserve is for root, and for the user and group it names: to all others the volume is
+/// full before, and statfs says so.
+#[test]
+fn the_reserve_is_roots() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let user = Credentials::new(1000, 1000, &[]);
+    for (args, entitled) in [
+        (
+            &["-t", "ext4", "-b", "1024", "-m", "20"][..],
+            Credentials::root(),
+        ),
+        (&["-t", "ext2", "-m", "20"], Credentials::root()),
+        (
+            &["-t", "ext4", "-b", "1024", "-m", "20", "-J", "size=1"],
+            Credentials::new(44, 1, &[]),
+        ),
+        (
+            &["-t", "ext3", "-b", "1024", "-m", "20"],
+            Credentials::new(1, 1, &[9, 55]),
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        mke2fs(&path, "24M", args);
+        let tuned = std::process::Command::new("tune2fs")
+            .args(["-u", "44", "-g", "55"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert!(tuned.status.success());
+        let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+        let what = format!("{args:?}, {entitled:?}");
+        let v = open(&device);
+        v.create_dir("/u", 0o777).unwrap();
+        v.set_attributes(
+            "/u",
+            &SetAttributes {
+                mode: Some(0o777),
+                ..Default::default()
+            },
+        )
+        .unwrap();
+        let reserved = v.superblock().unwrap().reserved_blocks();
+        assert!(reserved * 4 > v.statfs().unwrap().free_blocks / 2, "{what}");
+        let (other, entitled) = (v.as_user(user.clone()), v.as_user(entitled));
+        let mut kept = fill(&other, "/u", &[200_000, 3_000, 0, 30_000]);
+        // What a write may need for its mapping it gives back when the mapping is made.
+        v.sync().unwrap();
+        if fits(other.write_file("/u/last", b""), "create") {
+            let file = other.open("/u/last", OpenFlags::APPEND, 0).unwrap();
+            while fits(file.append(&[7; 500]), "append") {}
+            kept.insert("/u/last".into(), v.read_file("/u/last").unwrap());
+        }
+        v.sync().unwrap();
+        let full = v.statfs().unwrap();
+        assert!(full.available_blocks < 8, "{what}: {full:?}");
+        assert!(full.free_blocks >= reserved, "{what}: {full:?}");
+        // None of these, whichever kind of block they need.
+        let long = "t".repeat(100);
+        for n in 0..8 {
+            let _ = other.symlink(&long, format!("/u/fill{n}"));
+        }
+        assert!(!fits(other.create_dir("/u/d", 0o700), "mkdir"));
+        assert!(!fits(other.symlink(&long, "/u/l"), "symlink"));
+        assert!(!fits(other.write_file("/u/more", &[1; 9000]), "write"));
+        let file = other.create("/u/pre", 0o600).ok();
+        match file.map(|f| f.fallocate(Fallocate::default(), 0, 100_000)) {
+            None | Some(Err(Error::NoSpace(_) | Error::Unsupported(_))) => {}
+            other => panic!("{what}: fallocate: {other:?}"),
+        }
+        let before = v.statfs().unwrap().free_blocks;
+        assert!(before >= reserved, "{what}: a failure took of the reserve");
+        // The entitled go on.
+        let bs = v.geometry().block_size as usize;
+        let most = (reserved as usize - 20) * bs * 9 / 10;
+        entitled.create_dir("/u/entitled", 0o700).unwrap();
+        entitled
+            .write_file("/u/entitled/f", &content(1, most))
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        let file = entitled
+            .open("/u/entitled/f", OpenFlags::APPEND, 0)
+            .unwrap();
+        while fits(file.append(&[7; 5000]), "append") {}
+        drop(file);
+        v.sync().unwrap();
+        let end = v.statfs().unwrap();
+        assert_eq!(end.available_blocks, 0, "{what}");
+        assert!(
+            end.free_blocks < before - reserved * 9 / 10,
+            "{what}: {end:?}"
+        );
+        assert!(!fits(other.write_file("/u/more", &[1; 9000]), "write"));
+        intact(&v, &kept, &what);
+        // What becomes free fills the reserve first.
+        entitled.unlink("/u/entitled/f").unwrap();
+        v.sync().unwrap();
+        assert!(!fits(other.write_file("/u/more", &[1; 100_000]), "write"));
+        for path in kept.keys().take(kept.len() / 2) {
+            other.unlink(path).unwrap();
+        }
+        v.sync().unwrap();
+        assert!(fits(other.write_file("/u/more", &[1; 100_000]), "write"));
+        let open_now = v.statfs().unwrap();
+        v.close().unwrap();
+        assert_clean(&device, &what);
+        let again = open(&device).statfs().unwrap();
+        assert_eq!(
+            (again.blocks, again.free_inodes),
+            (open_now.blocks, open_now.free_inodes)
+        );
+        assert!(again.free_blocks >= open_now.free_blocks, "{what}");
     }
 }

@@ -864,6 +864,49 @@ fn our_dirty_journals() {
 }
 
 /// Many links: a directory with more subdirectories than its link count can hold.
+/// What statfs says of space, by both, of one image.
+#[test]
+fn statfs_as_the_kernel_counts() {
+    if !able() {
+        return;
+    }
+    for args in [
+        &["-t", "ext4"][..],
+        &["-t", "ext4", "-b", "1024", "-m", "12"],
+        &["-t", "ext4", "-O", "^has_journal", "-m", "0"],
+        &[
+            "-t",
+            "ext4",
+            "-J",
+            "size=8",
+            "-O",
+            "metadata_csum_seed,orphan_file",
+        ],
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let image = image(&dir, args);
+        let v = open_file(&image);
+        make(&v, 50);
+        v.sync().unwrap();
+        let ours = v.statfs().unwrap();
+        v.close().unwrap();
+        let mounted = Mounted::new(&image, "");
+        let theirs = rustix::fs::statvfs(mounted.path()).unwrap();
+        mounted.unmount();
+        let what = format!("{args:?}: blocks, free, available, inodes, free");
+        assert_eq!(
+            (ours.blocks, ours.free_blocks, ours.available_blocks),
+            (theirs.f_blocks, theirs.f_bfree, theirs.f_bavail),
+            "{what}"
+        );
+        assert_eq!(
+            (ours.inodes, ours.free_inodes, u64::from(ours.block_size)),
+            (theirs.f_files, theirs.f_ffree, theirs.f_bsize),
+            "{what}"
+        );
+    }
+}
+
 #[test]
 fn more_subdirectories_than_links() {
     if !able() {

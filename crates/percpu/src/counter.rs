@@ -138,6 +138,28 @@ impl BoundedCounter {
             || self.take_from_pool(stock, n)
     }
 
+    /// Takes `n` units, or all there are if there are fewer; returns how many.
+    ///
+    /// ```
+    /// let free = percpu::BoundedCounter::new(5, 2);
+    /// assert_eq!(free.take_up_to(3), 3);
+    /// assert_eq!(free.take_up_to(3), 2);
+    /// ```
+    pub fn take_up_to(&self, n: u64) -> u64 {
+        let slot = slot::current();
+        if self.try_take_on(slot, n) {
+            return n;
+        }
+        // The refusal has closed the stocks; some may have been given to or opened since.
+        let mut pool = self.pool.lock();
+        if pool.units < n {
+            self.close(&mut pool);
+        }
+        let taken = pool.units.min(n);
+        pool.units -= taken;
+        taken
+    }
+
     /// Gives `n` units back, or adds new ones.
     #[inline]
     pub fn give(&self, n: u64) {
@@ -173,14 +195,8 @@ impl BoundedCounter {
     #[cold]
     fn take_from_pool(&self, stock: &AtomicU64, n: u64) -> bool {
         let mut pool = self.pool.lock();
-        if pool.units < n && pool.open > 0 {
-            for stock in self.stocks.iter() {
-                let units = stock.swap(CLOSED, Ordering::Relaxed);
-                if units != CLOSED {
-                    pool.units = pool.units.saturating_add(units);
-                }
-            }
-            pool.open = 0;
+        if pool.units < n {
+            self.close(&mut pool);
         }
         if pool.units < n {
             return false;
@@ -188,6 +204,20 @@ impl BoundedCounter {
         pool.units -= n;
         self.refill(&mut pool, stock);
         true
+    }
+
+    /// Moves all stocks to the pool, from which everybody takes until it can refill them.
+    fn close(&self, pool: &mut Pool) {
+        if pool.open == 0 {
+            return;
+        }
+        for stock in self.stocks.iter() {
+            let units = stock.swap(CLOSED, Ordering::Relaxed);
+            if units != CLOSED {
+                pool.units = pool.units.saturating_add(units);
+            }
+        }
+        pool.open = 0;
     }
 
     #[cold]
@@ -261,6 +291,20 @@ mod tests {
             assert!(c.try_take_on(A, 5));
             assert_eq!(c.sum(), 0);
         }
+    }
+
+    #[test]
+    fn as_much_as_there_is_wherever_it_is() {
+        let c = BoundedCounter::with_slots(4, 1000, 8);
+        for slot in 0..4 {
+            assert!(c.try_take_on(SlotId::new(slot), 1)); // fills its stock
+        }
+        assert_eq!(c.take_up_to(900), 900);
+        assert_eq!(c.take_up_to(900), 96);
+        assert_eq!(c.take_up_to(900), 0);
+        c.give_on(B, 3);
+        assert_eq!(c.take_up_to(2), 2);
+        assert_eq!(c.sum(), 1);
     }
 
     #[test]

@@ -186,14 +186,6 @@ impl BlockAlloc {
         first_touched
     }
 
-    /// Free blocks, folded over the groups; blocks freed by a checkpoint not yet on disk are not free.
-    pub fn free(&self) -> u64 {
-        self.groups
-            .iter()
-            .map(|g| u64::from(g.free.load(Ordering::Relaxed)))
-            .sum()
-    }
-
     /// A place to begin for a file without blocks: the inode's group, spread over it by number.
     pub fn goal_for(&self, group: GroupNr, spread: u32) -> BlockNr {
         let blocks = self.geometry.blocks_in_group(group);

@@ -13,6 +13,7 @@ use crate::journal::{Journal, LogArea, Writer};
 use crate::log::Log;
 use crate::mapping::MappingReader;
 use crate::namespace::inode_index::InodeIndex;
+use crate::space::{Reserve, Space};
 use crate::superblock;
 use blockdev::{Access, BlockDevice, FileDevice};
 use ext4_format::features::{Incompat, RoCompat};
@@ -23,9 +24,9 @@ use ext4_format::superblock::{
 };
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
 use parking_lot::Mutex;
-use percpu::{BoundedCounter, Counter, PerSlot, SlotList};
+use percpu::{Counter, PerSlot, SlotList};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -247,8 +248,7 @@ impl Opening<'_> {
                 groups.iter().map(|g| (g.free_inodes, g.used_dirs)),
             ),
             blocks: BlockAlloc::new(&self.geometry, groups.iter().map(|g| g.free_blocks)),
-            space: BoundedCounter::new(free - Engine::withheld(free), 256),
-            space_debt: AtomicU64::new(0),
+            space: Space::new(self.geometry.blocks_count, free, self.reserve()),
             index: InodeIndex::new(self.geometry.groups, self.geometry.inodes_per_group),
             in_core: SlotList::new(),
             in_core_count: Counter::new(),
@@ -280,6 +280,14 @@ impl Opening<'_> {
             .then(|| spawn_background(&engine))
             .transpose()?;
         Volume::new(engine, background, recovered, found_log)
+    }
+
+    fn reserve(&self) -> Reserve {
+        Reserve {
+            blocks: self.raw.reserved_blocks(),
+            uid: self.raw.def_resuid.get().into(),
+            gid: self.raw.def_resgid.get().into(),
+        }
     }
 
     /// Whether the superblock says that somebody has the volume open, or had when it was cut off.
@@ -517,18 +525,15 @@ impl Engine {
 
     pub(crate) fn statfs(&self) -> Result<StatFs> {
         let raw = self.raw_superblock()?;
-        let free = self.blocks.free();
-        let promised = free.saturating_sub(self.space.sum());
-        let free = free.saturating_sub(promised.saturating_sub(Self::withheld(free)));
-        let reserved = raw.reserved_blocks();
+        let (free_blocks, available_blocks) = self.space.free();
         Ok(StatFs {
             block_size: self.geometry.block_size,
             blocks: self
                 .geometry
                 .blocks_count
                 .saturating_sub(u64::from(raw.overhead_blocks.get())),
-            free_blocks: free,
-            available_blocks: free.saturating_sub(reserved),
+            free_blocks,
+            available_blocks,
             inodes: u64::from(self.geometry.inodes_count),
             free_inodes: self.inodes.free(),
             name_max: 255,

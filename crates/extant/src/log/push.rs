@@ -147,7 +147,8 @@ impl Engine {
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
             self.format_in_parts(formatter, context, items, &mut blocks)?
         };
-        self.settle_reservation(reserved, parts.iter().map(|p| p.taken).sum());
+        self.space
+            .settle(reserved, parts.iter().map(|p| p.taken).sum());
         self.log.formatted.store(context, Ordering::Release);
         Ok((context, Release { blocks, parts }))
     }
@@ -241,44 +242,8 @@ impl Engine {
             self.blocks.release(start, len)?;
             freed += u64::from(len);
         }
-        self.give_space(freed);
+        self.space.give(freed);
         Ok(())
-    }
-
-    /// What the formatter did not use of a reservation goes back; what it used beyond (write-back
-    /// reserves as far as there is space) comes out of the blocks withheld for that.
-    fn settle_reservation(&self, reserved: u64, taken: u64) {
-        match reserved.checked_sub(taken) {
-            Some(left) => self.give_space(left),
-            None => {
-                self.space_debt
-                    .fetch_add(taken - reserved, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Gives blocks back to the free count, after what write-back has overdrawn.
-    pub(crate) fn give_space(&self, blocks: u64) {
-        let mut debt = self.space_debt.load(Ordering::Relaxed);
-        let mut left = blocks;
-        while debt > 0 && left > 0 {
-            let pays = debt.min(left);
-            match self.space_debt.compare_exchange_weak(
-                debt,
-                debt - pays,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => {
-                    left -= pays;
-                    debt -= pays;
-                }
-                Err(now) => debt = now,
-            }
-        }
-        if left > 0 {
-            self.space.give(left);
-        }
     }
 
     /// Stops the volume: no further change reaches the device, every waiter is told.

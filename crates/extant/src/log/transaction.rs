@@ -3,6 +3,7 @@
 use super::item::*;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::namespace::credentials::Credentials;
 use crate::namespace::directory::{Bucket, Dentry};
 use crate::namespace::extent_map::Run;
 use ext4_format::{BlockNr, InodeNr};
@@ -20,8 +21,6 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Only inode cores change.
-    pub const CORE: Self = Self { meta_blocks: 0 };
     /// A name is added: a leaf may split, and the index above it.
     pub const NAME: Self = Self { meta_blocks: 2 };
     /// A directory is made: its first block, and its name.
@@ -64,12 +63,12 @@ pub struct Commit<'a> {
 }
 
 impl Engine {
-    /// Opens a transaction: waits for log space and reserves metadata blocks. Call it with no
-    /// bucket or inode locked.
-    pub fn begin(&self, cost: Cost) -> Result<Transaction<'_>> {
+    /// Opens a transaction in the name of a caller: waits for log space and reserves metadata blocks.
+    /// Call it with no bucket or inode locked.
+    pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
         self.check_writable()?;
         self.throttle()?;
-        if cost.meta_blocks > 0 && !self.take_space(u64::from(cost.meta_blocks))? {
+        if !self.take_space(who, u64::from(cost.meta_blocks))? {
             return Err(Error::NoSpace("no block left for metadata"));
         }
         Ok(Transaction {
@@ -80,6 +79,12 @@ impl Engine {
 }
 
 impl Engine {
+    /// Opens a transaction that changes only what is there, and takes away: it allocates nothing, and
+    /// works on a full volume.
+    pub(crate) fn begin_core(&self) -> Result<Transaction<'_>> {
+        self.begin_promised(0)
+    }
+
     /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never
     /// fails for lack of space.
     pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
@@ -126,7 +131,7 @@ impl Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.reserved > 0 {
-            self.engine.give_space(u64::from(self.reserved));
+            self.engine.space.give(u64::from(self.reserved));
         }
     }
 }

@@ -154,13 +154,12 @@ impl Engine {
         };
         let chown = (set.uid.is_some() || set.gid.is_some()) && inode.directory().is_none();
         if chown {
-            self.drop_capability(inode)?;
+            self.drop_capability(who, inode)?;
         }
-        let tx = self.begin(if acl.is_some() {
-            Cost::XATTR
-        } else {
-            Cost::CORE
-        })?;
+        let tx = match acl {
+            Some(_) => self.begin(who, Cost::XATTR)?,
+            None => self.begin_core()?,
+        };
         let mut state = inode.state.lock();
         if state.freed {
             return Err(Error::NotFound);

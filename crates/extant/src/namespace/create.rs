@@ -89,7 +89,7 @@ impl Engine {
         let inherited = self.inherited_acls(parent, ftype, mode)?;
         let (mode, xattrs) = inherited;
         let data = match what {
-            New::Symlink(target) => self.place_symlink(parent, target)?,
+            New::Symlink(target) => self.place_symlink(who, parent, target)?,
             _ => None,
         };
         let cost = match what {
@@ -105,7 +105,7 @@ impl Engine {
             self.give_back_data(data);
             e
         };
-        let tx = self.begin(cost).map_err(undo_data)?;
+        let tx = self.begin(who, cost).map_err(undo_data)?;
         let mut bucket = names.lock(hash);
         if names.is_dead() {
             return Err(undo_data(Error::NotFound));
@@ -235,7 +235,7 @@ impl Engine {
         };
         let names = self.names(parent)?;
         let hash = self.hash(name.as_bytes());
-        let tx = self.begin(Cost::NAME)?;
+        let tx = self.begin(who, Cost::NAME)?;
         let mut bucket = names.lock(hash);
         if names.is_dead() {
             return Err(Error::NotFound);
@@ -356,7 +356,12 @@ impl Engine {
     pub(crate) const FAST_SYMLINK_MAX: usize = 59;
 
     /// A long target is data: it goes to the device before the transaction that names its block.
-    fn place_symlink(&self, parent: &Inode, target: &[u8]) -> Result<Option<Run>> {
+    fn place_symlink(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        target: &[u8],
+    ) -> Result<Option<Run>> {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
@@ -370,7 +375,7 @@ impl Engine {
             return Ok(None);
         }
         self.check_writable()?;
-        if !self.take_space(1)? {
+        if !self.take_space(who, 1)? {
             return Err(Error::NoSpace("no block left for a symbolic link"));
         }
         let goal = self.goal_of(parent.ino);
@@ -391,7 +396,7 @@ impl Engine {
         match placed {
             Ok(run) => Ok(Some(run)),
             Err(e) => {
-                self.give_space(1);
+                self.space.give(1);
                 Err(e)
             }
         }
@@ -401,7 +406,7 @@ impl Engine {
         if let Some(run) = data
             && self.blocks.release(run.physical, run.len).is_ok()
         {
-            self.give_space(u64::from(run.len));
+            self.space.give(u64::from(run.len));
         }
     }
 

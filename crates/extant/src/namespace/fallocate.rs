@@ -91,7 +91,7 @@ impl Engine {
                 "preallocation in a file without extents",
             ));
         }
-        self.drop_capability(inode)?;
+        self.drop_capability(who, inode)?;
         {
             let mut state = inode.state.lock();
             let mode = who.mode_after_write(state.core.mode, state.core.gid);
@@ -107,27 +107,40 @@ impl Engine {
         match how {
             Fallocate::Allocate { keep_size } => {
                 if end > size && !keep_size {
-                    self.zero_tail(inode, &map, size)?;
+                    self.zero_tail(who, inode, &map, size)?;
                 }
                 // max_size bounds the numbers to 32 bits.
                 let (first, last) = ((offset / bs) as u32, end.div_ceil(bs) as u32);
                 let new_size = (!keep_size).then_some(end.max(size));
-                self.allocate_range(inode, &mut map, first, last, new_size)
+                self.allocate_range(who, inode, &mut map, first, last, new_size)
             }
-            Fallocate::PunchHole => {
-                self.punch(inode, &mut map, offset, end.min(size.max(offset)), size)
-            }
+            Fallocate::PunchHole => self.punch(
+                who,
+                inode,
+                &mut map,
+                offset,
+                end.min(size.max(offset)),
+                size,
+            ),
             Fallocate::ZeroRange { keep_size } => {
-                self.punch(inode, &mut map, offset, end.min(size.max(offset)), size)?;
+                self.punch(
+                    who,
+                    inode,
+                    &mut map,
+                    offset,
+                    end.min(size.max(offset)),
+                    size,
+                )?;
                 let (first, last) = ((offset / bs) as u32, end.div_ceil(bs) as u32);
                 let new_size = (!keep_size).then_some(end.max(size));
-                self.allocate_range(inode, &mut map, first, last, new_size)
+                self.allocate_range(who, inode, &mut map, first, last, new_size)
             }
         }
     }
 
     fn allocate_range(
         &self,
+        who: &Credentials,
         inode: &Arc<Inode>,
         map: &mut FileMap,
         first: u32,
@@ -150,7 +163,7 @@ impl Engine {
                     Found::Mapped(run) => at = at.saturating_add(run.len).min(last),
                     Found::Hole(n) => {
                         let want = n.min(last - at).min(MAX_TAKEN);
-                        let want = match self.take_some(want) {
+                        let want = match self.take_some(who, want) {
                             Ok(want) => want,
                             Err(e) => {
                                 failed = Some(e);
@@ -160,7 +173,7 @@ impl Engine {
                         let goal = self.goal_at(inode, map, at, &placed);
                         match self.allocate_blocks(goal, want) {
                             Ok((physical, len)) => {
-                                self.give_space(u64::from(want - len));
+                                self.space.give(u64::from(want - len));
                                 placed.push(Run {
                                     logical: at,
                                     len,
@@ -170,7 +183,7 @@ impl Engine {
                                 at += len;
                             }
                             Err(e) => {
-                                self.give_space(u64::from(want));
+                                self.space.give(u64::from(want));
                                 failed = Some(e);
                                 break;
                             }
@@ -180,7 +193,7 @@ impl Engine {
             }
             let done = at >= last && failed.is_none();
             if !placed.is_empty() || done {
-                self.commit_placed(inode, map, placed, new_size.filter(|_| done))?;
+                self.commit_placed(who, inode, map, placed, new_size.filter(|_| done))?;
             }
             match failed {
                 Some(e) => return Err(e),
@@ -190,24 +203,19 @@ impl Engine {
         }
     }
 
-    /// Takes up to `want` blocks of free space: all, or what halving finds.
-    fn take_some(&self, want: u32) -> Result<u32> {
-        let mut n = want;
-        while n > 0 {
-            if self.space.try_take(u64::from(n)) {
-                return Ok(n);
-            }
-            n /= 2;
-        }
-        if self.take_space(1)? {
-            Ok(1)
-        } else {
-            Err(Error::NoSpace("no block left to preallocate"))
+    /// Takes up to `want` blocks of free space, at least one.
+    fn take_some(&self, who: &Credentials, want: u32) -> Result<u32> {
+        match self.space.take_up_to(who, u64::from(want)) {
+            0 if self.take_space(who, 1)? => Ok(1),
+            0 => Err(Error::NoSpace("no block left to preallocate")),
+            // At most `want`.
+            n => Ok(n as u32),
         }
     }
 
     fn commit_placed(
         &self,
+        who: &Credentials,
         inode: &Arc<Inode>,
         map: &mut FileMap,
         placed: Vec<Run>,
@@ -215,9 +223,10 @@ impl Engine {
     ) -> Result<()> {
         // The runs are neighbours: a leaf or two split, and now and then the index above.
         let cost = Cost::MAP.and(Cost::MAP.times(placed.len() as u32 / 16));
-        let tx = self.begin(cost).inspect_err(|_| {
+        let tx = self.begin(who, cost).inspect_err(|_| {
             self.unplace(&placed);
-            self.give_space(placed.iter().map(|r| u64::from(r.len)).sum());
+            self.space
+                .give(placed.iter().map(|r| u64::from(r.len)).sum());
         })?;
         let mut state = inode.state.lock();
         let time = now();
@@ -245,6 +254,7 @@ impl Engine {
 
     fn punch(
         &self,
+        who: &Credentials,
         inode: &Arc<Inode>,
         map: &mut FileMap,
         offset: u64,
@@ -264,13 +274,13 @@ impl Engine {
             || offset / bs == (end - 1) / bs
                 && (!offset.is_multiple_of(bs) || inner_last <= offset / bs)
         {
-            return self.zero_part(inode, map, offset, end, size);
+            return self.zero_part(who, inode, map, offset, end, size);
         }
         if !offset.is_multiple_of(bs) {
-            self.zero_part(inode, map, offset, inner_first * bs, size)?;
+            self.zero_part(who, inode, map, offset, inner_first * bs, size)?;
         }
         if end > inner_last * bs {
-            self.zero_part(inode, map, inner_last * bs, end, size)?;
+            self.zero_part(who, inode, map, inner_last * bs, end, size)?;
         }
         let (first, last) = (inner_first as u32, inner_last as u32);
         if first >= last {
@@ -290,7 +300,7 @@ impl Engine {
                 (n, _) => runs.get(n).map_or(last, |next| next.logical),
             };
             self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
-            let tx = self.begin(Cost::MAP)?;
+            let tx = self.begin(who, Cost::MAP)?;
             let mut state = inode.state.lock();
             let seen = state.stamp;
             let mut gone = Vec::new();
@@ -310,6 +320,7 @@ impl Engine {
     /// Zeroes a part of one block, if it has data.
     fn zero_part(
         &self,
+        who: &Credentials,
         inode: &Arc<Inode>,
         map: &FileMap,
         from: u64,
@@ -333,7 +344,7 @@ impl Engine {
             return Ok(());
         }
         let zeros = vec![0; (to - from) as usize];
-        self.write_page(inode, map, block, (from % bs) as usize, &zeros, size)?;
+        self.write_page(who, inode, map, from, &zeros, size)?;
         self.note_dirty(inode);
         Ok(())
     }

@@ -23,19 +23,19 @@ impl Engine {
     }
 
     /// Takes blocks out of the free count, pushing once if only unused reservations are in the way.
-    pub(crate) fn take_space(&self, blocks: u64) -> Result<bool> {
-        if self.space.try_take(blocks) {
+    pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
+        if self.space.take(who, blocks) {
             return Ok(true);
         }
         self.push_all()?;
-        if self.space.try_take(blocks) {
+        if self.space.take(who, blocks) {
             return Ok(true);
         }
         if self.dirty_bytes.sum() > 0 {
             self.settle_promises()?;
             self.push_all()?;
         }
-        Ok(self.space.try_take(blocks))
+        Ok(self.space.take(who, blocks))
     }
 
     /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
@@ -173,7 +173,7 @@ impl Engine {
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;
-        self.drop_capability(inode)?;
+        self.drop_capability(who, inode)?;
         if let Some(offset) = offset
             && self.overwrite(who, inode, offset, data)
         {
@@ -194,19 +194,16 @@ impl Engine {
             .filter(|&e| e <= self.max_size(inode_flags))
             .ok_or(Error::FileTooLarge)?;
         if offset > old_size {
-            self.zero_tail(inode, &map, old_size)?;
+            self.zero_tail(who, inode, &map, old_size)?;
         }
         let mut done = 0;
         let mut failed = None;
         let mut settled = false;
         while done < data.len() {
             let at = offset + done as u64;
-            // max_size bounds the block number to 32 bits.
-            let block = (at / bs as u64) as u32;
-            let within = (at % bs as u64) as usize;
-            let part = (bs - within).min(data.len() - done);
+            let part = (bs - (at % bs as u64) as usize).min(data.len() - done);
             let bytes = &data[done..done + part];
-            match self.write_page(inode, &map, block, within, bytes, old_size) {
+            match self.write_page(who, inode, &map, at, bytes, old_size) {
                 Ok(()) => done += part,
                 Err(Error::NoSpace(_)) if !settled => {
                     // This file's own promises may be more than it needs.
@@ -235,18 +232,20 @@ impl Engine {
         }
     }
 
-    /// Puts bytes into one page, bringing in what it holds already; the map is held exclusively.
+    /// Puts bytes into the one page where they begin, bringing in what it holds already; the map is held exclusively.
     pub(crate) fn write_page(
         &self,
+        who: &Credentials,
         inode: &Inode,
         map: &FileMap,
-        block: u32,
-        within: usize,
+        at: u64,
         bytes: &[u8],
         size: u64,
     ) -> Result<()> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;
+        // max_size bounds the block number to 32 bits.
+        let (block, within) = ((at / bs as u64) as u32, (at % bs as u64) as usize);
         let bit = 1u16 << place(block).1;
         let chunk = file.pages.get_or_make(block);
         let found = map.extents.at(block);
@@ -259,7 +258,7 @@ impl Engine {
         if in_hole || converts {
             // Taken without the chunk's lock: it may have to wait for a push.
             let for_map = self.mapping_cost(inode, file, map, block);
-            if !self.take_space(u64::from(in_hole) + u64::from(for_map))? {
+            if !self.take_space(who, u64::from(in_hole) + u64::from(for_map))? {
                 return Err(Error::NoSpace("no block left for file data"));
             }
             file.promised.fetch_add(for_map, Ordering::Relaxed);
@@ -381,7 +380,13 @@ impl Engine {
     }
 
     /// Zeroes what a block holds past the end of the file, before the file grows over it.
-    pub(crate) fn zero_tail(&self, inode: &Arc<Inode>, map: &FileMap, size: u64) -> Result<()> {
+    pub(crate) fn zero_tail(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        map: &FileMap,
+        size: u64,
+    ) -> Result<()> {
         let bs = u64::from(self.geometry.block_size);
         let within = (size % bs) as usize;
         if within == 0 {
@@ -397,7 +402,7 @@ impl Engine {
             return Ok(());
         }
         let zeros = vec![0; bs as usize - within];
-        self.write_page(inode, map, block, within, &zeros, size)?;
+        self.write_page(who, inode, map, size, &zeros, size)?;
         self.note_dirty(inode);
         Ok(())
     }

@@ -5,8 +5,8 @@ use super::inode::{Inode, State};
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::log::Commit;
 use crate::log::item::{InodeEvent, MiscEvent};
-use crate::log::{Commit, Cost};
 use ext4_format::inode::flags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ impl Engine {
         self.permit(who, parent, WRITE | EXECUTE)?;
         let hash = self.hash(name);
         // Taking away allocates nothing: it must work on a full volume.
-        let tx = self.begin(Cost::CORE)?;
+        let tx = self.begin_core()?;
         let mut bucket = names.lock(hash);
         let inode = self.inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
         if inode.directory().is_some() {
@@ -136,7 +136,7 @@ impl Engine {
             self.permit_removal(who, parent, &victim)?;
             self.permit_change(parent, &victim)?;
             self.prepare_free(&victim, None)?;
-            let tx = self.begin(Cost::CORE)?;
+            let tx = self.begin_core()?;
             let early = (victim.ino < parent.ino).then(|| inside.lock_all());
             let mut bucket = names.lock(hash);
             let all = early.unwrap_or_else(|| inside.lock_all());

@@ -173,7 +173,8 @@ impl Engine {
                 // Two names of one file: POSIX says to do nothing.
                 return Ok(());
             }
-            match self.rename_once(&old, &new, &checked, &source, target.as_ref(), mode)? {
+            let inodes = (&source, target.as_ref());
+            match self.rename_once(who, &old, &new, &checked, inodes, mode)? {
                 Some(Outcome { fate, victim, long }) => {
                     if long {
                         new.names.grow();
@@ -281,11 +282,11 @@ impl Engine {
 
     fn rename_once(
         &self,
+        who: &Credentials,
         old: &Side<'_>,
         new: &Side<'_>,
         new_name: &Name,
-        source: &Arc<Inode>,
-        target: Option<&Arc<Inode>>,
+        (source, target): (&Arc<Inode>, Option<&Arc<Inode>>),
         mode: RenameMode,
     ) -> Result<Option<Outcome>> {
         let replaced_dir = match target {
@@ -294,7 +295,7 @@ impl Engine {
             }
             _ => None,
         };
-        let tx = self.begin(Cost::NAME.times(2))?;
+        let tx = self.begin(who, Cost::NAME.times(2))?;
         let mut held = Held::lock(old, new, replaced_dir);
         if new.names.is_dead() {
             return Err(Error::NotFound);

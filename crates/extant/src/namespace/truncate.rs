@@ -10,8 +10,8 @@ use super::inode::{Content, Inode, State};
 use super::now;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::log::Commit;
 use crate::log::item::{InodeEvent, MapItem, MiscEvent};
-use crate::log::{Commit, Cost};
 use ext4_format::{BlockNr, FileType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,15 +36,15 @@ impl Engine {
         if size > self.max_size(inode_flags) {
             return Err(Error::FileTooLarge);
         }
-        self.drop_capability(inode)?;
+        self.drop_capability(who, inode)?;
         let bs = u64::from(self.geometry.block_size);
         if size > old {
-            self.zero_tail(inode, &map, old)?;
+            self.zero_tail(who, inode, &map, old)?;
         }
         let first_gone = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
         if size < old {
             self.drop_pages(inode, first_gone, u32::MAX);
-            self.zero_tail(inode, &map, size)?;
+            self.zero_tail(who, inode, &map, size)?;
         }
         // Growing leaves what is preallocated past the end.
         let gone = if size <= old {
@@ -54,7 +54,7 @@ impl Engine {
         };
         self.load_bitmaps_of(&gone)?;
         let in_steps = !self.in_one_step(inode, &gone);
-        let tx = self.begin(Cost::CORE)?;
+        let tx = self.begin_core()?;
         let mut state = inode.state.lock();
         let time = now();
         let seen = state.stamp;
@@ -99,7 +99,7 @@ impl Engine {
             self.cached_bytes.add(-i64::from(dropped.pages) * bs);
             self.dirty_bytes.add(-i64::from(dropped.dirty) * bs);
             if dropped.promised > 0 {
-                self.give_space(u64::from(dropped.promised));
+                self.space.give(u64::from(dropped.promised));
             }
             if (from, to) == (0, u32::MAX) {
                 self.give_back_promise(file);
@@ -179,7 +179,7 @@ impl Engine {
             };
             let from = from.max(first);
             self.load_bitmaps_of(&map.extents.range(from, u32::MAX - from))?;
-            let tx = self.begin(Cost::CORE)?;
+            let tx = self.begin_core()?;
             let mut state = inode.state.lock();
             let seen = state.stamp;
             let mut gone = Vec::new();
@@ -216,7 +216,7 @@ impl Engine {
     }
 
     fn leave_orphans(&self, inode: &Arc<Inode>) -> Result<()> {
-        let tx = self.begin(Cost::CORE)?;
+        let tx = self.begin_core()?;
         let mut state = inode.state.lock();
         let seen = state.stamp;
         tx.commit(seen, |c| {
@@ -240,7 +240,7 @@ impl Engine {
             }
         }
         let mapped = self.prepare_free(inode, map.as_deref_mut())?;
-        let tx = self.begin(Cost::CORE)?;
+        let tx = self.begin_core()?;
         let mut state = inode.state.lock();
         if state.freed {
             return Ok(());

@@ -7,7 +7,6 @@ use super::inode::Inode;
 use super::pages::{CHUNK_PAGES, SharedChunk};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::Cost;
 use crate::log::item::InodeEvent;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -101,7 +100,7 @@ impl Engine {
             return Ok(());
         }
         drop(state);
-        let tx = self.begin(Cost::CORE)?;
+        let tx = self.begin_core()?;
         state = inode.state.lock();
         if state.core_dirty && !state.freed {
             let seen = state.stamp;
@@ -247,7 +246,7 @@ impl Engine {
     pub(crate) fn give_back_promise(&self, file: &FileData) {
         let promised = file.promised.swap(0, Ordering::Relaxed);
         if promised > 0 {
-            self.give_space(u64::from(promised));
+            self.space.give(u64::from(promised));
         }
     }
 

@@ -104,7 +104,7 @@ impl Engine {
         if name.len() > 255 {
             return Err(Error::Range);
         }
-        self.change_xattrs(inode, |set| {
+        self.change_xattrs(who, inode, |set| {
             match (set.get(name).is_some(), how, value) {
                 (true, SetXattr::Create, Some(_)) => return Err(Error::Exists),
                 (false, SetXattr::Replace, Some(_)) | (false, _, None) => {
@@ -140,14 +140,14 @@ impl Engine {
     }
 
     /// The contents of the file, or its owner, change: what it let a process do goes, whoever changes it.
-    pub(crate) fn drop_capability(&self, inode: &Inode) -> Result<()> {
+    pub(crate) fn drop_capability(&self, who: &Credentials, inode: &Inode) -> Result<()> {
         if !inode.has_capability.load(Ordering::Relaxed) {
             return Ok(());
         }
         if self.xattrs(inode)?.get(CAPABILITY).is_none() {
             return Ok(());
         }
-        self.change_xattrs(inode, |set| {
+        self.change_xattrs(who, inode, |set| {
             set.remove(CAPABILITY);
             Ok(None)
         })
@@ -157,6 +157,7 @@ impl Engine {
     /// somebody else was faster.
     fn change_xattrs(
         &self,
+        who: &Credentials,
         inode: &Inode,
         mut change: impl FnMut(&mut XattrSet) -> Result<Option<u16>>,
     ) -> Result<()> {
@@ -166,7 +167,7 @@ impl Engine {
             let mode = change(&mut set)?;
             self.check_xattr_room(&set)?;
             let set = Arc::new(set);
-            let tx = self.begin(Cost::XATTR)?;
+            let tx = self.begin(who, Cost::XATTR)?;
             let mut state = inode.state.lock();
             if state.freed {
                 return Err(Error::NotFound);
