@@ -318,6 +318,10 @@ impl Model {
         if create {
             for _ in 0..=40 {
                 let (dir, name) = self.split(&path)?;
+                if name.is_empty() {
+                    // A link to the root leads here.
+                    return err(Errno::ISDIR);
+                }
                 match self.lookup(dir, name) {
                     Some(_) if exclusive => return err(Errno::EXIST),
                     None => return Ok(self.add(dir, name, Kind::File(Vec::new()), mode)),
