@@ -5,12 +5,12 @@
 CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr
 
-.PHONY: demo test unit loom miri lint bench torture-crash torture-hostile torture-kill torture-model tools clean
+.PHONY: demo test unit loom shuttle miri lint bench torture-crash torture-hostile torture-kill torture-model tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
 
-test: tools unit loom
+test: tools unit loom shuttle
 
 unit:
 	$(CARGO) test --workspace --profile test-fast
@@ -18,6 +18,13 @@ unit:
 
 loom:
 	scripts/loom.sh
+
+shuttle:
+	scripts/shuttle.sh
+
+# Needs a nightly toolchain with Miri, so it is no part of `make test`.
+miri:
+	scripts/miri.sh
 
 lint:
 	$(CARGO) fmt --all --check

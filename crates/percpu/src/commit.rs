@@ -162,7 +162,7 @@ impl<T: Default> Default for CommitLists<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

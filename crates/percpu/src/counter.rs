@@ -257,7 +257,7 @@ impl BoundedCounter {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64 as StdU64;

@@ -25,7 +25,8 @@
 //! ```
 //!
 //! Methods that end in `_on` take the slot to use; the others use the caller's own. The
-//! algorithms are checked by loom models (`tests/loom.rs`, run by `scripts/loom.sh`).
+//! algorithms are checked by loom models (`tests/loom.rs`, run by `scripts/loom.sh`) and, with more
+//! threads, under random schedules by shuttle (`tests/shuttle.rs`, `scripts/shuttle.sh`).
 //!
 //! What an ended thread left in its slot stays there and is found by whoever folds, gathers or
 //! iterates (mechanism C7). With one slot everything here is a plain structure behind a plain

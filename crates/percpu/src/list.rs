@@ -221,9 +221,9 @@ impl<'a, T: Clone> IntoIterator for &'a SlotList<T> {
 }
 
 /// Elements cloned per hold of a lock.
-const BATCH: usize = if cfg!(loom) { 1 } else { 32 };
+const BATCH: usize = if cfg!(any(loom, shuttle)) { 1 } else { 32 };
 /// Entries looked at per hold of a lock, for lists that are mostly holes.
-const SCAN: usize = 1024;
+const SCAN: usize = if cfg!(miri) { 64 } else { 1024 };
 
 /// The iterator of [`SlotList::iter`].
 #[derive(Debug)]
@@ -261,7 +261,7 @@ impl<T: Clone> Iterator for Iter<'_, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::collections::HashSet;
@@ -311,9 +311,9 @@ mod tests {
 
     #[test]
     fn stress_iteration_meets_what_stays() {
-        let rounds = if cfg!(miri) { 20 } else { 3000 };
+        let rounds = if cfg!(miri) { 4 } else { 3000 };
         let list = SlotList::with_slots(4);
-        let kept = 200u32;
+        let kept = if cfg!(miri) { 40u32 } else { 200 };
         for i in 0..kept {
             list.add_on(SlotId::new(i), Arc::new(i));
         }

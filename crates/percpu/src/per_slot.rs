@@ -70,7 +70,7 @@ impl<T: Default> Default for PerSlot<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 
