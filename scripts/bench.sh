@@ -49,9 +49,9 @@ fi
 
 if want scale; then
     echo "== 1,000,000 names in one directory"
-    "$extant" bench mdtest --target lib --size 8G --journal 1024 --tasks 1 --files 1000000 --iterations 1
+    "$extant" bench grow --names 1000000 --size 8G --journal 1024
     echo "== 10,000,000 files in one image"
-    "$extant" bench mdtest --target lib --size 32G --journal 2048 --tasks 100 --files 100000 --iterations 1
+    "$extant" bench grow --names 10000000 --dirs 100 --size 32G --journal 2048
 fi
 
 bulk() { # arguments of bulk: against the peers that are installed

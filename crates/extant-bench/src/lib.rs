@@ -5,6 +5,7 @@
 
 pub mod bulk;
 pub mod child;
+pub mod grow;
 pub mod mdtest;
 pub mod stats;
 pub mod target;

@@ -76,19 +76,20 @@ impl Report {
 
 /// The names of a task, `file.mdtest.<task>.<n>`, counted up in place: making a name costs next to nothing
 /// beside the operation that is measured.
-struct Names {
+pub(crate) struct Names {
     text: String,
     prefix: usize,
     next: usize,
 }
 
 impl Names {
-    fn new(task: usize) -> Self {
+    /// The names of a task from the n-th on.
+    pub(crate) fn from(task: usize, next: usize) -> Self {
         let text = format!("file.mdtest.{task}.");
         Self {
             prefix: text.len(),
             text,
-            next: 0,
+            next,
         }
     }
 
@@ -112,22 +113,23 @@ impl Names {
     }
 }
 
-fn each_task(
+pub(crate) fn each_task(
     dirs: &[Box<dyn TaskDir>],
     files: usize,
+    names: impl Fn(usize) -> Names + Sync,
     work: impl Fn(&dyn TaskDir, &str) -> Result<()> + Sync,
 ) -> Result<Elapsed> {
     // Two barriers: when all have met at the first, the clock starts, and only then may anybody go on.
     // With more tasks than CPUs a clock started after one barrier would start late.
     let (met, go) = (Barrier::new(dirs.len() + 1), Barrier::new(dirs.len() + 1));
-    let (work, met, go) = (&work, &met, &go);
+    let (names, work, met, go) = (&names, &work, &met, &go);
     std::thread::scope(|s| {
         let threads: Vec<_> = dirs
             .iter()
             .enumerate()
             .map(|(task, dir)| {
                 s.spawn(move || -> Result<()> {
-                    let mut names = Names::new(task);
+                    let mut names = names(task);
                     met.wait();
                     go.wait();
                     (0..files).try_for_each(|_| work(&**dir, names.next()))
@@ -144,7 +146,7 @@ fn each_task(
     })
 }
 
-fn timed(f: impl FnOnce() -> Result<()>) -> Result<Elapsed> {
+pub(crate) fn timed(f: impl FnOnce() -> Result<()>) -> Result<Elapsed> {
     let watch = Stopwatch::start();
     f()?;
     Ok(watch.elapsed())
@@ -163,10 +165,11 @@ fn round(target: &dyn Target, params: Params, number: usize) -> Result<Round> {
         dirs.push(again);
     }
     target.sync()?;
+    let names = |task| Names::from(task, 0);
     let round = Round {
-        create: each_task(&dirs, params.files, |d, n| d.create(n))?,
+        create: each_task(&dirs, params.files, names, |d, n| d.create(n))?,
         create_sync: timed(|| target.sync())?,
-        unlink: each_task(&dirs, params.files, |d, n| d.unlink(n))?,
+        unlink: each_task(&dirs, params.files, names, |d, n| d.unlink(n))?,
         unlink_sync: timed(|| target.sync())?,
     };
     drop(dirs);
@@ -205,7 +208,7 @@ mod tests {
 
     #[test]
     fn names_count_up() {
-        let mut names = Names::new(7);
+        let mut names = Names::from(7, 0);
         let all: Vec<String> = (0..101).map(|_| names.next().to_string()).collect();
         assert_eq!(
             (all[0].as_str(), all[10].as_str(), all[100].as_str()),

@@ -1,18 +1,14 @@
 //! `extant bench mdtest`.
 
-use super::{fresh, scratch};
-use crate::commands::mkfs::size;
+use super::targets::TargetArgs;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
 use crate::show::rate;
-use anyhow::{Context, Result, ensure};
-use extant::mkfs::MkfsOptions;
-use extant::{OpenOptions, Volume};
+use anyhow::{Result, ensure};
 use extant_bench::mdtest::{self, Params, Report};
-use extant_bench::target::{LibTarget, PathTarget, Target};
+use extant_bench::target::Target;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 /// Create and remove empty files from many tasks
 ///
@@ -23,18 +19,8 @@ use std::path::{Path, PathBuf};
     after_help = "Example:\n  extant bench mdtest --target lib --target /mnt/ext4 --tasks 2 --files 100000"
 )]
 pub struct MdtestArgs {
-    /// lib: a volume in this process; else a directory of a mounted file system
-    #[arg(long = "target", value_name = "lib|PATH", default_value = "lib")]
-    targets: Vec<PathBuf>,
-    /// Image for lib; without it one is made in memory
-    #[arg(long)]
-    image: Option<PathBuf>,
-    /// Size of the image that is made
-    #[arg(long, default_value = "2G", value_parser = size)]
-    size: u64,
-    /// Journal of the image that is made, in MiB; without it by the size, as mkfs has it
-    #[arg(long, value_name = "MIB")]
-    journal: Option<u64>,
+    #[command(flatten)]
+    targets: TargetArgs,
     /// Tasks, a thread each
     #[arg(long, default_value_t = 2)]
     tasks: usize,
@@ -57,40 +43,8 @@ pub fn run(args: &MdtestArgs) -> Result<()> {
         args.tasks > 0 && args.files > 0 && args.iterations > 0,
         "tasks, files and iterations begin at 1"
     );
-    let scratch = scratch()?;
-    let mut volume = None;
-    let mut targets: Vec<Box<dyn Target>> = Vec::new();
-    for target in &args.targets {
-        if target.as_path() != Path::new("lib") {
-            ensure!(target.is_dir(), "{}: not a directory", target.display());
-            targets.push(Box::new(PathTarget {
-                root: target.clone(),
-            }));
-            continue;
-        }
-        ensure!(volume.is_none(), "lib is one target: name it once");
-        let opened = match &args.image {
-            Some(image) => OpenOptions::new()
-                .open(image)
-                .with_context(|| image.display().to_string())?,
-            None => {
-                // An inode for each file, and a fifth to spare for directories.
-                let files = (args.tasks * args.files) as u64;
-                let inodes = u32::try_from(files + files / 5 + 1000)
-                    .context("too many files for one image")?;
-                let options = MkfsOptions {
-                    size: Some(args.size),
-                    inodes: Some(ext4_format::layout::Inodes::Count(inodes)),
-                    journal_size: args.journal.map(|mib| mib << 20),
-                    zeroed_device: true,
-                    ..MkfsOptions::default()
-                };
-                fresh(&scratch.path().join("mdtest.img"), &options)?
-            }
-        };
-        volume = Some(opened.clone());
-        targets.push(Box::new(LibTarget(opened)));
-    }
+    let files = (args.tasks * args.files) as u64;
+    let opened = args.targets.open(files)?;
     let params = Params {
         tasks: args.tasks,
         files: args.files,
@@ -98,11 +52,10 @@ pub fn run(args: &MdtestArgs) -> Result<()> {
         shared: args.shared,
     };
     let progress = Progress::up_to("rounds", args.iterations as u64 + 1);
-    let refs: Vec<&dyn Target> = targets.iter().map(|t| &**t).collect();
+    let refs: Vec<&dyn Target> = opened.targets.iter().map(|t| &**t).collect();
     let reports = mdtest::run(&refs, params, |_| progress.add(1));
     progress.done();
-    drop(targets);
-    let closed = volume.map_or(Ok(()), Volume::close);
+    let closed = opened.close();
     let reports = reports?;
     closed?;
     interrupt::check()?;

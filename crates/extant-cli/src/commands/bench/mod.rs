@@ -1,7 +1,9 @@
 //! `extant bench`: one file for each workload.
 
 mod bulk;
+mod grow;
 mod mdtest;
+mod targets;
 
 use anyhow::{Context, Result};
 use blockdev::FileDevice;
@@ -20,12 +22,14 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Workload {
     Mdtest(mdtest::MdtestArgs),
+    Grow(grow::GrowArgs),
     Bulk(bulk::BulkArgs),
 }
 
 pub fn run(args: &Args) -> Result<()> {
     match &args.workload {
         Workload::Mdtest(args) => mdtest::run(args),
+        Workload::Grow(args) => grow::run(args),
         Workload::Bulk(args) => bulk::run(args),
     }
 }

@@ -1,0 +1,164 @@
+//! grow: does the rate fall as a directory or an image grows? Names are created in steps of equal size; each
+//! step is made durable and timed with that, so that no step's work falls into another one's time.
+
+use crate::mdtest::{Names, each_task, timed};
+use crate::stats::{Elapsed, median};
+use crate::target::{Target, TaskDir};
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+/// The shape of a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Params {
+    /// Names created.
+    pub names: usize,
+    /// Names of one step.
+    pub step: usize,
+    /// Directories, filled one after the other.
+    pub dirs: usize,
+    /// Tasks, a thread each, that share a step.
+    pub tasks: usize,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Step {
+    /// Names there were before it.
+    pub before: usize,
+    /// Its creates.
+    pub create: Elapsed,
+    /// Making them durable.
+    pub sync: Elapsed,
+}
+
+/// Creates per second over the steps.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rates {
+    /// The first step.
+    pub first: f64,
+    /// Median of all later ones.
+    pub later: f64,
+    /// Median of the last tenth of the steps, at least one.
+    pub last: f64,
+    /// The slowest step.
+    pub slowest: f64,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was measured.
+    pub target: String,
+    /// Its shape.
+    pub params: Params,
+    /// Creates alone.
+    pub create: Rates,
+    /// Creates made durable.
+    pub synced: Rates,
+    /// Every step.
+    pub steps: Vec<Step>,
+}
+
+fn rates(steps: &[Step], size: usize, seconds: impl Fn(&Step) -> f64) -> Rates {
+    let all: Vec<f64> = steps.iter().map(|s| size as f64 / seconds(s)).collect();
+    let first = all.first().copied().unwrap_or(0.0);
+    let tail = all.len().saturating_sub((all.len() / 10).max(1));
+    Rates {
+        first,
+        later: median(&mut all.iter().skip(1).copied().collect::<Vec<_>>()),
+        last: median(&mut all.iter().skip(tail).copied().collect::<Vec<_>>()),
+        slowest: all.iter().copied().fold(f64::INFINITY, f64::min),
+    }
+}
+
+/// Creates all names; `progress` learns how many are there.
+pub fn run(target: &dyn Target, params: Params, mut progress: impl FnMut(usize)) -> Result<Report> {
+    let steps = params.names / params.step.max(1);
+    ensure!(
+        params.step > 0 && steps > 0 && params.names == steps * params.step,
+        "names are a multiple of the step"
+    );
+    ensure!(
+        params.dirs > 0 && params.dirs <= steps && steps.is_multiple_of(params.dirs),
+        "directories divide the steps"
+    );
+    ensure!(
+        params.tasks > 0 && params.step.is_multiple_of(params.tasks),
+        "tasks divide the step"
+    );
+    let each = params.step / params.tasks;
+    let mut done = Vec::with_capacity(steps);
+    let mut dirs: Vec<Box<dyn TaskDir>> = Vec::new();
+    for step in 0..steps {
+        if step % (steps / params.dirs) == 0 {
+            dirs.clear();
+            dirs.push(target.make_dir(&format!("grow.{step}"))?);
+            for _ in 1..params.tasks {
+                let again = dirs[0].again()?;
+                dirs.push(again);
+            }
+            target.sync()?;
+        }
+        let names = |task| Names::from(task, step * each);
+        done.push(Step {
+            before: step * params.step,
+            create: each_task(&dirs, each, names, |d, n| d.create(n))?,
+            sync: timed(|| target.sync())?,
+        });
+        progress(params.step);
+    }
+    Ok(Report {
+        target: target.name(),
+        params,
+        create: rates(&done, params.step, |s| s.create.wall),
+        synced: rates(&done, params.step, |s| s.create.wall + s.sync.wall),
+        steps: done,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::PathTarget;
+
+    #[test]
+    fn fills_directories_one_after_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = PathTarget {
+            root: dir.path().into(),
+        };
+        let params = Params {
+            names: 120,
+            step: 20,
+            dirs: 2,
+            tasks: 2,
+        };
+        let report = run(&target, params, |_| {}).unwrap();
+        assert_eq!(report.steps.len(), 6);
+        assert_eq!(report.steps[5].before, 100);
+        let counts: Vec<_> = dir
+            .path()
+            .read_dir()
+            .unwrap()
+            .map(|d| d.unwrap().path().read_dir().unwrap().count())
+            .collect();
+        assert_eq!(counts, [60, 60]);
+        let uneven = Params { step: 50, ..params };
+        assert!(run(&target, uneven, |_| {}).is_err());
+    }
+
+    #[test]
+    fn rates_of_steps() {
+        let step = |wall| Step {
+            before: 0,
+            create: Elapsed { wall, cpu: 0.0 },
+            sync: Elapsed::default(),
+        };
+        let steps: Vec<_> = [1.0, 2.0, 4.0].map(step).into();
+        let rates = rates(&steps, 8, |s| s.create.wall);
+        assert_eq!(
+            (rates.first, rates.later, rates.last, rates.slowest),
+            (8.0, 3.0, 2.0, 2.0)
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! `extant bench grow`.
+
+use super::targets::TargetArgs;
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::rate;
+use anyhow::Result;
+use extant_bench::grow::{self, Params, Report};
+use std::io::Write;
+
+/// Create names in steps and see whether the rate falls as there are more
+///
+/// Each step is made durable, and shown alone and with that. The first step is compared with all later ones.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant bench grow --names 1000000 --size 8G --journal 1024\n  \
+    extant bench grow --names 10000000 --dirs 100 --size 32G --journal 2048"
+)]
+pub struct GrowArgs {
+    #[command(flatten)]
+    targets: TargetArgs,
+    /// Names to create
+    #[arg(long, default_value_t = 1_000_000)]
+    names: usize,
+    /// Names of one step
+    #[arg(long, default_value_t = 100_000)]
+    step: usize,
+    /// Directories, filled one after the other
+    #[arg(long, default_value_t = 1)]
+    dirs: usize,
+    /// Tasks, a thread each, that share a step
+    #[arg(long, default_value_t = 1)]
+    tasks: usize,
+    /// As JSON, with every step
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &GrowArgs) -> Result<()> {
+    let opened = args.targets.open((args.names + args.dirs) as u64)?;
+    let params = Params {
+        names: args.names,
+        step: args.step,
+        dirs: args.dirs,
+        tasks: args.tasks,
+    };
+    let progress = Progress::up_to("names", (args.names * opened.targets.len()) as u64);
+    let reports: Result<Vec<Report>> = opened
+        .targets
+        .iter()
+        .map(|target| grow::run(&**target, params, |n| progress.add(n as u64)))
+        .collect();
+    progress.done();
+    let closed = opened.close();
+    let reports = reports?;
+    closed?;
+    interrupt::check()?;
+    if args.json {
+        output::json(&reports)
+    } else {
+        table(&reports, params)
+    }
+}
+
+fn table(reports: &[Report], p: Params) -> Result<()> {
+    let mut out = output::stdout();
+    writeln!(
+        out,
+        "grow: {} names in {} directories by {} tasks, in steps of {}",
+        p.names, p.dirs, p.tasks, p.step
+    )?;
+    let head = ["first/s", "later/s", "last/s", "slowest/s", "later"];
+    for r in reports {
+        write!(out, "{:30}", r.target)?;
+        head.iter().try_for_each(|h| write!(out, " {h:>10}"))?;
+        writeln!(out)?;
+        for (what, rates) in [("create", &r.create), ("create, synced", &r.synced)] {
+            let change = 100.0 * (rates.later / rates.first - 1.0);
+            let cells = [
+                rate(rates.first),
+                rate(rates.later),
+                rate(rates.last),
+                rate(rates.slowest),
+                format!("{change:+.0} %"),
+            ];
+            write!(out, "  {what:28}")?;
+            cells.iter().try_for_each(|c| write!(out, " {c:>10}"))?;
+            writeln!(out)?;
+        }
+    }
+    Ok(out.flush()?)
+}
