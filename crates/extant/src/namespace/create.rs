@@ -3,8 +3,7 @@
 use super::credentials::{Credentials, EXECUTE, WRITE};
 use super::directory::{Dentry, Directory};
 use super::extent_map::Run;
-use super::file::FileData;
-use super::inode::{Content, Inode};
+use super::inode::{Content, Inode, Symlink};
 use super::name::Name;
 use super::{now, to_ns};
 use crate::engine::Engine;
@@ -125,14 +124,17 @@ impl Engine {
         let time = now();
         let core = self.new_core(who, parent, what, mode, time, ino);
         let content = match what {
-            New::File => Content::File(FileData::newborn()),
+            New::File => Content::File(OnceLock::new()),
             New::Directory => {
                 let dir = Directory::new(parent.ino, true);
                 dir.size
                     .store(u64::from(self.geometry.block_size), Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
             }
-            New::Symlink(target) => Content::Symlink(OnceLock::from(Box::from(*target)), data),
+            New::Symlink(target) => Content::Symlink(Box::new(Symlink {
+                target: OnceLock::from(Box::from(*target)),
+                block: data,
+            })),
             New::Special(..) => Content::Special,
         };
         let mut inode = Inode::new(ino, ftype, core, content);

@@ -17,7 +17,7 @@ impl Engine {
                 if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) <= target {
                     return;
                 }
-                if let Some(file) = inode.file() {
+                if let Some(file) = inode.touched_file() {
                     let dropped = file.pages.sweep(force);
                     self.cached_bytes.add(-i64::from(dropped) * bs);
                 }
@@ -47,7 +47,7 @@ impl Engine {
         let durable = self.log.durable();
         let bs = i64::from(self.geometry.block_size);
         for inode in self.in_core.iter() {
-            if let Some(file) = inode.file() {
+            if let Some(file) = inode.touched_file() {
                 let dropped = file.pages.sweep(true);
                 self.cached_bytes.add(-i64::from(dropped) * bs);
             }
@@ -63,7 +63,7 @@ impl Engine {
                 && i.opens.load(Ordering::Acquire) == 0
                 && i.last_context.load(Ordering::Acquire) <= durable
                 && !i.on_dirty_list.load(Ordering::Acquire)
-                && i.file().is_none_or(|f| f.pages.is_empty())
+                && i.touched_file().is_none_or(|f| f.pages.is_empty())
                 && i.state
                     .try_lock()
                     .is_some_and(|s| !s.core_dirty && !s.orphan)

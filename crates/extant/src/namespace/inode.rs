@@ -15,13 +15,22 @@ use std::sync::{Arc, OnceLock};
 pub enum Content {
     /// Names.
     Directory(Box<Directory>),
-    /// Data.
-    File(FileData),
-    /// Target of a symbolic link, once read; and the block that holds a long one if the link was born in
-    /// memory (else its mapping is on the device).
-    Symlink(OnceLock<Box<[u8]>>, Option<Run>),
+    /// Data; nothing as long as nobody has touched the data of a file born in memory.
+    File(OnceLock<Box<FileData>>),
+    /// Target of a symbolic link.
+    Symlink(Box<Symlink>),
     /// Device, FIFO or socket: all is in the core.
     Special,
+}
+
+/// What a symbolic link holds.
+#[derive(Default)]
+pub struct Symlink {
+    /// Its target, once read.
+    pub target: OnceLock<Box<[u8]>>,
+    /// The block that holds a long target, if the link was born in memory; else its mapping is on the
+    /// device.
+    pub block: Option<Run>,
 }
 
 /// The part of an inode that its lock guards.
@@ -78,6 +87,10 @@ pub struct Inode {
     /// Names, data or target.
     pub content: Content,
 }
+
+// An in-core inode and its counts fill a size class of 256 bytes.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Inode>() <= 240);
 
 impl Inode {
     /// An inode with the given core; `born` is the context that allocates it, or 0 if it was read.
@@ -161,7 +174,15 @@ impl Inode {
     /// The file content, if it is one.
     pub fn file(&self) -> Option<&FileData> {
         match &self.content {
-            Content::File(f) => Some(f),
+            Content::File(data) => Some(data.get_or_init(|| Box::new(FileData::newborn()))),
+            _ => None,
+        }
+    }
+
+    /// The file content, if it is a file that was born with data or somebody has touched them since.
+    pub fn touched_file(&self) -> Option<&FileData> {
+        match &self.content {
+            Content::File(data) => data.get().map(|data| &**data),
             _ => None,
         }
     }

@@ -76,9 +76,9 @@ impl Engine {
                 if core.size > self.max_size(core.flags) {
                     return Err(Error::corrupt_inode("file size", ino));
                 }
-                Content::File(FileData::cold())
+                Content::File(OnceLock::from(Box::new(FileData::cold())))
             }
-            FileType::Symlink => Content::Symlink(OnceLock::new(), None),
+            FileType::Symlink => Content::Symlink(Box::default()),
             _ => Content::Special,
         };
         if !matches!(ftype, FileType::CharDevice | FileType::BlockDevice) {

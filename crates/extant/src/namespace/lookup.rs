@@ -206,14 +206,14 @@ impl Engine {
 
     /// Where a symbolic link points.
     pub(crate) fn symlink_target(&self, inode: &Inode) -> Result<Box<[u8]>> {
-        let Content::Symlink(cell, _) = &inode.content else {
+        let Content::Symlink(link) = &inode.content else {
             return Err(Error::Invalid("not a symbolic link"));
         };
-        if let Some(target) = cell.get() {
+        if let Some(target) = link.target.get() {
             return Ok(target.clone());
         }
         let target = self.read_symlink(inode)?;
-        Ok(cell.get_or_init(|| target).clone())
+        Ok(link.target.get_or_init(|| target).clone())
     }
 
     /// Names of a directory after a cookie, as [`Directory::list`] gives them.

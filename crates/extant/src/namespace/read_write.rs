@@ -42,7 +42,9 @@ impl Engine {
     /// into what they need, and a push gives the rest back.
     fn settle_promises(&self) -> Result<()> {
         for inode in self.in_core.iter() {
-            let Some(file) = inode.file() else { continue };
+            let Some(file) = inode.touched_file() else {
+                continue;
+            };
             if file.promised.load(Ordering::Relaxed) == 0 {
                 continue;
             }

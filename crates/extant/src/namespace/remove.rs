@@ -38,7 +38,7 @@ impl Engine {
         }
         self.permit_removal(who, parent, &inode)?;
         self.permit_change(parent, &inode)?;
-        let mut map = inode.file().map(|f| f.map.write());
+        let mut map = inode.touched_file().map(|f| f.map.write());
         let may_die =
             inode.state.lock().core.links <= 1 && inode.opens.load(Ordering::Acquire) == 0;
         let runs = if may_die {
@@ -47,6 +47,10 @@ impl Engine {
             Vec::new()
         };
         let mut state = inode.state.lock();
+        // Whoever touches the data now has the file open.
+        let may_free = may_die
+            && self.in_one_step(&inode, &runs)
+            && (map.is_some() || inode.touched_file().is_none());
         let time = now();
         let seen = bucket
             .stamp
@@ -60,15 +64,9 @@ impl Engine {
             names.note(-1, to_ns(time), c.stamp);
             parent.logged_in(c.context);
             state.core.ctime = time;
-            self.log_link_lost(
-                &inode,
-                &mut state,
-                may_die && self.in_one_step(&inode, &runs),
-                c,
-                |state, c| {
-                    self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
-                },
-            )
+            self.log_link_lost(&inode, &mut state, may_free, c, |state, c| {
+                self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
+            })
         });
         drop(state);
         drop(map);

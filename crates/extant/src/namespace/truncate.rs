@@ -93,7 +93,7 @@ impl Engine {
 
     /// Drops pages from `from` to `to` inclusive and settles what was promised for them.
     pub(crate) fn drop_pages(&self, inode: &Inode, from: u32, to: u32) {
-        if let Some(file) = inode.file().filter(|f| !f.pages.is_empty()) {
+        if let Some(file) = inode.touched_file().filter(|f| !f.pages.is_empty()) {
             let dropped = file.pages.drop_range(from, to);
             let bs = i64::from(self.geometry.block_size);
             self.cached_bytes.add(-i64::from(dropped.pages) * bs);
@@ -272,8 +272,8 @@ impl Engine {
                 self.load_map(inode, map)?;
                 map.extents.iter().copied().collect()
             }
-            (None, FileType::Symlink) => match inode.content {
-                Content::Symlink(_, Some(run)) => vec![run],
+            (None, FileType::Symlink) => match &inode.content {
+                Content::Symlink(link) if link.block.is_some() => link.block.into_iter().collect(),
                 _ if inode.size.load(Ordering::Relaxed) > Self::FAST_SYMLINK_MAX as u64 => {
                     self.read_mapping(inode)?.iter().copied().collect()
                 }

@@ -5,6 +5,7 @@ use super::{NetChange, NetName};
 use ext4_format::dir_entry::{self, LeafBuilder, rec_len_for};
 use ext4_format::hash::DirHasher;
 use ext4_format::{FileType, FormatError, InodeNr, Where};
+use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -29,10 +30,12 @@ impl Item<'_> {
     }
 }
 
-/// Changes, to be found by name.
-pub(super) enum Wanted<'n> {
-    Few(&'n [NetName<'n>]),
-    Many(HashMap<&'n [u8], usize, Keyed>),
+/// Changes, to be found by name. Names that are asked for in the order of the changes, as they stand in a
+/// leaf packed in that order, cost one comparison; the first that is not builds a map.
+pub(super) struct Wanted<'n> {
+    changes: &'n [NetName<'n>],
+    next: Cell<usize>,
+    map: OnceCell<HashMap<&'n [u8], usize, Keyed>>,
 }
 
 /// Hashes names for a map that lives as long as one leaf is merged: folded multiplications, several
@@ -74,21 +77,36 @@ impl Hasher for Keyed {
 
 impl<'n> Wanted<'n> {
     pub fn new(changes: &'n [NetName<'n>]) -> Self {
-        if changes.len() <= FEW {
-            Self::Few(changes)
-        } else {
-            let key = Keyed(RandomState::new().hash_one(0));
-            let mut map = HashMap::with_capacity_and_hasher(changes.len(), key);
-            map.extend(changes.iter().enumerate().map(|(i, c)| (c.name, i)));
-            Self::Many(map)
+        Self {
+            changes,
+            next: Cell::new(0),
+            map: OnceCell::new(),
         }
     }
 
     fn find(&self, name: &[u8]) -> Option<usize> {
-        match self {
-            Self::Few(changes) => changes.iter().position(|c| c.name == name),
-            Self::Many(map) => map.get(name).copied(),
+        if name == b"." || name == b".." {
+            return None;
         }
+        let next = self.next.get();
+        if self.changes.get(next).is_some_and(|c| c.name == name) {
+            self.next.set(next + 1);
+            return Some(next);
+        }
+        if self.changes.len() <= FEW {
+            return self.changes.iter().position(|c| c.name == name);
+        }
+        let map = self.map.get_or_init(|| {
+            let key = Keyed(RandomState::new().hash_one(0));
+            let mut map = HashMap::with_capacity_and_hasher(self.changes.len(), key);
+            map.extend(self.changes.iter().enumerate().map(|(i, c)| (c.name, i)));
+            map
+        });
+        let found = map.get(name).copied();
+        if let Some(i) = found {
+            self.next.set(i + 1);
+        }
+        found
     }
 }
 
@@ -142,7 +160,7 @@ pub(super) struct Merged<'a> {
 
 impl<'a> Merged<'a> {
     /// The names of `block` with removals and replacements applied; marks what was found as done.
-    /// "." and ".." are names like others here, which no change names.
+    /// "." and ".." are names like others here; no change names them.
     pub fn new(
         block: &'a [u8],
         wanted: &Wanted<'_>,
