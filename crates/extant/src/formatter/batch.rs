@@ -4,6 +4,7 @@
 //! ones, so that what one transaction said with one stamp keeps its order.
 
 use super::directory::{NetChange, NetName};
+use super::units;
 use crate::error::{Error, Result};
 use crate::log::chunks::Chunks;
 use crate::log::item::{
@@ -112,17 +113,20 @@ impl<'i> Batch<'i> {
         if u32::try_from(longest).is_err() {
             return Err(Error::Unsupported("batch of 2^32 items"));
         }
-        Ok(Self {
+        let names = || by_name(&items.names);
+        let rest = || Self {
             items,
             inodes: by_inode(&items.inodes, |i| (i.ino, i.stamp)),
             maps: by_inode(&items.maps, |i| (i.ino, i.stamp)),
             misc: by_inode(&items.misc, |i| (i.ino, i.stamp)),
-            names: by_name(&items.names),
-        })
+            names: Vec::new(),
+        };
+        let (names, batch) = units::both(longest, names, rest)?;
+        Ok(Self { names, ..batch })
     }
 
     /// The inodes the batch speaks of, by number.
-    pub fn each(&self) -> Each<'_, 'i> {
+    fn each(&self) -> Each<'_, 'i> {
         Each {
             items: self.items,
             inodes: &self.inodes,
@@ -131,15 +135,65 @@ impl<'i> Batch<'i> {
             names: &self.names,
         }
     }
+
+    /// The inodes by group, for groups of so many inodes.
+    pub fn units(&self, per_group: u32) -> impl Iterator<Item = Each<'_, 'i>> {
+        let mut rest = self.each();
+        let per_group = u64::from(per_group.max(1));
+        std::iter::from_fn(move || {
+            let group = u64::from(rest.head()?.saturating_sub(1)) / per_group;
+            Some(rest.split_before((group + 1) * per_group + 1))
+        })
+    }
 }
 
-/// Iterator over the inodes of a batch.
+/// Iterator over the inodes of a batch, or of a part of it.
+#[derive(Clone)]
 pub(super) struct Each<'b, 'i> {
     items: &'i ItemList,
     inodes: &'b [u64],
     maps: &'b [u64],
     misc: &'b [u64],
     names: &'b [u128],
+}
+
+impl<'b, 'i> Each<'b, 'i> {
+    /// The next inode.
+    fn head(&self) -> Option<u32> {
+        let head = |keys: &[u64]| keys.first().map(|k| (k >> 32) as u32);
+        let name_head = self.names.first().map(|k| (k >> 96) as u32);
+        [
+            head(self.inodes),
+            head(self.maps),
+            head(self.misc),
+            name_head,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// How much work it is, about: its items.
+    pub fn weight(&self) -> usize {
+        self.inodes.len() + self.maps.len() + self.misc.len() + self.names.len()
+    }
+
+    /// Splits off the inodes below `end`.
+    fn split_before(&mut self, end: u64) -> Self {
+        fn cut<'b, K>(rest: &mut &'b [K], below: impl Fn(&K) -> bool) -> &'b [K] {
+            let (head, tail) = rest.split_at(rest.partition_point(below));
+            *rest = tail;
+            head
+        }
+        let below = |k: &u64| k >> 32 < end;
+        Self {
+            items: self.items,
+            inodes: cut(&mut self.inodes, below),
+            maps: cut(&mut self.maps, below),
+            misc: cut(&mut self.misc, below),
+            names: cut(&mut self.names, |k| k >> 96 < u128::from(end)),
+        }
+    }
 }
 
 /// Splits off the leading run of one inode.
@@ -154,17 +208,7 @@ impl<'b, 'i> Iterator for Each<'b, 'i> {
     type Item = InodeChanges<'b, 'i>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let head = |keys: &[u64]| keys.first().map(|k| (k >> 32) as u32);
-        let name_head = self.names.first().map(|k| (k >> 96) as u32);
-        let ino = [
-            head(self.inodes),
-            head(self.maps),
-            head(self.misc),
-            name_head,
-        ]
-        .into_iter()
-        .flatten()
-        .min()?;
+        let ino = self.head()?;
         let same = |k: u64| (k >> 32) as u32 == ino;
         let events = split_run(&mut self.inodes, same);
         let (was_used, fate) = fate(self.items, events);
@@ -339,6 +383,22 @@ mod tests {
         assert!(matches!((all[2].was_used, all[2].fate),
             (true, Fate::Lives { init: Some(i), core: Some(c) }) if (i.stamp, c.stamp) == (8, 9)));
         assert_eq!((all.len(), all[2].since), (3, 8));
+    }
+
+    #[test]
+    fn units_are_groups() {
+        use InodeEvent::Update;
+        let items = ItemList {
+            inodes: [1, 16, 17, 40].map(|n| inode(n, Update, 1)).to_vec().into(),
+            names: vec![name(16, b"a", 5, 1), name(33, b"b", 5, 1)].into(),
+            ..ItemList::default()
+        };
+        let batch = Batch::new(&items).unwrap();
+        let units: Vec<(usize, Vec<u32>)> = batch
+            .units(16)
+            .map(|u| (u.weight(), u.map(|c| c.ino.0).collect()))
+            .collect();
+        assert_eq!(units, [(3, vec![1, 16]), (1, vec![17]), (2, vec![33, 40])]);
     }
 
     #[test]

@@ -4,18 +4,16 @@
 use super::Published;
 use super::batch::{Fate, InodeChanges};
 use super::directory::{self, DirUpdate, NetName};
-use super::gaps::Gaps;
 use super::group_images::{InodeBits, first_unused};
 use super::ledger::Ledger;
 use super::map_changes;
 use super::mapping::{self, DirFile, Owner};
 use super::orphans::OrphanChange;
+use super::units::Shared;
 use super::workspace::Workspace;
-use super::xattrs::XattrBlocks;
 use crate::error::{Error, Result};
 use crate::log::item::{InodeItem, MiscEvent};
-use ext4_format::group_desc::{GroupDesc, INODE_ZEROED};
-use ext4_format::hash::DirHasher;
+use ext4_format::group_desc::INODE_ZEROED;
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::XattrSet;
@@ -24,15 +22,12 @@ use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where, exten
 /// Flags that say how an inode's content is written down: the formatter's own.
 const LAYOUT: u32 = flags::EXTENTS | flags::INDEX | flags::INLINE_DATA | flags::EA_INODE;
 
-/// The inodes of a batch at work.
-pub(super) struct InodePhase<'p, 'a, 'l, 'i> {
-    pub ws: &'p mut Workspace<'a>,
-    pub ledger: &'p mut Ledger<'l>,
-    pub xattrs: &'p mut XattrBlocks,
-    gaps: &'p mut Gaps,
-    pub descs: &'p [GroupDesc],
-    pub hasher: &'p DirHasher,
-    pub done: InodesDone,
+/// The inodes of one unit of a batch at work.
+pub(super) struct InodePhase<'p, 's, 'a, 'i> {
+    ws: &'p mut Workspace<'a>,
+    ledger: &'p mut Ledger<'a>,
+    shared: &'p Shared<'s, 'a>,
+    done: InodesDone,
     /// The block of an inode table that is open.
     table: Option<(BlockNr, Vec<u8>)>,
     /// Group, and first block of its table that is still unused.
@@ -48,6 +43,18 @@ pub(super) struct InodesDone {
     pub freed: Vec<InodeNr>,
     pub zeroed: Vec<(BlockNr, u32)>,
     pub orphans: Vec<(InodeNr, OrphanChange)>,
+}
+
+impl InodesDone {
+    /// Takes over what later inodes left to do.
+    pub fn append(&mut self, other: Self) {
+        self.bits.changed.extend(other.bits.changed);
+        self.bits.dirs.extend(other.bits.dirs);
+        self.published.extend(other.published);
+        self.freed.extend(other.freed);
+        self.zeroed.extend(other.zeroed);
+        self.orphans.extend(other.orphans);
+    }
 }
 
 /// Where a record is.
@@ -68,23 +75,17 @@ struct Seldom<'i> {
     orphan: Option<OrphanChange>,
 }
 
-impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
+impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     pub fn new(
         ws: &'p mut Workspace<'a>,
-        ledger: &'p mut Ledger<'l>,
-        xattrs: &'p mut XattrBlocks,
-        gaps: &'p mut Gaps,
-        descs: &'p [GroupDesc],
-        hasher: &'p DirHasher,
+        ledger: &'p mut Ledger<'a>,
+        shared: &'p Shared<'s, 'a>,
     ) -> Self {
         let unused = (GroupNr(u32::MAX), 0);
         Self {
             ws,
             ledger,
-            xattrs,
-            gaps,
-            descs,
-            hasher,
+            shared,
             done: InodesDone::default(),
             table: None,
             unused,
@@ -132,6 +133,7 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         let bad = || Error::corrupt_inode("inode number", ino);
         let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
         let table = self
+            .shared
             .descs
             .get(group.0 as usize)
             .ok_or_else(bad)?
@@ -158,7 +160,7 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         self.close();
         let geometry = self.ws.geometry;
         // place() has found the group.
-        let Some(desc) = self.descs.get(place.group.0 as usize) else {
+        let Some(desc) = self.shared.descs.get(place.group.0 as usize) else {
             return Ok(());
         };
         let per_block = geometry.inodes_per_block();
@@ -177,12 +179,12 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
             let first = self.unused.1;
             if first < nth && desc.flags & INODE_ZEROED == 0 {
                 let gap = (BlockNr(desc.inode_table.0 + u64::from(first)), nth - first);
-                self.gaps.add(gap.0, gap.1);
+                self.shared.gaps.lock().add(gap.0, gap.1);
                 self.done.zeroed.push(gap);
             }
             self.unused.1 = nth + 1;
             vec![0; geometry.block_size as usize]
-        } else if self.gaps.take(place.block) {
+        } else if self.shared.gaps.lock().take(place.block) {
             vec![0; geometry.block_size as usize]
         } else {
             let mut bytes = self.ws.take(place.block)?;
@@ -257,7 +259,7 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
             mapping::free(self.ws, self.ledger, &owner, inode::i_block(raw)?, is_dir)?;
         }
         if acl.0 != 0 {
-            self.xattrs.release(self.ws, self.ledger, acl)?;
+            self.shared.xattrs.lock().release(acl)?;
         }
         if is_dir {
             self.done.bits.dirs.push((ino, -1));
@@ -360,8 +362,7 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
         inode::encode_core(&core, raw, geometry);
         if let Some(set) = seldom.xattrs {
             let had = inode::file_acl(raw, geometry).0 != 0;
-            self.xattrs
-                .set(self.ws, self.ledger, raw, set, owner.goal)?;
+            self.shared.xattrs.lock().set(raw, set, owner.goal)?;
             meta += i64::from(inode::file_acl(raw, geometry).0 != 0) - i64::from(had);
         }
         let per_block = i64::from(geometry.sectors_per_block());
@@ -416,7 +417,7 @@ impl<'p, 'a, 'l, 'i> InodePhase<'p, 'a, 'l, 'i> {
             init,
             new_parent,
             names: &self.net,
-            hasher: self.hasher,
+            hasher: self.shared.hasher,
         };
         let outcome = directory::apply(self.ws, &mut dir, &update)?;
         *inode::i_block_mut(raw)? = dir.root;

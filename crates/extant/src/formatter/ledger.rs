@@ -32,6 +32,13 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    /// Takes over what another ledger of the same batch has noted.
+    pub fn join(&mut self, other: Self) {
+        self.bits.extend(other.bits);
+        self.taken += other.taken;
+        self.balance += other.balance;
+    }
+
     /// One block near `goal`.
     pub fn alloc(&mut self, goal: BlockNr) -> Result<BlockNr> {
         let block = self.space.alloc_meta(goal)?;

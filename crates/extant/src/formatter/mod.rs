@@ -20,6 +20,7 @@ mod mapping;
 mod orphans;
 mod superblock;
 mod system_zone;
+mod units;
 pub mod workspace;
 mod xattrs;
 
@@ -36,13 +37,14 @@ use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, FormatError, InodeNr, Where};
 use gaps::Gaps;
 use group_images::GroupImages;
-use inode_phase::InodePhase;
 use ledger::Ledger;
 use orphans::Orphans;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use system_zone::SystemZone;
+use units::{Part, Shared};
 use workspace::Workspace;
-use xattrs::XattrBlocks;
+use xattrs::{XattrBatch, XattrBlocks};
 
 /// Where the formatter gets the images it starts from.
 pub trait BlockImages: Sync {
@@ -183,18 +185,25 @@ impl Formatter {
         space: &dyn MetaSpace,
     ) -> Result<Output> {
         let batch = Batch::new(items)?;
-        let mut ws = Workspace::new(&self.geometry, images);
-        let mut ledger = Ledger::new(space, &self.zone);
-        let mut phase = InodePhase::new(
-            &mut ws,
-            &mut ledger,
-            &mut self.xattrs,
-            &mut self.gaps,
-            &self.descs,
-            &self.hasher,
-        );
-        batch.each().try_for_each(|changes| phase.inode(&changes))?;
-        let done = phase.finish();
+        let shared = Shared {
+            geometry: &self.geometry,
+            images,
+            space,
+            zone: &self.zone,
+            descs: &self.descs,
+            hasher: &self.hasher,
+            xattrs: Mutex::new(XattrBatch {
+                blocks: &mut self.xattrs,
+                ws: Workspace::new(&self.geometry, images),
+                ledger: Ledger::new(space, &self.zone),
+            }),
+            gaps: Mutex::new(&mut self.gaps),
+        };
+        let Part {
+            mut ws,
+            ledger,
+            done,
+        } = shared.run(&batch)?;
         self.orphans.apply(&mut ws, &self.descs, &done.orphans)?;
         let runs = bits::net(items.bits.iter().chain(&ledger.bits).copied())?;
         let mut groups = GroupImages::new(&mut ws, &mut self.descs);

@@ -115,6 +115,30 @@ impl<'a> Workspace<'a> {
         self.changed.insert(block.0, bytes);
     }
 
+    /// Takes over what another workspace of the same batch has changed.
+    ///
+    /// # Errors
+    /// `Corrupt` if both have changed or freed a block: two owners claim it.
+    pub(super) fn join(&mut self, other: Self) -> Result<()> {
+        let two_owners = |block: u64| {
+            FormatError::corrupt(
+                "metadata block with two owners",
+                Where::Block(BlockNr(block), 0),
+            )
+        };
+        for (block, bytes) in other.changed {
+            if self.revoked.contains_key(&block) || self.changed.insert(block, bytes).is_some() {
+                return Err(two_owners(block).into());
+            }
+        }
+        for (block, ()) in other.revoked {
+            if self.changed.contains_key(&block) || self.revoked.insert(block, ()).is_some() {
+                return Err(two_owners(block).into());
+            }
+        }
+        Ok(())
+    }
+
     /// Changed blocks with their images, and revoked blocks, each by block number.
     pub fn finish(self) -> (Vec<(BlockNr, Arc<Image>)>, Vec<BlockNr>) {
         let mut blocks: Vec<_> = self

@@ -19,6 +19,26 @@ pub(super) struct XattrBlocks {
     blocks: usize,
 }
 
+/// Attribute blocks in one batch. Inodes of any group point at them, so they have a workspace of their own.
+pub(super) struct XattrBatch<'x, 'a> {
+    pub blocks: &'x mut XattrBlocks,
+    pub ws: Workspace<'a>,
+    pub ledger: Ledger<'a>,
+}
+
+impl XattrBatch<'_, '_> {
+    /// One inode less points at the block.
+    pub fn release(&mut self, block: BlockNr) -> Result<()> {
+        self.blocks.release(&mut self.ws, &mut self.ledger, block)
+    }
+
+    /// Gives the inode in `raw` exactly these attributes. Its sector count is the caller's.
+    pub fn set(&mut self, raw: &mut [u8], set: &XattrSet, goal: BlockNr) -> Result<()> {
+        self.blocks
+            .set(&mut self.ws, &mut self.ledger, raw, set, goal)
+    }
+}
+
 /// All of a block but its reference count and checksum.
 fn content(block: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((block.get(..4)?, block.get(8..16)?, block.get(20..)?))
@@ -76,8 +96,7 @@ impl XattrBlocks {
         Ok(())
     }
 
-    /// One inode less points at the block.
-    pub fn release(
+    fn release(
         &mut self,
         ws: &mut Workspace<'_>,
         ledger: &mut Ledger<'_>,
@@ -112,8 +131,7 @@ impl XattrBlocks {
         Ok(None)
     }
 
-    /// Gives the inode in `raw` exactly these attributes. Its sector count is the caller's.
-    pub fn set(
+    fn set(
         &mut self,
         ws: &mut Workspace<'_>,
         ledger: &mut Ledger<'_>,

@@ -5,5 +5,6 @@ mod directories;
 mod harness;
 mod inodes;
 mod mappings;
+mod units;
 
 use harness::Fs;
