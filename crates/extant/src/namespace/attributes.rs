@@ -170,7 +170,7 @@ impl Engine {
         tx.commit(seen, |c| {
             let core = &mut state.core;
             if let Some(names) = names {
-                self.fold_times(names, core, None);
+                self.fold_times(names, core);
                 names.reset_time();
             }
             if let Some(new) = set.mode {

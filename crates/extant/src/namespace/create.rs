@@ -177,12 +177,11 @@ impl Engine {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
             c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
+            names.note(1, to_ns(time), c.stamp);
+            parent.logged_in(c.context);
             if let Some(state) = &mut parent_state {
                 state.core.links = self.links_plus_one(state.core.links);
-                self.fold_times(names, &mut state.core, Some(time));
-                state.stamp = c.stamp;
-                names.core_stamp.store(c.stamp, Ordering::Relaxed);
-                c.inode(parent.ino, InodeEvent::Update, state.core);
+                self.log_core(parent, state, c);
             }
             let state = inode.state.get_mut();
             state.stamp = c.stamp;
@@ -193,8 +192,6 @@ impl Engine {
             if let Some(dir) = inode.directory() {
                 dir.core_stamp.store(c.stamp, Ordering::Relaxed);
             }
-            names.note(1, to_ns(time), c.stamp);
-            parent.logged_in(c.context);
         });
         drop(parent_state);
         if let Some(run) = data {
@@ -459,15 +456,10 @@ impl Engine {
         if links <= 2 { links } else { links - 1 }
     }
 
-    /// Takes the per-slot change times, and that of a change being made now, into a directory's core, which
-    /// is about to be logged. They are later than any time that a caller has set, whatever that was.
-    pub(crate) fn fold_times(
-        &self,
-        names: &Directory,
-        core: &mut InodeCore,
-        change: Option<ext4_format::timestamp::Timestamp>,
-    ) {
-        if let Some(newest) = names.last_change_ns().map(super::from_ns).max(change) {
+    /// Takes the per-slot change times into a directory's core, which is about to be logged; a change made now
+    /// has been noted. They are later than any time that a caller has set, whatever that was.
+    pub(crate) fn fold_times(&self, names: &Directory, core: &mut InodeCore) {
+        if let Some(newest) = names.last_change_ns().map(super::from_ns) {
             core.mtime = newest;
             core.ctime = core.ctime.max(newest);
         }

@@ -161,7 +161,6 @@ impl Engine {
                 c.name(parent.ino, &mut bucket, &entry, true, to_ns(time));
                 names.note(-1, to_ns(time), c.stamp);
                 parent_state.core.links = Self::links_minus_one(parent_state.core.links);
-                self.fold_times(names, &mut parent_state.core, Some(time));
                 self.log_core(parent, &mut parent_state, c);
                 state.core.links = 1;
                 state.core.ctime = time;

@@ -433,10 +433,7 @@ impl Engine {
                     );
                 }
             }
-            for (dir, names, change) in [
-                (old.dir, old.names, old_links),
-                (new.dir, new.names, new_links),
-            ] {
+            for (dir, change) in [(old.dir, old_links), (new.dir, new_links)] {
                 let Some(state) = states.of(dir) else {
                     continue;
                 };
@@ -447,7 +444,6 @@ impl Engine {
                     state.core.links = Self::links_minus_one(state.core.links);
                 }
                 if change != 0 {
-                    self.fold_times(names, &mut state.core, Some(time));
                     self.log_core(dir, state, c);
                 }
                 dir.logged_in(c.context);

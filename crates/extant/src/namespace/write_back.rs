@@ -122,7 +122,7 @@ impl Engine {
         if let Some(dir) = inode.directory() {
             dir.core_stamp.store(c.stamp, Ordering::Relaxed);
             // This item outranks those of earlier names, so it must know their times.
-            self.fold_times(dir, &mut state.core, None);
+            self.fold_times(dir, &mut state.core);
         }
         c.inode(inode.ino, InodeEvent::Update, state.disk_core());
         inode.logged_in(c.context);
