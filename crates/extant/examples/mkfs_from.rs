@@ -1,4 +1,4 @@
-//! Makes an image of a directory tree or of tar archives and says how long each step took:
+//! Makes an image of directory trees and tar archives and says how long each step took:
 //! `mkfs_from IMAGE SOURCE... [--threads N] [--size BYTES] [-O FEATURES] [-U]`. A source that is a
 //! directory is a tree; anything else is an archive, `-` is one on standard input.
 
@@ -57,19 +57,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     options.spool_dir = image.parent().map(Into::into);
     let start = Instant::now();
+    let source = |path: &PathBuf| match path.to_str() {
+        Some("-") => Source::Tar(TarInput::Reader {
+            name: "standard input".into(),
+            reader: Box::new(std::io::stdin()),
+        }),
+        _ if path.is_dir() => Source::Tree(TreeSource::new(path)),
+        _ => Source::Tar(TarInput::File(path.clone())),
+    };
     let prepared = match sources {
         [] => mkfs::prepare(&options)?,
-        [dir] if dir.is_dir() => mkfs::prepare_from(&options, Source::Tree(TreeSource::new(dir)))?,
-        archives => {
-            let inputs = archives.iter().map(|path| match path.to_str() {
-                Some("-") => TarInput::Reader {
-                    name: "standard input".into(),
-                    reader: Box::new(std::io::stdin()),
-                },
-                _ => TarInput::File(path.clone()),
-            });
-            mkfs::prepare_from(&options, Source::Tar(inputs.collect()))?
-        }
+        some => mkfs::prepare_from(&options, some.iter().map(source).collect::<Vec<_>>())?,
     };
     let device = FileDevice::create(image, prepared.size())?;
     let report = prepared.write(&device)?;

@@ -8,5 +8,7 @@ mod empty;
 mod from_tar;
 #[path = "mkfs/from_tree.rs"]
 mod from_tree;
+#[path = "mkfs/layers.rs"]
+mod layers;
 #[path = "mkfs/support.rs"]
 mod support;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Make an ext2, ext3 or ext4 file system, empty or filled from a directory or tar archives
+/// Make an ext2, ext3 or ext4 file system, empty or filled from directories and tar archives
 ///
 /// Options are named as mke2fs names them, and its defaults are taken. With --from and without --size
 /// the image is as large as its content needs, with about a tenth to spare. The same input,
@@ -25,7 +25,7 @@ use std::time::Instant;
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant mkfs disk.img --size 8G\n  extant mkfs root.img --from rootfs/ -L root\n  \
-    docker save IMAGE | extant mkfs root.img --from -\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --owner 0:0"
+    docker save IMAGE | extant mkfs root.img --from -\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
 )]
 pub struct Args {
     /// File to make, or block device
@@ -33,11 +33,11 @@ pub struct Args {
     /// Bytes of the file system, with K, M, G or T for powers of 1024; without a letter, bytes
     #[arg(long, value_parser = size, value_name = "SIZE")]
     size: Option<u64>,
-    /// A directory, a tar archive (plain, gzip, zstd) or - for one on standard input; several archives
-    /// are layers, with the white-outs of container images
+    /// A directory, a tar archive (plain, gzip, zstd) or - for one on standard input; of several, each
+    /// is a layer over those before it, with the white-outs of container images
     #[arg(long, value_name = "SOURCE")]
     from: Vec<PathBuf>,
-    /// Leave out what is mounted below the source directory
+    /// Leave out what is mounted below source directories
     #[arg(short = 'x', long)]
     one_file_system: bool,
     /// Replace an image that holds a file system, or write to a device that does
@@ -198,33 +198,42 @@ impl Args {
         Ok(o)
     }
 
-    fn source(&self) -> Result<Option<Source>> {
-        let is_tree = |p: &&PathBuf| p.is_dir();
-        for from in self.from.iter().filter(|p| p.as_path() != Path::new("-")) {
-            ensure!(
-                from.exists(),
-                "{}: no such file or directory",
-                from.display()
-            );
-        }
-        Ok(match &self.from[..] {
-            [] => None,
-            [dir] if dir.is_dir() => Some(Source::Tree(TreeSource {
+    fn sources(&self) -> Result<Vec<Source>> {
+        check_sources(&self.from)?;
+        let source = |path: &PathBuf| match path.is_dir() {
+            true => Source::Tree(TreeSource {
                 one_file_system: self.one_file_system,
                 exclude: vec![self.image.clone()],
-                ..TreeSource::new(dir)
-            })),
-            many if many.iter().any(|p| is_tree(&p)) => {
-                bail!("one directory or several archives, not both: use import for the rest")
-            }
-            archives => Some(Source::Tar(archives.iter().map(|p| tar_input(p)).collect())),
-        })
+                ..TreeSource::new(path)
+            }),
+            false => Source::Tar(tar_input(path)),
+        };
+        Ok(self.from.iter().map(source).collect())
     }
+}
+
+/// Sources must be there before anything is done; standard input can be read once.
+pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
+    let (streams, files): (Vec<_>, Vec<_>) = sources.iter().partition(|p| is_stdin(p));
+    ensure!(
+        streams.len() <= 1,
+        "-: standard input is one source, not several"
+    );
+    for file in files {
+        let found = file.try_exists();
+        let found = found.with_context(|| file.display().to_string())?;
+        ensure!(found, "{}: no such file or directory", file.display());
+    }
+    Ok(())
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// An archive, or `-` for standard input.
 pub fn tar_input(path: &Path) -> TarInput {
-    if path == Path::new("-") {
+    if is_stdin(path) {
         TarInput::Reader {
             name: "standard input".into(),
             reader: Box::new(std::io::stdin()),
@@ -373,7 +382,7 @@ fn failed(e: MkfsError) -> anyhow::Error {
 
 pub fn run(args: Args) -> Result<()> {
     let mut options = args.options()?;
-    let source = args.source()?;
+    let sources = args.sources()?;
     let image = &args.image;
     let there = image.metadata().ok();
     let is_file = there.as_ref().is_none_or(|m| m.is_file());
@@ -387,7 +396,7 @@ pub fn run(args: Args) -> Result<()> {
             context()
         );
     }
-    if source.is_none() && options.size.is_none() {
+    if sources.is_empty() && options.size.is_none() {
         let len = there.as_ref().map_or(Ok(0), |_| {
             FileDevice::open(image, Access::ReadOnly).map(|d| d.len())
         });
@@ -402,7 +411,7 @@ pub fn run(args: Args) -> Result<()> {
     let start = Instant::now();
     options.progress = Some(Arc::clone(&bar) as Arc<dyn mkfs::Progress>);
     options.zeroed_device = is_file;
-    let made = make(image, is_file, there.is_none(), &options, source);
+    let made = make(image, is_file, there.is_none(), &options, sources);
     let flush = lock(&bar.flush).map_or(0.0, |at| at.elapsed().as_secs_f64());
     let seconds = (start.elapsed().as_secs_f64(), flush);
     bar.change(None);
@@ -446,11 +455,11 @@ fn make(
     is_file: bool,
     new: bool,
     options: &MkfsOptions,
-    source: Option<Source>,
+    sources: Vec<Source>,
 ) -> Result<MkfsReport> {
-    let prepared = match source {
-        Some(source) => mkfs::prepare_from(options, source),
-        None => mkfs::prepare(options),
+    let prepared = match sources.is_empty() {
+        false => mkfs::prepare_from(options, sources),
+        true => mkfs::prepare(options),
     };
     // Until here nothing is written, and the image not even opened.
     let prepared = prepared.map_err(failed)?;

@@ -105,6 +105,40 @@ fn fills_from_trees_and_archives_with_the_same_bytes() {
 }
 
 #[test]
+fn sources_of_all_kinds_are_layers() {
+    let s = Scratch::empty();
+    for (path, text) in [
+        ("base/etc/motd", "base"),
+        ("base/etc/old", "old"),
+        ("top/etc/motd", "top"),
+        ("top/etc/.wh.piped", ""),
+    ] {
+        fs::create_dir_all(s.host(path).parent().unwrap()).unwrap();
+        fs::write(s.host(path), text).unwrap();
+    }
+    let mut archive = tar::Builder::new(Vec::new());
+    for path in ["etc/piped", "etc/.wh.old", "opt/app"] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(0);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        archive.append_data(&mut header, path, &b""[..]).unwrap();
+    }
+    let archive = archive.into_inner().unwrap();
+    let from = ["--from", "@base", "--from", "-", "--from", "@top"];
+    let ran = s.run_with(&[&["mkfs", "%"][..], &from].concat(), &archive);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(s.ok(&["ls", ":/etc"]), "motd\n");
+    assert_eq!(s.ok(&["cat", ":/etc/motd"]), "top");
+    assert_eq!(s.ok(&["ls", ":/opt"]), "app\n");
+    s.clean();
+    let twice = ["mkfs", "@x.img", "--from", "-", "--from", "-"];
+    assert!(s.fails(&twice).ends_with("one source, not several"));
+}
+
+#[test]
 fn refuses_what_it_should() {
     let s = Scratch::empty();
     assert!(s.fails(&["mkfs", "%"]).contains("how large?"));

@@ -1,4 +1,4 @@
-//! The data of a directory tree's files, read where the scan found them.
+//! The data of directory trees' files, read where the scan found them.
 
 use super::data::{Content, ContentReader};
 use super::error::{MkfsError, Result, show};
@@ -12,24 +12,62 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A directory tree's files.
-pub(super) struct TreeContent {
+/// A directory tree that files are read from.
+pub(super) struct TreeRoot {
     root: OwnedFd,
     monitor: Monitor,
     /// Whether the system lets us read without changing access times.
     no_atime: AtomicBool,
-    /// Directory and name of one path to each inode.
-    places: OnceLock<Vec<(u32, u32)>>,
 }
 
-impl TreeContent {
+impl TreeRoot {
     pub fn new(root: OwnedFd, monitor: Monitor) -> Self {
         Self {
             root,
             monitor,
             no_atime: AtomicBool::new(true),
+        }
+    }
+}
+
+/// Where the files of a volume lie in the directory tree that they come from.
+pub(super) trait Places: Sync {
+    /// A directory, by a number that only this trait's user keeps, and a name there.
+    fn place(&self, inode: u32) -> (u32, &[u8]);
+    /// Path of a directory from the root, components joined by slashes.
+    fn path(&self, dir: u32) -> Vec<u8>;
+}
+
+/// The files of one directory tree that is all of a volume.
+pub(super) struct TreeContent {
+    root: TreeRoot,
+    /// Directory and name of one path to each inode.
+    places: OnceLock<Vec<(u32, u32)>>,
+}
+
+impl TreeContent {
+    pub fn new(root: TreeRoot) -> Self {
+        Self {
+            root,
             places: OnceLock::new(),
         }
+    }
+}
+
+/// The volume's tree is the source's.
+struct Same<'a> {
+    tree: &'a Tree,
+    places: &'a [(u32, u32)],
+}
+
+impl Places for Same<'_> {
+    fn place(&self, inode: u32) -> (u32, &[u8]) {
+        let (dir, name) = self.places[inode as usize]; // as long as the inodes
+        (dir, self.tree.name(&self.tree.names[name as usize]))
+    }
+
+    fn path(&self, dir: u32) -> Vec<u8> {
+        self.tree.path_of(dir).join(&b'/')
     }
 }
 
@@ -48,32 +86,40 @@ fn places(tree: &Tree) -> Vec<(u32, u32)> {
 
 impl Content for TreeContent {
     fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a> {
-        Box::new(TreeReader {
-            content: self,
-            tree,
-            places: self.places.get_or_init(|| places(tree)),
-            dir: None,
-            file: None,
-        })
+        let places = self.places.get_or_init(|| places(tree));
+        let places = Same { tree, places };
+        Box::new(TreeReader::new(&self.root, tree, places))
     }
 }
 
 /// One thread's reader. Keeps the last directory and the last file open: the next one is mostly
 /// there too.
-struct TreeReader<'a> {
-    content: &'a TreeContent,
+pub(super) struct TreeReader<'a, P> {
+    content: &'a TreeRoot,
     tree: &'a Tree,
-    places: &'a [(u32, u32)],
+    places: P,
     dir: Option<(u32, OwnedFd)>,
     file: Option<(u32, OwnedFd)>,
 }
 
-impl TreeReader<'_> {
+impl<'a, P: Places> TreeReader<'a, P> {
+    pub fn new(content: &'a TreeRoot, tree: &'a Tree, places: P) -> Self {
+        Self {
+            content,
+            tree,
+            places,
+            dir: None,
+            file: None,
+        }
+    }
+
     fn path(&self, inode: u32) -> String {
-        let (dir, name) = self.places[inode as usize];
-        let mut path = self.tree.path_of(dir);
-        path.push(self.tree.name(&self.tree.names[name as usize]));
-        show(&path.join(&b'/'))
+        let (dir, name) = self.places.place(inode);
+        let path = self.places.path(dir);
+        match path.is_empty() {
+            true => show(name),
+            false => show(&[&path[..], b"/", name].concat()),
+        }
     }
 
     fn io(&self, what: &str, inode: u32, e: Errno) -> MkfsError {
@@ -84,16 +130,15 @@ impl TreeReader<'_> {
         if self.file.as_ref().is_some_and(|(open, _)| *open == inode) {
             return Ok(());
         }
-        let (dir, name) = self.places[inode as usize]; // as long as the inodes
+        let (dir, name) = self.places.place(inode);
         let dir_fd = match self.dir.take() {
             Some((open, fd)) if open == dir => fd,
             _ => {
-                let path = self.tree.path_of(dir).join(&b'/');
+                let path = self.places.path(dir);
                 open_dir(self.content.root.as_fd(), &path)
                     .map_err(|e| self.io("opening the directory of", inode, e))?
             }
         };
-        let name = self.tree.name(&self.tree.names[name as usize]);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let no_atime = &self.content.no_atime;
         let mut opened = Err(Errno::PERM);
@@ -119,7 +164,7 @@ impl TreeReader<'_> {
     }
 }
 
-impl ContentReader for TreeReader<'_> {
+impl<P: Places> ContentReader for TreeReader<'_, P> {
     fn read(&mut self, inode: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.open(inode)?;
         let Some((_, fd)) = &self.file else {

@@ -12,6 +12,7 @@
 //! | `tree` | the content in memory, names in the order of the directory hash |
 //! | `scan`, `inspect`, `files` | a directory as the source: attributes, then data |
 //! | `tar/` | archives as the source |
+//! | `sources`, `layers`, `white_out` | several sources, each over those before it |
 //! | `adopt` | attributes on their way from a source into the tree |
 //! | `size` | how large the volume must be |
 //! | `space`, `numbers`, `plan`, `xattrs` | where everything goes |
@@ -39,6 +40,7 @@ mod files;
 mod fixed;
 mod gather;
 mod inspect;
+mod layers;
 mod mapping;
 mod numbers;
 mod options;
@@ -48,10 +50,12 @@ mod progress;
 mod records;
 mod scan;
 mod size;
+mod sources;
 mod space;
 mod tables;
 mod tar;
 mod tree;
+mod white_out;
 mod write;
 mod xattrs;
 
@@ -60,7 +64,9 @@ pub use options::MkfsOptions;
 pub use owners::{IdMap, ModeMap};
 pub use progress::{Phase, Progress};
 pub use scan::TreeSource;
+pub use sources::Source;
 pub use tar::{TarInput, TarKind, TarMember, read_tar};
+pub use white_out::WhiteOut;
 
 use blockdev::BlockDevice;
 use data::{Content, NoContent};
@@ -68,7 +74,6 @@ use ext4_format::FileType;
 use ext4_format::features::Features;
 use ext4_format::hash::DirHasher;
 use ext4_format::timestamp::Timestamp;
-use files::TreeContent;
 use plan::Plan;
 use progress::Monitor;
 use size::Sizer;
@@ -158,16 +163,7 @@ pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
     plan_draft(draft, Box::new(NoContent), options, monitor, time)
 }
 
-/// What to fill a new file system with.
-pub enum Source {
-    /// A directory tree.
-    Tree(TreeSource),
-    /// Tar archives. Of several, each is a layer over those before it, with the white-outs of OCI
-    /// images; of one, such names are names.
-    Tar(Vec<TarInput>),
-}
-
-/// Reads the names and attributes of a source and plans a file system that holds it.
+/// Reads the names and attributes of one source or several and plans a file system that holds them.
 ///
 /// ```no_run
 /// use blockdev::FileDevice;
@@ -182,21 +178,12 @@ pub enum Source {
 ///
 /// # Errors
 /// Options no file system can have; a source that cannot be read or kept; a size too small.
-pub fn prepare_from(options: &MkfsOptions, source: Source) -> Result<Prepared> {
+pub fn prepare_from(options: &MkfsOptions, sources: impl Into<Vec<Source>>) -> Result<Prepared> {
     let options = options.settled();
     options.feature_set()?;
     let monitor = Monitor::new(options.progress.clone(), options.cancel.clone());
     let time = options.now();
-    let (mut draft, content): (Draft, Box<dyn Content>) = match source {
-        Source::Tree(tree) => {
-            let (draft, root) = scan::scan(&tree, &options, &monitor)?;
-            (draft, Box::new(TreeContent::new(root, monitor.clone())))
-        }
-        Source::Tar(inputs) => {
-            let (draft, content) = tar::scan(inputs, &options, &monitor, time)?;
-            (draft, Box::new(content))
-        }
-    };
+    let (mut draft, content) = sources::scan(sources.into(), &options, &monitor, time)?;
     apply_root(&mut draft, &options);
     plan_draft(draft, content, options, monitor, time)
 }

@@ -92,11 +92,13 @@ struct Scan<'a> {
     changed: Condvar,
 }
 
-/// Reads a tree's names and attributes.
+/// Reads a tree's names and attributes. Sets of extended attributes go into `pool`, which comes back with
+/// the tree.
 pub(super) fn scan(
     source: &TreeSource,
     options: &MkfsOptions,
     monitor: &Monitor,
+    pool: XattrPool,
 ) -> Result<(Draft, OwnedFd)> {
     monitor.phase(Phase::Scan, 0);
     let io = |e: Errno| MkfsError::io(format!("opening {}", source.path.display()), e);
@@ -106,7 +108,6 @@ pub(super) fn scan(
     let path = std::path::absolute(&source.path)
         .map_err(|e| MkfsError::io(format!("finding {}", source.path.display()), e))?;
     let root_path = path.as_os_str().as_encoded_bytes();
-    let pool = XattrPool::default();
     let scan = Scan {
         root: &root,
         root_path,

@@ -16,11 +16,12 @@ fn from_bytes(bytes: Vec<u8>) -> TarInput {
 }
 
 fn from_tar(inputs: Vec<TarInput>, options: &MkfsOptions) -> Image {
-    Image::write(&mkfs::prepare_from(options, Source::Tar(inputs)).unwrap())
+    let sources: Vec<Source> = inputs.into_iter().map(Source::Tar).collect();
+    Image::write(&mkfs::prepare_from(options, sources).unwrap())
 }
 
 fn refused(bytes: Vec<u8>) -> String {
-    let source = Source::Tar(vec![from_bytes(bytes)]);
+    let source = Source::Tar(from_bytes(bytes));
     mkfs::prepare_from(&options(), source)
         .err()
         .expect("refused")
@@ -174,10 +175,10 @@ fn sparse_formats() {
 }
 
 /// Builds small archives by hand.
-struct Build(tar::Builder<Vec<u8>>);
+pub struct Build(tar::Builder<Vec<u8>>);
 
 impl Build {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(tar::Builder::new(Vec::new()))
     }
 
@@ -198,7 +199,7 @@ impl Build {
         self
     }
 
-    fn file(self, path: &str, data: &str) -> Self {
+    pub fn file(self, path: &str, data: &str) -> Self {
         self.add(tar::EntryType::Regular, path, "", data.as_bytes())
     }
 
@@ -206,7 +207,7 @@ impl Build {
         self.add(tar::EntryType::Directory, path, "", b"")
     }
 
-    fn link(self, path: &str, to: &str) -> Self {
+    pub fn link(self, path: &str, to: &str) -> Self {
         self.add(tar::EntryType::Link, path, to, b"")
     }
 
@@ -225,7 +226,7 @@ impl Build {
         self.0.into_inner().unwrap()
     }
 
-    fn input(self) -> TarInput {
+    pub fn input(self) -> TarInput {
         from_bytes(self.bytes())
     }
 }
@@ -243,7 +244,7 @@ fn listing(image: &Image) -> Option<Vec<(PathBuf, Option<String>)>> {
     Some(list.collect())
 }
 
-fn expect(image: &Image, expected: &[(&str, &str)]) {
+pub fn expect(image: &Image, expected: &[(&str, &str)]) {
     if let Some(list) = listing(image) {
         let expected: Vec<_> = expected
             .iter()
@@ -423,8 +424,8 @@ fn malformed_archives_are_refused() {
     gzip.read_to_end(&mut bytes).unwrap();
     let at = bytes.len() - 6;
     bytes[at] ^= 1;
-    assert!(mkfs::prepare_from(&options(), Source::Tar(vec![from_bytes(bytes)])).is_err());
-    let missing = Source::Tar(vec![TarInput::File("/no/such.tar".into())]);
+    assert!(mkfs::prepare_from(&options(), Source::Tar(from_bytes(bytes))).is_err());
+    let missing = Source::Tar(TarInput::File("/no/such.tar".into()));
     assert!(matches!(
         mkfs::prepare_from(&options(), missing),
         Err(MkfsError::Io { .. })
@@ -471,7 +472,7 @@ fn damaged_archives() {
             threads: 1,
             ..options()
         };
-        let source = Source::Tar(vec![from_bytes(bytes)]);
+        let source = Source::Tar(from_bytes(bytes));
         if let Ok(prepared) = mkfs::prepare_from(&options, source) {
             let device = blockdev::MemDevice::new(16 << 20);
             let _ = prepared.write(&device);

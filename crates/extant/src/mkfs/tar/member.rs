@@ -13,7 +13,7 @@ const LONGEST_HEADER: u64 = 64 << 20;
 
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::mkfs) enum Kind {
     File {
         size: u64,
         origin: Origin,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 
 /// One member.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(in crate::mkfs) struct Member {
     pub path: Vec<u8>,
     pub kind: Kind,
     /// Permissions.

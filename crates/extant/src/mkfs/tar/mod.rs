@@ -7,22 +7,18 @@
 //! the second pass can then read anywhere, from all threads.)
 
 mod header;
-mod layers;
-mod member;
+pub(super) mod member;
 mod pax;
-mod stream;
+pub(super) mod stream;
 mod visit;
 
 pub use visit::{TarKind, TarMember, read_tar};
 
 use super::adopt::Adopter;
-use super::data::{Content, ContentReader};
+use super::data::ContentReader;
 use super::error::{MkfsError, Result};
-use super::options::MkfsOptions;
-use super::progress::Monitor;
-use super::tree::{Body, Draft, Segment, Tree, XattrPool};
-use ext4_format::timestamp::Timestamp;
-use layers::Layers;
+use super::layers::Layers;
+use super::tree::{Body, Segment, Tree};
 use member::Members;
 use std::io::Read;
 use std::path::PathBuf;
@@ -48,47 +44,24 @@ pub enum TarInput {
     },
 }
 
-/// Reads archives, each a layer over those before it.
+/// Enters the members of an archive.
 pub(super) fn scan(
-    inputs: Vec<TarInput>,
-    options: &MkfsOptions,
-    monitor: &Monitor,
-    time: i64,
-) -> Result<(Draft, TarContent)> {
-    let pool = XattrPool::default();
-    let adopter = Adopter {
-        options,
-        pool: &pool,
-        monitor,
-    };
+    input: TarInput,
+    store: &mut Store,
+    layers: &mut Layers,
+    adopter: &Adopter<'_>,
+) -> Result<()> {
+    let Adopter {
+        options, monitor, ..
+    } = adopter;
     let spool_dir = options.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let mut store = Store::default();
-    let mut layers = Layers::new(inputs.len() > 1, Timestamp::new(time, 0));
-    for input in inputs {
-        let mut stream = Stream::open(input, &mut store, &spool_dir, monitor)?;
-        let mut members = Members::new(&mut stream);
-        while let Some(member) = members.next()? {
-            layers.enter(member, &adopter)?;
-            monitor.check()?;
-        }
-        layers.next_layer();
+    let mut stream = Stream::open(input, store, &spool_dir, monitor)?;
+    let mut members = Members::new(&mut stream);
+    while let Some(member) = members.next()? {
+        layers.enter(member, adopter)?;
+        monitor.check()?;
     }
-    Ok((layers.finish(pool), TarContent { store }))
-}
-
-/// The data of archives' members.
-pub(super) struct TarContent {
-    store: Store,
-}
-
-impl Content for TarContent {
-    fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a> {
-        Box::new(TarReader {
-            store: &self.store,
-            tree,
-            place: None,
-        })
-    }
+    Ok(())
 }
 
 /// Where a reader is in a sparse file's map.
@@ -99,13 +72,22 @@ struct Place {
     before: u64,
 }
 
-struct TarReader<'a> {
+/// One thread's reader of archives' members.
+pub(super) struct TarReader<'a> {
     store: &'a Store,
     tree: &'a Tree,
     place: Option<Place>,
 }
 
-impl TarReader<'_> {
+impl<'a> TarReader<'a> {
+    pub fn new(store: &'a Store, tree: &'a Tree) -> Self {
+        Self {
+            store,
+            tree,
+            place: None,
+        }
+    }
+
     fn fetch(&self, inode: u32, at: u64, buf: &mut [u8]) -> Result<()> {
         self.store.read(at, buf).map_err(|e| {
             MkfsError::io(

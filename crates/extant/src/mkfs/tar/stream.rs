@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 pub(in crate::mkfs) type Origin = u64;
 /// Bits of an origin that are the offset.
 const OFFSET_BITS: u32 = 48;
+/// Bits that are the file; the highest bit is left to others.
+const FILE_BITS: u32 = 63 - OFFSET_BITS;
 
 /// Files that hold member data.
 #[derive(Default)]
@@ -35,9 +37,9 @@ pub(in crate::mkfs) struct Store {
 
 impl Store {
     fn origin(file: usize, offset: u64) -> Result<Origin> {
-        if offset >> OFFSET_BITS != 0 || file >> (64 - OFFSET_BITS) != 0 {
+        if offset >> OFFSET_BITS != 0 || file >> FILE_BITS != 0 {
             return Err(MkfsError::Options(
-                "archives of more than 2^48 bytes".into(),
+                "archives of more than 2^48 bytes, or more than 2^15 of them".into(),
             ));
         }
         Ok((file as u64) << OFFSET_BITS | offset)

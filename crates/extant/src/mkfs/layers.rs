@@ -1,11 +1,12 @@
-//! Members of archives become a tree: later ones replace earlier ones, missing parents are made,
-//! hard links find what they link to. Of several archives each is a layer over those before, and its
-//! white-outs (`.wh.NAME`, `.wh..wh..opq`) take names of lower layers away.
+//! Members of archives, and whole trees, become one tree: later ones replace earlier ones, missing parents
+//! are made, hard links find what they link to. Of several sources each is a layer over those before, and
+//! its white-outs (`.wh.NAME`, `.wh..wh..opq`) take names of lower layers away.
 
-use super::member::{Kind, Member};
-use crate::mkfs::adopt::{Adopter, RawXattrs};
-use crate::mkfs::error::{MkfsError, Result, show};
-use crate::mkfs::tree::{Body, Draft, DraftDir, Inode, ROOT, XattrPool};
+use super::adopt::{Adopter, RawXattrs};
+use super::error::{MkfsError, Result, show};
+use super::tar::member::{Kind, Member};
+use super::tree::{Body, Draft, DraftDir, Inode, ROOT, XattrPool};
+use super::white_out::WhiteOut;
 use ext4_format::FileType;
 use ext4_format::dir_entry;
 use ext4_format::inode::makedev;
@@ -80,10 +81,7 @@ impl Layers {
         };
         dir_entry::check_name(name).map_err(|e| bad(&e.to_string()))?;
         let parent = self.parent(&path, &parts)?;
-        if self.white_outs
-            && let Some(hidden) = name.strip_prefix(b".wh.")
-        {
-            self.white_out(parent, hidden);
+        if self.white_out(parent, name) {
             return Ok(());
         }
         if let Kind::HardLink(target) = &member.kind {
@@ -91,24 +89,82 @@ impl Layers {
             self.put(parent, name, inode);
             return Ok(());
         }
-        let is_dir = member.kind == Kind::Directory;
-        let old = self.dirs[parent as usize].names.get(name).copied();
-        let mut inode = self.inode_of(member, adopter)?;
-        if is_dir {
-            let known =
-                old.filter(|e| matches!(self.inodes[e.inode as usize].body, Body::Directory(_)));
-            if let Some(entry) = known {
-                // Said again: attributes are new, names stay.
-                inode.body = self.inodes[entry.inode as usize].body.clone();
-                self.inodes[entry.inode as usize] = inode;
-                self.stamp(parent, name);
-                return Ok(());
+        let inode = self.inode_of(member, adopter)?;
+        self.add(parent, name, inode).map(drop)
+    }
+
+    /// Enters a tree that was read whole, on top of all that is there. `origin` says where the data of a file
+    /// will be found, from its directory's number and its name there.
+    pub fn enter_tree(
+        &mut self,
+        inodes: Vec<Inode>,
+        mut dirs: Vec<DraftDir>,
+        mut origin: impl FnMut(u32, &[u8]) -> Result<u64>,
+    ) -> Result<()> {
+        self.last = None;
+        let mut inodes: Vec<Option<Inode>> = inodes.into_iter().map(Some).collect();
+        // Numbers here of inodes there.
+        let mut numbers: Vec<Option<u32>> = vec![None; inodes.len()];
+        if let Some(root) = inodes.get_mut(ROOT as usize).and_then(Option::take) {
+            self.inodes[ROOT as usize] = Inode {
+                body: Body::Directory(0),
+                ..root
+            };
+        }
+        let mut stack = vec![(0u32, 0u32)];
+        while let Some((there, here)) = stack.pop() {
+            let names = std::mem::take(&mut dirs[there as usize].names); // a number out of the tree
+            for (name, inode) in names {
+                if self.white_out(here, &name) {
+                    continue;
+                }
+                let i = inode as usize; // of the same tree
+                let Some(mut inode) = inodes[i].take() else {
+                    // Another name of what was met before; directories have one.
+                    if let Some(known) = numbers[i] {
+                        self.put(here, &name, known);
+                    }
+                    continue;
+                };
+                let below = match &mut inode.body {
+                    Body::Directory(below) => Some(*below),
+                    Body::File { origin: at, .. } => {
+                        *at = origin(there, &name)?;
+                        None
+                    }
+                    _ => None,
+                };
+                let (number, dir) = self.add(here, &name, inode)?;
+                numbers[i] = Some(number);
+                stack.extend(below.zip(dir));
             }
-            inode.body = Body::Directory(self.add_dir(parent));
+        }
+        Ok(())
+    }
+
+    /// Puts something new into a directory; a directory that is there already is one with it: attributes
+    /// are new, names stay. Returns its number, and of a directory the number as one.
+    fn add(&mut self, parent: u32, name: &[u8], mut inode: Inode) -> Result<(u32, Option<u32>)> {
+        let mut dir = None;
+        if inode.file_type() == FileType::Directory {
+            let old = self.dirs[parent as usize].names.get(name).copied();
+            let known = old.and_then(|e| match self.inodes[e.inode as usize].body {
+                Body::Directory(d) => Some((e.inode, d)),
+                _ => None,
+            });
+            if let Some((number, d)) = known {
+                inode.body = Body::Directory(d);
+                self.inodes[number as usize] = inode;
+                self.stamp(parent, name);
+                return Ok((number, Some(d)));
+            }
+            let new = self.add_dir(parent);
+            inode.body = Body::Directory(new);
+            dir = Some(new);
         }
         let number = self.add_inode(inode)?;
         self.put(parent, name, number);
-        Ok(())
+        Ok((number, dir))
     }
 
     fn add_inode(&mut self, inode: Inode) -> Result<u32> {
@@ -236,29 +292,31 @@ impl Layers {
         }
     }
 
-    /// Takes a name, or for an opaque directory all names, of lower layers away.
-    fn white_out(&mut self, parent: u32, hidden: &[u8]) {
+    /// Takes a name, or for an opaque directory all names, of lower layers away, if the name asks for that.
+    fn white_out(&mut self, parent: u32, name: &[u8]) -> bool {
+        let Some(asked) = WhiteOut::of(name).filter(|_| self.white_outs) else {
+            return false;
+        };
         self.last = None;
-        if hidden == b".wh..opq" {
-            self.prune(parent);
-            return;
-        }
-        if hidden.starts_with(b".wh.") {
-            return; // bookkeeping of AUFS
-        }
-        let entry = self.dirs[parent as usize].names.get(hidden).copied();
-        match entry {
-            Some(e) if e.layer < self.layer => {
-                self.dirs[parent as usize].names.remove(hidden);
-            }
-            // Made anew in this layer: what is below it may still be of lower ones.
-            Some(e) => {
-                if let Body::Directory(d) = self.inodes[e.inode as usize].body {
-                    self.prune(d);
+        match asked {
+            WhiteOut::Bookkeeping => {}
+            WhiteOut::Opaque => self.prune(parent),
+            WhiteOut::Name(hidden) => {
+                match self.dirs[parent as usize].names.get(hidden).copied() {
+                    Some(e) if e.layer < self.layer => {
+                        self.dirs[parent as usize].names.remove(hidden);
+                    }
+                    // Made anew in this layer: what is below it may still be of lower ones.
+                    Some(e) => {
+                        if let Body::Directory(d) = self.inodes[e.inode as usize].body {
+                            self.prune(d);
+                        }
+                    }
+                    None => {}
                 }
             }
-            None => {}
         }
+        true
     }
 
     /// Removes all names of lower layers below a directory.

@@ -1,0 +1,195 @@
+//! Several sources as one: each a layer over those before it.
+
+use super::adopt::Adopter;
+use super::data::{Content, ContentReader};
+use super::error::{MkfsError, Result};
+use super::files::{Places, TreeContent, TreeReader, TreeRoot};
+use super::layers::Layers;
+use super::options::MkfsOptions;
+use super::progress::Monitor;
+use super::scan::{self, TreeSource};
+use super::tar::stream::Store;
+use super::tar::{self, TarInput, TarReader};
+use super::tree::{Body, Draft, Tree, XattrPool};
+use ext4_format::timestamp::Timestamp;
+
+/// What to fill a new file system with. Of several, each is a layer over those before it, with the white-outs
+/// of OCI images; of one, such names are names.
+///
+/// ```
+/// use extant::mkfs::{Source, TarInput, TreeSource};
+/// let base = Source::Tar(TarInput::File("base.tar.zst".into()));
+/// let ours = Source::Tree(TreeSource::new("overlay/"));
+/// # drop([base, ours]);
+/// ```
+pub enum Source {
+    /// A directory tree.
+    Tree(TreeSource),
+    /// A tar archive.
+    Tar(TarInput),
+}
+
+impl From<Source> for Vec<Source> {
+    fn from(one: Source) -> Self {
+        vec![one]
+    }
+}
+
+/// Reads the names and attributes of all sources.
+pub(super) fn scan(
+    mut sources: Vec<Source>,
+    options: &MkfsOptions,
+    monitor: &Monitor,
+    time: i64,
+) -> Result<(Draft, Box<dyn Content>)> {
+    if let [Source::Tree(tree)] = &sources[..] {
+        // Nothing to put over anything: the tree as it was read.
+        let (draft, root) = scan::scan(tree, options, monitor, XattrPool::default())?;
+        let root = TreeRoot::new(root, monitor.clone());
+        return Ok((draft, Box::new(TreeContent::new(root))));
+    }
+    let mut pool = XattrPool::default();
+    let mut layers = Layers::new(sources.len() > 1, Timestamp::new(time, 0));
+    let mut content = LayeredContent::default();
+    for source in sources.drain(..) {
+        match source {
+            Source::Tree(tree) => {
+                let (draft, root) = scan::scan(&tree, options, monitor, pool)?;
+                let number = content.trees.len();
+                let mut files = TreeFiles::of(TreeRoot::new(root, monitor.clone()), &draft);
+                let Draft {
+                    inodes,
+                    dirs,
+                    xattrs,
+                } = draft;
+                pool = xattrs;
+                layers.enter_tree(inodes, dirs, |dir, name| files.add(number, dir, name))?;
+                content.trees.push(files);
+            }
+            Source::Tar(input) => {
+                let adopter = Adopter {
+                    options,
+                    pool: &pool,
+                    monitor,
+                };
+                tar::scan(input, &mut content.store, &mut layers, &adopter)?;
+            }
+        }
+        layers.next_layer();
+    }
+    Ok((layers.finish(pool), Box::new(content)))
+}
+
+/// Marks the origin of a file that is read from a tree: then the number of the tree, and of the file there.
+const TREE: u64 = 1 << 63;
+
+/// Which tree, and which of its files.
+fn in_tree(origin: u64) -> Option<(usize, usize)> {
+    let of_tree = origin & TREE != 0;
+    of_tree.then_some(((origin & !TREE) as usize >> 32, origin as u32 as usize))
+}
+
+/// The files of one tree among several sources. Where they end up says nothing of where they come from:
+/// names above them may be gone, and a link in a later archive may be all that leads to them.
+struct TreeFiles {
+    root: TreeRoot,
+    /// Of each directory the one it is in, and its name there.
+    dirs: Vec<(u32, Box<[u8]>)>,
+    /// Of each file its directory and its name.
+    files: Vec<(u32, Box<[u8]>)>,
+}
+
+impl TreeFiles {
+    fn of(root: TreeRoot, draft: &Draft) -> Self {
+        let mut dirs: Vec<(u32, Box<[u8]>)> = vec![(0, Box::default()); draft.dirs.len()];
+        for (d, dir) in (0..).zip(&draft.dirs) {
+            for (name, inode) in &dir.names {
+                if let Body::Directory(below) = draft.inodes[*inode as usize].body {
+                    dirs[below as usize] = (d, name.clone()); // numbers out of the draft
+                }
+            }
+        }
+        Self {
+            root,
+            dirs,
+            files: Vec::new(),
+        }
+    }
+
+    /// Notes a file; returns its origin.
+    fn add(&mut self, tree: usize, dir: u32, name: &[u8]) -> Result<u64> {
+        let many = || MkfsError::Options("more than 2^32 files in a source".into());
+        let file = u32::try_from(self.files.len()).map_err(|_| many())?;
+        let tree = u32::try_from(tree).ok().filter(|t| t >> 31 == 0);
+        self.files.push((dir, name.into()));
+        Ok(TREE | u64::from(tree.ok_or_else(many)?) << 32 | u64::from(file))
+    }
+}
+
+/// The data of all sources' files.
+#[derive(Default)]
+struct LayeredContent {
+    store: Store,
+    trees: Vec<TreeFiles>,
+}
+
+impl Content for LayeredContent {
+    fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a> {
+        let of_tree = |files: &'a TreeFiles| {
+            let places = OfLayer { tree, files };
+            TreeReader::new(&files.root, tree, places)
+        };
+        Box::new(LayeredReader {
+            tree,
+            tar: TarReader::new(&self.store, tree),
+            trees: self.trees.iter().map(of_tree).collect(),
+        })
+    }
+}
+
+/// Files lie where their origins say.
+struct OfLayer<'a> {
+    tree: &'a Tree,
+    files: &'a TreeFiles,
+}
+
+impl Places for OfLayer<'_> {
+    fn place(&self, inode: u32) -> (u32, &[u8]) {
+        let found = match self.tree.inodes[inode as usize].body {
+            Body::File { origin, .. } => in_tree(origin).and_then(|(_, f)| self.files.files.get(f)),
+            _ => None,
+        };
+        // Only files of this tree are asked for.
+        found.map_or((0, b"".as_slice()), |(dir, name)| (*dir, name))
+    }
+
+    fn path(&self, mut dir: u32) -> Vec<u8> {
+        let mut parts: Vec<&[u8]> = Vec::new();
+        while dir != 0 {
+            let (outer, name) = &self.files.dirs[dir as usize]; // as many as the draft had
+            parts.push(name);
+            dir = *outer;
+        }
+        parts.reverse();
+        parts.join(&b'/')
+    }
+}
+
+struct LayeredReader<'a> {
+    tree: &'a Tree,
+    tar: TarReader<'a>,
+    trees: Vec<TreeReader<'a, OfLayer<'a>>>,
+}
+
+impl ContentReader for LayeredReader<'_> {
+    fn read(&mut self, inode: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let reader = match self.tree.inodes[inode as usize].body {
+            Body::File { origin, .. } => in_tree(origin).and_then(|(t, _)| self.trees.get_mut(t)),
+            _ => None,
+        };
+        match reader {
+            Some(tree) => tree.read(inode, offset, buf),
+            None => self.tar.read(inode, offset, buf),
+        }
+    }
+}
