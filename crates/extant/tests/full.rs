@@ -38,12 +38,16 @@ fn fill(v: &Volume, dir: &str, sizes: &[usize]) -> BTreeMap<String, Vec<u8>> {
             return kept;
         };
         let bytes = content(n as u64, len);
-        // A write that fails may have stored a part: what counts is the size.
-        let whole = fits(file.write_at(0, &bytes), "write");
-        let size = file.stat().unwrap().size as usize;
-        assert!(size <= len && (!whole || size == len));
-        kept.insert(path, bytes[..size].to_vec());
-        if !whole {
+        let stored = match file.write_at(0, &bytes) {
+            Ok(stored) => stored,
+            Err(Error::NoSpace(_)) => 0,
+            Err(e) => panic!("write: {e:?}"),
+        };
+        assert_eq!(file.stat().unwrap().size as usize, stored);
+        kept.insert(path, bytes[..stored].to_vec());
+        if stored < len {
+            let more = file.write_at(stored as u64, &bytes[stored..]);
+            assert!(matches!(more, Err(Error::NoSpace(_))), "{more:?}");
             return kept;
         }
     }
@@ -643,5 +647,61 @@ fn the_reserve_is_roots() {
             (open_now.blocks, open_now.free_inodes)
         );
         assert!(again.free_blocks >= open_now.free_blocks, "{what}");
+    }
+}
+
+/// A write that finds room for a part says how much it stored, and the next one that there is no more.
+#[test]
+fn short_writes() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for args in [
+        &["-t", "ext4", "-b", "1024", "-J", "size=1"][..],
+        &["-t", "ext2"],
+    ] {
+        let device = mem_image("12M", args);
+        let v = open(&device);
+        let bytes = content(7, 20 << 20);
+        let no_space =
+            |r: extant::Result<usize>| assert!(matches!(r, Err(Error::NoSpace(_))), "{r:?}");
+        // At an offset inside a block.
+        let file = v.create("/at", 0o600).unwrap();
+        let n = file.write_at(333, &bytes).unwrap();
+        assert!((5 << 20..12 << 20).contains(&n), "{n} of 20 MiB");
+        no_space(file.write_at(333 + n as u64, &bytes[n..]));
+        assert_eq!(file.stat().unwrap().size as usize, 333 + n);
+        let all = file.write_all_at(333, &bytes);
+        assert!(matches!(all, Err(Error::NoSpace(_))), "{all:?}");
+        assert_eq!(v.read_file("/at").unwrap()[333..], bytes[..n]);
+        file.truncate(4 << 20).unwrap();
+        v.sync().unwrap();
+        // To the end.
+        let log = v.create("/log", 0o600).unwrap();
+        assert_eq!(log.append(b"begin").unwrap(), 0..5);
+        let part = log.append(&bytes).unwrap();
+        assert_eq!(part.start, 5);
+        assert!(part.end > 1 << 20 && part.end < 12 << 20, "{part:?}");
+        no_space(log.append(&bytes).map(|_| 0));
+        assert_eq!(log.stat().unwrap().size, part.end);
+        file.truncate(3 << 20).unwrap();
+        v.sync().unwrap();
+        // At the position, which follows what was stored.
+        for flags in [RW, RW | OpenFlags::APPEND] {
+            let log = v.open("/log", flags, 0).unwrap();
+            log.set_position(log.stat().unwrap().size);
+            let before = log.position();
+            let n = log.write(&bytes).unwrap() as u64;
+            assert!((1 << 19..12 << 20).contains(&n), "{n}");
+            assert_eq!(log.position(), before + n);
+            no_space(log.write(&bytes));
+            assert_eq!(log.position(), before + n);
+            assert_eq!(log.stat().unwrap().size, before + n);
+            file.truncate(file.stat().unwrap().size - (1 << 20))
+                .unwrap();
+            v.sync().unwrap();
+        }
+        v.close().unwrap();
+        assert_clean(&device, &format!("{args:?}"));
     }
 }

@@ -236,7 +236,7 @@ impl Source for ImageFile {
 
 impl Sink for ImageFile {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.0.write_at(offset, data)?;
+        self.0.write_all_at(offset, data)?;
         Ok(())
     }
 

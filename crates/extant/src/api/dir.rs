@@ -544,8 +544,6 @@ impl Dir {
     /// Makes or replaces a file with this content.
     pub fn write_file(&self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<()> {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
-        self.open(path, flags, 0o644)?
-            .write_at(0, content)
-            .map(|_| ())
+        self.open(path, flags, 0o644)?.write_all_at(0, content)
     }
 }

@@ -8,6 +8,7 @@ use crate::namespace::fallocate::{Fallocate, Seek};
 use crate::namespace::inode::Inode;
 use ext4_format::FileType;
 use ext4_format::inode::flags as inode_flags;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -113,7 +114,11 @@ impl File {
         self.engine().read(&self.inode, offset, buf)
     }
 
-    /// Writes all of `data` at an offset (at the end, if opened to append). Returns its length.
+    /// Writes `data` at an offset (at the end, if opened to append). Returns how many bytes: fewer than all
+    /// if the space ran out, or the largest size was reached, after a part; the next call then fails.
+    ///
+    /// # Errors
+    /// `NoSpace` or `FileTooLarge` if not even one byte could be stored.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.writable()?;
         if data.is_empty() {
@@ -122,14 +127,36 @@ impl File {
         let offset = (!self.flags.contains(OpenFlags::APPEND)).then_some(offset);
         self.engine()
             .write(&self.caller.who, &self.inode, offset, data)
-            .map(|_| data.len())
+            .map(|at| (at.end - at.start) as usize)
     }
 
-    /// Writes at the end, atomically towards other writers; returns where.
-    pub fn append(&self, data: &[u8]) -> Result<u64> {
+    /// Writes all of `data` at an offset. After an error a part may be stored.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/page", 0o600)?;
+    /// file.write_all_at(4096, b"all of it")?;
+    /// assert_eq!(file.stat()?.size, 4096 + 9);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let n = self.write_at(offset, data)?;
+            data = &data[n..];
+            offset += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes at the end, atomically towards other writers. Returns where the bytes stand in the file: as
+    /// with [`File::write_at`] they may be fewer than all.
+    pub fn append(&self, data: &[u8]) -> Result<Range<u64>> {
         self.writable()?;
         if data.is_empty() {
-            return Ok(self.inode.size.load(Ordering::Acquire));
+            let end = self.inode.size.load(Ordering::Acquire);
+            return Ok(end..end);
         }
         self.engine()
             .write(&self.caller.who, &self.inode, None, data)
@@ -143,21 +170,22 @@ impl File {
         Ok(n)
     }
 
-    /// Writes at the file position and moves it.
+    /// Writes at the file position and moves it past what was stored; see [`File::write_at`].
     pub fn write(&self, data: &[u8]) -> Result<usize> {
         if self.flags.contains(OpenFlags::APPEND) {
             let at = self.append(data)?;
-            self.position
-                .store(at + data.len() as u64, Ordering::Relaxed);
-            return Ok(data.len());
+            self.position.store(at.end, Ordering::Relaxed);
+            return Ok((at.end - at.start) as usize);
         }
         let at = self
             .position
             .fetch_add(data.len() as u64, Ordering::Relaxed);
-        self.write_at(at, data).inspect_err(|_| {
-            self.position
-                .fetch_sub(data.len() as u64, Ordering::Relaxed);
-        })
+        let written = self.write_at(at, data);
+        let missing = data.len() - written.as_ref().map_or(0, |n| *n);
+        if missing > 0 {
+            self.position.fetch_sub(missing as u64, Ordering::Relaxed);
+        }
+        written
     }
 
     /// Sets the file position.

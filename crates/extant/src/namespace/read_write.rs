@@ -9,6 +9,7 @@ use super::pages::{CHUNK_PAGES, SharedChunk, place};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use ext4_format::inode::flags;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -164,14 +165,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes all of `data` at `offset`; `None` appends. Returns the offset it was written at.
+    /// Writes `data` at `offset`; `None` appends. Returns where it stands: short of all if the space ran
+    /// out, or the file cannot be larger, after a part.
     pub(crate) fn write(
         &self,
         who: &Credentials,
         inode: &Arc<Inode>,
         offset: Option<u64>,
         data: &[u8],
-    ) -> Result<u64> {
+    ) -> Result<Range<u64>> {
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;
@@ -179,7 +181,7 @@ impl Engine {
         if let Some(offset) = offset
             && self.overwrite(who, inode, offset, data)
         {
-            return Ok(offset);
+            return Ok(offset..offset + data.len() as u64);
         }
         let mut map = file.map.write();
         self.load_map(inode, &mut map)?;
@@ -191,25 +193,26 @@ impl Engine {
             (state.core.size, state.core.flags)
         };
         let offset = offset.unwrap_or(old_size);
-        let end = offset
-            .checked_add(data.len() as u64)
-            .filter(|&e| e <= self.max_size(inode_flags))
-            .ok_or(Error::FileTooLarge)?;
+        let room = self.max_size(inode_flags).saturating_sub(offset);
+        if room == 0 {
+            return Err(Error::FileTooLarge);
+        }
+        let data = &data[..usize::try_from(room).map_or(data.len(), |room| data.len().min(room))];
         if offset > old_size {
             self.zero_tail(who, inode, &map, old_size)?;
         }
         let mut done = 0;
         let mut failed = None;
-        let mut settled = false;
+        let mut settled = None;
         while done < data.len() {
             let at = offset + done as u64;
             let part = (bs - (at % bs as u64) as usize).min(data.len() - done);
             let bytes = &data[done..done + part];
             match self.write_page(who, inode, &map, at, bytes, old_size) {
                 Ok(()) => done += part,
-                Err(Error::NoSpace(_)) if !settled => {
-                    // This file's own promises may be more than it needs.
-                    settled = true;
+                Err(Error::NoSpace(_)) if settled != Some(done) => {
+                    // This file's own promises may be more than it needs, those made since the last time too.
+                    settled = Some(done);
                     if done > 0 {
                         note_written(who, inode, at);
                     }
@@ -229,8 +232,9 @@ impl Engine {
             self.balance_dirty()?;
         }
         match failed {
-            Some(e) if done == 0 || end != offset + done as u64 => Err(e),
-            _ => Ok(offset),
+            // With a part stored the error is the next call's to find.
+            Some(e) if done == 0 => Err(e),
+            _ => Ok(offset..offset + done as u64),
         }
     }
 
