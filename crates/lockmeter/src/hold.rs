@@ -1,0 +1,54 @@
+//! Locks whose hold is being measured: few at any moment, so each thread keeps a short list of its own.
+
+use crate::site::Cell;
+use crate::switch::nanos;
+use std::cell::{Cell as StdCell, RefCell};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Locks measured at once by one thread; a guard that was forgotten makes room for a newer one.
+const MOST: usize = 32;
+
+thread_local! {
+    /// Length of the list: unlock looks at nothing else while it is 0.
+    static COUNT: StdCell<usize> = const { StdCell::new(0) };
+    static HELD: RefCell<Vec<(usize, Instant, Arc<Cell>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The lock at this address was taken just now.
+#[cold]
+pub(crate) fn begin(address: usize, cell: &Arc<Cell>) {
+    let _ = HELD.try_with(|held| {
+        let Ok(mut held) = held.try_borrow_mut() else {
+            return;
+        };
+        if held.len() >= MOST {
+            held.remove(0);
+        }
+        held.push((address, Instant::now(), Arc::clone(cell)));
+        COUNT.set(held.len());
+    });
+}
+
+/// The lock at this address is about to be released.
+#[inline]
+pub(crate) fn end(address: usize) {
+    if COUNT.try_with(StdCell::get).is_ok_and(|n| n > 0) {
+        finish(address);
+    }
+}
+
+#[cold]
+fn finish(address: usize) {
+    let _ = HELD.try_with(|held| {
+        let Ok(mut held) = held.try_borrow_mut() else {
+            return;
+        };
+        // The latest: a lock may be read-locked twice by one thread.
+        if let Some(i) = held.iter().rposition(|(at, ..)| *at == address) {
+            let (_, since, cell) = held.swap_remove(i);
+            cell.held(nanos(since));
+        }
+        COUNT.set(held.len());
+    });
+}

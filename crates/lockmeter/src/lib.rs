@@ -1,0 +1,79 @@
+//! Locks that say what they cost.
+//!
+//! A drop-in [`Mutex`], [`RwLock`] and [`SpinLock`], over `lock_api`, whose locks belong to named classes.
+//! While the meter is on ([`set_on`]), each acquisition is counted for its class and for the place in the source
+//! it comes from: how often, how often it had to wait and how long, whom it waited for, how long the lock was
+//! held. A [`Snapshot`] reads it all; its text is laid out like the Linux lockmeter's.
+//!
+//! ```
+//! lockmeter::lock_class!(Cache = "page cache");
+//! static PAGES: lockmeter::Mutex<Vec<u8>, Cache> = lockmeter::Mutex::new(Vec::new());
+//!
+//! lockmeter::set_on(true);
+//! PAGES.lock().push(7);
+//! let seen = lockmeter::Snapshot::take();
+//! let cache = seen.class("page cache").expect("it was used");
+//! assert_eq!((cache.total.acquisitions, cache.total.contentions), (1, 0));
+//! assert!(seen.to_string().contains("page cache"));
+//! # lockmeter::set_on(false);
+//! ```
+//!
+//! What is exact and what is sampled:
+//! - acquisitions, failed tries, contentions, hand-overs: exact;
+//! - wait: exact, measured only after a first try has failed;
+//! - hold: every 64th acquisition of a thread at a place ([`set_exact_hold`]: every one).
+//!
+//! Counts are kept by each thread for itself and added up when a snapshot is taken, so metering makes no
+//! line that two threads write. Switched off, it costs one load and a branch.
+//!
+//! The layout of the report, and what UTIL, CON, HOLD and WAIT mean, follow the lockmeter of the Linux kernel
+//! as it was used on linux-kernel in March 2001 (mechanism L1); the table of functions follows the profile in
+//! linux-ext4, 2017 (mechanism I6).
+#![deny(unsafe_code)]
+
+mod class;
+mod hold;
+pub mod profile;
+mod prometheus;
+mod raw;
+mod report;
+mod site;
+mod snapshot;
+mod spin;
+mod switch;
+
+pub use class::{Class, LockClass};
+pub use raw::{Metered, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+pub use snapshot::{ClassStats, Holder, SiteStats, Snapshot, Stats};
+pub use spin::RawSpinLock;
+pub use switch::{Overhead, is_on, overhead, set_exact_hold, set_on};
+
+/// A mutex of class `C`: parking_lot's, metered.
+///
+/// ```
+/// lockmeter::lock_class!(Queue = "queue");
+/// let queue: lockmeter::Mutex<_, Queue> = lockmeter::Mutex::new(vec![1]);
+/// queue.lock().push(2);
+/// assert_eq!(queue.into_inner(), [1, 2]);
+/// ```
+pub type Mutex<T, C> = lock_api::Mutex<Metered<parking_lot::RawMutex, C>, T>;
+
+/// A reader-writer lock of class `C`: parking_lot's, metered.
+///
+/// ```
+/// lockmeter::lock_class!(Map = "map");
+/// let map: lockmeter::RwLock<_, Map> = lockmeter::RwLock::new(1);
+/// *map.write() += 1;
+/// assert_eq!(*map.read(), 2);
+/// ```
+pub type RwLock<T, C> = lock_api::RwLock<Metered<parking_lot::RawRwLock, C>, T>;
+
+/// A spin lock of class `C`, for a few instructions at a time.
+///
+/// ```
+/// lockmeter::lock_class!(Bits = "bits");
+/// let bits: lockmeter::SpinLock<_, Bits> = lockmeter::SpinLock::new(0u64);
+/// *bits.lock() |= 8;
+/// assert_eq!(*bits.lock(), 8);
+/// ```
+pub type SpinLock<T, C> = lock_api::Mutex<Metered<RawSpinLock, C>, T>;

@@ -1,0 +1,234 @@
+//! The metered lock itself: a raw lock and one word, in which its last owner stands.
+#![allow(unsafe_code)] // to hand on what the raw lock inside guarantees
+
+use crate::class::LockClass;
+use crate::hold;
+use crate::site::{Cell, Site, with_cell};
+use crate::switch::{hold_mask, is_on, nanos};
+use lock_api::{RawMutex, RawRwLock};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+/// The guard of a [`Mutex`](crate::Mutex).
+pub type MutexGuard<'a, T, C> = lock_api::MutexGuard<'a, Metered<parking_lot::RawMutex, C>, T>;
+/// The guard of a reader of a [`RwLock`](crate::RwLock).
+pub type RwLockReadGuard<'a, T, C> =
+    lock_api::RwLockReadGuard<'a, Metered<parking_lot::RawRwLock, C>, T>;
+/// The guard of the writer of a [`RwLock`](crate::RwLock).
+pub type RwLockWriteGuard<'a, T, C> =
+    lock_api::RwLockWriteGuard<'a, Metered<parking_lot::RawRwLock, C>, T>;
+
+/// A raw lock with a meter. Eight bytes over a lock of one byte.
+///
+/// ```
+/// lockmeter::lock_class!(Any = "any");
+/// type Raw = lockmeter::Metered<parking_lot::RawMutex, Any>;
+/// assert_eq!(std::mem::size_of::<Raw>(), 8);
+/// ```
+pub struct Metered<R, C> {
+    raw: R,
+    /// Who held it last: call site in the upper half, thread in the lower; 0 if unknown. Written by holders
+    /// only, and a relaxed read is enough for what it is used for.
+    last: AtomicU32,
+    class: PhantomData<fn() -> C>,
+}
+
+impl<R, C: LockClass> Metered<R, C> {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn site(place: &'static Location<'static>) -> Site {
+        Site {
+            class: C::class(),
+            place,
+        }
+    }
+
+    /// Takes the lock by `take` and counts; `try_take` has not been called.
+    fn acquire(
+        &self,
+        place: &'static Location<'static>,
+        try_take: impl FnOnce() -> bool,
+        take: impl FnOnce(),
+    ) {
+        let waited = if try_take() {
+            None
+        } else {
+            let holder = (self.last.load(Ordering::Relaxed) >> 16) as u16;
+            let since = Instant::now();
+            take();
+            Some((nanos(since), holder))
+        };
+        with_cell(Self::site(place), |cell, thread| {
+            if let Some((ns, holder)) = waited {
+                cell.waited(ns, holder);
+            }
+            self.taken(cell, thread);
+        });
+    }
+
+    fn try_acquire(
+        &self,
+        place: &'static Location<'static>,
+        try_take: impl FnOnce() -> bool,
+    ) -> bool {
+        let done = try_take();
+        with_cell(Self::site(place), |cell, thread| {
+            if done {
+                self.taken(cell, thread);
+            } else {
+                cell.failed_tries.add(1);
+            }
+        });
+        done
+    }
+
+    #[inline]
+    fn taken(&self, cell: &Arc<Cell>, thread: u16) {
+        let last = self.last.load(Ordering::Relaxed);
+        let now = u32::from(cell.site) << 16 | u32::from(thread);
+        if last != now {
+            if last != 0 && last as u16 != thread {
+                cell.hand_overs.add(1);
+            }
+            self.last.store(now, Ordering::Relaxed);
+        }
+        if cell.acquisitions.get() & hold_mask() == 0 {
+            hold::begin(self.address(), cell);
+        }
+        cell.acquisitions.add(1);
+    }
+}
+
+// SAFETY: every call takes or releases the raw lock inside, once, as its own contract asks.
+unsafe impl<R: RawMutex, C: LockClass> RawMutex for Metered<R, C> {
+    #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
+    const INIT: Self = Self {
+        raw: R::INIT,
+        last: AtomicU32::new(0),
+        class: PhantomData,
+    };
+    type GuardMarker = R::GuardMarker;
+
+    #[inline]
+    #[track_caller]
+    fn lock(&self) {
+        if is_on() {
+            self.acquire(
+                Location::caller(),
+                || self.raw.try_lock(),
+                || self.raw.lock(),
+            );
+        } else {
+            self.raw.lock();
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock(&self) -> bool {
+        if is_on() {
+            self.try_acquire(Location::caller(), || self.raw.try_lock())
+        } else {
+            self.raw.try_lock()
+        }
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        hold::end(self.address());
+        // SAFETY: the caller holds the lock, says our own contract.
+        unsafe { self.raw.unlock() }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
+    #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
+    const INIT: Self = Self {
+        raw: R::INIT,
+        last: AtomicU32::new(0),
+        class: PhantomData,
+    };
+    type GuardMarker = R::GuardMarker;
+
+    #[inline]
+    #[track_caller]
+    fn lock_shared(&self) {
+        if is_on() {
+            let place = Location::caller();
+            self.acquire(
+                place,
+                || self.raw.try_lock_shared(),
+                || self.raw.lock_shared(),
+            );
+        } else {
+            self.raw.lock_shared();
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_shared(&self) -> bool {
+        if is_on() {
+            self.try_acquire(Location::caller(), || self.raw.try_lock_shared())
+        } else {
+            self.raw.try_lock_shared()
+        }
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        hold::end(self.address());
+        // SAFETY: the caller holds the lock shared, says our own contract.
+        unsafe { self.raw.unlock_shared() }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn lock_exclusive(&self) {
+        if is_on() {
+            let place = Location::caller();
+            let take = || self.raw.lock_exclusive();
+            self.acquire(place, || self.raw.try_lock_exclusive(), take);
+        } else {
+            self.raw.lock_exclusive();
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_exclusive(&self) -> bool {
+        if is_on() {
+            self.try_acquire(Location::caller(), || self.raw.try_lock_exclusive())
+        } else {
+            self.raw.try_lock_exclusive()
+        }
+    }
+
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        hold::end(self.address());
+        // SAFETY: the caller holds the lock alone, says our own contract.
+        unsafe { self.raw.unlock_exclusive() }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    #[inline]
+    fn is_locked_exclusive(&self) -> bool {
+        self.raw.is_locked_exclusive()
+    }
+}
