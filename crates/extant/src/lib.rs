@@ -38,6 +38,7 @@ mod mapping;
 pub mod mkfs;
 mod namespace;
 mod space;
+mod stir;
 mod superblock;
 
 pub use api::dir::{Dir, DirEntry};
@@ -54,6 +55,8 @@ pub use namespace::credentials::Credentials;
 pub use namespace::fallocate::{Fallocate, Seek};
 pub use namespace::rename::RenameMode;
 pub use namespace::xattrs::SetXattr;
+#[doc(hidden)]
+pub use stir::stir;
 
 /// An empty volume in memory, for the examples of this documentation.
 #[doc(hidden)]

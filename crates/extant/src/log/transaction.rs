@@ -68,6 +68,7 @@ impl Engine {
     pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
         self.check_writable()?;
         self.throttle()?;
+        crate::stir::point();
         if !self.take_space(who, u64::from(cost.meta_blocks))? {
             return Err(Error::NoSpace("no block left for metadata"));
         }
@@ -101,6 +102,7 @@ impl Transaction<'_> {
     /// Commits. `seen` is the greatest stamp among the objects locked; `say` logs the items and puts
     /// [`Commit::stamp`] into those objects, whose locks the caller holds.
     pub fn commit<R>(mut self, seen: Stamp, say: impl FnOnce(&mut Commit<'_>) -> R) -> R {
+        crate::stir::point();
         let engine = self.engine;
         let reserved = std::mem::take(&mut self.reserved);
         engine.log.lists.commit(|context, clock, list| {

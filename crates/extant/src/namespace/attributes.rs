@@ -82,6 +82,7 @@ pub struct SetAttributes {
 impl Engine {
     /// Attributes of an inode. Reads memory only [L9].
     pub(crate) fn attributes(&self, inode: &Inode) -> Result<Attributes> {
+        crate::stir::point();
         let state = inode.state.lock();
         let core = state.core;
         drop(state);

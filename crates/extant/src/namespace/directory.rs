@@ -186,10 +186,12 @@ impl Directory {
 
     /// Locks the bucket that a hash falls into.
     pub fn lock(&self, hash: NameHash) -> MutexGuard<'_, Bucket> {
+        crate::stir::point();
         loop {
             let level = self.level.load(Ordering::Acquire);
             let guard = self.table(level)[Self::index(level, hash.major)].0.lock();
             if self.level.load(Ordering::Acquire) == level {
+                crate::stir::point();
                 return guard;
             }
         }
@@ -217,6 +219,7 @@ impl Directory {
                 }
             };
             if self.level.load(Ordering::Acquire) == level {
+                crate::stir::point();
                 return guards;
             }
         }
@@ -228,6 +231,7 @@ impl Directory {
             let level = self.level.load(Ordering::Acquire);
             let guards: Vec<_> = self.table(level).iter().map(|line| line.0.lock()).collect();
             if self.level.load(Ordering::Acquire) == level {
+                crate::stir::point();
                 return guards;
             }
         }

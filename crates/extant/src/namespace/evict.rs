@@ -57,6 +57,7 @@ impl Engine {
     }
 
     fn evict(&self, inode: &Arc<Inode>, durable: u64) -> bool {
+        crate::stir::point();
         // Held by: the index (counted there), the per-slot list, and the caller's clone.
         let gone = self.index.evict(inode, 2, |i| {
             i.ino != ext4_format::InodeNr::ROOT

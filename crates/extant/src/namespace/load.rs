@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 impl Engine {
     /// The in-core inode of a number; reads it if need be.
     pub(crate) fn inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+        crate::stir::point();
         let (inode, loaded) = self.index.get_or_load(
             ino,
             || self.read_inode(ino).map(Arc::new),

@@ -75,6 +75,7 @@ impl Engine {
             self.load_map(inode, &mut file.map.write())?;
             map = file.map.read();
         }
+        crate::stir::point();
         let size = inode.size.load(Ordering::Acquire);
         let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let buf = &mut buf[..wanted];
@@ -183,6 +184,7 @@ impl Engine {
         {
             return Ok(offset..offset + data.len() as u64);
         }
+        crate::stir::point();
         let mut map = file.map.write();
         self.load_map(inode, &mut map)?;
         let (old_size, inode_flags) = {
@@ -369,6 +371,7 @@ impl Engine {
             self.dirty_bytes.add(bs as i64);
         }
         drop(chunk);
+        crate::stir::point();
         drop(map);
         let time = now();
         let mut state = inode.state.lock();

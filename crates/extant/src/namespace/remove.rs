@@ -107,6 +107,7 @@ impl Engine {
 
     /// What is left to do with no lock held.
     pub(crate) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
+        crate::stir::point();
         match fate {
             Fate::Freed => {
                 self.forget(inode);
@@ -191,6 +192,7 @@ impl Engine {
         if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
             return Ok(());
         }
+        crate::stir::point();
         let dead = {
             let state = inode.state.lock();
             state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
@@ -204,6 +206,7 @@ impl Engine {
 
     /// A handle is opened: the inode stays until it is closed, whatever happens to its names.
     pub(crate) fn opened(&self, inode: &Inode) -> Result<()> {
+        crate::stir::point();
         let state = inode.state.lock();
         if state.freed || state.core.links == 0 {
             return Err(Error::NotFound);

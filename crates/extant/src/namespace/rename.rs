@@ -163,17 +163,21 @@ impl Engine {
                 Err(Error::NotFound) => None,
                 Err(e) => return Err(e),
             };
-            let moves_dir = old_dir.ino != new_dir.ino
-                && (source.directory().is_some()
-                    || (mode == RenameMode::Exchange
-                        && target.as_ref().is_some_and(|t| t.directory().is_some())));
-            let _one_mover = moves_dir.then(|| self.rename.lock());
-            self.check_rename(who, &old, &new, &source, target.as_ref(), mode)?;
-            if target.as_ref().is_some_and(|t| t.ino == source.ino) {
-                // Two names of one file: POSIX says to do nothing.
-                return Ok(());
-            }
+            // Who lies above whom must hold until the move, or its refusal, is done.
+            let crosses = old_dir.ino != new_dir.ino;
+            let dirs = is_dir(&source) || target.as_ref().is_some_and(|t| is_dir(t));
+            let _one_mover = (crosses && dirs).then(|| self.rename.lock());
             let inodes = (&source, target.as_ref());
+            let checked_now = self.check_rename(who, &old, &new, &source, inodes.1, mode);
+            // Two names of one file: POSIX says to do nothing.
+            let same = target.as_ref().is_some_and(|t| t.ino == source.ino);
+            if checked_now.is_err() || same {
+                // The two names were looked up one after the other; the answer must be one of a moment.
+                if lead(&mut Held::lock(&old, &new, None), &old, &new, inodes) {
+                    return checked_now;
+                }
+                continue;
+            }
             match self.rename_once(who, &old, &new, &checked, inodes, mode)? {
                 Some(Outcome { fate, victim, long }) => {
                     if long {
@@ -300,11 +304,7 @@ impl Engine {
         if new.names.is_dead() {
             return Err(Error::NotFound);
         }
-        // What was looked up unlocked must still hold.
-        let leads = |b: &Bucket, s: &Side<'_>| b.find(s.hash, s.name).map(|e| e.ino);
-        if leads(&held.old, old) != Some(source.ino)
-            || leads(held.new_bucket(), new) != target.map(|t| t.ino)
-        {
+        if !lead(&mut held, old, new, (source, target)) {
             return Ok(None);
         }
         if let (Some((_, names)), Some(_)) = (replaced_dir, target)
@@ -465,6 +465,18 @@ struct Outcome {
     fate: Fate,
     victim: Option<Arc<Inode>>,
     long: bool,
+}
+
+/// Whether both names, now locked, still lead to what was looked up unlocked.
+fn lead(
+    held: &mut Held<'_>,
+    old: &Side<'_>,
+    new: &Side<'_>,
+    (source, target): (&Arc<Inode>, Option<&Arc<Inode>>),
+) -> bool {
+    let leads = |b: &Bucket, s: &Side<'_>| b.find(s.hash, s.name).map(|e| e.ino);
+    leads(&held.old, old) == Some(source.ino)
+        && leads(held.new_bucket(), new) == target.map(|t| t.ino)
 }
 
 fn is_dir(inode: &Inode) -> bool {

@@ -1,0 +1,64 @@
+//! Points inside operations where a thread may be held up, so that a test on few CPUs makes threads meet
+//! there, with and without locks in hand: an operation takes a microsecond, and two of them hardly ever
+//! overlap otherwise. There is nothing of this in a build without debug assertions.
+
+/// Holds threads up at about one point in `every`; 0 at none, as at first. Says whether this build can.
+#[doc(hidden)]
+pub fn stir(every: u32) -> bool {
+    #[cfg(debug_assertions)]
+    debug::EVERY.store(every, std::sync::atomic::Ordering::Relaxed);
+    let _ = every;
+    cfg!(debug_assertions)
+}
+
+/// A point. Any lock may be held.
+#[inline(always)]
+pub(crate) fn point() {
+    #[cfg(debug_assertions)]
+    debug::point();
+}
+
+#[cfg(debug_assertions)]
+mod debug {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    use std::time::Duration;
+
+    pub(super) static EVERY: AtomicU32 = AtomicU32::new(0);
+    static THREADS: AtomicU64 = AtomicU64::new(1);
+
+    thread_local! {
+        static STATE: Cell<u64> =
+            Cell::new(THREADS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    }
+
+    #[inline]
+    pub(super) fn point() {
+        let every = EVERY.load(Ordering::Relaxed);
+        if every != 0 {
+            pause(every);
+        }
+    }
+
+    #[cold]
+    fn pause(every: u32) {
+        // At the end of a thread there is nothing left to draw from.
+        let Ok(drawn) = STATE.try_with(|state| {
+            let mut x = state.get() | 1;
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            state.set(x);
+            x >> 16
+        }) else {
+            return;
+        };
+        if drawn % u64::from(every) != 0 {
+            return;
+        }
+        match drawn >> 32 & 3 {
+            0 => std::thread::yield_now(),
+            n => std::thread::sleep(Duration::from_micros(n * n * n)),
+        }
+    }
+}
