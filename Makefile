@@ -5,7 +5,7 @@
 CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr
 
-.PHONY: demo test unit loom shuttle miri lint bench torture-crash torture-hostile torture-kill torture-model tools clean
+.PHONY: demo test unit loom shuttle miri lint bench torture-crash torture-hostile torture-kill torture-model torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -47,6 +47,10 @@ torture-kill:
 
 torture-model:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test model -- --nocapture
+
+# Threads are held up at points that only builds with debug assertions have.
+torture-threads:
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test linearizable --test concurrent -- --nocapture
 
 tools:
 	@missing=; for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null 2>&1 || missing="$$missing $$tool"; done; \

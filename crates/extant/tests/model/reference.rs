@@ -1,8 +1,10 @@
 //! The reference: a POSIX tree in plain collections, as root sees it on Linux.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use extant::{Fallocate, FileType, RenameMode, SetXattr};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// The result of a call: what it answers, or the errno.
 pub type Answer<T> = Result<T, i32>;
@@ -17,7 +19,7 @@ pub const ROOT: Id = 0;
 
 pub type AclEntry = (u16, u16, u32);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Dir {
         names: BTreeMap<String, Id>,
@@ -28,9 +30,11 @@ pub enum Kind {
     Special(FileType, u32),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     pub kind: Kind,
+    /// The number of the real inode, once something has told it.
+    pub ino: Option<u32>,
     pub mode: u16,
     pub uid: u32,
     pub gid: u32,
@@ -42,6 +46,21 @@ pub struct Node {
 }
 
 impl Node {
+    /// Keeps a place free for a node that may come.
+    pub fn unused() -> Self {
+        Self {
+            kind: Kind::Special(FileType::Fifo, 0),
+            ino: None,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            links: 0,
+            atime: None,
+            mtime: None,
+            xattrs: BTreeMap::new(),
+        }
+    }
+
     pub fn file_type(&self) -> FileType {
         match &self.kind {
             Kind::Dir { .. } => FileType::Directory,
@@ -52,9 +71,12 @@ impl Node {
     }
 }
 
-#[derive(Clone)]
+/// Cheap to clone: what is the same is shared.
+#[derive(Clone, Debug)]
 pub struct Model {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<Rc<Node>>,
+    /// Where the next node goes, if it must not be the end.
+    pub next: Option<Id>,
     /// Files with extents: without them nothing is preallocated.
     pub extents: bool,
     /// Seconds only, to 2038.
@@ -137,6 +159,7 @@ impl Model {
                 names: BTreeMap::new(),
                 parent: ROOT,
             },
+            ino: None,
             mode: 0o755,
             uid: 0,
             gid: 0,
@@ -147,7 +170,8 @@ impl Model {
             xattrs: BTreeMap::new(),
         };
         Self {
-            nodes: vec![root],
+            nodes: vec![Rc::new(root)],
+            next: None,
             extents,
             short_times,
         }
@@ -160,9 +184,14 @@ impl Model {
         }
     }
 
+    pub fn node(&mut self, id: Id) -> &mut Node {
+        Rc::make_mut(&mut self.nodes[id])
+    }
+
     fn names_mut(&mut self, id: Id) -> &mut BTreeMap<String, Id> {
-        self.nodes[id].mtime = None;
-        match &mut self.nodes[id].kind {
+        let node = self.node(id);
+        node.mtime = None;
+        match &mut node.kind {
             Kind::Dir { names, .. } => names,
             _ => unreachable!("asked only of directories"),
         }
@@ -176,8 +205,9 @@ impl Model {
     }
 
     fn data_mut(&mut self, id: Id) -> Option<&mut Vec<u8>> {
-        self.nodes[id].mtime = None;
-        match &mut self.nodes[id].kind {
+        let node = self.node(id);
+        node.mtime = None;
+        match &mut node.kind {
             Kind::File(data) => Some(data),
             _ => None,
         }
@@ -199,6 +229,27 @@ impl Model {
             at += 1;
         }
         all
+    }
+
+    /// The same tree without nodes that no name leads to.
+    pub fn compact(&self) -> Self {
+        let mut order: Vec<Id> = self.paths().into_iter().map(|(_, id)| id).collect();
+        // The root stays the first.
+        order.sort_unstable();
+        order.dedup();
+        let place: BTreeMap<Id, Id> = order.iter().enumerate().map(|(n, &id)| (id, n)).collect();
+        let moved = |&id: &Id| {
+            let mut node = Node::clone(&self.nodes[id]);
+            if let Kind::Dir { names, parent } = &mut node.kind {
+                *parent = place[parent];
+                names.values_mut().for_each(|id| *id = place[id]);
+            }
+            Rc::new(node)
+        };
+        Self {
+            nodes: order.iter().map(moved).collect(),
+            ..self.clone()
+        }
     }
 
     pub fn walk(&self, path: &str, follow: bool) -> Answer<Id> {
@@ -274,8 +325,9 @@ impl Model {
             }
         }
         let links = if is_dir { 2 } else { 1 };
-        self.nodes.push(Node {
+        let node = Rc::new(Node {
             kind,
+            ino: None,
             mode,
             uid: 0,
             gid,
@@ -284,17 +336,46 @@ impl Model {
             mtime: None,
             xattrs,
         });
-        let id = self.nodes.len() - 1;
+        let id = self.next.take().unwrap_or(self.nodes.len());
+        match self.nodes.get_mut(id) {
+            Some(place) => *place = node,
+            None => self.nodes.push(node),
+        }
         if is_dir {
-            self.nodes[dir].links += 1;
+            self.node(dir).links += 1;
         }
         self.names_mut(dir).insert(name.to_string(), id);
         id
     }
 
+    /// One component of a walk.
+    pub fn lookup_at(&self, dir: Id, name: &str) -> Answer<Id> {
+        match self.names(dir) {
+            None => err(Errno::NOTDIR),
+            Some(_) if name.len() > 255 => err(Errno::NAMETOOLONG),
+            Some(names) => names.get(name).copied().ok_or(Errno::NOENT.raw_os_error()),
+        }
+    }
+
+    /// A directory that was removed takes no names.
+    fn takes_names(&self, dir: Id) -> Answer<()> {
+        if !self.is_dir(dir) {
+            return err(Errno::NOTDIR);
+        }
+        if self.nodes[dir].links == 0 {
+            return err(Errno::NOENT);
+        }
+        Ok(())
+    }
+
     /// Makes an inode under a name that must be free.
     pub fn make(&mut self, path: &str, kind: Kind, mode: u16) -> Answer<Id> {
         let (dir, name) = self.split(path)?;
+        self.make_at(dir, name, kind, mode)
+    }
+
+    pub fn make_at(&mut self, dir: Id, name: &str, kind: Kind, mode: u16) -> Answer<Id> {
+        self.takes_names(dir)?;
         if self.lookup(dir, name).is_some() {
             return err(Errno::EXIST);
         }
@@ -407,42 +488,54 @@ impl Model {
     pub fn link(&mut self, old: &str, new: &str) -> Answer<()> {
         let id = self.walk(old, false)?;
         let (dir, name) = self.split(new)?;
+        self.link_at(id, dir, name)
+    }
+
+    pub fn link_at(&mut self, id: Id, dir: Id, name: &str) -> Answer<()> {
+        self.takes_names(dir)?;
         if self.lookup(dir, name).is_some() {
             return err(Errno::EXIST);
         }
         if self.is_dir(id) {
             return err(Errno::PERM);
         }
-        self.nodes[id].links += 1;
+        if self.nodes[id].links == 0 {
+            return err(Errno::NOENT);
+        }
+        self.node(id).links += 1;
         self.names_mut(dir).insert(name.to_string(), id);
         Ok(())
     }
 
     pub fn unlink(&mut self, path: &str) -> Answer<()> {
         let (dir, name) = self.split(path)?;
-        let Some(id) = self.lookup(dir, name) else {
-            return err(Errno::NOENT);
-        };
+        self.unlink_at(dir, name)
+    }
+
+    pub fn unlink_at(&mut self, dir: Id, name: &str) -> Answer<()> {
+        let id = self.lookup_at(dir, name)?;
         if self.is_dir(id) {
             return err(Errno::ISDIR);
         }
-        self.nodes[id].links -= 1;
+        self.node(id).links -= 1;
         self.names_mut(dir).remove(name);
         Ok(())
     }
 
     pub fn rmdir(&mut self, path: &str) -> Answer<()> {
         let (dir, name) = self.split(path)?;
-        let Some(id) = self.lookup(dir, name) else {
-            return err(Errno::NOENT);
-        };
+        self.rmdir_at(dir, name)
+    }
+
+    pub fn rmdir_at(&mut self, dir: Id, name: &str) -> Answer<()> {
+        let id = self.lookup_at(dir, name)?;
         match self.names(id) {
             None => return err(Errno::NOTDIR),
             Some(names) if !names.is_empty() => return err(Errno::NOTEMPTY),
             Some(_) => {}
         }
-        self.nodes[id].links = 0;
-        self.nodes[dir].links -= 1;
+        self.node(id).links = 0;
+        self.node(dir).links -= 1;
         self.names_mut(dir).remove(name);
         Ok(())
     }
@@ -461,19 +554,27 @@ impl Model {
     }
 
     fn reparent(&mut self, id: Id, from: Id, to: Id) {
-        if let Kind::Dir { parent, .. } = &mut self.nodes[id].kind {
+        if let Kind::Dir { parent, .. } = &mut self.node(id).kind {
             *parent = to;
-            self.nodes[from].links -= 1;
-            self.nodes[to].links += 1;
+            self.node(from).links -= 1;
+            self.node(to).links += 1;
         }
     }
 
     pub fn rename(&mut self, old: &str, new: &str, mode: RenameMode) -> Answer<()> {
-        let (from, old_name) = self.split(old)?;
-        let (to, new_name) = self.split(new)?;
-        let Some(source) = self.lookup(from, old_name) else {
-            return err(Errno::NOENT);
-        };
+        let old = self.split(old)?;
+        let new = self.split(new)?;
+        self.rename_at(old, new, mode)
+    }
+
+    pub fn rename_at(
+        &mut self,
+        (from, old_name): (Id, &str),
+        (to, new_name): (Id, &str),
+        mode: RenameMode,
+    ) -> Answer<()> {
+        let source = self.lookup_at(from, old_name)?;
+        self.takes_names(to)?;
         let target = self.lookup(to, new_name);
         match (mode, target) {
             (RenameMode::NoReplace, Some(_)) => return err(Errno::EXIST),
@@ -512,17 +613,17 @@ impl Model {
                 self.names_mut(from).insert(old_name.to_string(), target);
             }
             (_, Some(target)) if self.is_dir(target) => {
-                self.nodes[target].links = 0;
-                self.nodes[to].links -= 1;
+                self.node(target).links = 0;
+                self.node(to).links -= 1;
             }
-            (_, Some(target)) => self.nodes[target].links -= 1,
+            (_, Some(target)) => self.node(target).links -= 1,
             _ => {}
         }
         Ok(())
     }
 
     pub fn chmod(&mut self, id: Id, mode: u16) {
-        let node = &mut self.nodes[id];
+        let node = self.node(id);
         node.mode = mode;
         if let Some(bytes) = node.xattrs.get_mut(ACCESS) {
             let mut acl = decode_acl(bytes);
@@ -532,7 +633,7 @@ impl Model {
     }
 
     pub fn chown(&mut self, id: Id, uid: u32, gid: u32) {
-        let node = &mut self.nodes[id];
+        let node = self.node(id);
         (node.uid, node.gid) = (uid, gid);
         if !matches!(node.kind, Kind::Dir { .. }) {
             // By root, as all that the model does: a member of every group.
@@ -552,7 +653,9 @@ impl Model {
                 (secs, nanos)
             }
         };
-        (self.nodes[id].atime, self.nodes[id].mtime) = (Some(stored(atime)), Some(stored(mtime)));
+        let (atime, mtime) = (Some(stored(atime)), Some(stored(mtime)));
+        let node = self.node(id);
+        (node.atime, node.mtime) = (atime, mtime);
     }
 
     /// Only for files and directories may users have attributes of their own.
@@ -565,7 +668,7 @@ impl Model {
         if !self.may_have(id, name) {
             return err(Errno::PERM);
         }
-        let node = &mut self.nodes[id];
+        let node = self.node(id);
         match (how, node.xattrs.contains_key(name)) {
             (SetXattr::Create, true) => return err(Errno::EXIST),
             (SetXattr::Replace, false) => return err(Errno::NODATA),
@@ -579,14 +682,14 @@ impl Model {
         if !self.may_have(id, name) {
             return err(Errno::PERM);
         }
-        match self.nodes[id].xattrs.remove(name) {
+        match self.node(id).xattrs.remove(name) {
             Some(_) => Ok(()),
             None => err(Errno::NODATA),
         }
     }
 
     pub fn set_acl(&mut self, id: Id, default: bool, acl: &[AclEntry]) -> Answer<()> {
-        let node = &mut self.nodes[id];
+        let node = self.node(id);
         match &node.kind {
             Kind::Symlink(_) => return err(Errno::OPNOTSUPP),
             Kind::Dir { .. } => {}
