@@ -11,6 +11,8 @@ mod changes;
 mod deep;
 #[path = "cli/failures.rs"]
 mod failures;
+#[path = "cli/layers.rs"]
+mod layers;
 #[path = "cli/mkfs.rs"]
 mod mkfs;
 #[path = "cli/reading.rs"]

@@ -2,7 +2,7 @@
 
 use crate::address::host_path;
 use crate::commands::mkdir;
-use crate::commands::mkfs::tar_input;
+use crate::commands::mkfs::{check_sources, tar_input};
 use crate::images;
 use crate::output;
 use crate::transfer::{self, Counts, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules};
@@ -16,10 +16,11 @@ use std::time::Instant;
 ///
 /// What is in each SOURCE goes into the image's root, or the directory that --to names, with owners,
 /// permissions, times, extended attributes, ACLs, hard links, devices and holes. Directories are merged,
-/// files that exist are replaced. The target directory keeps its own attributes if it exists.
+/// files that exist are replaced. Of several sources each is a layer over those before it and over the
+/// image, as with mkfs --from. The target directory keeps its own attributes if it exists.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant import disk.img rootfs/\n  curl -s URL | extant import disk.img - --to /opt"
+    after_help = "Examples:\n  extant import disk.img rootfs/\n  curl -s URL | extant import disk.img - --to /opt\n  extant import disk.img layer1.tar.gz layer2.tar.zst"
 )]
 pub struct Args {
     /// The image
@@ -30,6 +31,11 @@ pub struct Args {
     /// Directory in the image; made if it does not exist
     #[arg(long, value_name = "/PATH", default_value = "/")]
     to: PathBuf,
+    /// A single source is a layer over what the image holds, too, as of several sources each is: names
+    /// .wh.NAME take NAME away, .wh..wh..opq empties its directory, and a directory gives way to what is
+    /// none
+    #[arg(long)]
+    layers: bool,
     /// Leave out what is mounted below the source directories
     #[arg(short = 'x', long)]
     one_file_system: bool,
@@ -53,10 +59,7 @@ struct Imported {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    for source in &args.sources {
-        let found = source.as_path() == std::path::Path::new("-") || source.exists();
-        ensure!(found, "{}: no such file or directory", source.display());
-    }
+    check_sources(&args.sources)?;
     let to = args.to.as_os_str().as_bytes();
     ensure!(
         to.starts_with(b"/"),
@@ -64,6 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
         args.to.display()
     );
     let mut rules = Rules::all(args.threads).with(&args.owner);
+    rules.layer = args.layers || args.sources.len() > 1;
     rules.one_file_system = args.one_file_system;
     rules.skip = Some(images::identity(&args.image)?);
     let monitor = Monitor::new("import");

@@ -49,7 +49,11 @@ fn make(volume: &Volume, path: &[u8], mode: u16) -> Result<()> {
 
 /// Makes a directory and what is missing above it.
 pub fn make_all(volume: &Volume, path: &[u8], mode: u16) -> Result<()> {
-    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let slashes = path.iter().rev().take_while(|&&b| b == b'/').count();
+    let path = &path[..path.len() - slashes];
+    if path.is_empty() {
+        return Ok(()); // the root
+    }
     let ends = path
         .iter()
         .enumerate()

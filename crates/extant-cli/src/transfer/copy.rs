@@ -11,10 +11,12 @@
 //! directories of their own while there are enough, because file systems make names in one directory
 //! one after the other. When there are no more directories, threads take over files of others.
 
+use super::layers::{remove_all, stays};
 use super::{Existing, Meta, Monitor, Rules, Side, Sink, Source, below};
 use crate::address::{base_name, join};
 use anyhow::{Context, Result, anyhow};
 use extant::FileType;
+use extant::mkfs::WhiteOut;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -145,8 +147,13 @@ impl Route<'_> {
         let context = || dst.show(to);
         match dst.meta(to, top).with_context(context)? {
             Some(there) if there.kind == FileType::Directory => Ok(false),
-            Some(_) => Err(anyhow!("{}: in the way of a directory", context())),
-            None => {
+            Some(_) if !self.rules.layer => {
+                Err(anyhow!("{}: in the way of a directory", context()))
+            }
+            there => {
+                if there.is_some() {
+                    dst.remove(to).with_context(context)?;
+                }
                 dst.make_dir(to, meta.mode).with_context(context)?;
                 Ok(true)
             }
@@ -183,11 +190,11 @@ impl Route<'_> {
             FileType::Directory => return Err(anyhow!("{}: is a directory", src.show(from))),
             FileType::Symlink => {
                 let target = src.read_link(from).with_context(|| src.show(from))?;
-                make_way(dst, to)?;
+                make_way(dst, to, self.rules)?;
                 dst.make_symlink(&target, to).with_context(context)?;
             }
             _ => {
-                make_way(dst, to)?;
+                make_way(dst, to, self.rules)?;
                 match dst.make_special(to, meta) {
                     Err(e) if is_refusal(&e) => {
                         monitor.warn("a device that only root can make is left out", &context());
@@ -212,17 +219,19 @@ impl Route<'_> {
     ) -> Result<()> {
         let Self { rules, monitor, .. } = self;
         let context = || dst.show(to);
-        let sink = match dst.make_file(to, meta.mode & 0o777, existing) {
-            Ok(sink) => sink,
-            Err(e) => {
-                let there = dst.meta(to, existing == Existing::Overwrite);
-                let there = there.ok().flatten();
-                if there.is_some_and(|t| t.kind == FileType::Directory) {
-                    return Err(anyhow!("{}: a directory is in the way", context()));
-                }
+        let make = || dst.make_file(to, meta.mode & 0o777, existing);
+        let sink = make().or_else(|e| {
+            let there = dst.meta(to, existing == Existing::Overwrite);
+            let there = there.ok().flatten();
+            if there.is_none_or(|t| t.kind != FileType::Directory) {
                 return Err(e).with_context(context);
             }
-        };
+            if !rules.layer {
+                return Err(anyhow!("{}: a directory is in the way", context()));
+            }
+            remove_all(dst, to)?;
+            make().with_context(context)
+        })?;
         content(source, &*sink, meta, monitor).with_context(context)?;
         if rules.keep_xattrs {
             for xattr in source.xattrs().with_context(|| src.show(from))? {
@@ -327,7 +336,10 @@ impl Copy<'_> {
         crate::interrupt::check()?;
         let rules = self.route.rules;
         let dir = Arc::new(self.open(path)?);
-        let names = dir.src.list().with_context(|| dir.src.show(b""))?;
+        let mut names = dir.src.list().with_context(|| dir.src.show(b"."))?;
+        if rules.layer {
+            names = self.white_outs(&dir, names)?;
+        }
         let (mut directories, mut files) = (Vec::new(), Vec::new());
         let mut pieces = Vec::new();
         let piece = |names: &mut Vec<Vec<u8>>| Files {
@@ -365,6 +377,39 @@ impl Copy<'_> {
         drop(stack);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Takes away what white-outs name, while nothing of this directory is copied yet; the other names.
+    fn white_outs(
+        &self,
+        dir: &Pair,
+        names: Vec<(Vec<u8>, FileType)>,
+    ) -> Result<Vec<(Vec<u8>, FileType)>> {
+        let dst = &*dir.dst;
+        let context = || dst.show(b".");
+        let mut kept = Vec::with_capacity(names.len());
+        let mut gone: Vec<Vec<u8>> = Vec::new();
+        for (name, kind) in names {
+            match WhiteOut::of(&name) {
+                None => kept.push((name, kind)),
+                Some(WhiteOut::Bookkeeping) => {}
+                Some(WhiteOut::Name(hidden)) => gone.push(hidden.to_vec()),
+                Some(WhiteOut::Opaque) => {
+                    let all = dst.list().with_context(context)?;
+                    gone.extend(all.into_iter().map(|(name, _)| name));
+                }
+            }
+        }
+        if !gone.is_empty() {
+            let id = dst.meta(b".", true).with_context(context)?;
+            let id = id.with_context(context)?.id;
+            gone.retain(|name| !stays(id, name));
+        }
+        for name in gone {
+            below(&dir.path, &name)?;
+            remove_all(dst, &name)?;
+        }
+        Ok(kept)
     }
 
     fn look(&self, dir: &Pair, name: &[u8]) -> Result<Meta> {
@@ -411,7 +456,7 @@ impl Copy<'_> {
         for (first, to) in std::mem::take(&mut *lock(&self.links)) {
             crate::interrupt::check()?;
             let context = || dst.show(&to);
-            make_way(dst, &to)?;
+            make_way(dst, &to, self.route.rules)?;
             // The first may have been left out, with a warning.
             if dst.meta(&first, false).with_context(context)?.is_some() {
                 dst.make_link(&first, &to).with_context(context)?;
@@ -438,10 +483,11 @@ impl Copy<'_> {
 }
 
 /// Frees a name for something that is no regular file.
-pub(super) fn make_way(dst: &dyn Side, to: &[u8]) -> Result<()> {
+pub(super) fn make_way(dst: &dyn Side, to: &[u8], rules: &Rules) -> Result<()> {
     let context = || dst.show(to);
     match dst.meta(to, false).with_context(context)? {
         None => Ok(()),
+        Some(_) if rules.layer => remove_all(dst, to),
         Some(there) if there.kind == FileType::Directory => {
             Err(anyhow!("{}: a directory is in the way", context()))
         }

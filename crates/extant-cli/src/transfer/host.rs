@@ -341,6 +341,11 @@ impl Side for HostSide {
         Ok(rustix::fs::unlinkat(dir, path, AtFlags::empty())?)
     }
 
+    fn remove_dir(&self, path: &[u8]) -> Result<()> {
+        let (dir, path) = self.place(path)?;
+        Ok(rustix::fs::unlinkat(dir, path, AtFlags::REMOVEDIR)?)
+    }
+
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()> {
         let (dir, path) = self.place(path)?;
         let only_link = AtFlags::SYMLINK_NOFOLLOW;

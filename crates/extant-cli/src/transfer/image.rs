@@ -193,6 +193,11 @@ impl Side for ImageSide {
         Ok(dir.unlink(path)?)
     }
 
+    fn remove_dir(&self, path: &[u8]) -> Result<()> {
+        let (dir, path) = self.place(path)?;
+        Ok(dir.remove_dir(path)?)
+    }
+
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()> {
         let Some(set) = changes(meta, rules) else {
             return Ok(());

@@ -8,6 +8,7 @@ mod copy;
 mod host;
 mod host_file;
 mod image;
+mod layers;
 mod ordered;
 mod rules;
 mod tar_read;
@@ -84,6 +85,8 @@ pub trait Side: Send + Sync {
     fn make_link(&self, old: &[u8], new: &[u8]) -> Result<()>;
     /// Removes anything but a directory.
     fn remove(&self, path: &[u8]) -> Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &[u8]) -> Result<()>;
     /// Owner, permissions and times as the rules want them kept; of a symbolic link itself.
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()>;
     fn set_xattr(&self, path: &[u8], xattr: &Xattr) -> Result<()>;

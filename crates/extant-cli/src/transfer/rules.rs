@@ -53,6 +53,8 @@ pub struct Rules {
     /// Several names of one file stay names of one file.
     pub keep_links: bool,
     pub threads: usize,
+    /// The source is a layer: its white-outs count, and it replaces directories by other things.
+    pub layer: bool,
     /// What is mounted in the tree stays behind; the mount points come, empty.
     pub one_file_system: bool,
     /// A file that is left out: the image itself, if it is in the tree.
@@ -91,6 +93,7 @@ impl Rules {
             keep_xattrs: false,
             keep_links: false,
             threads,
+            layer: false,
             one_file_system: false,
             skip: None,
             uid: None,

@@ -6,14 +6,15 @@
 //! that becomes a directory) waits until all handed out is done.
 
 use super::copy::{make_way, settle};
+use super::layers::{Touched, remove_all};
 use super::{Existing, Meta, Monitor, Rules, Side, Xattr};
 use crate::interrupt::{self, Interrupted};
 use crate::show::show;
 use anyhow::{Context, Result, bail};
 use ext4_format::inode::makedev;
 use extant::FileType;
-use extant::mkfs::{self, MkfsError, TarInput, TarKind, TarMember};
-use std::collections::HashMap;
+use extant::mkfs::{self, MkfsError, TarInput, TarKind, TarMember, WhiteOut};
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 const SMALL: u64 = 1 << 20;
 /// Files waiting for one thread.
 const QUEUE: usize = 64;
+/// Paths remembered as handed out; at more everybody waits for them once.
+const REMEMBERED: usize = 1 << 16;
 
 /// A file with its content, for another thread.
 struct Job {
@@ -109,6 +112,8 @@ pub fn read_tar(
             stop: &stop,
             hasher: RandomState::new(),
             directories: HashMap::new(),
+            touched: rules.layer.then(Touched::default),
+            handed_out: HashSet::new(),
         };
         let read = reader.run(archive);
         drop(reader.queues.drain(..));
@@ -133,6 +138,10 @@ struct Reader<'a> {
     hasher: RandomState,
     /// Attributes of directories, to be set last.
     directories: HashMap<Vec<u8>, Item>,
+    /// Of a layer, what it has put in place.
+    touched: Option<Touched>,
+    /// Paths, by their hashes, of files that may not be there yet.
+    handed_out: HashSet<u64>,
 }
 
 impl Reader<'_> {
@@ -155,6 +164,9 @@ impl Reader<'_> {
             return Ok(());
         };
         let path = crate::address::join(self.to, &name);
+        if self.white_out(&path).with_context(|| show(&name))? {
+            return Ok(());
+        }
         if let Some(warning) = member.warning {
             self.monitor.warn(warning, &self.dst.show(&path));
         }
@@ -163,14 +175,17 @@ impl Reader<'_> {
 
     fn put(&mut self, member: TarMember, data: &mut dyn Read, path: Vec<u8>) -> Result<()> {
         let item = self.item(&member);
+        if self.touched.is_some() {
+            self.over(&member.kind, &path)?;
+        }
         match member.kind {
             TarKind::HardLink(old) => {
                 let old = relative(&old)?.context("a link to a directory")?;
                 let old = crate::address::join(self.to, &old);
-                self.in_flight.wait();
+                self.wait();
                 self.parents(&path)?;
                 if old != path {
-                    make_way(self.dst, &path)?;
+                    make_way(self.dst, &path, self.rules)?;
                     self.dst.make_link(&old, &path)?;
                     self.monitor.linked();
                 }
@@ -189,6 +204,46 @@ impl Reader<'_> {
                 self.attributes(&path, &item)
             }
         }
+    }
+
+    /// Takes away what the name of a member of a layer asks for, if it is a white-out.
+    fn white_out(&mut self, path: &[u8]) -> Result<bool> {
+        let (dir, name) = split(path);
+        let Some(white_out) = WhiteOut::of(name) else {
+            return Ok(false);
+        };
+        if self.touched.is_none() {
+            return Ok(false);
+        }
+        self.wait();
+        self.parents(path)?;
+        if let Some(touched) = &mut self.touched {
+            touched.directory(self.dst, dir)?;
+            touched.apply(self.dst, dir, white_out)?;
+        }
+        Ok(true)
+    }
+
+    /// Makes room for a member of a layer in place of a directory, and notes that the layer has it.
+    fn over(&mut self, kind: &TarKind, path: &[u8]) -> Result<()> {
+        self.parents(path)?;
+        let (dir, name) = split(path);
+        if *kind == TarKind::Directory {
+            return Ok(()); // noted once it is made
+        }
+        let there = self.dst.meta(path, false)?;
+        if there.is_some_and(|t| t.kind == FileType::Directory) {
+            self.wait();
+            remove_all(self.dst, path)?;
+            let below = crate::address::join(path, b"");
+            self.directories
+                .retain(|p, _| p != path && !p.starts_with(&below));
+            self.touched.iter_mut().for_each(Touched::forget_paths);
+        }
+        if let Some(touched) = &mut self.touched {
+            touched.name(self.dst, dir, name)?;
+        }
+        Ok(())
     }
 
     fn item(&self, m: &TarMember) -> Item {
@@ -225,12 +280,26 @@ impl Reader<'_> {
         }
     }
 
+    /// Waits until all that was handed out is done.
+    fn wait(&mut self) {
+        self.in_flight.wait();
+        self.handed_out.clear();
+    }
+
+    /// Waits for a file at a path, if one was handed out: what is there must be known.
+    fn wait_for(&mut self, path: &[u8]) {
+        if self.handed_out.contains(&self.hasher.hash_one(path)) {
+            self.wait();
+        }
+    }
+
     /// Makes room for something small at a path.
     fn prepare(&mut self, path: &[u8]) -> Result<()> {
+        self.wait_for(path);
         self.parents(path)?;
         if self.dst.meta(path, false)?.is_some() {
-            self.in_flight.wait();
-            make_way(self.dst, path)?;
+            self.wait();
+            make_way(self.dst, path, self.rules)?;
         }
         Ok(())
     }
@@ -259,6 +328,7 @@ impl Reader<'_> {
             return Ok(());
         };
         let parent = &path[..slash];
+        self.wait_for(parent);
         if self.directories.contains_key(parent) || self.dst.meta(parent, true)?.is_some() {
             return Ok(());
         }
@@ -270,15 +340,22 @@ impl Reader<'_> {
 
     fn directory(&mut self, path: Vec<u8>, item: Item) -> Result<()> {
         self.parents(&path)?;
+        self.wait_for(&path);
         let there = self.dst.meta(&path, false)?;
         if there.as_ref().is_none_or(|t| t.kind != FileType::Directory) {
             if there.is_some() {
-                self.in_flight.wait();
+                self.wait();
                 self.dst.remove(&path)?;
             }
             self.dst.make_dir(&path, item.meta.mode)?;
         }
         self.monitor.made(FileType::Directory);
+        if let Some(touched) = &mut self.touched {
+            if there.is_none_or(|t| t.kind != FileType::Directory) {
+                touched.forget_paths();
+            }
+            touched.directory(self.dst, &path)?;
+        }
         self.directories.insert(path, item);
         Ok(())
     }
@@ -294,12 +371,17 @@ impl Reader<'_> {
         let stored: u64 = stretches.iter().map(|(_, len)| len).sum();
         if stored > SMALL {
             // Too much to hand over; an earlier file of the path must be done.
-            self.in_flight.wait();
+            self.wait();
             return self.large(data, &path, &item, &stretches);
         }
         let mut content = vec![0; stored as usize];
         data.read_exact(&mut content)?;
-        let queue = self.hasher.hash_one(&path) as usize % self.queues.len().max(1);
+        if self.handed_out.len() >= REMEMBERED {
+            self.wait();
+        }
+        let hash = self.hasher.hash_one(&path[..]);
+        self.handed_out.insert(hash);
+        let queue = hash as usize % self.queues.len().max(1);
         self.in_flight.change(|n| *n += 1);
         let job = Job {
             path,
@@ -412,6 +494,15 @@ fn close(
     sink.apply(&item.meta, rules)?;
     monitor.made(FileType::Regular);
     Ok(())
+}
+
+/// Directory and last name of a path in the image.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&b| b == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b".", path),
+    }
 }
 
 /// Why reading ended.

@@ -306,6 +306,74 @@ fn archives_go_in_and_out() {
 }
 
 #[test]
+fn archives_go_into_the_root() {
+    let Some(s) = Scratch::ext4() else { return };
+    fs::create_dir_all(s.host("tree/etc")).unwrap();
+    fs::write(s.host("tree/etc/motd"), "hello").unwrap();
+    s.ok(&["import", "%", "@tree", "--to", "/from"]);
+    s.ok(&["export", ":/from", "@from.tar"]);
+    s.ok(&["import", "%", "@from.tar"]);
+    assert_eq!(s.ok(&["cat", ":/etc/motd"]), "hello");
+    for root in ["/", "//", "/from//deeper/"] {
+        s.ok(&["import", "%", "@from.tar", "--to", root]);
+    }
+    assert_eq!(s.ok(&["cat", ":/from/deeper/etc/motd"]), "hello");
+    s.ok(&["mkdir", "-p", ":/", ":/from/deeper/"]);
+    s.clean();
+}
+
+#[test]
+fn later_members_win_over_files_still_being_written() {
+    let Some(s) = Scratch::ext4() else { return };
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut add = |kind, path: String| {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        let content = vec![
+            7;
+            if kind == tar::EntryType::Regular {
+                20_000
+            } else {
+                0
+            }
+        ];
+        header.set_size(content.len() as u64);
+        if kind == tar::EntryType::Symlink {
+            builder.append_link(&mut header, path, "target").unwrap();
+        } else {
+            builder
+                .append_data(&mut header, path, &content[..])
+                .unwrap();
+        }
+    };
+    use tar::EntryType::{Directory, Fifo, Regular, Symlink};
+    for n in 0..100 {
+        for (last, kind) in [("dir", Directory), ("link", Symlink), ("fifo", Fifo)] {
+            add(Regular, format!("{n}.{last}"));
+            add(kind, format!("{n}.{last}"));
+        }
+    }
+    let archive = builder.into_inner().unwrap();
+    let ran = s.run_with(&["import", "%", "-", "--threads", "4"], &archive);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let found = s.run(&["ls", "--json", "%"]).json();
+    for f in found.as_array().unwrap() {
+        let path = f["path"].as_str().unwrap();
+        let want = match path.rsplit_once('.').map(|(_, last)| last) {
+            Some("link") => "symbolic link",
+            Some("fifo") => "fifo",
+            _ => "directory",
+        };
+        assert_eq!(f["type"], want, "{path}");
+    }
+    s.clean();
+}
+
+#[test]
 fn owners_and_permissions_are_translated() {
     let Some(s) = Scratch::ext4() else { return };
     fs::create_dir_all(s.host("tree/d")).unwrap();

@@ -1,0 +1,132 @@
+//! A source as a layer over what the other side holds: its white-outs take away what is there, and what it
+//! brings takes the place of anything but a directory's names. The same rules as those of mkfs, where
+//! several sources become a tree before there is an image (`extant::mkfs`).
+
+use super::{Side, below};
+use crate::address::join;
+use anyhow::{Context, Result};
+use extant::FileType;
+use extant::mkfs::WhiteOut;
+use std::collections::HashSet;
+
+/// Whether a name of a directory stays whatever a layer says: file systems have a lost+found.
+pub fn stays(dir: (u64, u64), name: &[u8]) -> bool {
+    // The root of an image; devices of the host have numbers.
+    dir == (0, 2) && name == b"lost+found"
+}
+
+/// Removes a name with all that is below it.
+pub fn remove_all(side: &dyn Side, path: &[u8]) -> Result<()> {
+    let context = || side.show(path);
+    let there = side.meta(path, false).with_context(context)?;
+    match there.map(|m| m.kind) {
+        None => return Ok(()),
+        Some(FileType::Directory) => {}
+        Some(_) => return side.remove(path).with_context(context),
+    }
+    // Outer directories come before inner ones; backwards they are empty when their turn comes.
+    let mut directories = vec![path.to_vec()];
+    let mut next = 0;
+    while let Some(path) = directories.get(next).cloned() {
+        crate::interrupt::check()?;
+        let context = || side.show(&path);
+        let dir = side.directory(&path, false).with_context(context)?;
+        for (name, kind) in dir.list().with_context(context)? {
+            match kind {
+                FileType::Directory => directories.push(below(&path, &name)?),
+                _ => dir.remove(&name).with_context(|| dir.show(&name))?,
+            }
+        }
+        next += 1;
+    }
+    for path in directories.iter().rev() {
+        side.remove_dir(path).with_context(|| side.show(path))?;
+    }
+    Ok(())
+}
+
+/// What the layer at hand has put in place: a white-out may come after what it must not take away.
+#[derive(Default)]
+pub struct Touched {
+    /// Directories, by their inodes, that the layer has or has something in.
+    directories: HashSet<u64>,
+    /// Other names, with the directory they are in.
+    names: HashSet<(u64, Box<[u8]>)>,
+    /// The directory asked for last.
+    last: Option<(Vec<u8>, u64)>,
+}
+
+impl Touched {
+    /// Notes that the layer has something in a directory, and so that it has the directory and those it is in.
+    pub fn directory(&mut self, side: &dyn Side, path: &[u8]) -> Result<u64> {
+        if let Some((last, id)) = &self.last
+            && last == path
+        {
+            return Ok(*id);
+        }
+        let id_of = |path: &[u8]| -> Result<u64> {
+            let meta = side.meta(path, true).with_context(|| side.show(path))?;
+            Ok(meta.with_context(|| side.show(path))?.id.1)
+        };
+        let own = id_of(path)?;
+        let (mut at, mut id) = (path.to_vec(), own);
+        // The root is in itself.
+        while self.directories.insert(id) {
+            at = join(&at, b"..");
+            id = id_of(&at)?;
+        }
+        self.last = Some((path.to_vec(), own));
+        Ok(own)
+    }
+
+    /// Notes a name that is no directory.
+    pub fn name(&mut self, side: &dyn Side, dir: &[u8], name: &[u8]) -> Result<()> {
+        let id = self.directory(side, dir)?;
+        self.names.insert((id, name.into()));
+        Ok(())
+    }
+
+    /// What was put in place may be gone: paths may lead elsewhere.
+    pub fn forget_paths(&mut self) {
+        self.last = None;
+    }
+
+    /// Takes what a white-out names from a directory, but for what the layer has put there.
+    pub fn apply(&mut self, side: &dyn Side, dir: &[u8], white_out: WhiteOut<'_>) -> Result<()> {
+        self.forget_paths();
+        match white_out {
+            WhiteOut::Bookkeeping => Ok(()),
+            WhiteOut::Opaque => self.prune(side, dir, None),
+            WhiteOut::Name(name) => self.prune(side, dir, Some(name)),
+        }
+    }
+
+    /// Removes a name of a directory, or all, as far as the layer has nothing there.
+    fn prune(&self, side: &dyn Side, dir: &[u8], only: Option<&[u8]>) -> Result<()> {
+        let mut todo = vec![(dir.to_vec(), only)];
+        while let Some((path, only)) = todo.pop() {
+            let context = || side.show(&path);
+            let dir = side.directory(&path, true).with_context(context)?;
+            let id = dir.meta(b".", true).with_context(context)?;
+            let id = id.with_context(context)?.id;
+            let names = match only {
+                Some(name) => vec![name.to_vec()],
+                None => dir.list()?.into_iter().map(|(name, _)| name).collect(),
+            };
+            for name in names {
+                let inner = below(&path, &name)?;
+                let context = || side.show(&inner);
+                let Some(meta) = dir.meta(&name, false).with_context(context)? else {
+                    continue;
+                };
+                if meta.kind == FileType::Directory && self.directories.contains(&meta.id.1) {
+                    todo.push((inner, None));
+                } else if !stays(id, &name) && !self.names.contains(&(id.1, name.as_slice().into()))
+                {
+                    remove_all(&*dir, &name)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
