@@ -316,7 +316,9 @@ fn on_file(file: &File, then: &OnFile) -> extant::Result<Reply> {
         OnFile::Write { at, len, fill } => file
             .write_at(*at, &vec![*fill; *len])
             .map(|n| Reply::At(n as u64)),
-        OnFile::Append { len, fill } => file.append(&vec![*fill; *len]).map(Reply::At),
+        OnFile::Append { len, fill } => file
+            .append(&vec![*fill; *len])
+            .map(|at| Reply::At(at.start)),
         OnFile::Truncate { size } => file.truncate(*size).map(|()| Reply::Done),
         OnFile::Read { at, len } => {
             let mut bytes = vec![0xEE; *len];
