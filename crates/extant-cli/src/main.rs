@@ -8,6 +8,7 @@ mod images;
 mod interrupt;
 mod mode;
 mod output;
+mod owners;
 mod progress;
 mod show;
 mod transfer;

@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<()> {
     let Rooted(address) = &args.source;
     let volume = images::read(&address.image)?;
     let image = ImageSide::new(&volume, &address.image);
-    let mut rules = Rules::all(args.threads).with(&args.owner);
+    let mut rules = Rules::all(args.threads).with(&args.owner, &volume)?;
     let monitor = Monitor::new("export");
     let stdout = args.dest == Path::new("-");
     let packing = if stdout {

@@ -66,15 +66,16 @@ pub fn run(args: &Args) -> Result<()> {
         "--to {}: a path in the image begins with /",
         args.to.display()
     );
-    let mut rules = Rules::all(args.threads).with(&args.owner);
-    rules.layer = args.layers || args.sources.len() > 1;
-    rules.one_file_system = args.one_file_system;
-    rules.skip = Some(images::identity(&args.image)?);
+    let id = images::identity(&args.image)?;
     let monitor = Monitor::new("import");
     let start = Instant::now();
     let mut closing = start;
     let done = images::change(&args.image, |volume| {
         let image = ImageSide::new(volume, &args.image);
+        let mut rules = Rules::all(args.threads).with(&args.owner, volume)?;
+        rules.layer = args.layers || args.sources.len() > 1;
+        rules.one_file_system = args.one_file_system;
+        rules.skip = Some(id);
         for source in &args.sources {
             if source.is_dir() {
                 if let Some(slash) = to.iter().rposition(|&b| b == b'/').filter(|&at| at > 0) {

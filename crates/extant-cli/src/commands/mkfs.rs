@@ -2,6 +2,7 @@
 
 use crate::interrupt;
 use crate::output;
+use crate::owners::OwnerSpec;
 use crate::progress::Progress;
 use crate::show::human;
 use crate::transfer::OwnerArgs;
@@ -163,7 +164,9 @@ impl Args {
             cancel: Some(interrupt::flag()),
             ..MkfsOptions::default()
         };
-        (o.uid, o.gid) = self.owner.owner.unwrap_or_default();
+        if let Some(owner) = &self.owner.owner {
+            (o.uid, o.gid) = owner.numbers().context("--owner")?;
+        }
         o.inodes = match (self.bytes_per_inode, self.inodes) {
             (Some(bytes), _) => Some(Inodes::BytesPerInode(bytes)),
             (None, count) => count.map(Inodes::Count),
@@ -253,7 +256,7 @@ fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
             let (uid, gid) = if value.is_empty() {
                 (Some(0), Some(0))
             } else {
-                crate::transfer::owner(value)?
+                value.parse::<OwnerSpec>()?.numbers()?
             };
             o.root_owner = Some((uid.unwrap_or(0), gid.unwrap_or(0)));
         }

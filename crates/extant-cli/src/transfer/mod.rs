@@ -17,7 +17,7 @@ mod tar_write;
 pub use copy::Route;
 pub use host::HostSide;
 pub use image::ImageSide;
-pub use rules::{OwnerArgs, Rules, owner};
+pub use rules::{OwnerArgs, Rules};
 pub use tar_read::read_tar;
 pub use tar_write::{Packing, pack};
 

@@ -1,17 +1,20 @@
 //! What is kept on the way, and what is changed.
 
 use super::Meta;
-use anyhow::{Context, Result, bail};
+use crate::owners::OwnerSpec;
+use anyhow::{Context, Result};
 use clap::Args;
+use extant::Volume;
 use extant::mkfs::{IdMap, ModeMap};
 
 /// Options about owners and permissions, the same wherever trees move.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Owners and permissions")]
 pub struct OwnerArgs {
-    /// Owner of every file, in place of the source's: UID:GID, UID or :GID
-    #[arg(long, value_name = "UID:GID", value_parser = owner)]
-    pub owner: Option<(Option<u32>, Option<u32>)>,
+    /// Owner of every file, in place of the source's: USER:GROUP, USER or :GROUP, as numbers, or as names
+    /// in the image's own /etc/passwd and /etc/group if it is there before
+    #[arg(long, value_name = "OWNER")]
+    pub owner: Option<OwnerSpec>,
     /// Translate owners by ranges: FROM:TO[:COUNT], several with commas between
     #[arg(long, value_name = "RANGES")]
     pub uid_map: Option<IdMap>,
@@ -24,23 +27,6 @@ pub struct OwnerArgs {
     /// Leave extended attributes and ACLs behind
     #[arg(long)]
     pub no_xattrs: bool,
-}
-
-/// `UID:GID`, `UID` or `:GID`.
-pub fn owner(text: &str) -> Result<(Option<u32>, Option<u32>)> {
-    let number = |part: &str| -> Result<Option<u32>> {
-        if part.is_empty() {
-            return Ok(None);
-        }
-        part.parse()
-            .map(Some)
-            .with_context(|| format!("{part:?} is no number of a user or group"))
-    };
-    let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
-    match (number(uid)?, number(gid)?) {
-        (None, None) => bail!("write UID:GID, UID or :GID"),
-        both => Ok(both),
-    }
 }
 
 /// What a move keeps and changes.
@@ -104,14 +90,16 @@ impl Rules {
         }
     }
 
-    /// With the user's wishes.
-    pub fn with(mut self, args: &OwnerArgs) -> Self {
-        (self.uid, self.gid) = args.owner.unwrap_or_default();
+    /// With the user's wishes; names of owners are those of a volume.
+    pub fn with(mut self, args: &OwnerArgs, volume: &Volume) -> Result<Self> {
+        if let Some(owner) = &args.owner {
+            (self.uid, self.gid) = owner.resolve(volume).context("--owner")?;
+        }
         self.uid_map = args.uid_map.clone().unwrap_or_default();
         self.gid_map = args.gid_map.clone().unwrap_or_default();
         self.mode_map = args.mode_map.clone().unwrap_or_default();
         self.keep_xattrs &= !args.no_xattrs;
-        self
+        Ok(self)
     }
 
     /// What a file is to be on the other side.

@@ -400,11 +400,65 @@ fn owners_and_permissions_are_translated() {
         .unwrap()
         .map(|e| e.unwrap().header().uid().unwrap());
     assert_eq!(uids.collect::<Vec<_>>(), [9, 9]);
-    assert!(
-        s.run(&["import", "%", "@tree", "--owner", "root"])
-            .stderr
-            .contains("no number of a user")
+    let line = s.fails(&["import", "%", "@tree", "--owner", "root"]);
+    assert!(line.ends_with("so root is nobody"), "{line}");
+    let line = s.fails(&["mkfs", "@x.img", "--from", "@tree", "--owner", "root"]);
+    assert!(line.contains("no image yet that knows names"), "{line}");
+    assert!(!s.host("x.img").exists());
+}
+
+#[test]
+fn names_of_owners_are_the_images() {
+    let Some(s) = Scratch::ext4() else { return };
+    fs::create_dir_all(s.host("tree/etc")).unwrap();
+    let passwd = "root:x:0:0:root:/root:/bin/sh\nalice:x:1234:4321:,,,:/home/alice:/bin/sh\n77:x:78:79::/:\n";
+    fs::write(s.host("tree/etc/passwd"), passwd).unwrap();
+    fs::write(s.host("tree/etc/group"), "wheel:x:10:alice\nbad:x::\n").unwrap();
+    s.ok(&["import", "%", "@tree"]);
+    s.ok(&["touch", ":/f"]);
+    for (owner, uid, gid) in [
+        ("alice", 1234, 0),
+        (":wheel", 1234, 10),
+        ("root:0", 0, 0),
+        ("alice:", 1234, 4321),
+        ("1234:", 1234, 4321),
+        ("5:wheel", 5, 10),
+        // A name of digits is a name, unless a sign says otherwise.
+        ("77", 78, 10),
+        ("+77", 77, 10),
+        ("78:", 78, 79),
+    ] {
+        s.ok(&["chown", owner, ":/f"]);
+        let stat = s.run(&["stat", "--json", ":/f"]).json();
+        let found = (stat[0]["uid"].as_u64(), stat[0]["gid"].as_u64());
+        assert_eq!(found, (Some(uid), Some(gid)), "{owner}");
+    }
+    let before = s.bytes();
+    for (owner, why) in [
+        ("bob", "/etc/passwd: bob is not there"),
+        ("alice:bob", "/etc/group: bob is not there"),
+        (":bad", "the entry of bad has no number"),
+        ("999:", "no entry says the group of user 999"),
+    ] {
+        let line = s.fails(&["chown", owner, ":/f"]);
+        assert!(line.contains(why), "{line}");
+    }
+    assert!(s.bytes() == before);
+    s.ok(&[
+        "import",
+        "%",
+        "@tree",
+        "--to",
+        "/t",
+        "--owner",
+        "alice:wheel",
+    ]);
+    let stat = s.run(&["stat", "--json", ":/t/etc/group"]).json();
+    assert_eq!(
+        (&stat[0]["uid"], &stat[0]["gid"]),
+        (&1234.into(), &10.into())
     );
+    s.clean();
 }
 
 #[test]
