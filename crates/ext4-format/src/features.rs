@@ -226,7 +226,7 @@ pub enum FsType {
     Ext2,
     /// A journal.
     Ext3,
-    /// A journal, extents, flexible groups, checksums, 64 bits.
+    /// A journal, extents, flexible groups, checksums with a seed of their own, 64 bits, an orphan file.
     Ext4,
 }
 
@@ -235,8 +235,8 @@ pub enum FsType {
 /// ```
 /// use ext4_format::features::{Features, FsType};
 /// let mut f = Features::defaults(FsType::Ext4);
-/// f.apply("^has_journal,metadata_csum_seed").unwrap();
-/// assert!(!f.has_journal() && f.has_csum_seed());
+/// f.apply("^has_journal,large_dir").unwrap();
+/// assert!(!f.has_journal() && f.has_large_dir());
 /// assert!(f.apply("no_such").is_err());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -301,7 +301,14 @@ impl Features {
         }
     }
 
-    /// What mke2fs 1.47 gives a file system of this type.
+    /// What mke2fs 1.47 gives a file system of this type, as it comes from upstream: distributions leave
+    /// out what their boot loaders cannot read (Debian `metadata_csum_seed` and `orphan_file`).
+    ///
+    /// ```
+    /// use ext4_format::features::{Features, FsType};
+    /// let f = Features::defaults(FsType::Ext4);
+    /// assert!(f.has_csum_seed() && f.has_orphan_file());
+    /// ```
     pub fn defaults(fs_type: FsType) -> Self {
         let mut f = Self {
             compat: Compat::RESIZE_INODE | Compat::DIR_INDEX | Compat::EXT_ATTR,
@@ -312,7 +319,11 @@ impl Features {
             f.compat |= Compat::HAS_JOURNAL;
         }
         if fs_type == FsType::Ext4 {
-            f.incompat |= Incompat::EXTENT | Incompat::FLEX_BG | Incompat::SIXTY_FOUR_BIT;
+            f.compat |= Compat::ORPHAN_FILE;
+            f.incompat |= Incompat::EXTENT
+                | Incompat::FLEX_BG
+                | Incompat::SIXTY_FOUR_BIT
+                | Incompat::CSUM_SEED;
             f.ro_compat |= RoCompat::HUGE_FILE
                 | RoCompat::METADATA_CSUM
                 | RoCompat::DIR_NLINK

@@ -3,7 +3,7 @@
 //! Without mke2fs the tests pass with a note, unless `CI` is set in the environment.
 
 use ext4_format::bitmap;
-use ext4_format::features::FsType;
+use ext4_format::features::{Features, FsType};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::inode;
@@ -14,8 +14,44 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+
+/// The defaults of mke2fs as upstream has them. Distributions have others.
+const UPSTREAM: &str = "
+[defaults]
+    base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
+    default_mntopts = acl,user_xattr
+    enable_periodic_fsck = 0
+    blocksize = 4096
+    inode_size = 256
+    inode_ratio = 16384
+[fs_types]
+    ext3 = {
+        features = has_journal
+    }
+    ext4 = {
+        features = has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,extra_isize,orphan_file
+    }
+    small = {
+        blocksize = 1024
+        inode_ratio = 4096
+    }
+    floppy = {
+        blocksize = 1024
+        inode_ratio = 8192
+    }
+    big = {
+        inode_ratio = 32768
+    }
+    huge = {
+        inode_ratio = 65536
+    }
+    news = {
+        inode_ratio = 4096
+    }
+";
 
 /// An image file, removed at the end.
 struct Image {
@@ -42,7 +78,13 @@ impl Image {
             .unwrap();
         let image = Self { path, file };
         image.file.set_len(bytes).unwrap();
+        static CONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
+            let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mke2fs.conf");
+            std::fs::write(&path, UPSTREAM).unwrap();
+            path
+        });
         let run = Command::new("mke2fs")
+            .env("MKE2FS_CONFIG", &*CONFIG)
             .args(["-q", "-F", "-U", UUID, "-E"])
             .arg(format!("nodiscard,lazy_itable_init=1,hash_seed={UUID}"))
             .args(args)
@@ -317,6 +359,21 @@ fn more_blocks_than_32_bits_count() {
     c.run("9-tib");
 }
 
+/// The features of a new ext4 are those of upstream's mke2fs.
+#[test]
+fn default_features() {
+    let words = "has_journal ext_attr resize_inode dir_index orphan_file filetype extent 64bit flex_bg \
+                 metadata_csum_seed sparse_super large_file huge_file dir_nlink extra_isize metadata_csum";
+    let mut expected = Features::default();
+    expected.apply(words).unwrap();
+    assert_eq!(Features::defaults(FsType::Ext4), expected);
+    let layout = Layout::new(&LayoutParams::for_size(64 * MIB)).unwrap();
+    assert_eq!(Features::of(&layout.superblock), expected);
+    // Too small for a journal, and so for what needs one.
+    let layout = Layout::new(&LayoutParams::for_size(MIB)).unwrap();
+    assert!(!layout.geometry.features.has_orphan_file());
+}
+
 #[test]
 fn ext2_and_ext3() {
     for fs in [FsType::Ext2, FsType::Ext3] {
@@ -351,7 +408,8 @@ fn features() {
         "^metadata_csum",
         "^metadata_csum,uninit_bg",
         "^metadata_csum,uninit_bg,^64bit",
-        "metadata_csum_seed",
+        "^metadata_csum_seed",
+        "^metadata_csum_seed,^orphan_file",
         "^flex_bg",
         "^flex_bg,^resize_inode",
         "^resize_inode",
@@ -362,7 +420,9 @@ fn features() {
         "^sparse_super,^resize_inode",
         "^has_journal",
         "^extent,^64bit",
-        "orphan_file",
+        "^orphan_file",
+        "^has_journal,orphan_file",
+        "^metadata_csum,metadata_csum_seed",
         "large_dir,inline_data",
         "fast_commit",
         "^dir_index,^huge_file,^dir_nlink,^extra_isize",

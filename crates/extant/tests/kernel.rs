@@ -864,6 +864,102 @@ fn our_dirty_journals() {
 }
 
 /// Many links: a directory with more subdirectories than its link count can hold.
+/// Orphans of a new volume as it is made here go through its orphan file, whoever leaves them and whoever
+/// finds them.
+#[test]
+fn orphans_in_the_orphan_file_of_a_new_volume() {
+    if !able() {
+        return;
+    }
+    // More than one block of the file holds.
+    const ORPHANS: u64 = 600;
+    for block_size in [1024, 4096] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let options = extant::mkfs::MkfsOptions {
+            size: Some(128 << 20),
+            block_size: Some(block_size),
+            ..Default::default()
+        };
+        let prepared = extant::mkfs::prepare(&options).unwrap();
+        let device = blockdev::FileDevice::create(&path, prepared.size()).unwrap();
+        prepared.write(&device).unwrap();
+        drop(device);
+        assert_clean_file(&path, "new");
+        let free = |path: &Path| {
+            let s = open_file(path).statfs().unwrap();
+            (s.free_blocks, s.free_inodes)
+        };
+        let fresh = free(&path);
+        let in_file = |path: &Path| {
+            let out = Command::new("dumpe2fs")
+                .arg("-h")
+                .arg(path)
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(text.contains("orphan_present"), "{text}");
+            assert!(!text.contains("First orphan inode"), "{text}");
+        };
+        // Left by the kernel, found here and by e2fsck.
+        let mounted = Mounted::new(&path, "");
+        let held: Vec<_> = (0..ORPHANS)
+            .map(|n| {
+                let at = mounted.path().join(format!("o{n}"));
+                std::fs::write(&at, pattern(n, 5_000)).unwrap();
+                let file = std::fs::File::open(&at).unwrap();
+                std::fs::remove_file(&at).unwrap();
+                file
+            })
+            .collect();
+        rustix::fs::syncfs(std::fs::File::open(mounted.path()).unwrap()).unwrap();
+        let (copy, again) = (dir.path().join("copy"), dir.path().join("again"));
+        std::fs::copy(&path, &copy).unwrap();
+        std::fs::copy(&path, &again).unwrap();
+        drop(held);
+        mounted.unmount();
+        in_file(&copy);
+        let out = Command::new("e2fsck")
+            .arg("-fp")
+            .arg(&again)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(
+            out.status.code() <= Some(1) && text.contains("orphan"),
+            "{text}"
+        );
+        assert_eq!(free(&again), fresh);
+        let v = open_file(&copy);
+        let s = v.statfs().unwrap();
+        assert_eq!((s.free_blocks, s.free_inodes), fresh);
+        v.close().unwrap();
+        assert_clean_file(&copy, "orphans of the kernel");
+        // Left here, found by the kernel.
+        let v = open_file(&path);
+        let held: Vec<_> = (0..ORPHANS)
+            .map(|n| {
+                let name = format!("/o{n}");
+                v.write_file(&name, &pattern(n, 5_000)).unwrap();
+                let file = v.open(&name, OpenFlags::READ, 0).unwrap();
+                v.unlink(&name).unwrap();
+                file
+            })
+            .collect();
+        v.sync().unwrap();
+        std::fs::copy(&path, &copy).unwrap();
+        drop(held);
+        v.close().unwrap();
+        assert_clean_file(&path, "orphans of ours, closed");
+        in_file(&copy);
+        let mounted = Mounted::new(&copy, "");
+        let s = rustix::fs::statvfs(mounted.path()).unwrap();
+        assert_eq!((s.f_bfree, s.f_ffree), fresh);
+        mounted.unmount();
+        assert_clean_file(&copy, "orphans of ours, found by the kernel");
+    }
+}
+
 /// What statfs says of space, by both, of one image.
 #[test]
 fn statfs_as_the_kernel_counts() {

@@ -12,7 +12,7 @@ pub use params::{Inodes, LayoutParams, Usage, default_journal_blocks};
 
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result};
-use crate::features::{Compat, RoCompat};
+use crate::features::{Compat, Incompat, RoCompat};
 use crate::geometry::Geometry;
 use crate::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use crate::superblock::{
@@ -145,6 +145,11 @@ fn settle_features(params: &mut LayoutParams) -> Result<()> {
     let f = &mut params.features;
     if f.has_metadata_csum() {
         f.ro_compat.remove(RoCompat::GDT_CSUM);
+    } else {
+        f.incompat.remove(Incompat::CSUM_SEED);
+    }
+    if !f.has_journal() {
+        f.compat.remove(Compat::ORPHAN_FILE);
     }
     if params.blocks_count > u64::from(u32::MAX) {
         if !f.has_64bit() {
@@ -167,14 +172,6 @@ fn settle_features(params: &mut LayoutParams) -> Result<()> {
         (
             f.has_resize_inode() && !f.has_sparse_super() && !f.has_sparse_super2(),
             "resize_inode without sparse_super",
-        ),
-        (
-            f.has_csum_seed() && !f.has_metadata_csum(),
-            "metadata_csum_seed without metadata_csum",
-        ),
-        (
-            f.has_orphan_file() && !f.has_journal(),
-            "orphan_file without has_journal",
         ),
         (
             f.has_fast_commit() && !f.has_journal(),
@@ -544,7 +541,8 @@ mod tests {
             ],
             list in proptest::sample::subsequence(vec![
                 "^64bit", "^metadata_csum", "uninit_bg", "^flex_bg", "^resize_inode", "meta_bg",
-                "sparse_super2", "^sparse_super", "^has_journal", "orphan_file", "fast_commit",
+                "sparse_super2", "^sparse_super", "^has_journal", "^orphan_file", "fast_commit",
+                "^metadata_csum_seed",
             ], 0..6),
             bpg in proptest::option::of((0u32..9000).prop_map(|n| n * 8)),
         ) {

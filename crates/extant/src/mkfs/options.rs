@@ -37,7 +37,7 @@ pub struct MkfsOptions {
     /// Count of inodes (`-N`) or bytes per inode (`-i`); `None`: by the usage type, and more if the
     /// content needs more.
     pub inodes: Option<Inodes>,
-    /// Features to add and remove (`-O`): `"metadata_csum_seed,^resize_inode"`.
+    /// Features to add and remove (`-O`): `"large_dir,^orphan_file"`.
     pub features: String,
     /// Percentage reserved for the superuser (`-m`).
     pub reserved_percent: f64,

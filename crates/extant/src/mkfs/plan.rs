@@ -157,7 +157,13 @@ fn depth_first(tree: &Tree) -> Vec<u32> {
 pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
     let geo = layout.geometry.clone();
     let mut space = Space::new(&layout);
-    let journal = place_journal(&layout, &mut space).ok_or(Failure::Full)?;
+    let goal = layout.journal_goal().0;
+    let journal = place_file(&geo, &mut space, goal, layout.journal_blocks).ok_or(Failure::Full)?;
+    let orphans = match geo.features.has_orphan_file() {
+        true => orphan_file_blocks(&geo),
+        false => 0,
+    };
+    let orphans = place_file(&geo, &mut space, 0, orphans).ok_or(Failure::Full)?;
     let resize_block = if geo.features.has_resize_inode() {
         Some(take_blocks(&mut space, 1).ok_or(Failure::Full)?[0]) // one was asked for
     } else {
@@ -188,16 +194,9 @@ pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
     if let Some(inode) = lost_found {
         planner.number(inode, &mut numbers)?;
     }
-    let orphan_file = if geo.features.has_orphan_file() {
-        let len = orphan_file_blocks(&geo);
-        let mut mapped = Mapped::default();
-        if !planner.space.take(0, len, &mut mapped.runs) {
-            return Err(Failure::Full);
-        }
-        planner.map_nodes(&geo, &mut mapped)?;
-        Some((InodeNr(numbers.take()?), mapped))
-    } else {
-        None
+    let orphan_file = match geo.features.has_orphan_file() {
+        true => Some((InodeNr(numbers.take()?), orphans)),
+        false => None,
     };
     let flex_blocks = u64::from(geo.blocks_per_group) << geo.log_groups_per_flex.min(20);
     let order = depth_first(tree);
@@ -252,14 +251,11 @@ fn batch_len(tree: &Tree, geo: &Geometry, dirs: &[u32], blocks: u64) -> usize {
     dirs.len()
 }
 
-fn place_journal(layout: &Layout, space: &mut Space) -> Option<Mapped> {
-    let len = layout.journal_blocks;
+fn place_file(geo: &Geometry, space: &mut Space, goal: u64, len: u32) -> Option<Mapped> {
     let mut mapped = Mapped::default();
     if len == 0 {
         return Some(mapped);
     }
-    let geo = &layout.geometry;
-    let goal = layout.journal_goal().0;
     let nodes = if geo.features.has_extents() {
         0
     } else {
@@ -276,7 +272,7 @@ fn place_journal(layout: &Layout, space: &mut Space) -> Option<Mapped> {
         let for_nodes = n.min(nodes_left);
         nodes_left -= for_nodes;
         mapped.nodes.extend(start..start + for_nodes);
-        let n = (n - for_nodes) as u32; // at most the journal's length
+        let n = (n - for_nodes) as u32; // at most `len`
         if n > 0 {
             mapped.runs.push(Run {
                 logical,

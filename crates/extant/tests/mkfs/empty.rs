@@ -30,9 +30,11 @@ fn check(size: u64, change: impl FnOnce(&mut MkfsOptions), what: &str) -> Image 
 fn feature_matrix() {
     for features in [
         "",
-        "orphan_file,metadata_csum_seed",
+        "^orphan_file,^metadata_csum_seed",
+        "^orphan_file",
+        "^metadata_csum_seed",
         "^has_journal",
-        "^has_journal,orphan_file,^orphan_file",
+        "^has_journal,orphan_file",
         "^ext_attr",
         "^resize_inode",
         "^dir_index",
@@ -136,14 +138,22 @@ fn other_choices() {
     }
 }
 
-/// What mke2fs makes and what is made here have the same free counts.
+/// mke2fs with the features that upstream gives by default; distributions leave some out.
+const UPSTREAM: &[&str] = &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"];
+
+/// What mke2fs makes and what is made here have the same features, free counts and orphan file.
 #[test]
 fn as_large_as_mke2fs() {
     for (mib, args, change) in [
-        (600, &["-t", "ext4"][..], (|_| ()) as fn(&mut MkfsOptions)),
-        (1500, &["-t", "ext4", "-O", "orphan_file"], |o| {
-            o.features = "orphan_file".into()
-        }),
+        (4, UPSTREAM, (|_| ()) as fn(&mut MkfsOptions)),
+        (300, UPSTREAM, |_| ()),
+        (600, UPSTREAM, |_| ()),
+        (5000, UPSTREAM, |_| ()),
+        (
+            1500,
+            &["-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file"],
+            |o| o.features = "^metadata_csum_seed,^orphan_file".into(),
+        ),
         (300, &["-t", "ext2"], |o| o.fs_type = FsType::Ext2),
         (300, &["-t", "ext3"], |o| o.fs_type = FsType::Ext3),
     ] {
@@ -161,6 +171,8 @@ fn as_large_as_mke2fs() {
         let count = |path: &str| {
             let text = crate::support::output("dumpe2fs", &["-h", path]).unwrap();
             let wanted = [
+                "Filesystem features",
+                "Orphan file inode",
                 "Inode count",
                 "Block count",
                 "Free blocks",
@@ -174,6 +186,18 @@ fn as_large_as_mke2fs() {
         };
         let ours = check(mib * MIB, change, "ours");
         assert_eq!(count(ours.str()), count(path), "{args:?}");
+        if args == UPSTREAM {
+            // The orphan file: its inode but for the times, and what is in it.
+            let stat = |path: &str| {
+                let text = crate::support::output("debugfs", &["-R", "stat <12>", path]).unwrap();
+                let no_time = |l: &&str| !l.contains("time:") && !l.contains("Inode checksum");
+                let mut lines: Vec<String> = text.lines().filter(no_time).map(Into::into).collect();
+                let extents = lines.pop().unwrap();
+                let blocks = extents.split(':').next().unwrap().to_owned();
+                (lines, blocks)
+            };
+            assert_eq!(stat(ours.str()), stat(path), "{mib} MiB");
+        }
     }
 }
 
@@ -181,7 +205,8 @@ fn as_large_as_mke2fs() {
 fn the_kernel_mounts_and_uses_them() {
     for (features, fs_type, block_size) in [
         ("", FsType::Ext4, 4096),
-        ("orphan_file,metadata_csum_seed", FsType::Ext4, 1024),
+        ("", FsType::Ext4, 1024),
+        ("^orphan_file,^metadata_csum_seed", FsType::Ext4, 1024),
         ("^flex_bg,^resize_inode,meta_bg", FsType::Ext4, 1024),
         ("", FsType::Ext3, 1024),
         ("", FsType::Ext2, 4096),

@@ -140,7 +140,7 @@ fn everything_a_tree_holds_is_kept() {
     );
     for (features, fs_type, block_size) in [
         ("", FsType::Ext4, 4096),
-        ("orphan_file,metadata_csum_seed", FsType::Ext4, 1024),
+        ("^orphan_file,^metadata_csum_seed", FsType::Ext4, 1024),
         ("^dir_index,^filetype,^metadata_csum", FsType::Ext4, 2048),
         ("", FsType::Ext3, 1024),
         ("^resize_inode,^large_file", FsType::Ext2, 4096),
