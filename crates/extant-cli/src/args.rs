@@ -6,8 +6,8 @@ use clap::Parser;
 /// ext4 images made, filled, read and changed: without root, without mounting, from all cores
 ///
 /// A path inside an image is written IMAGE:/path; IMAGE: is the image's root. A file of the host whose
-/// own name looks like that is written with a leading ./ and wins if it exists. Times are shown in UTC,
-/// owners as numbers.
+/// own name looks like that is written with a leading ./ and wins if it exists. Times are
+/// shown and read in the zone of TZ or of the system, in JSON in UTC; owners are shown as numbers.
 #[derive(Parser, Debug)]
 #[command(name = "extant", version, max_term_width = 100)]
 pub struct Cli {

@@ -11,6 +11,7 @@ mod output;
 mod owners;
 mod progress;
 mod show;
+mod times;
 mod transfer;
 mod walk;
 

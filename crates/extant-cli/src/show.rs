@@ -1,6 +1,6 @@
-//! Names, times, modes and sizes as people read them.
+//! Names, modes and sizes as people read them.
 
-use extant::{FileType, Timestamp};
+use extant::FileType;
 
 /// A path for people: control characters and bytes that are not UTF-8 are escaped, so that no name can
 /// write to the terminal.
@@ -19,42 +19,6 @@ pub fn show(path: &[u8]) -> String {
         }
     }
     out
-}
-
-/// Year, month and day of a count of days since 1970 (proleptic Gregorian).
-fn civil(days: i64) -> (i64, u32, u32) {
-    // Years begin in March here, so that a leap day is the last of its year.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    (year_of_era + era * 400 + carry, month as u32, day as u32)
-}
-
-/// `2026-01-31 12:34:56`, in UTC.
-pub fn time(t: Timestamp) -> String {
-    let (y, m, d) = civil(t.secs.div_euclid(86_400));
-    let s = t.secs.rem_euclid(86_400);
-    format!(
-        "{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02}",
-        s / 3600,
-        s / 60 % 60,
-        s % 60
-    )
-}
-
-/// The same with nanoseconds.
-pub fn time_ns(t: Timestamp) -> String {
-    format!("{}.{:09} UTC", time(t), t.nanos)
 }
 
 /// The letter of a type, as `ls -l` shows it.
@@ -137,15 +101,6 @@ pub fn rate(per_second: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times() {
-        let at = |secs| time(Timestamp { secs, nanos: 0 });
-        assert_eq!(at(0), "1970-01-01 00:00:00");
-        assert_eq!(at(951_782_400), "2000-02-29 00:00:00");
-        assert_eq!(at(-1), "1969-12-31 23:59:59");
-        assert_eq!(at(Timestamp::MAX_SECS), "2446-05-10 22:38:55");
-    }
 
     #[test]
     fn sizes_modes_names() {

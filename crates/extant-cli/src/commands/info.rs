@@ -3,7 +3,8 @@
 use crate::address::Rooted;
 use crate::images;
 use crate::output;
-use crate::show::{human, show, time};
+use crate::show::{human, show};
+use crate::times::Moment;
 use anyhow::Result;
 use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;
@@ -55,10 +56,10 @@ struct Info {
     reserved_descriptor_blocks: u16,
     directory_hash: String,
     hash_seed: String,
-    created: String,
-    written: String,
-    mounted: String,
-    checked: String,
+    created: Moment,
+    written: Moment,
+    mounted: Moment,
+    checked: Moment,
     mounts: u16,
     errors: Option<Errors>,
     orphan_file: Option<u32>,
@@ -69,8 +70,8 @@ struct Info {
 #[derive(Serialize)]
 struct Errors {
     count: u32,
-    first: String,
-    last: String,
+    first: Moment,
+    last: Moment,
     place: String,
 }
 
@@ -110,11 +111,9 @@ fn uuid(bytes: [u8; 16]) -> String {
 }
 
 /// A time of the superblock: 32 bits and 8 more; 0 is never.
-fn when(lo: u32, hi: u8) -> String {
-    match i64::from(lo) | i64::from(hi) << 32 {
-        0 => "never".into(),
-        secs => time(Timestamp::new(secs, 0)),
-    }
+fn when(lo: u32, hi: u8) -> Moment {
+    let secs = i64::from(lo) | i64::from(hi) << 32;
+    Moment((secs != 0).then(|| Timestamp::new(secs, 0)))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -354,13 +353,13 @@ fn print(out: &mut impl Write, i: &Info) -> Result<()> {
         "Directory hash:",
         format!("{}, seed {}", i.directory_hash, i.hash_seed),
     )?;
-    line("Created:", i.created.clone())?;
-    line("Last written:", i.written.clone())?;
+    line("Created:", i.created.to_string())?;
+    line("Last written:", i.written.to_string())?;
     line(
         "Last mounted:",
         format!("{} (mount {})", i.mounted, i.mounts),
     )?;
-    line("Last checked:", i.checked.clone())?;
+    line("Last checked:", i.checked.to_string())?;
     match (i.orphan_file, i.first_orphan) {
         (Some(ino), _) => line("Orphan file:", format!("inode {ino}"))?,
         (None, Some(ino)) => line("First orphan:", format!("inode {ino}"))?,

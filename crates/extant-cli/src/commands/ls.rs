@@ -4,6 +4,7 @@ use crate::address::{Rooted, join};
 use crate::images::Images;
 use crate::output;
 use crate::show::{self, show};
+use crate::times;
 use crate::walk::{Order, sorted, walk};
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
@@ -90,10 +91,10 @@ pub fn facts(dir: &Dir, name: &[u8], a: &Attributes) -> Result<Facts> {
         allocated: a.sectors.saturating_mul(512),
         device: device.then(|| (dev_major(a.rdev), dev_minor(a.rdev))),
         target,
-        atime: show::time_ns(a.atime),
-        mtime: show::time_ns(a.mtime),
-        ctime: show::time_ns(a.ctime),
-        crtime: show::time_ns(a.crtime),
+        atime: times::utc(a.atime),
+        mtime: times::utc(a.mtime),
+        ctime: times::utc(a.ctime),
+        crtime: times::utc(a.crtime),
     })
 }
 
@@ -134,7 +135,7 @@ impl List {
             if args.long {
                 let mode = show::mode(a.file_type, a.mode);
                 let size = size(a);
-                let time = show::time(a.mtime);
+                let time = times::local(a.mtime);
                 write!(
                     out,
                     "{mode} {:>links$} {:>uid$} {:>gid$} {size:>sizes$} {time} ",

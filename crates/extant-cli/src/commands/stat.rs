@@ -5,6 +5,7 @@ use crate::address::Address;
 use crate::images::Images;
 use crate::output;
 use crate::show::{self, show};
+use crate::times;
 use anyhow::Result;
 use std::io::Write;
 
@@ -67,12 +68,12 @@ pub fn run(args: &Args) -> Result<()> {
             f.mode, f.uid, f.gid, a.flags
         )?;
         for (what, time) in [
-            ("Access", f.atime),
-            ("Modify", f.mtime),
-            ("Change", f.ctime),
-            (" Birth", f.crtime),
+            ("Access", a.atime),
+            ("Modify", a.mtime),
+            ("Change", a.ctime),
+            (" Birth", a.crtime),
         ] {
-            writeln!(out, "{what}: {time}")?;
+            writeln!(out, "{what}: {}", times::local_ns(time))?;
         }
         Ok(())
     });

@@ -2,20 +2,24 @@
 
 use crate::address::Address;
 use crate::images::Images;
+use crate::times;
 use anyhow::{Context, Result};
 use extant::{Error, OpenFlags, SetAttributes, Timestamp};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Make empty files in an image, or set the times of what is there
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant touch -d 1700000000 disk.img:/etc/stamp")]
+#[command(
+    after_help = "Examples:\n  extant touch disk.img:/etc/stamp\n  extant touch -d '2026-01-31 12:00' disk.img:/etc/stamp"
+)]
 pub struct Args {
     /// Files
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// Seconds since 1970, instead of now
-    #[arg(short, value_name = "SECONDS", allow_negative_numbers = true)]
-    date: Option<i64>,
+    /// This time instead of now: 2026-01-31, '2026-01-31 12:34:56' (in the zone of TZ or of the system),
+    /// 2026-01-31T12:34:56Z, or seconds since 1970
+    #[arg(short, value_name = "TIME", allow_hyphen_values = true, value_parser = times::parse)]
+    date: Option<Timestamp>,
     /// Make nothing
     #[arg(short = 'c')]
     no_create: bool,
@@ -23,7 +27,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let time = match args.date {
-        Some(secs) => Timestamp::new(secs, 0),
+        Some(time) => time,
         None => {
             let now = SystemTime::now()
                 .duration_since(UNIX_EPOCH)

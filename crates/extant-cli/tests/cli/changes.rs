@@ -146,7 +146,7 @@ fn copies_between_images() {
         (stat[0]["uid"].as_u64(), stat[0]["gid"].as_u64()),
         (Some(12), Some(34))
     );
-    assert_eq!(stat[0]["mtime"], "1970-01-01 00:00:05.000000000 UTC");
+    assert_eq!(stat[0]["mtime"], "1970-01-01T00:00:05.000000000Z");
     assert_eq!(
         b.ok(&["getfattr", "-n", "user.k", "--only-values", ":/d/f"]),
         "v"

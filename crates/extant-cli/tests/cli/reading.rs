@@ -218,3 +218,39 @@ fn every_subcommand_shows_an_example() {
             .contains("Example")
     );
 }
+
+#[test]
+fn times_are_in_the_zone_of_tz_and_in_utc_for_machines() {
+    let Some(s) = Scratch::ext4() else { return };
+    let run = |args: &[&str]| {
+        let image = s.image.to_str().unwrap();
+        let args = args.iter().map(|a| a.replace('%', image));
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(args)
+            .env("TZ", "IST-5:30")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!((out.status.code(), said.as_str()), (Some(0), ""));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    run(&["touch", "-d", "2026-01-31 05:29:59", "%:/f"]);
+    assert!(run(&["ls", "-l", "%:/f"]).contains(" 2026-01-31 05:29:59 "));
+    let stat = run(&["stat", "%:/f"]);
+    assert!(
+        stat.contains("Modify: 2026-01-31 05:29:59.000000000 +0530"),
+        "{stat}"
+    );
+    let json = run(&["stat", "--json", "%:/f"]);
+    assert!(
+        json.contains("\"mtime\": \"2026-01-30T23:59:59.000000000Z\""),
+        "{json}"
+    );
+    run(&["touch", "-d", "2446-05-10T22:38:55Z", "%:/f"]);
+    assert!(run(&["ls", "-l", "%:/f"]).contains(" 2446-05-11 04:08:55 "));
+    assert_eq!(s.run(&["touch", "-d", "never", ":/f"]).code, Some(2));
+    let info = s.run(&["info", "--json", "%"]).json();
+    let written = info["written"].as_str().unwrap();
+    assert!(written.ends_with('Z') && written.contains('T'), "{written}");
+    assert!(info["mounted"].is_null() || info["mounted"].is_string());
+}
