@@ -3,8 +3,8 @@
 //! A tag has 8, 10, 12, 14 or 16 bytes, as block numbers have 32 or 64 bits and checksums are
 //! absent, v2 or v3. The first tag is followed by the journal's UUID, which later ones share.
 
-use super::{BlockType, Checksums, Format, HEADER_LEN, Header, Tid, corrupt, header};
-use crate::error::{FormatError, Result};
+use super::{BlockType, Checksums, Format, HEADER_LEN, Tid, corrupt, header};
+use crate::error::Result;
 use crate::types::BlockNr;
 use core::mem::{offset_of, size_of};
 use zerocopy::big_endian::{U16, U32};
@@ -221,11 +221,7 @@ impl<'a> DescriptorWriter<'a> {
     /// # Errors
     /// `Corrupt` for a buffer that is not a block.
     pub fn new(format: &'a Format, block: &'a mut [u8], tid: Tid) -> Result<Self> {
-        let end = format.payload_end(block)?;
-        block.fill(0);
-        Header::new(BlockType::Descriptor, tid)
-            .write_to_prefix(block)
-            .map_err(|_| corrupt("journal block length", 0))?;
+        let end = format.start_block(block, BlockType::Descriptor, tid)?;
         Ok(Self {
             format,
             block,
@@ -241,11 +237,7 @@ impl<'a> DescriptorWriter<'a> {
     /// # Errors
     /// `Unrepresentable` for a block number this journal cannot hold.
     pub fn push(&mut self, home: BlockNr, checksum: u32, escaped: bool) -> Result<bool> {
-        if !self.format.is_64bit && home.0 > u32::MAX.into() {
-            return Err(FormatError::Unrepresentable(
-                "block above 32 bits in a 32-bit journal",
-            ));
-        }
+        self.format.check_block(home)?;
         let first = self.last.is_none();
         let len = self.format.tag_len() + if first { UUID_LEN } else { 0 };
         if self.next + len > self.end {

@@ -21,6 +21,7 @@ pub use superblock::Superblock;
 
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};
+use crate::types::BlockNr;
 use core::cmp::Ordering;
 use core::mem::size_of;
 use zerocopy::big_endian::U32;
@@ -165,6 +166,28 @@ impl Format {
             return Err(corrupt("journal block length", 0));
         }
         Ok(block.len() - self.tail_len())
+    }
+
+    /// Makes a buffer an empty descriptor or revoke block, whatever it held; returns where its payload
+    /// ends.
+    fn start_block(&self, block: &mut [u8], kind: BlockType, tid: Tid) -> Result<usize> {
+        let end = self.payload_end(block)?;
+        block.fill(0);
+        Header::new(kind, tid)
+            .write_to_prefix(block)
+            .map_err(|_| corrupt("journal block length", 0))?;
+        Ok(end)
+    }
+
+    /// Whether this journal can name a block.
+    fn check_block(&self, block: BlockNr) -> Result<()> {
+        if self.is_64bit || block.0 <= u32::MAX.into() {
+            Ok(())
+        } else {
+            Err(FormatError::Unrepresentable(
+                "block above 32 bits in a 32-bit journal",
+            ))
+        }
     }
 
     /// Writes the checksum at the end of a descriptor or revoke block.

@@ -1,7 +1,7 @@
 //! Revoke blocks: images of these blocks in this transaction or older ones must not be replayed.
 
 use super::{BlockType, Format, HEADER_LEN, Header, Tid, corrupt};
-use crate::error::{FormatError, Result};
+use crate::error::Result;
 use crate::types::BlockNr;
 use core::mem::{offset_of, size_of};
 use zerocopy::big_endian::U32;
@@ -74,11 +74,7 @@ impl<'a> RevokeWriter<'a> {
     /// # Errors
     /// `Corrupt` for a buffer that is not a block.
     pub fn new(format: &'a Format, block: &'a mut [u8], tid: Tid) -> Result<Self> {
-        let end = format.payload_end(block)?;
-        block.fill(0);
-        Header::new(BlockType::Revoke, tid)
-            .write_to_prefix(block)
-            .map_err(|_| corrupt("journal block length", 0))?;
+        let end = format.start_block(block, BlockType::Revoke, tid)?;
         Ok(Self {
             format,
             block,
@@ -92,11 +88,7 @@ impl<'a> RevokeWriter<'a> {
     /// # Errors
     /// `Unrepresentable` for a block number this journal cannot hold.
     pub fn push(&mut self, block: BlockNr) -> Result<bool> {
-        if !self.format.is_64bit && block.0 > u32::MAX.into() {
-            return Err(FormatError::Unrepresentable(
-                "block above 32 bits in a 32-bit journal",
-            ));
-        }
+        self.format.check_block(block)?;
         let len = self.format.record_len();
         if self.next + len > self.end {
             return Ok(false);

@@ -4,6 +4,8 @@
 //! A record is a slice of exactly `inode_size` bytes; all functions are views of it and treat a
 //! shorter one as corrupt or empty, never as a reason to panic.
 
+pub mod flags;
+
 use crate::checksum::{crc32c, inode_seed};
 use crate::error::{FormatError, Result, Where};
 use crate::geometry::Geometry;
@@ -17,73 +19,6 @@ pub const GOOD_OLD_SIZE: usize = 128;
 pub const I_BLOCK_SIZE: usize = 60;
 /// Links beyond which a directory's count is no longer kept (and is stored as 1).
 pub const LINK_MAX: u32 = 65_000;
-
-/// Bits of `flags`.
-pub mod flags {
-    /// Secure deletion.
-    pub const SECRM: u32 = 0x1;
-    /// Keep for undeletion.
-    pub const UNRM: u32 = 0x2;
-    /// Compress.
-    pub const COMPR: u32 = 0x4;
-    /// Synchronous updates.
-    pub const SYNC: u32 = 0x8;
-    /// Must not change.
-    pub const IMMUTABLE: u32 = 0x10;
-    /// May only grow.
-    pub const APPEND: u32 = 0x20;
-    /// Not for dump(8).
-    pub const NODUMP: u32 = 0x40;
-    /// Access time is not kept.
-    pub const NOATIME: u32 = 0x80;
-    /// Encrypted.
-    pub const ENCRYPT: u32 = 0x800;
-    /// A directory with a hashed index.
-    pub const INDEX: u32 = 0x1000;
-    /// An AFS directory.
-    pub const IMAGIC: u32 = 0x2000;
-    /// Data goes through the journal.
-    pub const JOURNAL_DATA: u32 = 0x4000;
-    /// Tails must not be merged.
-    pub const NOTAIL: u32 = 0x8000;
-    /// A directory's changes are synchronous.
-    pub const DIRSYNC: u32 = 0x1_0000;
-    /// Top of a hierarchy: subdirectories are spread over the groups.
-    pub const TOPDIR: u32 = 0x2_0000;
-    /// The count of blocks is in file-system blocks.
-    pub const HUGE_FILE: u32 = 0x4_0000;
-    /// Mapped by extents.
-    pub const EXTENTS: u32 = 0x8_0000;
-    /// fs-verity.
-    pub const VERITY: u32 = 0x10_0000;
-    /// Holds the value of an attribute.
-    pub const EA_INODE: u32 = 0x20_0000;
-    /// Blocks beyond the size (long obsolete).
-    pub const EOFBLOCKS: u32 = 0x40_0000;
-    /// Direct access to persistent memory.
-    pub const DAX: u32 = 0x200_0000;
-    /// Data in the inode.
-    pub const INLINE_DATA: u32 = 0x1000_0000;
-    /// Children inherit the project.
-    pub const PROJINHERIT: u32 = 0x2000_0000;
-    /// Names ignore case.
-    pub const CASEFOLD: u32 = 0x4000_0000;
-    /// What chattr may change.
-    pub const USER_MODIFIABLE: u32 = 0x604b_c0ff & !(VERITY | EXTENTS | HUGE_FILE);
-    /// What a new inode takes over from its directory; [`DIRSYNC`], [`CASEFOLD`] and
-    /// [`PROJINHERIT`] go to directories only.
-    pub const INHERITED: u32 = SECRM
-        | UNRM
-        | COMPR
-        | SYNC
-        | NODUMP
-        | NOATIME
-        | JOURNAL_DATA
-        | NOTAIL
-        | DIRSYNC
-        | PROJINHERIT
-        | CASEFOLD;
-}
 
 /// Byte offsets in a record.
 mod at {
@@ -514,125 +449,4 @@ pub fn verify_checksum(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::{Layout, LayoutParams};
-    use proptest::prelude::*;
-
-    fn geo(inode_size: u16) -> Geometry {
-        let mut p = LayoutParams::for_size(64 << 20);
-        p.inode_size = inode_size;
-        Layout::new(&p).unwrap().geometry
-    }
-
-    fn sample() -> InodeCore {
-        InodeCore {
-            mode: 0o100_644,
-            links: 3,
-            uid: 0x1_2345,
-            gid: 0x5_4321,
-            size: 1 << 40 | 7,
-            flags: flags::EXTENTS,
-            generation: 77,
-            atime: Timestamp {
-                secs: 1 << 33,
-                nanos: 1,
-            },
-            mtime: Timestamp { secs: -5, nanos: 2 },
-            ctime: Timestamp {
-                secs: 3,
-                nanos: 999_999_999,
-            },
-            crtime: Timestamp { secs: 4, nanos: 3 },
-            dtime: 9,
-            rdev: 0,
-        }
-    }
-
-    #[test]
-    fn round_trip_and_checksum() {
-        for size in [256u16, 512, 1024] {
-            let geo = geo(size);
-            let mut raw = vec![0xff; size.into()];
-            init(&mut raw, &geo);
-            encode_core(&sample(), &mut raw, &geo);
-            set_sectors(&mut raw, &geo, 1 << 33).unwrap();
-            set_file_acl(&mut raw, BlockNr(1 << 40));
-            set_checksum(&mut raw, &geo, InodeNr(12));
-            assert_eq!(decode_core(&raw, &geo, InodeNr(12)).unwrap(), sample());
-            assert!(decode_core(&raw, &geo, InodeNr(13)).is_err());
-            assert_eq!(sectors(&raw, &geo), 1 << 33);
-            assert_eq!(file_acl(&raw, &geo), BlockNr(1 << 40));
-            assert_eq!(xattr_area(&raw, &geo), Some(160..size.into()));
-            for bit in 0..raw.len() * 8 {
-                raw[bit / 8] ^= 1 << (bit % 8);
-                assert!(decode_core(&raw, &geo, InodeNr(12)).is_err(), "bit {bit}");
-                raw[bit / 8] ^= 1 << (bit % 8);
-            }
-        }
-    }
-
-    #[test]
-    fn short_inodes_keep_seconds_only() {
-        let geo = geo(128);
-        let mut raw = [0; 128];
-        init(&mut raw, &geo);
-        encode_core(&sample(), &mut raw, &geo);
-        set_checksum(&mut raw, &geo, InodeNr(12));
-        let back = decode_core(&raw, &geo, InodeNr(12)).unwrap();
-        assert_eq!(back.mtime, Timestamp { secs: -5, nanos: 0 });
-        assert_eq!(back.atime.secs, i64::from(i32::MAX));
-        assert_eq!(back.crtime, Timestamp::default());
-        assert_eq!(xattr_area(&raw, &geo), None);
-    }
-
-    #[test]
-    fn devices_and_huge_counts() {
-        let geo = geo(256);
-        for rdev in [
-            0,
-            makedev(8, 1),
-            makedev(255, 255),
-            makedev(259, 3),
-            makedev(1, 300),
-        ] {
-            let mut raw = [0; 256];
-            init(&mut raw, &geo);
-            let core = InodeCore {
-                mode: 0o060_600,
-                rdev,
-                ..sample()
-            };
-            encode_core(&core, &mut raw, &geo);
-            set_checksum(&mut raw, &geo, InodeNr(12));
-            assert_eq!(decode_core(&raw, &geo, InodeNr(12)).unwrap().rdev, rdev);
-        }
-        let mut raw = [0; 256];
-        init(&mut raw, &geo);
-        let n = 1u64 << 48;
-        set_sectors(&mut raw, &geo, n).unwrap();
-        assert_eq!(sectors(&raw, &geo), n);
-        encode_core(&sample(), &mut raw, &geo);
-        assert_eq!(
-            sectors(&raw, &geo),
-            n,
-            "the core's flags leave HUGE_FILE alone"
-        );
-        assert!(set_sectors(&mut raw, &geo, u64::MAX).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn any_record_never_panics(mut raw in proptest::collection::vec(any::<u8>(), 0..300)) {
-            for size in [128, 256] {
-                let mut geo = geo(size);
-                let _ = (decode_core(&raw, &geo, InodeNr(3)), xattr_area(&raw, &geo));
-                geo.features.apply("^metadata_csum").unwrap();
-                let _ = (decode_core(&raw, &geo, InodeNr(3)), sectors(&raw, &geo), i_block(&raw).is_ok());
-                set_checksum(&mut raw, &geo, InodeNr(1));
-                encode_core(&sample(), &mut raw, &geo);
-                init(&mut raw, &geo);
-            }
-        }
-    }
-}
+mod tests;

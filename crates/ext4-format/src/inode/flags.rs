@@ -1,0 +1,65 @@
+//! Bits of `flags`.
+
+/// Secure deletion.
+pub const SECRM: u32 = 0x1;
+/// Keep for undeletion.
+pub const UNRM: u32 = 0x2;
+/// Compress.
+pub const COMPR: u32 = 0x4;
+/// Synchronous updates.
+pub const SYNC: u32 = 0x8;
+/// Must not change.
+pub const IMMUTABLE: u32 = 0x10;
+/// May only grow.
+pub const APPEND: u32 = 0x20;
+/// Not for dump(8).
+pub const NODUMP: u32 = 0x40;
+/// Access time is not kept.
+pub const NOATIME: u32 = 0x80;
+/// Encrypted.
+pub const ENCRYPT: u32 = 0x800;
+/// A directory with a hashed index.
+pub const INDEX: u32 = 0x1000;
+/// An AFS directory.
+pub const IMAGIC: u32 = 0x2000;
+/// Data goes through the journal.
+pub const JOURNAL_DATA: u32 = 0x4000;
+/// Tails must not be merged.
+pub const NOTAIL: u32 = 0x8000;
+/// A directory's changes are synchronous.
+pub const DIRSYNC: u32 = 0x1_0000;
+/// Top of a hierarchy: subdirectories are spread over the groups.
+pub const TOPDIR: u32 = 0x2_0000;
+/// The count of blocks is in file-system blocks.
+pub const HUGE_FILE: u32 = 0x4_0000;
+/// Mapped by extents.
+pub const EXTENTS: u32 = 0x8_0000;
+/// fs-verity.
+pub const VERITY: u32 = 0x10_0000;
+/// Holds the value of an attribute.
+pub const EA_INODE: u32 = 0x20_0000;
+/// Blocks beyond the size (long obsolete).
+pub const EOFBLOCKS: u32 = 0x40_0000;
+/// Direct access to persistent memory.
+pub const DAX: u32 = 0x200_0000;
+/// Data in the inode.
+pub const INLINE_DATA: u32 = 0x1000_0000;
+/// Children inherit the project.
+pub const PROJINHERIT: u32 = 0x2000_0000;
+/// Names ignore case.
+pub const CASEFOLD: u32 = 0x4000_0000;
+/// What chattr may change.
+pub const USER_MODIFIABLE: u32 = 0x604b_c0ff & !(VERITY | EXTENTS | HUGE_FILE);
+/// What a new inode takes over from its directory; [`DIRSYNC`], [`CASEFOLD`] and
+/// [`PROJINHERIT`] go to directories only.
+pub const INHERITED: u32 = SECRM
+    | UNRM
+    | COMPR
+    | SYNC
+    | NODUMP
+    | NOATIME
+    | JOURNAL_DATA
+    | NOTAIL
+    | DIRSYNC
+    | PROJINHERIT
+    | CASEFOLD;

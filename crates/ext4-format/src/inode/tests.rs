@@ -1,0 +1,120 @@
+use super::*;
+use crate::layout::{Layout, LayoutParams};
+use proptest::prelude::*;
+
+fn geo(inode_size: u16) -> Geometry {
+    let mut p = LayoutParams::for_size(64 << 20);
+    p.inode_size = inode_size;
+    Layout::new(&p).unwrap().geometry
+}
+
+fn sample() -> InodeCore {
+    InodeCore {
+        mode: 0o100_644,
+        links: 3,
+        uid: 0x1_2345,
+        gid: 0x5_4321,
+        size: 1 << 40 | 7,
+        flags: flags::EXTENTS,
+        generation: 77,
+        atime: Timestamp {
+            secs: 1 << 33,
+            nanos: 1,
+        },
+        mtime: Timestamp { secs: -5, nanos: 2 },
+        ctime: Timestamp {
+            secs: 3,
+            nanos: 999_999_999,
+        },
+        crtime: Timestamp { secs: 4, nanos: 3 },
+        dtime: 9,
+        rdev: 0,
+    }
+}
+
+#[test]
+fn round_trip_and_checksum() {
+    for size in [256u16, 512, 1024] {
+        let geo = geo(size);
+        let mut raw = vec![0xff; size.into()];
+        init(&mut raw, &geo);
+        encode_core(&sample(), &mut raw, &geo);
+        set_sectors(&mut raw, &geo, 1 << 33).unwrap();
+        set_file_acl(&mut raw, BlockNr(1 << 40));
+        set_checksum(&mut raw, &geo, InodeNr(12));
+        assert_eq!(decode_core(&raw, &geo, InodeNr(12)).unwrap(), sample());
+        assert!(decode_core(&raw, &geo, InodeNr(13)).is_err());
+        assert_eq!(sectors(&raw, &geo), 1 << 33);
+        assert_eq!(file_acl(&raw, &geo), BlockNr(1 << 40));
+        assert_eq!(xattr_area(&raw, &geo), Some(160..size.into()));
+        for bit in 0..raw.len() * 8 {
+            raw[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_core(&raw, &geo, InodeNr(12)).is_err(), "bit {bit}");
+            raw[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+#[test]
+fn short_inodes_keep_seconds_only() {
+    let geo = geo(128);
+    let mut raw = [0; 128];
+    init(&mut raw, &geo);
+    encode_core(&sample(), &mut raw, &geo);
+    set_checksum(&mut raw, &geo, InodeNr(12));
+    let back = decode_core(&raw, &geo, InodeNr(12)).unwrap();
+    assert_eq!(back.mtime, Timestamp { secs: -5, nanos: 0 });
+    assert_eq!(back.atime.secs, i64::from(i32::MAX));
+    assert_eq!(back.crtime, Timestamp::default());
+    assert_eq!(xattr_area(&raw, &geo), None);
+}
+
+#[test]
+fn devices_and_huge_counts() {
+    let geo = geo(256);
+    for rdev in [
+        0,
+        makedev(8, 1),
+        makedev(255, 255),
+        makedev(259, 3),
+        makedev(1, 300),
+    ] {
+        let mut raw = [0; 256];
+        init(&mut raw, &geo);
+        let core = InodeCore {
+            mode: 0o060_600,
+            rdev,
+            ..sample()
+        };
+        encode_core(&core, &mut raw, &geo);
+        set_checksum(&mut raw, &geo, InodeNr(12));
+        assert_eq!(decode_core(&raw, &geo, InodeNr(12)).unwrap().rdev, rdev);
+    }
+    let mut raw = [0; 256];
+    init(&mut raw, &geo);
+    let n = 1u64 << 48;
+    set_sectors(&mut raw, &geo, n).unwrap();
+    assert_eq!(sectors(&raw, &geo), n);
+    encode_core(&sample(), &mut raw, &geo);
+    assert_eq!(
+        sectors(&raw, &geo),
+        n,
+        "the core's flags leave HUGE_FILE alone"
+    );
+    assert!(set_sectors(&mut raw, &geo, u64::MAX).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_record_never_panics(mut raw in proptest::collection::vec(any::<u8>(), 0..300)) {
+        for size in [128, 256] {
+            let mut geo = geo(size);
+            let _ = (decode_core(&raw, &geo, InodeNr(3)), xattr_area(&raw, &geo));
+            geo.features.apply("^metadata_csum").unwrap();
+            let _ = (decode_core(&raw, &geo, InodeNr(3)), sectors(&raw, &geo), i_block(&raw).is_ok());
+            set_checksum(&mut raw, &geo, InodeNr(1));
+            encode_core(&sample(), &mut raw, &geo);
+            init(&mut raw, &geo);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! All attributes of an inode, read from the inode and its block.
+
+use super::{
+    END_LEN, ENTRY_LEN, HEADER_LEN, INODE_HEADER_LEN, MAGIC, RawEntry, VALUE_MAX, corrupt,
+    entry_hash, full_name, pad4, refcount, split_name,
+};
+use crate::error::{FormatError, Result, Where};
+use zerocopy::FromBytes;
+
+/// All extended attributes of an inode, sorted by full name.
+///
+/// ```
+/// use ext4_format::xattr::{self, XattrSet};
+/// let mut set = XattrSet::default();
+/// set.set(b"user.colour", b"blue")?;
+/// let (area, block) = xattr::place(&set, 96, 4096)?;
+/// assert!(block.is_none());
+/// assert_eq!(XattrSet::parse(area.as_deref(), None)?, set);
+/// # Ok::<(), ext4_format::FormatError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XattrSet {
+    list: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl XattrSet {
+    /// Reads the attributes of an inode: the space behind its fixed part (with or without magic in
+    /// it) and its block.
+    ///
+    /// # Errors
+    /// `Corrupt` for a broken rule, `Incompatible` for values in inodes or unknown name indices.
+    pub fn parse(inode_area: Option<&[u8]>, block: Option<&[u8]>) -> Result<Self> {
+        let mut set = Self::default();
+        if let Some(area) = inode_area.filter(|a| has_inode_area(a)) {
+            let body = area.get(INODE_HEADER_LEN..).unwrap_or(&[]);
+            set.read(body, 0, false)
+                .map_err(|e| shift_offset(e, INODE_HEADER_LEN))?;
+        }
+        if let Some(block) = block {
+            refcount(block)?;
+            set.read(block, HEADER_LEN, true)?;
+        }
+        Ok(set)
+    }
+
+    /// Reads entries from `base[first..]`; value offsets count from the start of `base`.
+    fn read(&mut self, base: &[u8], first: usize, in_block: bool) -> Result<()> {
+        let end = end_of_entries(base, first)?;
+        let mut values: Vec<(usize, usize)> = Vec::new();
+        let mut at = first;
+        while at + END_LEN < end {
+            let (raw, name) = entry_at(base, at)?;
+            let name = full_name(raw.name_index, name, at)?;
+            if raw.value_inum != 0 {
+                return Err(FormatError::Incompatible("ea_inode".into()));
+            }
+            let (offs, size) = (
+                usize::from(raw.value_offs.get()),
+                raw.value_size.get() as usize,
+            );
+            let value = match size {
+                0 => &[][..],
+                _ => offs
+                    .checked_add(size)
+                    // The padding must be inside too.
+                    .filter(|stop| {
+                        offs >= end && pad4(*stop - offs) <= base.len() - offs.min(base.len())
+                    })
+                    .and_then(|stop| base.get(offs..stop))
+                    .ok_or(corrupt("extended attribute value out of bounds", at))?,
+            };
+            let stored = raw.hash.get();
+            if stored != 0 || in_block {
+                let rest = base.get(at + ENTRY_LEN..at + ENTRY_LEN + usize::from(raw.name_len));
+                let rest = rest.unwrap_or(&[]);
+                let computed = entry_hash(rest, value, false);
+                if stored != computed && stored != entry_hash(rest, value, true) {
+                    let place = Where::Buffer(at as u32);
+                    return Err(FormatError::Checksum {
+                        what: "extended attribute",
+                        at: place,
+                        stored,
+                        computed,
+                    });
+                }
+            }
+            if size > 0 {
+                values.push((offs, offs + pad4(size)));
+            }
+            match self.position(&name) {
+                Ok(_) => return Err(corrupt("extended attribute twice", at)),
+                Err(i) => self.list.insert(i, (name, value.to_vec())),
+            }
+            at += pad4(ENTRY_LEN + usize::from(raw.name_len));
+        }
+        values.sort_unstable();
+        match values.windows(2).find(|w| matches!(w, [a, b] if a.1 > b.0)) {
+            Some(pair) => Err(corrupt(
+                "extended attribute values overlap",
+                pair.first().map_or(0, |v| v.0),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn position(&self, name: &[u8]) -> Result<usize, usize> {
+        self.list.binary_search_by(|(n, _)| n[..].cmp(name))
+    }
+
+    /// The value of a full name.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        let (_, value) = self.list.get(self.position(name).ok()?)?;
+        Some(value)
+    }
+
+    /// Sets or replaces a value. Whether everything fits is known when it is [`place`]d.
+    ///
+    /// # Errors
+    /// `Unrepresentable` for a name without a known prefix, or a name or value too long.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        split_name(name)?;
+        if value.len() > VALUE_MAX {
+            return Err(FormatError::Unrepresentable(
+                "extended attribute value too long",
+            ));
+        }
+        match self.position(name) {
+            Ok(i) => {
+                if let Some(slot) = self.list.get_mut(i) {
+                    slot.1 = value.to_vec();
+                }
+            }
+            Err(i) => self.list.insert(i, (name.to_vec(), value.to_vec())),
+        }
+        Ok(())
+    }
+
+    /// Takes a name out and returns its value.
+    pub fn remove(&mut self, name: &[u8]) -> Option<Vec<u8>> {
+        self.position(name).ok().map(|i| self.list.remove(i).1)
+    }
+
+    /// (full name, value) in the order of names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.list.iter().map(|(n, v)| (&n[..], &v[..]))
+    }
+
+    /// Number of attributes.
+    pub const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+fn shift_offset(e: FormatError, by: usize) -> FormatError {
+    match e {
+        FormatError::Corrupt {
+            what,
+            at: Where::Buffer(o),
+        } => corrupt(what, o as usize + by),
+        other => other,
+    }
+}
+
+/// Whether an in-inode space holds attributes: it begins with the magic.
+pub fn has_inode_area(area: &[u8]) -> bool {
+    area.first_chunk()
+        .is_some_and(|m| u32::from_le_bytes(*m) == MAGIC)
+}
+
+fn entry_at(base: &[u8], at: usize) -> Result<(&RawEntry, &[u8])> {
+    let bytes = base.get(at..).unwrap_or(&[]);
+    let Ok((raw, rest)) = RawEntry::ref_from_prefix(bytes) else {
+        return Err(corrupt("extended attribute entry out of bounds", at));
+    };
+    let name = rest.get(..raw.name_len.into());
+    Ok((
+        raw,
+        name.ok_or(corrupt("extended attribute name out of bounds", at))?,
+    ))
+}
+
+/// Offset just behind the four zero bytes that end the entries. Values begin at or after it.
+fn end_of_entries(base: &[u8], first: usize) -> Result<usize> {
+    let mut at = first;
+    loop {
+        match base.get(at..at + END_LEN) {
+            None => return Err(corrupt("extended attribute list without an end", at)),
+            Some([0, 0, 0, 0]) => return Ok(at + END_LEN),
+            Some(_) => {
+                let (_, name) = entry_at(base, at)?;
+                at += pad4(ENTRY_LEN + name.len());
+            }
+        }
+    }
+}
