@@ -13,4 +13,10 @@ use clap::Parser;
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+    /// Print at the end, to standard error, which locks were waited for and how long they were held
+    #[arg(long, global = true, help_heading = "Measuring")]
+    pub lockmeter: bool,
+    /// Print at the end, to standard error, the time spent in the engine's operations
+    #[arg(long, global = true, help_heading = "Measuring")]
+    pub profile: bool,
 }

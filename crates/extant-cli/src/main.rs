@@ -25,7 +25,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = args::Cli::parse();
+    lockmeter::set_on(args.lockmeter);
+    lockmeter::profile::set_on(args.profile);
     let done = interrupt::install().and_then(|()| commands::run(args.command));
+    if args.lockmeter {
+        eprint!("{}", lockmeter::Snapshot::take());
+    }
+    if args.profile {
+        eprint!("{}", lockmeter::profile::Table::take());
+    }
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => output::report(&error),

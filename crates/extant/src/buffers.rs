@@ -6,9 +6,9 @@
 //! stay in memory, clean ones are dropped by a second-chance sweep of their shard when it is over its share.
 
 use crate::error::{Error, Result};
+use crate::locks::{self, Mutex};
 use blockdev::BlockDevice;
 use ext4_format::BlockNr;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
@@ -101,7 +101,7 @@ const SHARDS: usize = 64;
 pub struct Buffers {
     device: Arc<dyn BlockDevice>,
     block_size: u32,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<Shard, locks::Buffers>]>,
     clean_per_shard: usize,
     dirty: AtomicUsize,
 }
@@ -118,7 +118,7 @@ impl Buffers {
         }
     }
 
-    fn shard(&self, block: BlockNr) -> &Mutex<Shard> {
+    fn shard(&self, block: BlockNr) -> &Mutex<Shard, locks::Buffers> {
         // Runs of 16 blocks share a shard: an inode table's neighbours are used together.
         &self.shards[(block.0 >> 4) as usize % SHARDS]
     }

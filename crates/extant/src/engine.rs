@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::formatter::{Formatter, Published};
 use crate::groups::Groups;
 use crate::journal::Writer;
+use crate::locks::{self, Condvar, Mutex};
 use crate::log::Log;
 use crate::namespace::inode::Inode;
 use crate::namespace::inode_index::InodeIndex;
@@ -15,7 +16,6 @@ use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
-use parking_lot::{Condvar, Mutex};
 use percpu::{Counter, PerSlot, SlotList};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,9 @@ use std::time::Duration;
 /// Wakes the background thread before its timer.
 #[derive(Default)]
 pub struct Kick {
-    asked: Mutex<Asked>,
+    asked: Mutex<Asked, locks::Kick>,
+    /// Something is asked: who would ask again need not take the lock.
+    pending: AtomicBool,
     changed: Condvar,
 }
 
@@ -39,9 +41,13 @@ enum Asked {
 impl Kick {
     /// A push is wanted soon.
     pub fn wake(&self) {
+        if self.pending.load(Ordering::Relaxed) {
+            return;
+        }
         let mut asked = self.asked.lock();
         if *asked == Asked::Nothing {
             *asked = Asked::Push;
+            self.pending.store(true, Ordering::Relaxed);
             self.changed.notify_one();
         }
     }
@@ -63,6 +69,7 @@ impl Kick {
             Asked::End => None,
             other => {
                 *asked = Asked::Nothing;
+                self.pending.store(false, Ordering::Relaxed);
                 Some(other == Asked::Push)
             }
         }
@@ -95,12 +102,12 @@ pub struct Engine {
     pub(crate) index: InodeIndex,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
-    pub(crate) dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>>>,
+    pub(crate) dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>, locks::DirtyInodes>>,
     pub(crate) dirty_bytes: Counter,
     pub(crate) cached_bytes: Counter,
     pub(crate) log: Log,
-    pub(crate) formatter: Mutex<Formatter>,
-    pub(crate) journal: Mutex<Writer>,
+    pub(crate) formatter: Mutex<Formatter, locks::Formatter>,
+    pub(crate) journal: Mutex<Writer, locks::Journal>,
     pub(crate) kick: Kick,
     pub(crate) limits: Limits,
     /// Why nothing may be changed, if so.
@@ -110,7 +117,7 @@ pub struct Engine {
     /// volume that nobody changed keeps every byte. Set with the formatter's lock held.
     pub(crate) marked_open: AtomicBool,
     /// Held by renames that move a directory to another parent, so that no two make a loop.
-    pub(crate) rename: Mutex<()>,
+    pub(crate) rename: Mutex<(), locks::Rename>,
 }
 
 impl Engine {

@@ -33,6 +33,7 @@ mod error;
 mod formatter;
 mod groups;
 mod journal;
+mod locks;
 mod log;
 mod mapping;
 pub mod mkfs;

@@ -32,6 +32,7 @@
 #![deny(unsafe_code)]
 
 mod class;
+mod condvar;
 mod hold;
 pub mod profile;
 mod prometheus;
@@ -43,6 +44,7 @@ mod spin;
 mod switch;
 
 pub use class::{Class, LockClass};
+pub use condvar::Condvar;
 pub use raw::{Metered, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 pub use snapshot::{ClassStats, Holder, SiteStats, Snapshot, Stats};
 pub use spin::RawSpinLock;

@@ -319,6 +319,19 @@ impl Snapshot {
         Self::of(self.metered_ns.saturating_sub(before.metered_ns), classes)
     }
 
+    /// The costliest classes, at most so many, without their call sites.
+    #[must_use]
+    pub fn summary(&self, most: usize) -> Self {
+        let classes = self.classes.iter().take(most).map(|c| ClassStats {
+            sites: Vec::new(),
+            ..c.clone()
+        });
+        Self {
+            classes: classes.collect(),
+            ..*self
+        }
+    }
+
     /// A class by its name, if any lock of it was used.
     pub fn class(&self, name: &str) -> Option<&ClassStats> {
         self.classes.iter().find(|c| c.name == name)

@@ -40,7 +40,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::per_slot::PerSlot;
 use crate::slot::{self, SlotId};
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering, classes};
 
 /// Advances a slot's order clock past `seen`, the greatest stamp among the locked objects, and
 /// returns the new stamp.
@@ -81,8 +81,8 @@ struct Lists<T> {
 #[derive(Debug)]
 pub struct CommitLists<T> {
     context: CachePadded<AtomicU64>,
-    switching: Mutex<()>,
-    slots: PerSlot<Mutex<Lists<T>>>,
+    switching: Mutex<(), classes::Switch>,
+    slots: PerSlot<Mutex<Lists<T>, classes::Commit>>,
 }
 
 impl<T: Default> CommitLists<T> {
@@ -149,7 +149,7 @@ impl<T: Default> CommitLists<T> {
     /// The switch itself; the caller holds `switching`.
     fn close(&self, closed: u64) -> Vec<T> {
         self.context.store(closed + 1, Ordering::Release);
-        let take = |slot: &Mutex<Lists<T>>| {
+        let take = |slot: &Mutex<Lists<T>, classes::Commit>| {
             std::mem::take(&mut slot.lock().by_parity[(closed & 1) as usize])
         };
         self.slots.iter().map(take).collect()
@@ -199,7 +199,7 @@ mod tests {
         }
         let log: CommitLists<Vec<Item>> = CommitLists::with_slots(4, 1);
         let objects: Vec<_> = (0..OBJECTS)
-            .map(|_| Mutex::new(Object::default()))
+            .map(|_| Mutex::<_, classes::List>::new(Object::default()))
             .collect();
         let done = AtomicBool::new(false);
         let mut closed = Vec::new();

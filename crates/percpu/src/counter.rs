@@ -5,7 +5,7 @@
 
 use crate::per_slot::PerSlot;
 use crate::slot::{self, SlotId};
-use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering, classes};
 
 /// A sum of per-slot parts.
 ///
@@ -92,7 +92,7 @@ const CLOSED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct BoundedCounter {
     stocks: PerSlot<AtomicU64>,
-    pool: Mutex<Pool>,
+    pool: Mutex<Pool, classes::Pool>,
     batch: u64,
 }
 

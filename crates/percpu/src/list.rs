@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 
 use crate::per_slot::PerSlot;
 use crate::slot::{self, SlotId};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, classes};
 
 /// Where on which list an element is. Never zero, so `Option<Position>` is one word, too.
 ///
@@ -138,7 +138,7 @@ impl<T> Slab<T> {
 /// ```
 #[derive(Debug)]
 pub struct SlotList<T> {
-    lists: PerSlot<Mutex<Slab<T>>>,
+    lists: PerSlot<Mutex<Slab<T>, classes::List>>,
 }
 
 impl<T> SlotList<T> {

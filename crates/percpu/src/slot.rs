@@ -12,7 +12,7 @@
 use std::cell::{Cell, OnceCell};
 use std::sync::OnceLock;
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, classes};
 
 /// The number of a slot.
 ///
@@ -51,7 +51,7 @@ impl SlotId {
 #[derive(Debug)]
 pub struct Registry {
     /// How many threads use each slot. A plain lock: it is taken when a thread starts or ends.
-    users: Mutex<Vec<u32>>,
+    users: Mutex<Vec<u32>, classes::Slots>,
     count: usize,
 }
 

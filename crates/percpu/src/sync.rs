@@ -1,8 +1,8 @@
-//! The primitives everything here is built of: parking_lot and std, or those of a model checker.
+//! The primitives everything here is built of: metered locks and std, or those of a model checker.
 
 #[cfg(not(any(loom, shuttle)))]
 mod real {
-    pub(crate) use parking_lot::Mutex;
+    pub(crate) use lockmeter::Mutex;
     pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 }
 
@@ -15,13 +15,13 @@ mod real {
 
     pub(crate) use model::atomic::{AtomicI64, AtomicU64, Ordering};
 
-    /// The checker's mutex with the signature of parking_lot's.
+    /// The checker's mutex with the signature of the metered one.
     #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(model::Mutex<T>);
+    pub(crate) struct Mutex<T, C>(model::Mutex<T>, std::marker::PhantomData<C>);
 
-    impl<T> Mutex<T> {
+    impl<T, C> Mutex<T, C> {
         pub(crate) fn new(value: T) -> Self {
-            Mutex(model::Mutex::new(value))
+            Mutex(model::Mutex::new(value), std::marker::PhantomData)
         }
 
         pub(crate) fn lock(&self) -> model::MutexGuard<'_, T> {
@@ -32,3 +32,29 @@ mod real {
 }
 
 pub(crate) use real::*;
+
+/// Classes of the locks here.
+pub(crate) mod classes {
+    use lockmeter::lock_class;
+
+    lock_class!(
+        /// Who uses which slot.
+        pub(crate) Slots = "slot registry"
+    );
+    lock_class!(
+        /// A slot's committed items.
+        pub(crate) Commit = "commit list of a slot"
+    );
+    lock_class!(
+        /// The switch to the next context.
+        pub(crate) Switch = "context switch"
+    );
+    lock_class!(
+        /// What a bounded counter has not handed to slots.
+        pub(crate) Pool = "counter pool"
+    );
+    lock_class!(
+        /// A slot's list.
+        pub(crate) List = "list of a slot"
+    );
+}

@@ -45,7 +45,11 @@ struct Demo {
     threads: usize,
     steps: Vec<Step>,
     check: String,
+    locks: Option<lockmeter::Snapshot>,
 }
+
+/// Lock classes shown.
+const CLASSES: usize = 8;
 
 /// Every so many files one gets content, and its neighbour goes again.
 const WRITTEN: usize = 8;
@@ -94,7 +98,9 @@ pub fn run(args: &Args) -> Result<()> {
         threads,
         steps: Vec::new(),
         check: String::new(),
+        locks: None,
     };
+    lockmeter::set_on(true);
     let bar = Progress::count("demo");
     let mut step = |what: &'static str,
                     operations: usize,
@@ -124,6 +130,7 @@ pub fn run(args: &Args) -> Result<()> {
     let closed = step("close", 1, &mut || Ok(volume.clone().close()?));
     drop(volume);
     worked.and(closed)?;
+    demo.locks = Some(lockmeter::Snapshot::take());
     demo.check = check(&path, threads, args.files)?;
     bar.done();
     if args.json {
@@ -149,6 +156,13 @@ pub fn run(args: &Args) -> Result<()> {
         )?;
     }
     writeln!(out, "{}", demo.check)?;
+    if let Some(locks) = demo.locks {
+        write!(
+            out,
+            "Its locks, the costliest classes first:\n{}",
+            locks.summary(CLASSES)
+        )?;
+    }
     Ok(out.flush()?)
 }
 

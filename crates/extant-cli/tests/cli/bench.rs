@@ -38,6 +38,61 @@ fn mdtest_compares_targets() {
 }
 
 #[test]
+fn grow_compares_steps() {
+    let small = [
+        "--names", "600", "--step", "100", "--dirs", "3", "--tasks", "2",
+    ];
+    let args = [&["bench", "grow", "--size", "64M"][..], &small].concat();
+    let json = run(&[&args[..], &["--json"]].concat()).json();
+    assert_eq!(json[0]["steps"].as_array().unwrap().len(), 6);
+    assert!(json[0]["synced"]["later"].as_f64().unwrap() > 0.0);
+    let table = run(&args).text();
+    assert!(
+        table.contains("600 names in 3 directories by 2 tasks"),
+        "{table}"
+    );
+    assert_eq!(
+        run(&["bench", "grow", "--names", "5", "--step", "2"]).code,
+        Some(1)
+    );
+}
+
+#[test]
+fn locks_and_operations_are_measured_when_asked() {
+    let small = [
+        "--tasks",
+        "2",
+        "--files",
+        "50",
+        "--iterations",
+        "1",
+        "--size",
+        "64M",
+    ];
+    let plain = [&["bench", "mdtest"][..], &small].concat();
+    assert_eq!(run(&plain).stderr, "");
+    let ran = run(&[&plain[..], &["--lockmeter", "--profile"]].concat());
+    assert_eq!(ran.code, Some(0));
+    let line = |name: &str| {
+        let found = ran
+            .stderr
+            .lines()
+            .find(|l| l.trim_start().starts_with(name));
+        found
+            .unwrap_or_else(|| panic!("{name} in {}", ran.stderr))
+            .to_string()
+    };
+    // Two rounds of a hundred files, one of which is not shown.
+    assert_eq!(line("unlink").split_whitespace().nth(2), Some("200"));
+    assert!(ran.stderr.contains("directory bucket"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("namespace/directory.rs:"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
 fn bulk_moves_a_tree_every_way_beside_its_peers() {
     if !have("mke2fs") || !have("tar") {
         return;

@@ -5,9 +5,9 @@
 //! (`release`), so its old contents are never overwritten while a crash could bring its owner back.
 
 use crate::error::{Error, Result};
+use crate::locks::{self, Mutex};
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, FormatError, GroupNr, Where};
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 struct Bits {
@@ -18,7 +18,7 @@ struct Bits {
 }
 
 struct BlockGroup {
-    bits: Mutex<Bits>,
+    bits: Mutex<Bits, locks::BlockGroup>,
     /// Free blocks; written with the lock held, read without.
     free: AtomicU32,
     /// The bitmap breaks a rule; the group is not used.

@@ -12,9 +12,9 @@
 //! that create in one directory do not meet.
 
 use crate::error::{Error, Result};
+use crate::locks::{self, Mutex};
 use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
-use parking_lot::Mutex;
 use percpu::{AtomicBitmap, PerSlot};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -69,9 +69,9 @@ pub struct InodeAlloc {
     per_block: u32,
     first_ino: u32,
     flex_log: u8,
-    slots: PerSlot<Mutex<SlotShare>>,
+    slots: PerSlot<Mutex<SlotShare, locks::InodeStretches>>,
     /// Numbers that rest without a journal.
-    resting: Mutex<VecDeque<(Instant, InodeNr)>>,
+    resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
     rotor: AtomicU32,
 }
 

@@ -10,6 +10,7 @@ use crate::formatter::{Formatter, Moment};
 use crate::groups::Groups;
 use crate::journal::recovery::{self, Recovery};
 use crate::journal::{Journal, LogArea, Writer};
+use crate::locks::Mutex;
 use crate::log::Log;
 use crate::mapping::MappingReader;
 use crate::namespace::inode_index::InodeIndex;
@@ -23,7 +24,6 @@ use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
-use parking_lot::Mutex;
 use percpu::{Counter, PerSlot, SlotList};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,12 +4,12 @@ use super::dir::Dir;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::journal::recovery::Recovery;
+use crate::locks::{self, Mutex};
 use crate::namespace::credentials::Credentials;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::jbd2;
 use ext4_format::superblock::RawSuperblock;
-use parking_lot::Mutex;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -39,8 +39,8 @@ pub struct Volume {
 /// Ends the background thread and closes the volume when the last clone goes.
 pub(crate) struct Guard {
     engine: Arc<Engine>,
-    background: Mutex<Option<JoinHandle<()>>>,
-    closed: Mutex<bool>,
+    background: Mutex<Option<JoinHandle<()>>, locks::Volume>,
+    closed: Mutex<bool, locks::Volume>,
     recovery: Recovery,
     journal: Option<jbd2::Superblock>,
 }

@@ -14,10 +14,10 @@ use super::workspace::Workspace;
 use super::xattrs::XattrBatch;
 use super::{BlockImages, MetaSpace};
 use crate::error::{Error, Result};
+use crate::locks::{self, Mutex};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
-use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,8 +58,8 @@ pub(super) struct Shared<'s, 'a> {
     pub zone: &'a SystemZone,
     pub descs: &'s [GroupDesc],
     pub hasher: &'s DirHasher,
-    pub xattrs: Mutex<XattrBatch<'s, 'a>>,
-    pub gaps: Mutex<&'s mut Gaps>,
+    pub xattrs: Mutex<XattrBatch<'s, 'a>, locks::FormatterShared>,
+    pub gaps: Mutex<&'s mut Gaps, locks::FormatterShared>,
 }
 
 /// What some units have come to.

@@ -36,6 +36,7 @@ pub enum Writer {
 impl Writer {
     /// Makes a formatted batch durable.
     pub(crate) fn write(&mut self, engine: &Engine, output: &Output) -> Result<()> {
+        let _span = lockmeter::span!("write to the journal");
         for &(start, len) in &output.zeroed {
             home::zero(engine, start, len)?;
         }
@@ -51,6 +52,7 @@ impl Writer {
     /// Writes every dirty image home and empties the log. The caller holds the formatter's lock too, so
     /// every published image is durable.
     pub(crate) fn checkpoint(&mut self, engine: &Engine) -> Result<()> {
+        let _span = lockmeter::span!("checkpoint");
         match self {
             Self::Journal(journal) => journal.empty_log(engine, true),
             Self::Direct => Ok(()),

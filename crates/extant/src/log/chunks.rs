@@ -2,7 +2,7 @@
 //! being copied, and what one context needed serves the next: memory fresh from the system costs a page
 //! fault and a clearing for every page.
 
-use parking_lot::Mutex;
+use crate::locks::{self, Mutex};
 use std::ops::Index;
 
 /// Items of a full chunk, a power of two.
@@ -110,7 +110,7 @@ impl<T> Index<usize> for Chunks<T> {
 
 /// Emptied chunks, ready for the next context.
 #[derive(Debug)]
-pub struct Spare<T>(Mutex<Vec<Vec<T>>>);
+pub struct Spare<T>(Mutex<Vec<Vec<T>>, locks::SpareItems>);
 
 impl<T> Default for Spare<T> {
     fn default() -> Self {

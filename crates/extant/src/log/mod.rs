@@ -15,8 +15,8 @@ pub mod item;
 pub mod push;
 pub mod transaction;
 
+use crate::locks::{self, Condvar, Mutex};
 use item::{ItemList, SpareItems};
-use parking_lot::{Condvar, Mutex};
 use percpu::CommitLists;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -60,7 +60,7 @@ pub struct Log {
     /// Last context that the formatter has applied: its images are what a reader sees.
     formatted: AtomicU64,
     /// Last context on disk.
-    durable: Mutex<u64>,
+    durable: Mutex<u64, locks::Durable>,
     durable_changed: Condvar,
     /// Blocks that the formatter may change at once: what one transaction of the journal holds, less the
     /// superblock that comes on top.

@@ -8,8 +8,8 @@ use super::item::{InodeEvent, ItemList};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::formatter::{Formatter, MetaSpace, Moment, Output};
+use crate::locks::{self, Mutex};
 use ext4_format::BlockNr;
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +24,8 @@ struct Release {
 /// Gives the formatter blocks out of the allocator and notes what it frees.
 struct PushSpace<'a> {
     engine: &'a Engine,
-    taken: Mutex<Vec<BlockNr>>,
-    freed: Mutex<Vec<(BlockNr, u32)>>,
+    taken: Mutex<Vec<BlockNr>, locks::PushSpace>,
+    freed: Mutex<Vec<(BlockNr, u32)>, locks::PushSpace>,
 }
 
 impl MetaSpace for PushSpace<'_> {
@@ -121,6 +121,7 @@ impl Engine {
 
     /// Closes the current context and formats it.
     fn push_one(&self, formatter: &mut Formatter) -> Result<(u64, Release)> {
+        let _span = lockmeter::span!("format a context");
         let (context, lists) = self.log.lists.switch();
         let mut items = ItemList::default();
         for mut list in lists {

@@ -82,6 +82,7 @@ pub struct SetAttributes {
 impl Engine {
     /// Attributes of an inode. Reads memory only [L9].
     pub(crate) fn attributes(&self, inode: &Inode) -> Result<Attributes> {
+        let _span = lockmeter::span!("stat");
         crate::stir::point();
         let state = inode.state.lock();
         let core = state.core;
@@ -130,6 +131,7 @@ impl Engine {
         inode: &Arc<Inode>,
         set: &SetAttributes,
     ) -> Result<()> {
+        let _span = lockmeter::span!("set attributes");
         self.check_writable()?;
         let (uid, gid, _) = inode.owner_and_mode();
         let owns = who.is_privileged() || who.uid == uid;

@@ -61,6 +61,7 @@ impl Engine {
         what: &New<'_>,
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
+        let _span = lockmeter::span!("create");
         let How {
             mode,
             exclusive,
@@ -228,6 +229,7 @@ impl Engine {
         parent: &Arc<Inode>,
         name: &[u8],
     ) -> Result<()> {
+        let _span = lockmeter::span!("link");
         let name = match Name::new(name) {
             Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
             other => other?,

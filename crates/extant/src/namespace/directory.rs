@@ -14,9 +14,9 @@
 //! inode states after buckets.
 
 use super::name::Name;
+use crate::locks::{self, Mutex};
 use crate::log::item::Stamp;
 use ext4_format::{FileType, InodeNr};
-use parking_lot::{Mutex, MutexGuard};
 use percpu::PerSlot;
 use std::cmp::Ordering as Cmp;
 use std::sync::OnceLock;
@@ -126,7 +126,10 @@ impl Bucket {
 /// A bucket, its lock, and no other bucket beside them on the line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line(Mutex<Bucket>);
+struct Line(Mutex<Bucket, locks::Names>);
+
+/// A locked bucket.
+pub type BucketGuard<'a> = crate::locks::MutexGuard<'a, Bucket, locks::Names>;
 
 const _: () = assert!(size_of::<Line>() == 64);
 
@@ -146,7 +149,7 @@ pub struct Directory {
     shares: OnceLock<PerSlot<SlotShare>>,
     /// All names are in memory.
     complete: AtomicBool,
-    loading: Mutex<()>,
+    loading: Mutex<(), locks::NamesLoading>,
     /// Removed: nothing may be created in it. Written with all buckets locked.
     dead: AtomicBool,
     /// Stamp of the directory's own last [`InodeItem`](crate::log::item::InodeItem).
@@ -185,7 +188,7 @@ impl Directory {
     }
 
     /// Locks the bucket that a hash falls into.
-    pub fn lock(&self, hash: NameHash) -> MutexGuard<'_, Bucket> {
+    pub fn lock(&self, hash: NameHash) -> BucketGuard<'_> {
         crate::stir::point();
         loop {
             let level = self.level.load(Ordering::Acquire);
@@ -202,7 +205,7 @@ impl Directory {
         &self,
         a: NameHash,
         b: NameHash,
-    ) -> (MutexGuard<'_, Bucket>, Option<MutexGuard<'_, Bucket>>) {
+    ) -> (BucketGuard<'_>, Option<BucketGuard<'_>>) {
         loop {
             let level = self.level.load(Ordering::Acquire);
             let table = self.table(level);
@@ -226,7 +229,7 @@ impl Directory {
     }
 
     /// Locks every bucket, in order.
-    pub fn lock_all(&self) -> Vec<MutexGuard<'_, Bucket>> {
+    pub fn lock_all(&self) -> Vec<BucketGuard<'_>> {
         loop {
             let level = self.level.load(Ordering::Acquire);
             let guards: Vec<_> = self.table(level).iter().map(|line| line.0.lock()).collect();
@@ -377,7 +380,7 @@ impl Directory {
     }
 
     /// Marks an empty directory as removed; false if it holds names. `buckets` proves that all are locked.
-    pub fn kill_if_empty(&self, buckets: &[MutexGuard<'_, Bucket>]) -> bool {
+    pub fn kill_if_empty(&self, buckets: &[BucketGuard<'_>]) -> bool {
         let empty = buckets.iter().all(|b| b.entries.is_empty());
         if empty {
             self.dead.store(true, Ordering::Relaxed);
@@ -445,7 +448,7 @@ mod tests {
         let long = Directory::is_long(&bucket);
         drop(bucket);
         // In place of the commit's lock of the slot.
-        static SLOT: Mutex<()> = Mutex::new(());
+        static SLOT: Mutex<(), locks::NamesLoading> = Mutex::new(());
         {
             let _slot = SLOT.lock();
             dir.note(1, 1, 1);

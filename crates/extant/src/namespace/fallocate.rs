@@ -68,6 +68,7 @@ impl Engine {
         offset: u64,
         len: u64,
     ) -> Result<()> {
+        let _span = lockmeter::span!("fallocate");
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;

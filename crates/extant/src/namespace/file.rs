@@ -2,7 +2,7 @@
 
 use super::extent_map::ExtentMap;
 use super::pages::Pages;
-use parking_lot::RwLock;
+use crate::locks::{self, RwLock};
 use std::sync::atomic::AtomicU32;
 
 /// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
@@ -18,7 +18,7 @@ pub struct FileMap {
 /// Data of one regular file.
 pub struct FileData {
     /// Its mapping.
-    pub map: RwLock<FileMap>,
+    pub map: RwLock<FileMap, locks::Map>,
     /// Its pages in memory.
     pub pages: Pages,
     /// Blocks promised to the mapping for dirty pages that will change it: for the worst case, so that

@@ -3,11 +3,11 @@
 use super::directory::Directory;
 use super::extent_map::Run;
 use super::file::FileData;
+use crate::locks::{self, Mutex};
 use crate::log::item::Stamp;
 use ext4_format::inode::InodeCore;
 use ext4_format::xattr::XattrSet;
 use ext4_format::{FileType, InodeNr};
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -55,6 +55,9 @@ pub struct State {
     pub without_xattrs: bool,
 }
 
+/// The part of an inode that its lock guards, locked.
+pub type StateGuard<'a> = crate::locks::MutexGuard<'a, State, locks::InodeState>;
+
 /// One in-core inode.
 pub struct Inode {
     /// Its number.
@@ -83,7 +86,7 @@ pub struct Inode {
     /// Position on the volume's per-slot inode list (mechanism P1), as a word; 0 while it is on none.
     list_position: AtomicU64,
     /// Core and what belongs to it.
-    pub state: Mutex<State>,
+    pub state: Mutex<State, locks::InodeState>,
     /// Names, data or target.
     pub content: Content,
 }

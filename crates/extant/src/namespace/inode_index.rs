@@ -4,8 +4,8 @@
 //! lock each, so look-ups of different inodes share nothing.
 
 use super::inode::Inode;
+use crate::locks::{self, Mutex};
 use ext4_format::InodeNr;
-use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
 const CHUNK: usize = 16;
@@ -16,7 +16,7 @@ struct Chunk {
 }
 
 /// The chunks of one group.
-type Table = Box<[Mutex<Chunk>]>;
+type Table = Box<[Mutex<Chunk, locks::InodeIndex>]>;
 
 /// All in-core inodes of a volume by number.
 pub struct InodeIndex {
@@ -33,7 +33,7 @@ impl InodeIndex {
         }
     }
 
-    fn chunk(&self, ino: InodeNr) -> Option<(&Mutex<Chunk>, usize)> {
+    fn chunk(&self, ino: InodeNr) -> Option<(&Mutex<Chunk, locks::InodeIndex>, usize)> {
         let zero_based = ino.0.checked_sub(1)?;
         let group = self.groups.get((zero_based / self.per_group) as usize)?;
         let index = (zero_based % self.per_group) as usize;

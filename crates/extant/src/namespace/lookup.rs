@@ -31,6 +31,7 @@ impl Engine {
     /// The entry of a name in a directory, with its inode. The bucket stays locked until the inode is
     /// in core, so the number cannot be freed in between.
     pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let _span = lockmeter::span!("lookup");
         match name {
             b"." | b"" => return self.inode(dir.ino),
             b".." => return self.inode(self.parent_of(dir)?),
@@ -218,6 +219,7 @@ impl Engine {
 
     /// Names of a directory after a cookie, as [`Directory::list`] gives them.
     pub(crate) fn list(&self, dir: &Inode, cookie: u64, at_least: usize) -> Result<Vec<Dentry>> {
+        let _span = lockmeter::span!("list");
         Ok(self.names(dir)?.list(cookie, at_least))
     }
 }

@@ -1,7 +1,7 @@
 //! The page cache of one file (mechanism L5): pages of one file-system block each, sixteen to a chunk, a
 //! lock for each chunk. There is no lock and no list that two files share.
 
-use parking_lot::{Mutex, RwLock};
+use crate::locks::{self, Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Chunk {
 }
 
 /// A chunk behind its lock.
-pub type SharedChunk = Arc<Mutex<Chunk>>;
+pub type SharedChunk = Arc<Mutex<Chunk, locks::Pages>>;
 
 /// What dropping pages frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Dropped {
 /// All pages of a file, by chunk.
 #[derive(Debug, Default)]
 pub struct Pages {
-    chunks: RwLock<BTreeMap<u32, SharedChunk>>,
+    chunks: RwLock<BTreeMap<u32, SharedChunk>, locks::PageIndex>,
 }
 
 /// Chunk and place in it of a logical block.

@@ -68,6 +68,7 @@ impl Engine {
 
     /// Reads up to `buf.len()` bytes; fewer at the end of the file.
     pub(crate) fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _span = lockmeter::span!("read");
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let mut map = file.map.read();
         if !map.loaded {
@@ -175,6 +176,7 @@ impl Engine {
         offset: Option<u64>,
         data: &[u8],
     ) -> Result<Range<u64>> {
+        let _span = lockmeter::span!("write");
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;

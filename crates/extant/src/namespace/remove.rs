@@ -1,7 +1,7 @@
 //! Names taken away: unlink and rmdir.
 
 use super::credentials::{Credentials, EXECUTE, WRITE};
-use super::inode::{Inode, State};
+use super::inode::{Inode, State, StateGuard};
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -25,6 +25,7 @@ pub(crate) enum Fate {
 impl Engine {
     /// Removes the name of anything but a directory.
     pub(crate) fn unlink(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+        let _span = lockmeter::span!("unlink");
         let names = self.names(parent)?;
         check_removable(name)?;
         self.permit(who, parent, WRITE | EXECUTE)?;
@@ -120,6 +121,7 @@ impl Engine {
 
     /// Removes an empty directory.
     pub(crate) fn rmdir(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+        let _span = lockmeter::span!("rmdir");
         match name {
             b"." => return Err(Error::Invalid("\".\" cannot be removed")),
             b".." => return Err(Error::NotEmpty),
@@ -225,13 +227,7 @@ fn check_removable(name: &[u8]) -> Result<()> {
 }
 
 /// Locks the states of two different inodes, lower number first; returned in the order given.
-pub(crate) fn lock_two<'a>(
-    a: &'a Inode,
-    b: &'a Inode,
-) -> (
-    parking_lot::MutexGuard<'a, State>,
-    parking_lot::MutexGuard<'a, State>,
-) {
+pub(crate) fn lock_two<'a>(a: &'a Inode, b: &'a Inode) -> (StateGuard<'a>, StateGuard<'a>) {
     if a.ino < b.ino {
         let first = a.state.lock();
         (first, b.state.lock())

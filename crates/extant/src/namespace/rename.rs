@@ -1,8 +1,8 @@
 //! Rename: one transaction over up to three directories and four inodes.
 
 use super::credentials::{Credentials, EXECUTE, WRITE};
-use super::directory::{Bucket, Dentry, Directory, NameHash};
-use super::inode::{Inode, State};
+use super::directory::{Bucket, BucketGuard, Dentry, Directory, NameHash};
+use super::inode::{Inode, State, StateGuard};
 use super::name::Name;
 use super::remove::Fate;
 use super::{now, to_ns};
@@ -11,7 +11,6 @@ use crate::error::{Error, Result};
 use crate::log::Cost;
 use crate::log::item::MiscEvent;
 use ext4_format::{FileType, InodeNr};
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -38,9 +37,9 @@ struct Side<'a> {
 /// The buckets a rename holds: of the two names (one guard if they share a bucket), and all of a
 /// directory that is replaced.
 struct Held<'a> {
-    old: MutexGuard<'a, Bucket>,
-    new: Option<MutexGuard<'a, Bucket>>,
-    replaced: Vec<MutexGuard<'a, Bucket>>,
+    old: BucketGuard<'a>,
+    new: Option<BucketGuard<'a>>,
+    replaced: Vec<BucketGuard<'a>>,
 }
 
 impl<'a> Held<'a> {
@@ -97,7 +96,7 @@ impl<'a> Held<'a> {
 
 /// The states of up to four inodes, locked in the order of their numbers.
 struct States<'a> {
-    held: Vec<(InodeNr, MutexGuard<'a, State>)>,
+    held: Vec<(InodeNr, StateGuard<'a>)>,
 }
 
 impl<'a> States<'a> {
@@ -134,6 +133,7 @@ impl Engine {
         (new_dir, new_name): (&Arc<Inode>, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
+        let _span = lockmeter::span!("rename");
         for name in [old_name, new_name] {
             if name == b"." || name == b".." {
                 return Err(Error::Busy("\".\" and \"..\" cannot be renamed"));

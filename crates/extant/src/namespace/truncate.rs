@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 impl Engine {
     /// Sets the size of a regular file.
     pub(crate) fn truncate(&self, who: &Credentials, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let _span = lockmeter::span!("truncate");
         self.check_writable()?;
         let file = inode.file().ok_or(match inode.ftype {
             FileType::Directory => Error::IsDirectory,

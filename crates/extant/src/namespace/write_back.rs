@@ -91,6 +91,7 @@ impl Engine {
 
     /// Writes one inode's dirty pages and logs what changed of it.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _span = lockmeter::span!("write back");
         if let Some(file) = inode.file() {
             let mut map = file.map.write();
             return self.write_back_locked(inode, &mut map);

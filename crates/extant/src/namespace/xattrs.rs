@@ -99,6 +99,7 @@ impl Engine {
         value: Option<&[u8]>,
         how: SetXattr,
     ) -> Result<()> {
+        let _span = lockmeter::span!("set xattr");
         self.check_writable()?;
         self.permit_xattr(who, inode, name, super::credentials::WRITE)?;
         if name.len() > 255 {

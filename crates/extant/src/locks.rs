@@ -1,0 +1,91 @@
+//! The classes of the engine's locks, as the lock meter names them. Every lock of an open volume has one; those
+//! of `percpu` have their own.
+
+pub(crate) use lockmeter::{Condvar, Mutex, MutexGuard, RwLock};
+
+use lockmeter::lock_class;
+
+lock_class!(
+    /// Names of one interval of a directory's hash.
+    pub(crate) Names = "directory bucket"
+);
+lock_class!(
+    /// Bringing a directory's names in.
+    pub(crate) NamesLoading = "directory loading"
+);
+lock_class!(
+    /// An inode's core.
+    pub(crate) InodeState = "inode state"
+);
+lock_class!(
+    /// Sixteen neighbouring numbers of the inode index.
+    pub(crate) InodeIndex = "inode index chunk"
+);
+lock_class!(
+    /// A file's mapping.
+    pub(crate) Map = "file map"
+);
+lock_class!(
+    /// The chunks of a file's pages.
+    pub(crate) PageIndex = "page index"
+);
+lock_class!(
+    /// Sixteen neighbouring pages.
+    pub(crate) Pages = "page chunk"
+);
+lock_class!(
+    /// A slot's stretches of inode numbers.
+    pub(crate) InodeStretches = "inode stretches of a slot"
+);
+lock_class!(
+    /// Inode numbers that rest without a journal.
+    pub(crate) Resting = "resting inode numbers"
+);
+lock_class!(
+    /// A group's block bitmap.
+    pub(crate) BlockGroup = "block group"
+);
+lock_class!(
+    /// A slot's inodes with something to write back.
+    pub(crate) DirtyInodes = "dirty inodes of a slot"
+);
+lock_class!(
+    /// A shard of the metadata images.
+    pub(crate) Buffers = "buffer shard"
+);
+lock_class!(
+    /// The formatter: one push at a time.
+    pub(crate) Formatter = "formatter"
+);
+lock_class!(
+    /// Attribute blocks and table gaps, between the formatter's threads.
+    pub(crate) FormatterShared = "formatter, shared"
+);
+lock_class!(
+    /// What a push has taken and freed.
+    pub(crate) PushSpace = "push space"
+);
+lock_class!(
+    /// The journal's writer.
+    pub(crate) Journal = "journal"
+);
+lock_class!(
+    /// The last context on disk.
+    pub(crate) Durable = "durable context"
+);
+lock_class!(
+    /// Memory of formatted item lists.
+    pub(crate) SpareItems = "spare items"
+);
+lock_class!(
+    /// What the background thread is asked to do.
+    pub(crate) Kick = "background kick"
+);
+lock_class!(
+    /// Renames that move a directory to another parent.
+    pub(crate) Rename = "directory rename"
+);
+lock_class!(
+    /// A volume's opening and closing.
+    pub(crate) Volume = "volume"
+);
