@@ -8,7 +8,6 @@ mod calls;
 mod common;
 #[path = "linearizable/observe.rs"]
 mod observe;
-#[path = "model/reference.rs"]
 mod reference;
 #[path = "linearizable/search.rs"]
 mod search;

@@ -93,6 +93,23 @@ pub fn assert_clean_file(path: &Path, what: &str) {
     );
 }
 
+/// e2fsck repairs an image file by itself, and finds nothing to mend after that; what it said.
+#[track_caller]
+pub fn repair(path: &Path, what: &str) -> String {
+    let out = Command::new("e2fsck")
+        .arg("-fp")
+        .arg(path)
+        .output()
+        .expect("e2fsck runs");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        out.status.code().is_some_and(|c| c <= 1),
+        "{what}: e2fsck -p: {text}"
+    );
+    assert_clean_file(path, what);
+    text
+}
+
 /// e2fsck finds nothing to mend in an image in memory.
 #[track_caller]
 pub fn assert_clean(device: &MemDevice, what: &str) {
@@ -163,6 +180,17 @@ pub fn snapshot(root: &Dir) -> extant::Result<BTreeMap<String, Node>> {
         }
     }
     Ok(all)
+}
+
+/// An ACL as its extended attribute shows it, from tags, permissions and ids.
+pub fn acl_bytes(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(perm.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
 }
 
 /// A small generator of numbers, the same in every run.

@@ -74,7 +74,7 @@ pub fn explain(
             continue;
         }
         let done: Vec<usize> = state.at.iter().map(|a| a.0).collect();
-        if done.iter().sum::<usize>() > stuck.done.iter().sum() {
+        if done.iter().sum::<usize>() > stuck.done.iter().sum::<usize>() {
             stuck.done = done;
         }
         let next = |t: usize| history[t].get(state.at[t].0);

@@ -1,0 +1,337 @@
+//! The last inode, the smallest images, the reserve, and many threads for the last block.
+
+use crate::common::*;
+use crate::filling::*;
+use blockdev::MemDevice;
+use extant::{Credentials, Error, Fallocate, OpenFlags, SetAttributes, Volume};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+#[test]
+fn inodes_run_out_and_come_back() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for args in [
+        &["-t", "ext4", "-N", "96", "-J", "size=4"][..],
+        &["-t", "ext2", "-N", "96"],
+    ] {
+        let device = mem_image("16M", args);
+        let v = open(&device);
+        let make_all = |v: &Volume| {
+            let mut n = 0;
+            while fits(v.create(format!("/i{n}"), 0o600), "create") {
+                n += 1;
+            }
+            n
+        };
+        let first = make_all(&v);
+        assert!((80..=96).contains(&first), "{first} files in 96 inodes");
+        assert!(!fits(v.create_dir("/d", 0o755), "mkdir"));
+        assert!(!fits(v.symlink("t", "/l"), "symlink"));
+        v.link("/i0", "/hard").expect("a link needs no inode");
+        v.unlink("/hard").unwrap();
+        // With and without a sync in between.
+        for sync in [false, true, false] {
+            v.unlink("/i3").unwrap();
+            if sync {
+                v.sync().unwrap();
+            }
+            v.create("/i3", 0o600)
+                .unwrap_or_else(|e| panic!("{args:?}: the inode just freed, sync {sync}: {e}"));
+            assert!(!fits(v.create("/more", 0o600), "create"));
+            v.sync().unwrap();
+        }
+        // Open without a name: still in use.
+        let held = v.open("/i5", OpenFlags::READ, 0).unwrap();
+        v.unlink("/i5").unwrap();
+        assert!(!fits(
+            v.create("/i5", 0o600),
+            "create while the inode is open"
+        ));
+        drop(held);
+        v.create("/i5", 0o600).expect("the inode freed by closing");
+        v.close().unwrap();
+        assert_clean(&device, "no inode left");
+        let v = open(&device);
+        assert_eq!(v.statfs().unwrap().free_inodes, 0);
+        (0..first).for_each(|n| v.unlink(format!("/i{n}")).unwrap());
+        v.sync().unwrap();
+        assert_eq!(make_all(&v), first);
+        v.close().unwrap();
+        assert_clean(&device, "no inode left, again");
+    }
+}
+
+/// Images so small that little fits: whatever mke2fs makes opens, takes what it can, and stays clean.
+#[test]
+fn tiny_images() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let kinds: &[&[&str]] = &[
+        &["-t", "ext4"],
+        &["-t", "ext4", "-b", "1024"],
+        &["-t", "ext4", "-b", "4096"],
+        &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
+        &["-t", "ext3", "-b", "1024"],
+        &["-t", "ext2", "-b", "1024"],
+        &["-t", "ext2", "-b", "4096", "-N", "16"],
+    ];
+    for args in kinds {
+        for size in ["256k", "1M", "2M", "3M", "4M"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("image");
+            let made = std::process::Command::new("mke2fs")
+                .args(["-q", "-F"])
+                .args(*args)
+                .arg(&path)
+                .arg(size)
+                .output()
+                .unwrap();
+            if !made.status.success() {
+                continue;
+            }
+            let what = format!("{args:?} of {size}");
+            let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+            let v = open(&device);
+            if let Some(why) = v.read_only() {
+                panic!("{what}: {why}");
+            }
+            let mut kept = BTreeMap::new();
+            if fits(v.create_dir("/d", 0o755), &what) {
+                kept = fill(&v, "/d", &[3_000, 50_000, 0]);
+            }
+            v.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
+            intact(&v, &kept, &what);
+            v.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_clean(&device, &what);
+            let v = open(&device);
+            kept.keys().for_each(|p| v.unlink(p).unwrap());
+            v.close().unwrap();
+            assert_clean(&device, &what);
+        }
+    }
+}
+
+/// Threads race for the last blocks; what each was told it has, it has.
+#[test]
+fn many_threads_at_the_brink() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for seed in 0..if torture() { 40 } else { 3 } {
+        let device = mem_image("12M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+        let v = open(&device);
+        let kept = Mutex::new(BTreeMap::new());
+        std::thread::scope(|s| {
+            for t in 0..4u64 {
+                let (v, kept) = (v.clone(), &kept);
+                s.spawn(move || {
+                    let mut rng = Rng::new(seed * 10 + t);
+                    let mut mine: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+                    for n in 0..400u64 {
+                        let path = format!("/t{t}.{n}");
+                        let bytes = content(n, rng.below(60_000) as usize);
+                        if let Ok(file) = v.create(&path, 0o600) {
+                            fits(file.write_at(0, &bytes), "write");
+                            let size = file.stat().unwrap().size as usize;
+                            mine.insert(path, bytes[..size].to_vec());
+                            if rng.below(8) == 0 {
+                                file.fsync().expect("fsync");
+                            }
+                        }
+                        if rng.below(3) == 0
+                            && let Some(path) = mine
+                                .keys()
+                                .nth(rng.below(mine.len() as u64) as usize)
+                                .cloned()
+                        {
+                            mine.remove(&path);
+                            v.unlink(&path).expect("unlink");
+                        }
+                    }
+                    kept.lock().unwrap().append(&mut mine);
+                });
+            }
+        });
+        let kept = kept.into_inner().unwrap();
+        v.sync().unwrap();
+        intact(&v, &kept, "threads");
+        v.close().unwrap();
+        assert_clean(&device, "threads");
+        intact(&open(&device), &kept, "threads, reopened");
+    }
+}
+
+/// The superblock's reserve is for root, and for the user and group it names: to all others the volume is
+/// full before, and statfs says so.
+#[test]
+fn the_reserve_is_roots() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let user = Credentials::new(1000, 1000, &[]);
+    for (args, entitled) in [
+        (
+            &["-t", "ext4", "-b", "1024", "-m", "20"][..],
+            Credentials::root(),
+        ),
+        (&["-t", "ext2", "-m", "20"], Credentials::root()),
+        (
+            &["-t", "ext4", "-b", "1024", "-m", "20", "-J", "size=1"],
+            Credentials::new(44, 1, &[]),
+        ),
+        (
+            &["-t", "ext3", "-b", "1024", "-m", "20"],
+            Credentials::new(1, 1, &[9, 55]),
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        mke2fs(&path, "24M", args);
+        let tuned = std::process::Command::new("tune2fs")
+            .args(["-u", "44", "-g", "55"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert!(tuned.status.success());
+        let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+        let what = format!("{args:?}, {entitled:?}");
+        let v = open(&device);
+        v.create_dir("/u", 0o777).unwrap();
+        v.set_attributes(
+            "/u",
+            &SetAttributes {
+                mode: Some(0o777),
+                ..Default::default()
+            },
+        )
+        .unwrap();
+        let reserved = v.superblock().unwrap().reserved_blocks();
+        assert!(reserved * 4 > v.statfs().unwrap().free_blocks / 2, "{what}");
+        let (other, entitled) = (v.as_user(user.clone()), v.as_user(entitled));
+        let mut kept = fill(&other, "/u", &[200_000, 3_000, 0, 30_000]);
+        // What a write may need for its mapping it gives back when the mapping is made.
+        v.sync().unwrap();
+        if fits(other.write_file("/u/last", b""), "create") {
+            let file = other.open("/u/last", OpenFlags::APPEND, 0).unwrap();
+            while fits(file.append(&[7; 500]), "append") {}
+            kept.insert("/u/last".into(), v.read_file("/u/last").unwrap());
+        }
+        v.sync().unwrap();
+        let full = v.statfs().unwrap();
+        assert!(full.available_blocks < 8, "{what}: {full:?}");
+        assert!(full.free_blocks >= reserved, "{what}: {full:?}");
+        // None of these, whichever kind of block they need.
+        let long = "t".repeat(100);
+        for n in 0..8 {
+            let _ = other.symlink(&long, format!("/u/fill{n}"));
+        }
+        assert!(!fits(other.create_dir("/u/d", 0o700), "mkdir"));
+        assert!(!fits(other.symlink(&long, "/u/l"), "symlink"));
+        assert!(!fits(other.write_file("/u/more", &[1; 9000]), "write"));
+        let file = other.create("/u/pre", 0o600).ok();
+        match file.map(|f| f.fallocate(Fallocate::default(), 0, 100_000)) {
+            None | Some(Err(Error::NoSpace(_) | Error::Unsupported(_))) => {}
+            other => panic!("{what}: fallocate: {other:?}"),
+        }
+        let before = v.statfs().unwrap().free_blocks;
+        assert!(before >= reserved, "{what}: a failure took of the reserve");
+        // The entitled go on.
+        let bs = v.geometry().block_size as usize;
+        let most = (reserved as usize - 20) * bs * 9 / 10;
+        entitled.create_dir("/u/entitled", 0o700).unwrap();
+        entitled
+            .write_file("/u/entitled/f", &content(1, most))
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        let file = entitled
+            .open("/u/entitled/f", OpenFlags::APPEND, 0)
+            .unwrap();
+        while fits(file.append(&[7; 5000]), "append") {}
+        drop(file);
+        v.sync().unwrap();
+        let end = v.statfs().unwrap();
+        assert_eq!(end.available_blocks, 0, "{what}");
+        assert!(
+            end.free_blocks < before - reserved * 9 / 10,
+            "{what}: {end:?}"
+        );
+        assert!(!fits(other.write_file("/u/more", &[1; 9000]), "write"));
+        intact(&v, &kept, &what);
+        // What becomes free fills the reserve first.
+        entitled.unlink("/u/entitled/f").unwrap();
+        v.sync().unwrap();
+        assert!(!fits(other.write_file("/u/more", &[1; 100_000]), "write"));
+        for path in kept.keys().take(kept.len() / 2) {
+            other.unlink(path).unwrap();
+        }
+        v.sync().unwrap();
+        assert!(fits(other.write_file("/u/more", &[1; 100_000]), "write"));
+        let open_now = v.statfs().unwrap();
+        v.close().unwrap();
+        assert_clean(&device, &what);
+        let again = open(&device).statfs().unwrap();
+        assert_eq!(
+            (again.blocks, again.free_inodes),
+            (open_now.blocks, open_now.free_inodes)
+        );
+        assert!(again.free_blocks >= open_now.free_blocks, "{what}");
+    }
+}
+
+/// A write that finds room for a part says how much it stored, and the next one that there is no more.
+#[test]
+fn short_writes() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for args in [
+        &["-t", "ext4", "-b", "1024", "-J", "size=1"][..],
+        &["-t", "ext2"],
+    ] {
+        let device = mem_image("12M", args);
+        let v = open(&device);
+        let bytes = content(7, 20 << 20);
+        let no_space =
+            |r: extant::Result<usize>| assert!(matches!(r, Err(Error::NoSpace(_))), "{r:?}");
+        // At an offset inside a block.
+        let file = v.create("/at", 0o600).unwrap();
+        let n = file.write_at(333, &bytes).unwrap();
+        assert!((5 << 20..12 << 20).contains(&n), "{n} of 20 MiB");
+        no_space(file.write_at(333 + n as u64, &bytes[n..]));
+        assert_eq!(file.stat().unwrap().size as usize, 333 + n);
+        let all = file.write_all_at(333, &bytes);
+        assert!(matches!(all, Err(Error::NoSpace(_))), "{all:?}");
+        assert_eq!(v.read_file("/at").unwrap()[333..], bytes[..n]);
+        file.truncate(4 << 20).unwrap();
+        v.sync().unwrap();
+        // To the end.
+        let log = v.create("/log", 0o600).unwrap();
+        assert_eq!(log.append(b"begin").unwrap(), 0..5);
+        let part = log.append(&bytes).unwrap();
+        assert_eq!(part.start, 5);
+        assert!(part.end > 1 << 20 && part.end < 12 << 20, "{part:?}");
+        no_space(log.append(&bytes).map(|_| 0));
+        assert_eq!(log.stat().unwrap().size, part.end);
+        file.truncate(3 << 20).unwrap();
+        v.sync().unwrap();
+        // At the position, which follows what was stored.
+        for flags in [RW, RW | OpenFlags::APPEND] {
+            let log = v.open("/log", flags, 0).unwrap();
+            log.set_position(log.stat().unwrap().size);
+            let before = log.position();
+            let n = log.write(&bytes).unwrap() as u64;
+            assert!((1 << 19..12 << 20).contains(&n), "{n}");
+            assert_eq!(log.position(), before + n);
+            no_space(log.write(&bytes));
+            assert_eq!(log.position(), before + n);
+            assert_eq!(log.stat().unwrap().size, before + n);
+            file.truncate(file.stat().unwrap().size - (1 << 20))
+                .unwrap();
+            v.sync().unwrap();
+        }
+        v.close().unwrap();
+        assert_clean(&device, &format!("{args:?}"));
+    }
+}

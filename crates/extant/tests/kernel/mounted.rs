@@ -1,0 +1,112 @@
+//! Images, and the kernel's view of them.
+
+use crate::common::*;
+use extant::{OpenOptions, Volume};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Root, and the tools: an error in CI, a message elsewhere.
+pub fn able() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "needs root");
+    if !root {
+        eprintln!("not root: nothing tested");
+    }
+    root && have("mke2fs") && have("e2fsck") && have("mount")
+}
+
+/// An image mounted by the kernel; unmounted when it goes, also by a panic.
+pub struct Mounted {
+    dir: tempfile::TempDir,
+    mounted: bool,
+}
+
+impl Mounted {
+    pub fn new(image: &Path, options: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mounted = Self {
+            dir,
+            mounted: false,
+        };
+        let options = format!(
+            "loop,noatime{}{options}",
+            if options.is_empty() { "" } else { "," }
+        );
+        let out = Command::new("mount")
+            .args(["-o", &options])
+            .arg(image)
+            .arg(mounted.dir.path())
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "mount -o {options}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        mounted.mounted = true;
+        mounted
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn unmount(mut self) {
+        self.mounted = false;
+        let out = Command::new("umount")
+            .arg(self.dir.path())
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "umount: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount")
+                .arg("-l")
+                .arg(self.dir.path())
+                .output();
+        }
+    }
+}
+
+pub const KINDS: &[(&str, &[&str])] = &[
+    ("ext4", &["-t", "ext4"]),
+    (
+        "ext4, newest features",
+        &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"],
+    ),
+    ("ext4, 1 KiB", &["-t", "ext4", "-b", "1024"]),
+    (
+        "ext4, no checksums",
+        &["-t", "ext4", "-O", "^metadata_csum,^64bit"],
+    ),
+    (
+        "ext4, uninit_bg",
+        &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"],
+    ),
+    (
+        "ext4, meta_bg",
+        &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode"],
+    ),
+    ("ext4, small inodes", &["-t", "ext4", "-I", "128"]),
+    ("ext4, no journal", &["-t", "ext4", "-O", "^has_journal"]),
+    ("ext3", &["-t", "ext3"]),
+    ("ext2, 1 KiB", &["-t", "ext2", "-b", "1024"]),
+];
+
+pub fn image(dir: &tempfile::TempDir, args: &[&str]) -> PathBuf {
+    let path = dir.path().join("image");
+    mke2fs(&path, "160M", &[args, &["-N", "40000"]].concat());
+    path
+}
+
+pub fn open_file(path: &Path) -> Volume {
+    OpenOptions::new().background(false).open(path).unwrap()
+}

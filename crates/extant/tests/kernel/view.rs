@@ -1,0 +1,86 @@
+//! One more reader, written independently.
+
+use crate::common::*;
+use crate::contents::make;
+use crate::mounted::{KINDS, image, open_file};
+use crate::tree::{bytes_of, our_tree};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// ext4-view, written independently, sees the same.
+#[test]
+fn read_by_ext4_view() {
+    if !have("mke2fs") {
+        return;
+    }
+    for (what, args) in KINDS
+        .iter()
+        // What it does not know.
+        .filter(|(_, a)| {
+            !["ext2", "meta_bg,^resize_inode", "128"]
+                .iter()
+                .any(|f| a.contains(f))
+        })
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(&dir, args);
+        let v = open_file(&path);
+        make(&v, 3_000);
+        v.close().unwrap();
+        let v = open_file(&path);
+        let ours = our_tree(&v);
+        v.close().unwrap();
+        let view = ext4_view::Ext4::load(Box::new(std::fs::read(&path).unwrap()))
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        let mut seen = 0;
+        let mut todo = vec![PathBuf::new()];
+        while let Some(dir) = todo.pop() {
+            for entry in view
+                .read_dir(&bytes_of(&dir)[..])
+                .unwrap_or_else(|e| panic!("{what}: {dir:?}: {e}"))
+            {
+                let entry = entry.unwrap_or_else(|e| panic!("{what}: {dir:?}: {e}"));
+                let name = entry.file_name();
+                let name = OsStr::from_bytes(name.as_ref());
+                if name == "." || name == ".." || name == "lost+found" {
+                    continue;
+                }
+                let path = dir.join(name);
+                let expected = ours
+                    .get(&path)
+                    .unwrap_or_else(|| panic!("{what}: {path:?} is not ours"));
+                let at = bytes_of(&path);
+                let meta = view.symlink_metadata(&at[..]).unwrap();
+                assert_eq!(
+                    u32::from(meta.mode()),
+                    expected.mode & 0o7777,
+                    "{what}: {path:?}: mode"
+                );
+                assert_eq!(
+                    (meta.uid(), meta.gid()),
+                    expected.owner,
+                    "{what}: {path:?}: owner"
+                );
+                assert_eq!(meta.len(), expected.size, "{what}: {path:?}: size");
+                if meta.is_dir() {
+                    todo.push(path.clone());
+                } else if meta.is_symlink() {
+                    let target = view.read_link(&at[..]).unwrap();
+                    assert_eq!(
+                        AsRef::<[u8]>::as_ref(&target),
+                        &expected.content[..],
+                        "{what}: {path:?}: target"
+                    );
+                } else if meta.file_type().is_regular_file() && expected.size < 20_000_000 {
+                    assert!(
+                        view.read(&at[..]).unwrap() == expected.content,
+                        "{what}: {path:?}: content"
+                    );
+                }
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, ours.len() - 1, "{what}: names");
+    }
+}

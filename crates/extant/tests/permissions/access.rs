@@ -1,0 +1,246 @@
+//! Mode bits of each class, of files and directories; the sticky bit.
+
+use crate::callers::*;
+use extant::{Credentials, FileType, OpenFlags, RenameMode, SetAttributes, SetXattr};
+
+/// The bits of the caller's class decide, and no others.
+#[test]
+fn files_by_class() {
+    let Some(v) = volume() else { return };
+    v.write_file("/f", b"content").unwrap();
+    for bits in 0..8u16 {
+        for class in 0..3 {
+            // All other classes have what this one lacks.
+            let shift = [6, 3, 0][class];
+            let mode = (0o777 & !(7 << shift)) & !(bits * 0o111) | bits << shift;
+            own(&v, "/f", mode);
+            for (who, credentials) in callers() {
+                let mine = match who {
+                    "owner" => mode >> 6,
+                    "other" => mode,
+                    _ => mode >> 3,
+                } & 7;
+                let as_user = v.as_user(credentials);
+                let what = format!("{who}, mode {mode:o}");
+                let open = |flags| as_user.open("/f", flags, 0);
+                says(
+                    open(OpenFlags::READ),
+                    yes_if(mine & 4 != 0),
+                    &format!("{what}: read"),
+                );
+                says(
+                    open(OpenFlags::WRITE),
+                    yes_if(mine & 2 != 0),
+                    &format!("{what}: write"),
+                );
+                says(
+                    open(OpenFlags::APPEND),
+                    yes_if(mine & 2 != 0),
+                    &format!("{what}: append"),
+                );
+                says(
+                    open(OpenFlags::READ | OpenFlags::WRITE),
+                    yes_if(mine & 6 == 6),
+                    &format!("{what}: both"),
+                );
+                says(
+                    open(OpenFlags::READ | OpenFlags::TRUNCATE),
+                    yes_if(mine & 6 == 6),
+                    &format!("{what}: cut"),
+                );
+                says(
+                    as_user.truncate("/f", 3),
+                    yes_if(mine & 2 != 0),
+                    &format!("{what}: truncate"),
+                );
+                says(as_user.stat("/f"), Says::Yes, &what);
+                let set = as_user.set_xattr("/f", "user.x", b"1", SetXattr::Any);
+                says(set, yes_if(mine & 2 != 0), &format!("{what}: set xattr"));
+                v.set_xattr("/f", "user.x", b"1", SetXattr::Any).unwrap();
+                says(
+                    as_user.get_xattr("/f", "user.x"),
+                    yes_if(mine & 4 != 0),
+                    &format!("{what}: get xattr"),
+                );
+            }
+            says(
+                v.open("/f", OpenFlags::READ | OpenFlags::WRITE, 0),
+                Says::Yes,
+                "root",
+            );
+        }
+    }
+}
+
+/// Search to pass through, read to list, write and search to change the names.
+#[test]
+fn directories_by_bits() {
+    let Some(v) = volume() else { return };
+    v.create_dir("/d", 0o777).unwrap();
+    for bits in 0..8u16 {
+        own(&v, "/d", bits);
+        let (read, change, search) = (bits & 4 != 0, bits & 3 == 3, bits & 1 != 0);
+        for name in ["/d/file", "/d/gone", "/d/old", "/d/target"] {
+            v.write_file(name, b"").unwrap();
+            v.set_attributes(
+                name,
+                &SetAttributes {
+                    mode: Some(0o666),
+                    ..Default::default()
+                },
+            )
+            .unwrap();
+        }
+        v.create_dir("/d/sub", 0o777).unwrap();
+        let u = v.as_user(Credentials::new(1003, 7, &[]));
+        let what = format!("directory with bits {bits:o}");
+        says(u.read_dir("/d"), yes_if(read), &format!("{what}: list"));
+        says(u.stat("/d/file"), yes_if(search), &format!("{what}: stat"));
+        says(
+            u.open("/d/file", OpenFlags::READ, 0),
+            yes_if(search),
+            &format!("{what}: open"),
+        );
+        let create = OpenFlags::WRITE | OpenFlags::CREATE;
+        says(
+            u.open("/d/file", create, 0o600),
+            yes_if(search),
+            &format!("{what}: open with create what exists"),
+        );
+        says(
+            u.create("/d/new", 0o600),
+            yes_if(change),
+            &format!("{what}: create"),
+        );
+        says(
+            u.create_dir("/d/newdir", 0o700),
+            yes_if(change),
+            &format!("{what}: mkdir"),
+        );
+        says(
+            u.symlink("t", "/d/newlink"),
+            yes_if(change),
+            &format!("{what}: symlink"),
+        );
+        says(
+            u.mknod("/d/newfifo", FileType::Fifo, 0o600, 0),
+            yes_if(change),
+            &format!("{what}: mkfifo"),
+        );
+        says(
+            u.link("/d/file", "/d/newname"),
+            yes_if(change),
+            &format!("{what}: link"),
+        );
+        says(
+            u.unlink("/d/gone"),
+            yes_if(change),
+            &format!("{what}: unlink"),
+        );
+        says(
+            u.remove_dir("/d/sub"),
+            yes_if(change),
+            &format!("{what}: rmdir"),
+        );
+        says(
+            u.rename("/d/old", "/d/renamed", RenameMode::Replace),
+            yes_if(change),
+            &format!("{what}: rename"),
+        );
+        for entry in v.read_dir("/d").unwrap() {
+            let path = format!("/d/{}", String::from_utf8(entry.name).unwrap());
+            if entry.file_type == FileType::Directory {
+                v.remove_dir(path)
+            } else {
+                v.unlink(path)
+            }
+            .unwrap();
+        }
+    }
+}
+
+/// In a sticky directory only the owner of the name, of the directory, or root takes it away.
+#[test]
+fn sticky() {
+    let Some(v) = volume() else { return };
+    v.create_dir("/tmp", 0o777).unwrap();
+    own(&v, "/tmp", 0o1777);
+    for (who, credentials, may) in [
+        ("root", Credentials::root(), true),
+        (
+            "owner of the directory",
+            Credentials::new(ALICE, 7, &[]),
+            true,
+        ),
+        ("owner of the file", Credentials::new(2000, 7, &[]), true),
+        ("another", Credentials::new(3000, 7, &[STAFF]), false),
+    ] {
+        let maker = v.as_user(Credentials::new(2000, 7, &[]));
+        maker.write_file("/tmp/a", b"").unwrap();
+        maker.write_file("/tmp/b", b"").unwrap();
+        maker.create_dir("/tmp/dir", 0o777).unwrap();
+        let u = v.as_user(credentials);
+        u.write_file("/tmp/mine", b"").unwrap();
+        let expected = if may { Says::Yes } else { Says::NotPermitted };
+        says(
+            u.rename("/tmp/a", "/tmp/a2", RenameMode::Replace),
+            expected,
+            &format!("{who}: rename"),
+        );
+        if may {
+            u.rename("/tmp/a2", "/tmp/a", RenameMode::Replace).unwrap();
+        }
+        says(
+            u.rename("/tmp/mine", "/tmp/b", RenameMode::Exchange),
+            expected,
+            &format!("{who}: exchange"),
+        );
+        says(
+            u.rename("/tmp/mine", "/tmp/b", RenameMode::Replace),
+            expected,
+            &format!("{who}: rename over"),
+        );
+        says(u.unlink("/tmp/a"), expected, &format!("{who}: unlink"));
+        says(u.remove_dir("/tmp/dir"), expected, &format!("{who}: rmdir"));
+        for name in ["/tmp/a", "/tmp/b", "/tmp/mine"] {
+            let _ = v.unlink(name);
+        }
+        let _ = v.remove_dir("/tmp/dir");
+    }
+}
+
+/// Moving a directory elsewhere changes what is in it (".."), so it must be writable itself.
+#[test]
+fn moving_directories() {
+    let Some(v) = volume() else { return };
+    for dir in ["/from", "/to", "/from/locked", "/from/open"] {
+        v.create_dir(dir, 0o777).unwrap();
+    }
+    own(&v, "/from/locked", 0o555);
+    let u = v.as_user(Credentials::new(3000, 7, &[]));
+    says(
+        u.rename("/from/locked", "/to/locked", RenameMode::Replace),
+        Says::Denied,
+        "a directory that is not writable",
+    );
+    says(
+        u.rename("/from/locked", "/from/still", RenameMode::Replace),
+        Says::Yes,
+        "within its parent",
+    );
+    says(
+        u.rename("/from/open", "/to/open", RenameMode::Replace),
+        Says::Yes,
+        "one that is writable",
+    );
+    says(
+        u.rename("/to/open", "/from/still", RenameMode::Exchange),
+        Says::Denied,
+        "the other of an exchange",
+    );
+    says(
+        v.rename("/from/still", "/to/still", RenameMode::Replace),
+        Says::Yes,
+        "root",
+    );
+}

@@ -1,0 +1,149 @@
+//! What only owners or root may change.
+
+use crate::callers::*;
+use crate::common::*;
+use extant::{Credentials, FileType, SetAttributes, SetXattr, Timestamp};
+
+/// What only the owner, or only root, may set.
+#[test]
+fn attributes() {
+    let Some(v) = volume() else { return };
+    let set = SetAttributes::default();
+    let time = Some(Timestamp { secs: 1, nanos: 0 });
+    use Says::{NotPermitted as No, Yes};
+    for (what, change, owner, other) in [
+        (
+            "chmod",
+            SetAttributes {
+                mode: Some(0o640),
+                ..set
+            },
+            Yes,
+            No,
+        ),
+        (
+            "chown to another",
+            SetAttributes {
+                uid: Some(5),
+                ..set
+            },
+            No,
+            No,
+        ),
+        (
+            "chown to the same",
+            SetAttributes {
+                uid: Some(ALICE),
+                ..set
+            },
+            Yes,
+            No,
+        ),
+        (
+            "chgrp to an own group",
+            SetAttributes {
+                gid: Some(55),
+                ..set
+            },
+            Yes,
+            No,
+        ),
+        (
+            "chgrp to a foreign group",
+            SetAttributes {
+                gid: Some(9),
+                ..set
+            },
+            No,
+            No,
+        ),
+        (
+            "times",
+            SetAttributes {
+                atime: time,
+                mtime: time,
+                ..set
+            },
+            Yes,
+            No,
+        ),
+        (
+            "immutable",
+            SetAttributes {
+                flags: Some(ext4_format::inode::flags::IMMUTABLE),
+                ..set
+            },
+            No,
+            No,
+        ),
+    ] {
+        v.write_file("/f", b"").unwrap();
+        own(&v, "/f", 0o666);
+        says(
+            v.as_user(Credentials::new(3000, 7, &[55]))
+                .set_attributes("/f", &change),
+            other,
+            &format!("other: {what}"),
+        );
+        says(
+            v.as_user(Credentials::new(ALICE, 7, &[55]))
+                .set_attributes("/f", &change),
+            owner,
+            &format!("owner: {what}"),
+        );
+        says(
+            v.set_attributes("/f", &change),
+            Yes,
+            &format!("root: {what}"),
+        );
+        v.set_attributes(
+            "/f",
+            &SetAttributes {
+                flags: Some(0),
+                ..set
+            },
+        )
+        .unwrap();
+        v.unlink("/f").unwrap();
+    }
+    v.write_file("/f", b"").unwrap();
+    own(&v, "/f", 0o666);
+    let (owner, other) = (
+        v.as_user(Credentials::new(ALICE, 7, &[])),
+        v.as_user(Credentials::new(3000, 7, &[])),
+    );
+    for (name, by_owner, by_other) in [
+        ("user.a", Yes, Yes),
+        ("trusted.a", No, No),
+        ("security.a", No, No),
+        ("system.posix_acl_access", Yes, No),
+    ] {
+        let value = if name.contains("acl") {
+            acl_bytes(&[(1, 6, NONE), (4, 6, NONE), (32, 6, NONE)])
+        } else {
+            b"v".to_vec()
+        };
+        says(
+            other.set_xattr("/f", name, &value, SetXattr::Any),
+            by_other,
+            &format!("other: {name}"),
+        );
+        says(
+            owner.set_xattr("/f", name, &value, SetXattr::Any),
+            by_owner,
+            &format!("owner: {name}"),
+        );
+        says(
+            v.set_xattr("/f", name, &value, SetXattr::Any),
+            Yes,
+            &format!("root: {name}"),
+        );
+    }
+    let listed = owner.list_xattrs("/f").unwrap();
+    assert!(listed.contains(&b"user.a".to_vec()) && !listed.contains(&b"trusted.a".to_vec()));
+    says(
+        owner.mknod("/dev", FileType::CharDevice, 0o600, 1),
+        Says::NotPermitted,
+        "a device by a user",
+    );
+}

@@ -1,0 +1,72 @@
+//! Contents of files.
+
+use super::{Answer, Id, Kind, Model, err};
+use extant::Fallocate;
+use rustix::io::Errno;
+
+impl Model {
+    pub fn data(&self, id: Id) -> Option<&Vec<u8>> {
+        match &self.nodes[id].kind {
+            Kind::File(data) => Some(data),
+            _ => None,
+        }
+    }
+
+    pub(super) fn data_mut(&mut self, id: Id) -> Option<&mut Vec<u8>> {
+        let node = self.node(id);
+        node.mtime = None;
+        match &mut node.kind {
+            Kind::File(data) => Some(data),
+            _ => None,
+        }
+    }
+
+    pub fn write(&mut self, id: Id, at: u64, bytes: &[u8]) -> Answer<()> {
+        let Some(data) = self.data_mut(id) else {
+            return err(Errno::INVAL);
+        };
+        let (at, end) = (at as usize, at as usize + bytes.len());
+        if !bytes.is_empty() {
+            data.resize(data.len().max(end), 0);
+            data[at..end].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    pub fn truncate(&mut self, id: Id, size: u64) -> Answer<()> {
+        match self.data_mut(id) {
+            Some(data) => {
+                data.resize(size as usize, 0);
+                Ok(())
+            }
+            None => err(Errno::INVAL),
+        }
+    }
+
+    pub fn fallocate(&mut self, id: Id, how: Fallocate, at: u64, len: u64) -> Answer<()> {
+        let extents = self.extents;
+        let Some(data) = self.data_mut(id) else {
+            return err(Errno::INVAL);
+        };
+        if len == 0 {
+            return err(Errno::INVAL);
+        }
+        if !extents && how != Fallocate::PunchHole {
+            return err(Errno::OPNOTSUPP);
+        }
+        let (at, end) = (at as usize, (at + len) as usize);
+        let (zero, keep) = match how {
+            Fallocate::Allocate { keep_size } => (false, keep_size),
+            Fallocate::PunchHole => (true, true),
+            Fallocate::ZeroRange { keep_size } => (true, keep_size),
+        };
+        if zero && at < data.len() {
+            let upto = end.min(data.len());
+            data[at..upto].fill(0);
+        }
+        if !keep && end > data.len() {
+            data.resize(end, 0);
+        }
+        Ok(())
+    }
+}
