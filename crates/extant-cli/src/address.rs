@@ -96,10 +96,10 @@ impl ValueParserFactory for Address {
             .try_map(|text| match Location::from(text) {
                 Location::Image(address) => Ok(address),
                 Location::Host(path) => {
+                    let meant = slash_forgotten(&path);
+                    let meant = meant.unwrap_or_else(|| "IMAGE:/path".into());
                     let path = path.display();
-                    Err(format!(
-                        "{path} is not a path in an image: write IMAGE:/path"
-                    ))
+                    Err(format!("{path} is not a path in an image: write {meant}"))
                 }
             })
             .into()
@@ -110,12 +110,23 @@ impl ValueParserFactory for Rooted {
     type Parser = ValueParser;
     fn value_parser() -> ValueParser {
         OsStringValueParser::new()
-            .map(|text| match Location::from(text) {
-                Location::Image(address) => Self(address),
-                Location::Host(image) => Self(Address::root(image)),
+            .try_map(|text| match Location::from(text) {
+                Location::Image(address) => Ok(Self(address)),
+                Location::Host(image) => match slash_forgotten(&image) {
+                    Some(meant) => Err(format!("there is no such file: write {meant}?")),
+                    None => Ok(Self(Address::root(image))),
+                },
             })
             .into()
     }
+}
+
+/// What `disk.img:etc` was meant to be, if there is a `disk.img` and no file of the whole name.
+fn slash_forgotten(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let (image, inside) = text.split_once(':')?;
+    let is_image = Path::new(image).is_file() && path.symlink_metadata().is_err();
+    is_image.then(|| format!("{image}:/{inside}"))
 }
 
 /// Joins a directory and a name.

@@ -8,8 +8,29 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
 /// Standard output, buffered.
-pub fn stdout() -> BufWriter<StdoutLock<'static>> {
-    BufWriter::with_capacity(1 << 16, io::stdout().lock())
+pub fn stdout() -> BufWriter<Stdout> {
+    BufWriter::with_capacity(1 << 16, Stdout(io::stdout().lock()))
+}
+
+/// Standard output, whose errors say what they are of.
+pub struct Stdout(StdoutLock<'static>);
+
+fn named(e: io::Error) -> io::Error {
+    match e.kind() {
+        // Handled by whoever asks for the kind; the first is never told, the other is tried again.
+        io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => e,
+        kind => io::Error::new(kind, format!("standard output: {e}")),
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
 }
 
 /// Prints a value as JSON.
@@ -58,7 +79,7 @@ pub fn each<T>(
             Ok(()) => {}
             Err(e) if silent(&e) || e.chain().any(|e| e.is::<Interrupted>()) => return Err(e),
             Err(e) => {
-                complain(format_args!("{e:#}"));
+                complain(one_line(&e));
                 failed = true;
             }
         }
@@ -87,7 +108,55 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(130);
     }
     if !error.is::<Told>() {
-        complain(format_args!("{error:#}"));
+        complain(one_line(error));
     }
     ExitCode::FAILURE
+}
+
+/// An error and its causes in one line. A cause that is told already is not told again, nor are numbers of the
+/// system's errors: their words are there.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = without_numbers(&cause.to_string());
+        if line.is_empty() {
+            line = text;
+        } else if !line.ends_with(&text) {
+            line = format!("{line}: {text}");
+        }
+    }
+    line
+}
+
+/// `No such file or directory (os error 2)` without what is in parentheses.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|b| b.is_ascii_digit()) => out += rest,
+            _ => out += &format!(" (os error {part}"),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn causes_are_told_once_and_in_words() {
+        let missing = io::Error::from_raw_os_error(2);
+        let e: Result<()> =
+            Err(missing).context("opening x: No such file or directory (os error 2)");
+        let e = e.context("making y").unwrap_err();
+        assert_eq!(
+            one_line(&e),
+            "making y: opening x: No such file or directory"
+        );
+        assert_eq!(without_numbers("a (os error 13): b"), "a: b");
+        assert_eq!(without_numbers("a (os error x) b"), "a (os error x) b");
+    }
 }

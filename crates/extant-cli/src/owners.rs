@@ -127,8 +127,16 @@ impl Accounts {
         }
         let plain = number(name);
         plain.ok_or_else(|| match &self.content {
-            Ok(_) => anyhow!("{}: {} is not there", self.path, show(name.as_bytes())),
-            Err(e) => anyhow!("{}: {e}, so {} is nobody", self.path, show(name.as_bytes())),
+            Ok(_) => anyhow!(
+                "{} is not in the image's {}",
+                show(name.as_bytes()),
+                self.path
+            ),
+            Err(e) => anyhow!(
+                "{} is no number, and the image's {}: {e}",
+                show(name.as_bytes()),
+                self.path
+            ),
         })
     }
 

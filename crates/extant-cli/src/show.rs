@@ -89,6 +89,11 @@ pub fn human(bytes: u64) -> String {
     }
 }
 
+/// A number of things.
+pub fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// A rate in short: `1.25 M`, `87.3 k`, `950`.
 pub fn rate(per_second: f64) -> String {
     match per_second {

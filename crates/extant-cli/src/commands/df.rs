@@ -66,6 +66,9 @@ pub fn run(args: &Args) -> Result<()> {
     if args.json {
         return done.and(output::json(&rows));
     }
+    if rows.is_empty() {
+        return done;
+    }
     let number = |n: u64| match (args.inodes, args.human) {
         (_, true) => human(n),
         (true, false) => n.to_string(),

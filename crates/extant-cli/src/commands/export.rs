@@ -4,10 +4,11 @@ use crate::address::Rooted;
 use crate::images;
 use crate::output;
 use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use extant::FileType;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Write a tree of an image to a directory or a tar archive, from all cores
@@ -48,6 +49,14 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         Packing::of_name(&args.dest)
     };
+    let name = args.dest.as_os_str().to_string_lossy();
+    if !stdout && OTHERS.iter().any(|end| name.ends_with(end)) {
+        ensure!(
+            args.dest.is_dir(),
+            "{name}: not an archive that can be written: use .tar, .tar.gz or .tar.zst; or make the \
+             directory first, if it is to be one"
+        );
+    }
     // An archive name may also be that of a directory that exists.
     let done = match packing.filter(|_| !args.dest.is_dir()) {
         Some(packing) if stdout => transfer::pack(
@@ -98,12 +107,53 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Writes a file; one that could not be finished is removed.
+/// Endings of archives of other kinds: a directory of such a name is hardly what was meant.
+const OTHERS: [&str; 12] = [
+    ".tar.xz",
+    ".txz",
+    ".tar.bz2",
+    ".tbz2",
+    ".tar.lz4",
+    ".tar.lz",
+    ".tar.Z",
+    ".tar.br",
+    ".zip",
+    ".cpio",
+    ".7z",
+    ".squashfs",
+];
+
+/// Writes a file. What has the name stays until all is written, so that an error costs nothing.
 fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let context = || path.display().to_string();
-    let mut file = std::fs::File::create(path).with_context(context)?;
-    write(&mut file).inspect_err(|_| {
-        // Best effort: the error that matters is the first one.
-        let _ = std::fs::remove_file(path);
-    })
+    if path.metadata().is_ok_and(|m| !m.is_file()) {
+        // A pipe or a device.
+        let mut file = std::fs::OpenOptions::new().write(true).open(path);
+        return write(
+            file.as_mut()
+                .map_err(|e| anyhow!("{e}"))
+                .with_context(context)?,
+        );
+    }
+    // Behind a symbolic link, if there is one.
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let dir = match real.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix(".extant-")
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(dir)
+        .map_err(|e| match e.raw_os_error() {
+            // Without the temporary name.
+            Some(code) => std::io::Error::from_raw_os_error(code),
+            None => std::io::Error::from(e.kind()),
+        })
+        .with_context(context)?;
+    write(file.as_file_mut())?;
+    file.persist(&real)
+        .map_err(|e| e.error)
+        .with_context(context)?;
+    Ok(())
 }

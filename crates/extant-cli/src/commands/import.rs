@@ -7,6 +7,7 @@ use crate::images;
 use crate::output;
 use crate::transfer::{self, Counts, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules};
 use anyhow::{Context, Result, ensure};
+use extant::mkfs::MkfsError;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -93,7 +94,13 @@ pub fn run(args: &Args) -> Result<()> {
             } else {
                 mkdir::make_all(volume, to, 0o755)
                     .with_context(|| host_path(to).display().to_string())?;
-                transfer::read_tar(tar_input(source), &image, to, &rules, &monitor)?;
+                let read = transfer::read_tar(tar_input(source), &image, to, &rules, &monitor);
+                read.map_err(|e| match e.downcast_ref() {
+                    Some(MkfsError::Tar { what, .. }) if what.starts_with("not a tar archive") => {
+                        e.context("a source is a directory or an archive (cp copies files)")
+                    }
+                    _ => e,
+                })?;
             }
         }
         closing = Instant::now();

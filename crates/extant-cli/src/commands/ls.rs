@@ -14,7 +14,10 @@ use std::io::Write;
 
 /// List directories of an image
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  extant ls -l disk.img:/etc\n  extant ls -R disk.img")]
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:\n  extant ls -l disk.img:/etc\n  extant ls -R disk.img"
+)]
 pub struct Args {
     /// Files and directories; a bare IMAGE is its root
     #[arg(value_name = "IMAGE:/PATH", required = true)]
@@ -23,8 +26,11 @@ pub struct Args {
     #[arg(short)]
     long: bool,
     /// Names that begin with a dot too
-    #[arg(short)]
+    #[arg(short, visible_short_alias = 'A')]
     all: bool,
+    /// With -l, sizes in powers of 1024: 1.5G
+    #[arg(short = 'h', long = "human-readable")]
+    human: bool,
     /// Directories below too
     #[arg(short = 'R')]
     recursive: bool,
@@ -37,6 +43,9 @@ pub struct Args {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// One name, as JSON shows it.
@@ -126,7 +135,7 @@ impl List {
         let (uid, gid, sizes) = (
             width(&|a| a.uid.to_string()),
             width(&|a| a.gid.to_string()),
-            width(&size),
+            width(&|a| size(a, args.human)),
         );
         for (name, a, target) in &self.rows {
             if args.inode {
@@ -134,7 +143,7 @@ impl List {
             }
             if args.long {
                 let mode = show::mode(a.file_type, a.mode);
-                let size = size(a);
+                let size = size(a, args.human);
                 let time = times::local(a.mtime);
                 write!(
                     out,
@@ -152,11 +161,12 @@ impl List {
     }
 }
 
-fn size(a: &Attributes) -> String {
+fn size(a: &Attributes, in_short: bool) -> String {
     match a.file_type {
         FileType::CharDevice | FileType::BlockDevice => {
             format!("{}, {}", dev_major(a.rdev), dev_minor(a.rdev))
         }
+        _ if in_short => show::human(a.size),
         _ => a.size.to_string(),
     }
 }

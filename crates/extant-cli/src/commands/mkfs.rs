@@ -4,7 +4,7 @@ use crate::interrupt;
 use crate::output;
 use crate::owners::OwnerSpec;
 use crate::progress::Progress;
-use crate::show::human;
+use crate::show::{count, human};
 use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
@@ -26,7 +26,7 @@ use std::time::Instant;
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant mkfs disk.img --size 8G\n  extant mkfs root.img --from rootfs/ -L root\n  \
-    docker save IMAGE | extant mkfs root.img --from -\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
+    docker export CONTAINER | extant mkfs root.img --from -\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
 )]
 pub struct Args {
     /// File to make, or block device
@@ -448,7 +448,9 @@ pub fn run(args: Args) -> Result<()> {
     if !args.from.is_empty() {
         writeln!(
             out,
-            "{files} files, {directories} directories, {} of data",
+            "{}, {}, {} of data",
+            count(*files, "file", "files"),
+            count(*directories, "directory", "directories"),
             human(*data_bytes)
         )?;
     }

@@ -1,10 +1,11 @@
 //! `extant mv`.
 
-use crate::address::{Address, base_name, join};
+use crate::address::{Address, Location, base_name, join};
 use crate::images;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use extant::{FileType, RenameMode};
+use std::ffi::OsString;
 
 /// Move or rename files within an image
 #[derive(clap::Args, Debug)]
@@ -14,7 +15,7 @@ use extant::{FileType, RenameMode};
 pub struct Args {
     /// What to move, and where to: a new name, or a directory
     #[arg(value_name = "IMAGE:/PATH", required = true, num_args = 2..)]
-    paths: Vec<Address>,
+    paths: Vec<OsString>,
     /// Replace nothing
     #[arg(short)]
     no_clobber: bool,
@@ -27,7 +28,15 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let Some((to, from)) = args.paths.split_last() else {
+    let inside = |path: &OsString| match Location::from(path.clone()) {
+        Location::Image(address) => Ok(address),
+        Location::Host(path) => bail!(
+            "{}: not in an image: use cp -a, then remove the source",
+            path.display()
+        ),
+    };
+    let paths: Vec<Address> = args.paths.iter().map(inside).collect::<Result<_>>()?;
+    let Some((to, from)) = paths.split_last() else {
         bail!("nothing to move")
     };
     let id = images::identity(&to.image)?;

@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
                 Ok(true)
             })?;
         } else if !args.dir {
-            return Err(Error::IsDirectory.into());
+            bail!("is a directory: use -r");
         }
         Ok(volume.remove_dir(path)?)
     })

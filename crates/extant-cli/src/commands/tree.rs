@@ -4,7 +4,7 @@ use super::ls::{Listed, facts};
 use crate::address::Rooted;
 use crate::images;
 use crate::output;
-use crate::show::show;
+use crate::show::{count, show};
 use crate::walk::{Order, walk};
 use anyhow::{Context, Result};
 use extant::FileType;
@@ -75,8 +75,9 @@ pub fn run(args: &Args) -> Result<()> {
     draw(&mut out, &rows)?;
     writeln!(
         out,
-        "\n{directories} directories, {} files",
-        rows.len() - directories
+        "\n{}, {}",
+        count(directories as u64, "directory", "directories"),
+        count((rows.len() - directories) as u64, "file", "files")
     )?;
     Ok(out.flush()?)
 }

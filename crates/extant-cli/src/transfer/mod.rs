@@ -22,6 +22,7 @@ pub use tar_read::read_tar;
 pub use tar_write::{Packing, pack};
 
 use crate::progress::Progress;
+use crate::show::count;
 use anyhow::Result;
 use extant::{FileType, Timestamp};
 use serde::Serialize;
@@ -134,15 +135,20 @@ impl Counts {
             bytes,
             warnings,
         } = self;
-        let mut line = format!("{files} files, {directories} directories");
-        for (n, what) in [
-            (symlinks, "symbolic links"),
-            (specials, "devices, FIFOs and sockets"),
-            (hard_links, "hard links"),
-            (warnings, "warnings"),
+        let mut line = count(*files, "file", "files");
+        line += &format!(", {}", count(*directories, "directory", "directories"));
+        for (n, one, many) in [
+            (symlinks, "symbolic link", "symbolic links"),
+            (
+                specials,
+                "device, FIFO or socket",
+                "devices, FIFOs and sockets",
+            ),
+            (hard_links, "hard link", "hard links"),
+            (warnings, "warning", "warnings"),
         ] {
             if *n > 0 {
-                line += &format!(", {n} {what}");
+                line += &format!(", {}", count(*n, one, many));
             }
         }
         line + &format!(", {} of data", crate::show::human(*bytes))

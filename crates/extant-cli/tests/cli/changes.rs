@@ -43,7 +43,10 @@ fn moves_removes_links() {
         s.fails(&["mv", ":/renamed", ":/renamed/sub/x"])
             .contains("invalid argument")
     );
-    assert!(s.fails(&["rm", ":/renamed"]).ends_with("is a directory"));
+    assert!(
+        s.fails(&["rm", ":/renamed"])
+            .ends_with("is a directory: use -r")
+    );
     assert!(
         s.fails(&["rm", "-d", ":/renamed"])
             .ends_with("directory not empty")

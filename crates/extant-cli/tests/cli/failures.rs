@@ -214,3 +214,127 @@ fn interrupts_leave_a_clean_image() {
         s.clean();
     }
 }
+
+#[test]
+fn what_was_meant_is_said() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&["mkdir", ":/etc"]);
+    std::fs::write(s.host("file"), "text").unwrap();
+    let image = s.image.display().to_string();
+    for (args, said) in [
+        (["ls", "%:etc"].as_slice(), "write %:/etc?"),
+        (&["cat", "%:etc"], "write %:/etc"),
+        (&["rm", ":/etc"], "is a directory: use -r"),
+        (
+            &["mv", ":/etc", "@file"],
+            "use cp -a, then remove the source",
+        ),
+        (&["import", "%", "@file"], "cp copies files"),
+        (
+            &["export", "%", "@x.tar.xz"],
+            "use .tar, .tar.gz or .tar.zst",
+        ),
+        (
+            &["mkfs", "@x.img", "--size", "1K"],
+            "2097152 bytes are enough",
+        ),
+    ] {
+        let args: Vec<String> = args
+            .iter()
+            .map(|a| a.replace("%:", &format!("{image}:")))
+            .collect();
+        let ran = s.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_ne!(ran.code, Some(0), "{args:?}");
+        let said = said.replace('%', &image);
+        assert!(ran.stderr.contains(&said), "{args:?}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("os error"), "{args:?}: {}", ran.stderr);
+    }
+    assert!(!s.host("x.tar.xz").exists() && !s.host("x.img").exists());
+    std::fs::create_dir(s.host("x.tar.xz")).unwrap();
+    s.ok(&["export", "%", "@x.tar.xz"]);
+    // A cause is told once, and nothing is shown of what failed.
+    let line = s.fails(&["mkfs", "@no/x.img", "--size", "8M"]);
+    assert_eq!(line.matches("No such file").count(), 1, "{line}");
+    assert!(s.run(&["df", "@file"]).stdout.is_empty());
+}
+
+#[test]
+fn an_archive_that_cannot_be_made_costs_no_other() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&["touch", ":/f"]);
+    std::fs::write(s.host("old.tar"), "precious").unwrap();
+    s.fails(&["export", ":/nothere", "@old.tar"]);
+    assert_eq!(std::fs::read(s.host("old.tar")).unwrap(), b"precious");
+    let before = s.dir.path().read_dir().unwrap().count();
+    std::os::unix::fs::symlink("old.tar", s.host("link.tar")).unwrap();
+    s.ok(&["export", ":/f", "@link.tar"]);
+    assert!(s.host("link.tar").is_symlink());
+    let written = std::fs::read(s.host("old.tar")).unwrap();
+    assert_eq!(
+        tar::Archive::new(&written[..]).entries().unwrap().count(),
+        1
+    );
+    assert_eq!(s.dir.path().read_dir().unwrap().count(), before + 1);
+    // As any new file: open to others as far as the umask says.
+    use std::os::unix::fs::PermissionsExt;
+    s.ok(&["export", ":/f", "@new.tar"]);
+    std::fs::write(s.host("plain"), "").unwrap();
+    let mode = |name: &str| s.host(name).metadata().unwrap().permissions().mode();
+    assert_eq!(mode("new.tar"), mode("plain"));
+}
+
+#[test]
+fn a_full_standard_output_is_named() {
+    let Some(s) = Scratch::ext4() else { return };
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let out = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .arg("ls")
+        .arg(&s.image)
+        .stdout(full.unwrap())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(
+        (out.status.code(), said.as_str()),
+        (
+            Some(1),
+            "extant: standard output: No space left on device\n"
+        )
+    );
+}
+
+#[test]
+fn an_archive_that_does_not_come_can_be_given_up() {
+    let Some(s) = Scratch::ext4() else { return };
+    for args in [
+        ["import".into(), s.image.display().to_string(), "-".into()].as_slice(),
+        &[
+            "mkfs".into(),
+            s.host("x.img").display().to_string(),
+            "--from".into(),
+            "-".into(),
+        ],
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(args)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Kept open until the end: nothing comes, and no end either.
+        let stdin = child.stdin.take();
+        wait_for_handler(&child);
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let out = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(
+            (out.status.code(), said.as_str()),
+            (Some(130), "extant: interrupted\n")
+        );
+        drop(stdin);
+    }
+    s.clean();
+    assert!(!s.host("x.img").exists());
+}

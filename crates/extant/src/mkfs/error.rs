@@ -12,17 +12,17 @@ pub type Result<T, E = MkfsError> = std::result::Result<T, E>;
 /// ```
 /// use extant::mkfs::MkfsError;
 /// let e = MkfsError::TooSmall { given: 1 << 20, needed: 3 << 20 };
-/// assert_eq!(e.to_string(), "1048576 bytes are too small: the content needs 3145728 bytes");
+/// assert_eq!(e.to_string(), "1048576 bytes are too small: 3145728 bytes are enough");
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MkfsError {
     /// The size given does not hold the content.
-    #[error("{given} bytes are too small: the content needs {needed} bytes")]
+    #[error("{given} bytes are too small: {needed} bytes are enough")]
     TooSmall {
         /// The size given, in bytes.
         given: u64,
-        /// The least size that holds the content with these options.
+        /// A size that holds the content with these options, and not much more.
         needed: u64,
     },
     /// The count of inodes that the options ask for does not hold the content.

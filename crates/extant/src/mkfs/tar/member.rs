@@ -105,6 +105,10 @@ impl<'s, 'a> Members<'s, 'a> {
                 0 if !self.started => {
                     return Err(self.stream.error("not a tar archive: it is empty"));
                 }
+                _ if !self.started => {
+                    let what = "not a tar archive (nor gzip or zstd): shorter than a header";
+                    return Err(self.stream.error(what));
+                }
                 _ => return Err(self.stream.error("the archive is cut off")),
             }
             let header = Header(&block);

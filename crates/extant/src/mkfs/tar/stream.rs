@@ -106,6 +106,37 @@ fn compression(magic: &[u8]) -> Result<Compression, &'static str> {
     }
 }
 
+/// The first bytes, fewer only of a shorter stream.
+fn magic(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(6).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+type Input = Box<dyn Read + Send>;
+
+/// The first bytes of a stream, which may be long in coming: meanwhile the caller can be told to stop.
+fn in_thread(mut reader: Input, monitor: &Monitor) -> Result<(io::Result<Vec<u8>>, Input)> {
+    let (sender, read) = sync_channel(1);
+    std::thread::spawn(move || {
+        let bytes = magic(&mut reader);
+        // Nobody waits any more after a stop.
+        let _ = sender.send((bytes, reader));
+    });
+    loop {
+        match read.recv_timeout(PATIENCE) {
+            Ok(both) => return Ok(both),
+            Err(RecvTimeoutError::Timeout) => monitor.check()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(MkfsError::io(
+                    "reading",
+                    io::Error::other("a thread ended early"),
+                ));
+            }
+        }
+    }
+}
+
 /// What [`Stream`] reads from.
 enum Feed {
     /// Headers are read where they are; data stays.
@@ -161,17 +192,12 @@ impl<'a> Stream<'a> {
             }
         };
         let io = |e| MkfsError::io(format!("reading {name}"), e);
-        let mut magic = [0; 6];
-        let mut n = 0;
-        while n < magic.len() {
-            match reader.read(&mut magic[n..]) {
-                Ok(0) => break,
-                Ok(more) => n += more,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(io(e)),
-            }
-        }
-        let compression = compression(&magic[..n]).map_err(|what| MkfsError::Tar {
+        let (magic, reader) = match &file {
+            Some(_) => (magic(&mut reader), reader),
+            None => in_thread(reader, monitor)?,
+        };
+        let magic = magic.map_err(io)?;
+        let compression = compression(&magic).map_err(|what| MkfsError::Tar {
             archive: name.clone(),
             offset: 0,
             what: format!("{what} is not a supported compression; decompress it first"),
@@ -189,7 +215,7 @@ impl<'a> Stream<'a> {
             }
             _ => {
                 monitor.phase(Phase::Spool, 0);
-                let raw = io::Cursor::new(magic[..n].to_vec()).chain(reader);
+                let raw = io::Cursor::new(magic).chain(reader);
                 let (sender, chunks) = sync_channel(4);
                 std::thread::spawn(move || produce(raw, compression, &sender));
                 Feed::Thread {
