@@ -5,6 +5,7 @@
 //! *dirty* until the journal's home write-back has put it at its place on the device; dirty images
 //! stay in memory, clean ones are dropped by a second-chance sweep of their shard when it is over its share.
 
+use crate::block_memory;
 use crate::error::{Error, Result};
 use crate::locks::{self, Mutex};
 use blockdev::BlockDevice;
@@ -43,7 +44,7 @@ pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 /// One immutable block image, and whether its checksum has been verified since it was read.
 #[derive(Debug)]
 pub struct Image {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     verified: AtomicBool,
 }
 
@@ -51,7 +52,7 @@ impl Image {
     /// An image made here: its checksum needs no check.
     pub fn made(bytes: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
-            bytes: bytes.into_boxed_slice(),
+            bytes,
             verified: AtomicBool::new(true),
         })
     }
@@ -59,7 +60,7 @@ impl Image {
     /// An image that was read: its checksum is not yet checked.
     pub fn read(bytes: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
-            bytes: bytes.into_boxed_slice(),
+            bytes,
             verified: AtomicBool::new(false),
         })
     }
@@ -72,6 +73,12 @@ impl Image {
     /// The caller has checked the checksum of the whole block.
     pub fn set_verified(&self) {
         self.verified.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        block_memory::give(std::mem::take(&mut self.bytes));
     }
 }
 

@@ -27,6 +27,7 @@
 
 mod alloc;
 mod api;
+mod block_memory;
 mod buffers;
 mod engine;
 mod error;

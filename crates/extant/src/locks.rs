@@ -54,6 +54,10 @@ lock_class!(
     pub(crate) Buffers = "buffer shard"
 );
 lock_class!(
+    /// Memory of images that are gone.
+    pub(crate) BlockMemory = "block memory"
+);
+lock_class!(
     /// The formatter: one push at a time.
     pub(crate) Formatter = "formatter"
 );

@@ -386,6 +386,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
             let before = std::mem::replace(&mut pushes, engine.log.pushes.load(Ordering::Relaxed));
             if before == pushes {
                 engine.log.spare.release();
+                crate::block_memory::release();
             }
             engine.write_back_all().and_then(|()| engine.push_all())
         } else if asked {

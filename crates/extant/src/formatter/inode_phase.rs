@@ -11,6 +11,7 @@ use super::mapping::{self, DirFile, Owner};
 use super::orphans::OrphanChange;
 use super::units::Shared;
 use super::workspace::Workspace;
+use crate::block_memory;
 use crate::error::{Error, Result};
 use crate::log::item::{InodeItem, MiscEvent};
 use ext4_format::group_desc::INODE_ZEROED;
@@ -183,9 +184,9 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 self.done.zeroed.push(gap);
             }
             self.unused.1 = nth + 1;
-            vec![0; geometry.block_size as usize]
+            block_memory::zeroed(geometry.block_size as usize)
         } else if self.shared.gaps.lock().take(place.block) {
-            vec![0; geometry.block_size as usize]
+            block_memory::zeroed(geometry.block_size as usize)
         } else {
             let mut bytes = self.ws.take(place.block)?;
             if unused < (nth + 1) * per_block {

@@ -2,6 +2,7 @@
 //! owned copies until the batch is done.
 
 use super::BlockImages;
+use crate::block_memory;
 use crate::buffers::{Image, NumberMap};
 use crate::error::Result;
 use ext4_format::geometry::Geometry;
@@ -71,7 +72,9 @@ impl<'a> Workspace<'a> {
         use std::collections::hash_map::Entry;
         match self.changed.entry(block.0) {
             Entry::Occupied(bytes) => Ok(bytes.into_mut()),
-            Entry::Vacant(place) => Ok(place.insert(self.images.image(block)?.to_vec())),
+            Entry::Vacant(place) => {
+                Ok(place.insert(block_memory::copied(&self.images.image(block)?)))
+            }
         }
     }
 
@@ -79,10 +82,17 @@ impl<'a> Workspace<'a> {
     pub fn fresh(&mut self, block: BlockNr) -> &mut [u8] {
         // Written again after it was freed: the revoke would hide this image from recovery.
         self.revoked.remove(&block.0);
-        let bytes = self.changed.entry(block.0).or_default();
-        bytes.clear();
-        bytes.resize(self.geometry.block_size as usize, 0);
-        bytes
+        use std::collections::hash_map::Entry;
+        match self.changed.entry(block.0) {
+            Entry::Occupied(bytes) => {
+                let bytes = bytes.into_mut();
+                bytes.fill(0);
+                bytes
+            }
+            Entry::Vacant(place) => {
+                place.insert(block_memory::zeroed(self.geometry.block_size as usize))
+            }
+        }
     }
 
     /// The block holds metadata no more: it is not written, and revoked in the journal.
@@ -105,7 +115,7 @@ impl<'a> Workspace<'a> {
     pub(super) fn take(&mut self, block: BlockNr) -> Result<Vec<u8>> {
         match self.changed.remove(&block.0) {
             Some(bytes) => Ok(bytes),
-            None => Ok(self.images.image(block)?.to_vec()),
+            None => Ok(block_memory::copied(&self.images.image(block)?)),
         }
     }
 
