@@ -4,9 +4,10 @@
 mod common;
 
 use common::*;
-use extant::{Error, RenameMode, Volume};
+use extant::{Error, OpenFlags, RenameMode, SetAttributes, SetXattr, Volume};
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const THREADS: u64 = 8;
 
@@ -94,6 +95,151 @@ fn no_exchange_is_lost() {
     });
     let now = ["/a", "/b"].map(|path| volume.stat(path).unwrap().ino);
     assert_eq!(now, [b, a]);
+}
+
+/// A name that others keep replacing is there at any moment, whatever is done to what it leads to.
+#[test]
+fn a_replaced_name_is_always_there() {
+    if !have("mke2fs") {
+        return;
+    }
+    extant::stir(6);
+    let device = mem_image("32M", &["-t", "ext4", "-b", "1024", "-J", "size=2"]);
+    let volume = open(&device);
+    let long = |n: u64| format!("/there/{}", (n % 10).to_string().repeat(100));
+    volume.create_dir("/there", 0o755).unwrap();
+    for n in 0..10 {
+        volume.write_file(long(n), b"there").unwrap();
+    }
+    volume.write_file("/file", b"0").unwrap();
+    volume.symlink(long(0), "/link").unwrap();
+    let rounds = if torture() { 20_000 } else { 600 };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for t in 0..2 {
+            let (volume, done) = (volume.clone(), &done);
+            s.spawn(move || {
+                for n in 0..rounds {
+                    let temp = format!("/temp{t}");
+                    volume.write_file(&temp, b"1").unwrap();
+                    volume.rename(&temp, "/file", RenameMode::Replace).unwrap();
+                    volume.symlink(long(n), &temp).unwrap();
+                    volume.rename(&temp, "/link", RenameMode::Replace).unwrap();
+                    if n % 16 == 0 {
+                        volume.sync().unwrap();
+                        volume.drop_caches();
+                    }
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+        }
+        for t in 0..3 {
+            let (volume, done) = (volume.clone(), &done);
+            s.spawn(move || {
+                let mut rng = Rng::new(t + 1);
+                while !done.load(Ordering::SeqCst) {
+                    let mode = Some(0o600 + rng.below(8) as u32 as u16);
+                    let set = SetAttributes {
+                        mode,
+                        ..Default::default()
+                    };
+                    let (what, result) = match rng.below(9) {
+                        0 => ("open", volume.open("/file", OpenFlags::READ, 0).map(drop)),
+                        1 => {
+                            let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+                            (
+                                "open to create",
+                                volume.open("/file", flags, 0o600).map(drop),
+                            )
+                        }
+                        2 => ("stat", volume.stat("/file").map(drop)),
+                        3 => ("chmod", volume.set_attributes("/file", &set)),
+                        4 => ("truncate", volume.truncate("/file", rng.below(9))),
+                        5 => (
+                            "set an attribute",
+                            volume.set_xattr("/file", "user.x", b"y", SetXattr::Any),
+                        ),
+                        6 => ("list attributes", volume.list_xattrs("/file").map(drop)),
+                        7 => (
+                            "read a link",
+                            volume.read_link("/link").map(|target| {
+                                assert!((0..10).any(|n| long(n).as_bytes() == target));
+                            }),
+                        ),
+                        _ => (
+                            "open through a link",
+                            volume.read_file("/link").map(|bytes| {
+                                assert_eq!(bytes, b"there");
+                            }),
+                        ),
+                    };
+                    result.unwrap_or_else(|e| panic!("{what}: {e}"));
+                }
+            });
+        }
+    });
+    volume.close().unwrap();
+    assert_clean(&device, "after names were replaced");
+}
+
+/// A name freed and taken again leads to another file, though it may have the number of the one before: what
+/// was looked up first is not taken for it.
+#[test]
+fn numbers_that_come_again() {
+    if !have("mke2fs") {
+        return;
+    }
+    extant::stir(6);
+    let device = mem_image("32M", &["-t", "ext4", "-b", "1024", "-J", "size=2"]);
+    let volume = open(&device);
+    let rounds = if torture() { 20_000 } else { 700 };
+    // Long enough to take a block each.
+    let target = "t".repeat(200);
+    let links = &|t: u64| {
+        let temp = format!("/temp{t}");
+        for n in 0..rounds {
+            volume.symlink(&target, &temp).unwrap();
+            volume.rename(&temp, "/link", RenameMode::Replace).unwrap();
+            if n % 16 == 0 {
+                volume.sync().unwrap();
+                volume.drop_caches();
+            }
+        }
+    };
+    let directories = &|_: u64| {
+        for n in 0..rounds {
+            let inside = volume
+                .create_dir("/dir", 0o755)
+                .and_then(|dir| dir.symlink(&target, "inside").map(|()| dir));
+            let taken = volume.remove_dir("/dir");
+            if let Ok(dir) = inside {
+                let kept = matches!(taken, Err(Error::NotEmpty));
+                assert!(kept, "round {n}, with a name inside: {taken:?}");
+                dir.unlink("inside").unwrap();
+                volume.remove_dir("/dir").or_else(expected).unwrap();
+            } else {
+                taken.or_else(expected).unwrap();
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        for t in 0..2 {
+            s.spawn(move || links(t));
+        }
+        for t in 0..4 {
+            s.spawn(move || directories(t));
+        }
+    });
+    volume.close().unwrap();
+    assert_clean(&device, "after numbers came again");
+}
+
+/// Somebody else was first.
+fn expected(e: Error) -> extant::Result<()> {
+    match e {
+        Error::NotFound | Error::Exists | Error::NotEmpty => Ok(()),
+        e => Err(e),
+    }
 }
 
 fn churn(volume: &Volume, t: u64, rounds: u64) {

@@ -137,6 +137,41 @@ impl Dir {
         self.engine().walk(self.who(), &self.inode, path, follow)
     }
 
+    /// Does something to what a path leads to. If that is removed before it is done, the name may well be
+    /// there, and lead to something else: it was replaced, at one moment. Then the path is walked again.
+    fn at_inode<R>(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: bool,
+        mut f: impl FnMut(&Arc<Inode>) -> Result<R>,
+    ) -> Result<R> {
+        let mut before: Option<Arc<Inode>> = None;
+        loop {
+            let inode = self.walk(path.as_ref(), follow)?;
+            match f(&inode) {
+                // A removed directory that is open is found again by its own ".".
+                Err(_)
+                    if inode.is_gone()
+                        && !before.is_some_and(|before| Arc::ptr_eq(&before, &inode)) =>
+                {
+                    before = Some(inode);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// The same for reading what is loaded from the inode's place on disk, where there may be another by now.
+    fn from_inode<R>(&self, path: impl AsRef<[u8]>, f: impl Fn(&Inode) -> Result<R>) -> Result<R> {
+        self.at_inode(path, false, |inode| {
+            let read = f(inode);
+            if inode.is_gone() {
+                return Err(Error::NotFound);
+            }
+            read
+        })
+    }
+
     /// Runs `f` on the directory and last component of a path to something that need not exist.
     fn at_parent<R>(
         &self,
@@ -174,8 +209,10 @@ impl Dir {
         if flags.contains(OpenFlags::CREATE) {
             return self.open_or_create(path, flags, mode);
         }
-        let inode = self.walk(path, !flags.contains(OpenFlags::NO_FOLLOW))?;
-        self.engine().opened(&inode)?;
+        let inode = self.at_inode(path, !flags.contains(OpenFlags::NO_FOLLOW), |inode| {
+            self.engine().opened(inode)?;
+            Ok(Arc::clone(inode))
+        })?;
         self.finish_open(self.handle(inode, flags), false)
     }
 
@@ -412,29 +449,31 @@ impl Dir {
 
     /// Changes attributes; a last symbolic link is followed.
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
-        self.engine()
-            .set_attributes(self.who(), &self.walk(path, true)?, set)
+        self.at_inode(path, true, |inode| {
+            self.engine().set_attributes(self.who(), inode, set)
+        })
     }
 
     /// Changes attributes of the name itself.
     pub fn lset_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
-        self.engine()
-            .set_attributes(self.who(), &self.walk(path, false)?, set)
+        self.at_inode(path, false, |inode| {
+            self.engine().set_attributes(self.who(), inode, set)
+        })
     }
 
     /// Sets the size of a file.
     pub fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
-        let inode = self.walk(path, true)?;
-        self.engine().permit(self.who(), &inode, WRITE)?;
-        self.engine().truncate(self.who(), &inode, size)
+        self.at_inode(path, true, |inode| {
+            self.engine().permit(self.who(), inode, WRITE)?;
+            self.engine().truncate(self.who(), inode, size)
+        })
     }
 
     /// Where a symbolic link points.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        Ok(self
-            .engine()
-            .symlink_target(&*self.walk(path, false)?)?
-            .into_vec())
+        self.from_inode(path, |inode| {
+            Ok(self.engine().symlink_target(inode)?.into_vec())
+        })
     }
 
     /// All names of a directory, in the order of its hash.
@@ -470,14 +509,14 @@ impl Dir {
 
     /// Value of an extended attribute of the name itself.
     pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.engine()
-            .get_xattr(self.who(), &*self.walk(path, false)?, name.as_ref())
+        self.from_inode(path, |inode| {
+            self.engine().get_xattr(self.who(), inode, name.as_ref())
+        })
     }
 
     /// Names of the extended attributes of the name itself.
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.engine()
-            .list_xattrs(self.who(), &*self.walk(path, false)?)
+        self.from_inode(path, |inode| self.engine().list_xattrs(self.who(), inode))
     }
 
     /// Sets an extended attribute of the name itself.
@@ -488,24 +527,18 @@ impl Dir {
         value: &[u8],
         how: SetXattr,
     ) -> Result<()> {
-        self.engine().set_xattr(
-            self.who(),
-            &self.walk(path, false)?,
-            name.as_ref(),
-            Some(value),
-            how,
-        )
+        self.at_inode(path, false, |inode| {
+            self.engine()
+                .set_xattr(self.who(), inode, name.as_ref(), Some(value), how)
+        })
     }
 
     /// Removes an extended attribute of the name itself.
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
-        self.engine().set_xattr(
-            self.who(),
-            &self.walk(path, false)?,
-            name.as_ref(),
-            None,
-            SetXattr::Any,
-        )
+        self.at_inode(path, false, |inode| {
+            self.engine()
+                .set_xattr(self.who(), inode, name.as_ref(), None, SetXattr::Any)
+        })
     }
 
     /// Makes the directory's names durable.

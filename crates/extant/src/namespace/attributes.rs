@@ -221,11 +221,7 @@ impl Engine {
     /// The inode of a number, if it is in use; for callers that keep numbers instead of handles.
     pub(crate) fn inode_in_use(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         let inode = self.inode(ino)?;
-        let gone = {
-            let state = inode.state.lock();
-            state.freed || state.core.links == 0
-        };
-        if gone {
+        if inode.is_gone() {
             Err(Error::NotFound)
         } else {
             Ok(inode)

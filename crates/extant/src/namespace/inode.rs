@@ -166,6 +166,12 @@ impl Inode {
         self.size.store(core.size, Ordering::Relaxed);
     }
 
+    /// No name leads to it any more.
+    pub fn is_gone(&self) -> bool {
+        let state = self.state.lock();
+        state.freed || state.core.links == 0
+    }
+
     /// The directory content, if it is one.
     pub fn directory(&self) -> Option<&Directory> {
         match &self.content {

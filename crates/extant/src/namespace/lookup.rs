@@ -139,17 +139,17 @@ impl Engine {
                 return Err(Error::NotDirectory);
             }
             self.permit(who, &at, EXECUTE)?;
-            let next = self.lookup(&at, part)?;
             let last = parts.peek().is_none();
-            at = if next.ftype == FileType::Symlink && (!last || follow || must_be_dir) {
-                *links += 1;
-                if *links > MAX_LINKS {
-                    return Err(Error::SymlinkLoop);
+            let (next, target) = self.lookup_link(&at, part, !last || follow || must_be_dir)?;
+            at = match target {
+                Some(target) => {
+                    *links += 1;
+                    if *links > MAX_LINKS {
+                        return Err(Error::SymlinkLoop);
+                    }
+                    self.walk_counted(who, &at, &target, true, links)?
                 }
-                let target = self.symlink_target(&next)?;
-                self.walk_counted(who, &at, &target, true, links)?
-            } else {
-                next
+                None => next,
             };
         }
         if must_be_dir && at.directory().is_none() {
@@ -190,9 +190,9 @@ impl Engine {
             }
             self.permit(who, &dir, EXECUTE)?;
             if follow && last != b"." && last != b".." {
-                match self.lookup(&dir, last) {
-                    Ok(inode) if inode.ftype == FileType::Symlink => {
-                        path = self.symlink_target(&inode)?.to_vec();
+                match self.lookup_link(&dir, last, true) {
+                    Ok((_, Some(target))) => {
+                        path = target.into_vec();
                         start = dir;
                         continue;
                     }
@@ -203,6 +203,26 @@ impl Engine {
             return Ok((dir, last.to_vec()));
         }
         Err(Error::SymlinkLoop)
+    }
+
+    /// What a name leads to, and if that is a symbolic link to be followed, where it points.
+    fn lookup_link(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        follow: bool,
+    ) -> Result<(Arc<Inode>, Option<Box<[u8]>>)> {
+        loop {
+            let inode = self.lookup(dir, name)?;
+            if inode.ftype != FileType::Symlink || !follow {
+                return Ok((inode, None));
+            }
+            let target = self.symlink_target(&inode);
+            // Removed meanwhile, its place on disk may hold another, and the name lead elsewhere.
+            if !inode.is_gone() {
+                return Ok((inode, Some(target?)));
+            }
+        }
     }
 
     /// Where a symbolic link points.

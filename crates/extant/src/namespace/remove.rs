@@ -141,7 +141,9 @@ impl Engine {
             let early = (victim.ino < parent.ino).then(|| inside.lock_all());
             let mut bucket = names.lock(hash);
             let all = early.unwrap_or_else(|| inside.lock_all());
-            if bucket.find(hash, name).is_none_or(|e| e.ino != victim.ino) {
+            // The number alone does not tell: it may be that of a newer directory of the same name.
+            let leads = bucket.find(hash, name).is_some_and(|e| e.ino == victim.ino);
+            if !leads || victim.is_gone() {
                 continue;
             }
             if !inside.kill_if_empty(&all) {

@@ -475,8 +475,11 @@ fn lead(
     (source, target): (&Arc<Inode>, Option<&Arc<Inode>>),
 ) -> bool {
     let leads = |b: &Bucket, s: &Side<'_>| b.find(s.hash, s.name).map(|e| e.ino);
+    // The number alone does not tell: it may have been freed, and be that of another file of the same name.
     leads(&held.old, old) == Some(source.ino)
         && leads(held.new_bucket(), new) == target.map(|t| t.ino)
+        && !source.is_gone()
+        && target.is_none_or(|t| !t.is_gone())
 }
 
 fn is_dir(inode: &Inode) -> bool {
