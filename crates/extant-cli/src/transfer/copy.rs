@@ -12,7 +12,8 @@
 //! one after the other. When there are no more directories, threads take over files of others.
 
 use super::layers::{remove_all, stays};
-use super::{Existing, Meta, Monitor, Rules, Side, Sink, Source, below};
+use super::steps::{content, is_refusal, make_way, settle};
+use super::{Existing, Meta, Monitor, Rules, Side, Source, below};
 use crate::address::{base_name, join};
 use anyhow::{Context, Result, anyhow};
 use extant::FileType;
@@ -22,8 +23,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Files in one piece of work.
 const PIECE: usize = 64;
-/// Bytes read at once.
-const CHUNK: usize = 1 << 20;
 
 /// A directory on both sides.
 struct Pair {
@@ -480,73 +479,4 @@ impl Copy<'_> {
         }
         Ok(())
     }
-}
-
-/// Frees a name for something that is no regular file.
-pub(super) fn make_way(dst: &dyn Side, to: &[u8], rules: &Rules) -> Result<()> {
-    let context = || dst.show(to);
-    match dst.meta(to, false).with_context(context)? {
-        None => Ok(()),
-        Some(_) if rules.layer => remove_all(dst, to),
-        Some(there) if there.kind == FileType::Directory => {
-            Err(anyhow!("{}: a directory is in the way", context()))
-        }
-        Some(_) => dst.remove(to).with_context(context),
-    }
-}
-
-/// The system of the host says that only root may do this, or that it cannot be done there.
-fn is_refusal(e: &anyhow::Error) -> bool {
-    use rustix::io::Errno as E;
-    e.downcast_ref::<E>()
-        .is_some_and(|e| [E::PERM, E::ACCESS, E::OPNOTSUPP].contains(e))
-}
-
-/// An attribute that the other side refuses is left out with a warning.
-pub(super) fn settle(set: Result<()>, name: &[u8], place: &str, monitor: &Monitor) -> Result<()> {
-    match set {
-        Err(e) if is_refusal(&e) => {
-            monitor.warn(
-                &format!("attribute {} cannot be set here", crate::show::show(name)),
-                place,
-            );
-            Ok(())
-        }
-        other => other.with_context(|| place.to_string()),
-    }
-}
-
-fn content(source: &dyn Source, sink: &dyn Sink, meta: &Meta, monitor: &Monitor) -> Result<()> {
-    let mut buf = vec![
-        0;
-        CHUNK
-            .min(usize::try_from(meta.size).unwrap_or(CHUNK))
-            .max(1)
-    ];
-    let mut at = 0;
-    // What was data when it was asked; a file that shrinks meanwhile ends early.
-    'stretches: while at < meta.size {
-        let stretch = if meta.dense {
-            Some((at, meta.size))
-        } else {
-            source.next_data(at, meta.size)?
-        };
-        let Some((start, end)) = stretch else { break };
-        at = start;
-        while at < end {
-            crate::interrupt::check()?;
-            let want = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
-            let n = source.read_at(at, &mut buf[..want])?;
-            sink.write_at(at, &buf[..n])?;
-            monitor.moved(n as u64);
-            at += n as u64;
-            if n < want {
-                break 'stretches;
-            }
-        }
-    }
-    if at < meta.size && !meta.dense {
-        sink.set_size(meta.size)?;
-    }
-    Ok(())
 }

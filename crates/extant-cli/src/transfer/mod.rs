@@ -11,6 +11,8 @@ mod image;
 mod layers;
 mod ordered;
 mod rules;
+mod steps;
+mod tar_files;
 mod tar_read;
 mod tar_write;
 

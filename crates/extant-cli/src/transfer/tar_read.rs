@@ -5,9 +5,10 @@
 //! for a path comes after an earlier one. What needs an earlier file in place (a hard link, a file
 //! that becomes a directory) waits until all handed out is done.
 
-use super::copy::{make_way, settle};
 use super::layers::{Touched, remove_all};
-use super::{Existing, Meta, Monitor, Rules, Side, Xattr};
+use super::steps::{make_way, settle};
+use super::tar_files::{Done, InFlight, Item, Job, close, write_file};
+use super::{Existing, Meta, Monitor, Rules, Side};
 use crate::interrupt::{self, Interrupted};
 use crate::show::show;
 use anyhow::{Context, Result, bail};
@@ -19,7 +20,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Files up to this size are written by other threads.
 const SMALL: u64 = 1 << 20;
@@ -27,48 +28,6 @@ const SMALL: u64 = 1 << 20;
 const QUEUE: usize = 64;
 /// Paths remembered as handed out; at more everybody waits for them once.
 const REMEMBERED: usize = 1 << 16;
-
-/// A file with its content, for another thread.
-struct Job {
-    path: Vec<u8>,
-    item: Item,
-    content: Vec<u8>,
-    stretches: Vec<(u64, u64)>,
-}
-
-/// What an entry says.
-#[derive(Clone)]
-struct Item {
-    meta: Meta,
-    xattrs: Vec<Xattr>,
-}
-
-/// Counts what was handed out and not yet done.
-#[derive(Default)]
-struct InFlight {
-    count: Mutex<usize>,
-    none: Condvar,
-}
-
-impl InFlight {
-    fn change(&self, f: impl FnOnce(&mut usize)) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        f(&mut count);
-        if *count == 0 {
-            self.none.notify_all();
-        }
-    }
-
-    fn wait(&self) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        while *count > 0 {
-            count = self
-                .none
-                .wait(count)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
 
 /// Puts what an archive holds into directory `to`.
 pub fn read_tar(
@@ -89,6 +48,7 @@ pub fn read_tar(
             let (in_flight, failed, stop) = (&in_flight, &failed, &stop);
             s.spawn(move || {
                 for job in jobs {
+                    let _done = Done(in_flight);
                     if !stop.load(Ordering::Relaxed)
                         && let Err(e) = write_file(dst, &job, rules, monitor)
                     {
@@ -98,7 +58,6 @@ pub fn read_tar(
                             .unwrap_or_else(PoisonError::into_inner)
                             .get_or_insert(e);
                     }
-                    in_flight.change(|n| *n -= 1);
                 }
             });
         }
@@ -450,50 +409,6 @@ impl Reader<'_> {
         }
         Ok(())
     }
-}
-
-fn write_file(dst: &dyn Side, job: &Job, rules: &Rules, monitor: &Monitor) -> Result<()> {
-    let write = || -> Result<()> {
-        let sink = dst.make_file(&job.path, job.item.meta.mode & 0o777, Existing::Replace)?;
-        let mut rest = job.content.as_slice();
-        for &(start, len) in &job.stretches {
-            // The content is as long as the stretches together.
-            let (now, later) = rest.split_at((len as usize).min(rest.len()));
-            sink.write_at(start, now)?;
-            rest = later;
-        }
-        monitor.moved(job.content.len() as u64);
-        close(
-            &*sink,
-            dst,
-            &job.path,
-            &job.item,
-            &job.stretches,
-            rules,
-            monitor,
-        )
-    };
-    write().with_context(|| dst.show(&job.path))
-}
-
-fn close(
-    sink: &dyn super::Sink,
-    dst: &dyn Side,
-    path: &[u8],
-    item: &Item,
-    stretches: &[(u64, u64)],
-    rules: &Rules,
-    monitor: &Monitor,
-) -> Result<()> {
-    if stretches.last().map_or(0, |(start, len)| start + len) < item.meta.size {
-        sink.set_size(item.meta.size)?;
-    }
-    for xattr in &item.xattrs {
-        settle(sink.set_xattr(xattr), &xattr.0, &dst.show(path), monitor)?;
-    }
-    sink.apply(&item.meta, rules)?;
-    monitor.made(FileType::Regular);
-    Ok(())
 }
 
 /// Directory and last name of a path in the image.

@@ -323,6 +323,37 @@ fn archives_go_into_the_root() {
 }
 
 #[test]
+fn what_is_mounted_in_a_tree_stays_behind_if_asked() {
+    let Some(s) = Scratch::ext4() else { return };
+    if !root() {
+        return;
+    }
+    fs::create_dir_all(s.host("tree/mounted")).unwrap();
+    fs::write(s.host("tree/file"), "").unwrap();
+    let mount = |args: &[&str]| {
+        let done = Command::new(args[0])
+            .args(&args[1..])
+            .arg(s.host("tree/mounted"))
+            .status();
+        done.is_ok_and(|status| status.success())
+    };
+    if !mount(&["mount", "-t", "tmpfs", "-o", "size=1m", "none"]) {
+        assert!(std::env::var_os("CI").is_none(), "no tmpfs can be mounted");
+        eprintln!("no tmpfs can be mounted: nothing tested");
+        return;
+    }
+    fs::write(s.host("tree/mounted/inner"), "").unwrap();
+    let whole = s.run(&["import", "%", "@tree", "--to", "/whole"]);
+    let part = s.run(&["import", "-x", "%", "@tree", "--to", "/part"]);
+    assert!(mount(&["umount"]));
+    assert_eq!((whole.code, part.code), (Some(0), Some(0)));
+    assert_eq!(s.ok(&["ls", ":/whole/mounted"]), "inner\n");
+    assert_eq!(s.ok(&["ls", ":/part"]), "file\nmounted\n");
+    assert_eq!(s.ok(&["ls", ":/part/mounted"]), "");
+    s.clean();
+}
+
+#[test]
 fn later_members_win_over_files_still_being_written() {
     let Some(s) = Scratch::ext4() else { return };
     let mut builder = tar::Builder::new(Vec::new());

@@ -1,0 +1,102 @@
+//! Regular files of an archive, written by other threads than the one that reads it.
+
+use super::steps::settle;
+use super::{Existing, Meta, Monitor, Rules, Side, Sink, Xattr};
+use anyhow::{Context, Result};
+use extant::FileType;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// A file with its content, for another thread.
+pub struct Job {
+    pub path: Vec<u8>,
+    pub item: Item,
+    pub content: Vec<u8>,
+    pub stretches: Vec<(u64, u64)>,
+}
+
+/// What an entry says.
+#[derive(Clone)]
+pub struct Item {
+    pub meta: Meta,
+    pub xattrs: Vec<Xattr>,
+}
+
+/// Counts what was handed out and not yet done.
+#[derive(Default)]
+pub struct InFlight {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+/// One of what was handed out; done when it is dropped, even by a panic.
+pub struct Done<'a>(pub &'a InFlight);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.change(|n| *n -= 1);
+    }
+}
+
+impl InFlight {
+    pub fn change(&self, f: impl FnOnce(&mut usize)) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        f(&mut count);
+        if *count == 0 {
+            self.none.notify_all();
+        }
+    }
+
+    pub fn wait(&self) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count > 0 {
+            count = self
+                .none
+                .wait(count)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+pub fn write_file(dst: &dyn Side, job: &Job, rules: &Rules, monitor: &Monitor) -> Result<()> {
+    let write = || -> Result<()> {
+        let sink = dst.make_file(&job.path, job.item.meta.mode & 0o777, Existing::Replace)?;
+        let mut rest = job.content.as_slice();
+        for &(start, len) in &job.stretches {
+            // The content is as long as the stretches together.
+            let (now, later) = rest.split_at((len as usize).min(rest.len()));
+            sink.write_at(start, now)?;
+            rest = later;
+        }
+        monitor.moved(job.content.len() as u64);
+        close(
+            &*sink,
+            dst,
+            &job.path,
+            &job.item,
+            &job.stretches,
+            rules,
+            monitor,
+        )
+    };
+    write().with_context(|| dst.show(&job.path))
+}
+
+pub fn close(
+    sink: &dyn Sink,
+    dst: &dyn Side,
+    path: &[u8],
+    item: &Item,
+    stretches: &[(u64, u64)],
+    rules: &Rules,
+    monitor: &Monitor,
+) -> Result<()> {
+    if stretches.last().map_or(0, |(start, len)| start + len) < item.meta.size {
+        sink.set_size(item.meta.size)?;
+    }
+    for xattr in &item.xattrs {
+        settle(sink.set_xattr(xattr), &xattr.0, &dst.show(path), monitor)?;
+    }
+    sink.apply(&item.meta, rules)?;
+    monitor.made(FileType::Regular);
+    Ok(())
+}
