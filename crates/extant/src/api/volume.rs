@@ -97,6 +97,14 @@ pub struct StatFs {
     pub uuid: [u8; 16],
 }
 
+#[cfg(test)]
+impl Volume {
+    /// For tests of what callers cannot see.
+    pub(crate) fn guard_engine(&self) -> &Engine {
+        &self.guard.engine
+    }
+}
+
 impl Volume {
     pub(crate) fn new(
         engine: Arc<Engine>,

@@ -76,3 +76,35 @@ impl Engine {
         gone
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{OpenOptions, mkfs};
+    use std::sync::Arc;
+
+    /// Reading brings pages in as writing does, and is bounded as writing is.
+    #[test]
+    fn pages_that_were_read_leave() {
+        let device = Arc::new(blockdev::MemDevice::new(64 << 20));
+        let options = mkfs::MkfsOptions {
+            size: Some(64 << 20),
+            zeroed_device: true,
+            ..Default::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        let limit = 1 << 20;
+        let volume = OpenOptions::new()
+            .cache_bytes(limit)
+            .open_device(device)
+            .unwrap();
+        for n in 0..400 {
+            volume.write_file(format!("/f{n}"), &[7; 20_000]).unwrap();
+        }
+        volume.sync().unwrap();
+        for n in 0..400 {
+            assert_eq!(volume.read_file(format!("/f{n}")).unwrap().len(), 20_000);
+        }
+        let cached = volume.guard_engine().cached_bytes.sum();
+        assert!(cached <= limit as i64 + (64 << 10), "{cached} bytes cached");
+    }
+}

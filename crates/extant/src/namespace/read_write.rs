@@ -81,7 +81,7 @@ impl Engine {
         let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let buf = &mut buf[..wanted];
         let bs = self.geometry.block_size as usize;
-        let mut done = 0;
+        let (mut done, mut filled) = (0, false);
         while done < buf.len() {
             let at = offset + done as u64;
             let block = u32::try_from(at / bs as u64).map_err(|_| Error::FileTooLarge)?;
@@ -110,6 +110,7 @@ impl Engine {
                         done += bytes;
                     } else {
                         self.fill_chunk(inode, &map, block)?;
+                        filled = true;
                         let chunk = file.pages.get_or_make(block);
                         let chunk = chunk.lock();
                         match &chunk.pages[place(block).1] {
@@ -128,6 +129,10 @@ impl Engine {
                     done += part;
                 }
             }
+        }
+        drop(map);
+        if filled {
+            self.bound_pages();
         }
         Ok(wanted)
     }

@@ -37,10 +37,15 @@ impl Engine {
             let mine = std::mem::take(&mut *self.dirty_inodes.local().lock());
             self.write_back_list(mine)?;
         }
+        self.bound_pages();
+        Ok(())
+    }
+
+    /// Drops clean pages when there are more than the limit; whoever brings pages in sees to it.
+    pub(crate) fn bound_pages(&self) {
         if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.limits.cache_bytes {
             self.shrink_pages();
         }
-        Ok(())
     }
 
     fn write_back_list(&self, list: Vec<Arc<Inode>>) -> Result<()> {
