@@ -162,7 +162,7 @@ impl Dir {
     }
 
     /// The same for reading what is loaded from the inode's place on disk, where there may be another by now.
-    fn from_inode<R>(&self, path: impl AsRef<[u8]>, f: impl Fn(&Inode) -> Result<R>) -> Result<R> {
+    fn of_inode<R>(&self, path: impl AsRef<[u8]>, f: impl Fn(&Inode) -> Result<R>) -> Result<R> {
         self.at_inode(path, false, |inode| {
             let read = f(inode);
             if inode.is_gone() {
@@ -471,7 +471,7 @@ impl Dir {
 
     /// Where a symbolic link points.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.from_inode(path, |inode| {
+        self.of_inode(path, |inode| {
             Ok(self.engine().symlink_target(inode)?.into_vec())
         })
     }
@@ -509,14 +509,14 @@ impl Dir {
 
     /// Value of an extended attribute of the name itself.
     pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.from_inode(path, |inode| {
+        self.of_inode(path, |inode| {
             self.engine().get_xattr(self.who(), inode, name.as_ref())
         })
     }
 
     /// Names of the extended attributes of the name itself.
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.from_inode(path, |inode| self.engine().list_xattrs(self.who(), inode))
+        self.of_inode(path, |inode| self.engine().list_xattrs(self.who(), inode))
     }
 
     /// Sets an extended attribute of the name itself.

@@ -17,6 +17,9 @@ const COLD_LOOKUP_FROM: u64 = 16;
 /// Symbolic links followed on one path.
 const MAX_LINKS: u32 = 40;
 
+/// Where a symbolic link points.
+type Target = Box<[u8]>;
+
 impl Engine {
     pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
         let (major, minor) = self.hasher.hash(name);
@@ -211,7 +214,7 @@ impl Engine {
         dir: &Inode,
         name: &[u8],
         follow: bool,
-    ) -> Result<(Arc<Inode>, Option<Box<[u8]>>)> {
+    ) -> Result<(Arc<Inode>, Option<Target>)> {
         loop {
             let inode = self.lookup(dir, name)?;
             if inode.ftype != FileType::Symlink || !follow {
