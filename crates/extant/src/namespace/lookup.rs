@@ -43,12 +43,13 @@ impl Engine {
         }
         let hash = self.hash(name);
         if let Some(found) = self.lookup_cold(dir, name, hash)? {
-            return found;
+            return found.and_then(|inode| not_itself(dir, inode));
         }
         let names = self.names(dir)?;
         let bucket = names.lock(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
         self.inode(entry.ino)
+            .and_then(|inode| not_itself(dir, inode))
     }
 
     /// Asks the on-disk index of a large directory that is not in memory, instead of bringing all of
@@ -245,4 +246,12 @@ impl Engine {
         let _span = lockmeter::span!("list");
         Ok(self.names(dir)?.list(cookie, at_least))
     }
+}
+
+/// No directory stands in itself: who locks both would wait for himself.
+fn not_itself(dir: &Inode, found: Arc<Inode>) -> Result<Arc<Inode>> {
+    if found.ino == dir.ino {
+        return Err(Error::corrupt_inode("directory that holds itself", dir.ino));
+    }
+    Ok(found)
 }

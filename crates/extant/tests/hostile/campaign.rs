@@ -8,6 +8,7 @@ use crate::operations::{change, remove_all, walk};
 use blockdev::MemDevice;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// No seed takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// An image kept by a failure, to see it again: one of its own has other times.
+const BASE: &str = "EXTANT_BASE";
 /// What all seeds that run at the same time may take; each copies little of its image.
 const MEMORY: u64 = 2 << 30;
 
@@ -37,7 +40,10 @@ struct Base {
 
 impl Base {
     fn new(args: &[&str], dirty: bool) -> Self {
-        let device = populate(args, dirty);
+        let device = match std::env::var_os(BASE) {
+            Some(path) => Arc::new(MemDevice::from_bytes(&std::fs::read(path).unwrap())),
+            None => populate(args, dirty),
+        };
         let settled = Arc::new(device.snapshot());
         let v = open_as(&settled, false).unwrap();
         let block = v.geometry().block_size as usize;
@@ -115,35 +121,50 @@ impl Campaign<'_> {
                 || running.iter().any(|r| r.lock().unwrap().is_some())
             {
                 std::thread::sleep(Duration::from_millis(20));
-                self.watch(&running);
+                self.watch(&running, &base);
             }
         });
         let failures = failures.into_inner().unwrap();
         assert!(
             failures.is_empty(),
-            "{}: panics with seeds {failures:?}; repeat one with EXTANT_SEED=n",
+            "{}: panics; {}",
+            self.name,
+            self.again(&base, &failures)
+        );
+    }
+
+    /// How to see a failure again.
+    fn again(&self, base: &Base, seeds: &[u64]) -> String {
+        let path = format!(
+            "{}/hostile-{}.image",
+            env!("CARGO_TARGET_TMPDIR"),
             self.name
         );
+        write_image(&base.device, path.as_ref());
+        format!("repeat one of {seeds:?} with EXTANT_SEED=n {BASE}={path}")
     }
 
     /// Ends the process when a seed hangs or memory runs out: its thread cannot be ended alone, and
     /// the scope would wait for it.
-    fn watch(&self, running: &[Mutex<Option<(u64, Instant)>>]) {
+    fn watch(&self, running: &[Mutex<Option<(u64, Instant)>>], base: &Base) {
         let now: Vec<(u64, Instant)> = running.iter().filter_map(|r| *r.lock().unwrap()).collect();
         for (seed, since) in &now {
             if since.elapsed() > PATIENCE {
-                eprintln!("{}: seed {seed} hangs", self.name);
-                std::process::exit(101);
+                end(&format!(
+                    "{}: hangs; {}",
+                    self.name,
+                    self.again(base, &[*seed])
+                ));
             }
         }
         let resident = resident();
         if resident > MEMORY {
             let seeds: Vec<u64> = now.iter().map(|(seed, _)| *seed).collect();
-            eprintln!(
-                "{}: {resident} bytes of memory while seeds {seeds:?} run",
-                self.name
-            );
-            std::process::exit(101);
+            end(&format!(
+                "{}: {resident} bytes of memory; {}",
+                self.name,
+                self.again(base, &seeds)
+            ));
         }
     }
 
@@ -175,6 +196,12 @@ impl Campaign<'_> {
         }
         assert!(before == after, "{}: what is not on the map", self.name);
     }
+}
+
+/// Ends the process with a message that the test harness does not keep to itself.
+fn end(why: &str) -> ! {
+    let _ = writeln!(std::io::stderr(), "{why}");
+    std::process::exit(101)
 }
 
 /// An allocation as large as a broken size says fails at once.

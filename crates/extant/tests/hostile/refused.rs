@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::image::{open_as, populate};
 use blockdev::{BlockDevice, MemDevice};
-use extant::{Error, OpenOptions};
+use extant::{Error, OpenOptions, RenameMode};
 use std::sync::Arc;
 
 #[test]
@@ -205,4 +205,41 @@ fn fast_commit_opens_when_clean() {
     }
     v.close().unwrap();
     assert_clean(&device, "fast_commit");
+}
+
+/// An entry that leads to the directory it stands in: an error, however it is reached.
+#[test]
+fn a_directory_that_holds_itself() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("16M", &["-t", "ext4", "-O", "^metadata_csum"]);
+    let v = open(&device);
+    let dir = v.create_dir("/dir", 0o755).unwrap();
+    let ino = dir.ino();
+    v.create_dir("/dir/is itself", 0o755).unwrap();
+    v.create_dir("/other", 0o755).unwrap();
+    drop(dir);
+    v.close().unwrap();
+    let bytes = device.to_bytes().unwrap();
+    let name = bytes.windows(9).rposition(|w| w == b"is itself").unwrap();
+    device
+        .write_at(name as u64 - 8, &ino.to_le_bytes())
+        .unwrap();
+    let v = open_as(&device, false).unwrap();
+    let itself = "/dir/is itself";
+    let mut all = vec![
+        ("stat", v.stat(itself).map(drop)),
+        ("rmdir", v.remove_dir(itself)),
+    ];
+    for mode in [RenameMode::Replace, RenameMode::Exchange] {
+        all.push(("onto it", v.rename("/other", itself, mode)));
+        all.push(("away", v.rename(itself, "/other", mode)));
+    }
+    for (what, result) in all {
+        assert!(
+            matches!(result, Err(Error::Format(_))),
+            "{what}: {result:?}"
+        );
+    }
 }
