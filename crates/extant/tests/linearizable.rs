@@ -1,6 +1,6 @@
 //! Threads at work on one volume through clones of the same handles, against the reference: every answer is
 //! explained by some order of the calls' steps, and the tree is what that order leaves. Short rounds,
-//! many of them, each from the tree that the last one left; between some of them the volume as it stands on
+//! many of them, each from the tree that the last one left; after some of them the volume as it stands on
 //! its device is recovered elsewhere, judged by e2fsck, and holds the same tree.
 
 #[path = "linearizable/calls.rs"]
@@ -53,18 +53,24 @@ impl Test {
             extant::stir(12),
             "without debug assertions threads hardly ever meet: --profile test-fast"
         );
+        // A tree that nobody clears grows: a new one every so often.
+        let rounds: Vec<u64> = seeds(1, rounds, rounds * 60).collect();
+        for rounds in rounds.chunks(50) {
+            self.batch(name, args, rounds);
+        }
+    }
+
+    fn batch(&self, name: &str, args: &[&str], rounds: &[u64]) {
         let device = mem_image("24M", args);
         let volume = open_small(&device);
         let geometry = volume.geometry();
         let mut model = Model::new(geometry.features.has_extents(), geometry.inode_size == 128);
         self.prepare(&volume, &mut model);
-        for round in seeds(1, rounds, rounds * 60) {
+        for &round in rounds {
             model = self.round(&volume, &model, round, name);
-            if round % 50 == 0 {
-                volume.sync().unwrap();
-                self.recovered(&Arc::new(device.snapshot()), &model, name);
-            }
         }
+        volume.sync().unwrap();
+        self.recovered(&Arc::new(device.snapshot()), &model, name);
         volume.close().unwrap();
         assert_clean(&device, name);
         self.recovered(&device, &model, name);

@@ -367,9 +367,10 @@ impl Dir {
         if !Arc::ptr_eq(&self.caller.engine, &from.caller.engine) {
             return Err(Error::CrossDevice);
         }
-        let inode = from.walk(old, false)?;
-        self.at_parent(new.as_ref(), |dir, name| {
-            self.engine().link(self.who(), &inode, dir, name)
+        from.at_inode(old, false, |inode| {
+            self.at_parent(new.as_ref(), |dir, name| {
+                self.engine().link(self.who(), inode, dir, name)
+            })
         })
     }
 
@@ -437,14 +438,28 @@ impl Dir {
         }
     }
 
+    fn attributes(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<Attributes> {
+        let mut removed = None;
+        self.at_inode(path, follow, |inode| {
+            let attributes = self.engine().attributes(inode)?;
+            // A removed directory that is open is seen as such when it is found again.
+            if attributes.links == 0
+                && removed.replace(Arc::as_ptr(inode)) != Some(Arc::as_ptr(inode))
+            {
+                return Err(Error::NotFound);
+            }
+            Ok(attributes)
+        })
+    }
+
     /// Attributes; a last symbolic link is followed.
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.engine().attributes(&*self.walk(path, true)?)
+        self.attributes(path, true)
     }
 
     /// Attributes of the name itself.
     pub fn lstat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.engine().attributes(&*self.walk(path, false)?)
+        self.attributes(path, false)
     }
 
     /// Changes attributes; a last symbolic link is followed.

@@ -51,10 +51,11 @@ pub enum Call {
     Stat {
         at: Place,
     },
-    /// Opens and does something with the handle.
+    /// Opens and does something with the handle; or does it by the path, if that can be.
     Open {
         at: Place,
         then: OnFile,
+        by_path: bool,
     },
     /// Does it with a handle that all threads share.
     Held {
@@ -266,6 +267,7 @@ impl Maker {
             29..=32 => Call::Open {
                 at,
                 then: self.on_file(),
+                by_path: self.below(2) == 0,
             },
             33..=36 if self.handles.1 > 0 => Call::Held {
                 file: self.below(self.handles.1 as u64) as usize,
@@ -310,8 +312,30 @@ fn dir<'a>(volume: &'a Volume, handles: &'a Handles, place: &Place) -> &'a Dir {
     }
 }
 
+fn attributes(then: &OnFile) -> Option<SetAttributes> {
+    let none = SetAttributes::default();
+    Some(match then {
+        OnFile::Chmod { mode } => SetAttributes {
+            mode: Some(*mode),
+            ..none
+        },
+        OnFile::Chown { uid, gid } => SetAttributes {
+            uid: Some(*uid),
+            gid: Some(*gid),
+            ..none
+        },
+        OnFile::Touch { mtime } => SetAttributes {
+            mtime: Some(Timestamp {
+                secs: mtime.0,
+                nanos: mtime.1,
+            }),
+            ..none
+        },
+        _ => return None,
+    })
+}
+
 fn on_file(file: &File, then: &OnFile) -> extant::Result<Reply> {
-    let set = |set: SetAttributes| file.set_attributes(&set).map(|()| Reply::Done);
     match then {
         OnFile::Write { at, len, fill } => file
             .write_at(*at, &vec![*fill; *len])
@@ -327,22 +351,9 @@ fn on_file(file: &File, then: &OnFile) -> extant::Result<Reply> {
             Ok(Reply::Data(bytes))
         }
         OnFile::Stat => file.stat().map(|a| Reply::Stat(Seen::of(&a))),
-        OnFile::Chmod { mode } => set(SetAttributes {
-            mode: Some(*mode),
-            ..Default::default()
-        }),
-        OnFile::Chown { uid, gid } => set(SetAttributes {
-            uid: Some(*uid),
-            gid: Some(*gid),
-            ..Default::default()
-        }),
-        OnFile::Touch { mtime } => set(SetAttributes {
-            mtime: Some(Timestamp {
-                secs: mtime.0,
-                nanos: mtime.1,
-            }),
-            ..Default::default()
-        }),
+        OnFile::Chmod { .. } | OnFile::Chown { .. } | OnFile::Touch { .. } => file
+            .set_attributes(&attributes(then).unwrap_or_default())
+            .map(|()| Reply::Done),
     }
 }
 
@@ -385,9 +396,14 @@ pub fn run(volume: &Volume, handles: &Handles, call: &Call) -> extant::Result<Re
         Call::Stat { at } => dir(volume, handles, at)
             .lstat(&at.path)
             .map(|a| Reply::Stat(Seen::of(&a))),
-        Call::Open { at, then } => {
-            let file = dir(volume, handles, at).open(&at.path, flags(then), 0)?;
-            on_file(&file, then)
+        Call::Open { at, then, by_path } => {
+            let dir = dir(volume, handles, at);
+            match (by_path, then, attributes(then)) {
+                (true, OnFile::Truncate { size }, _) => dir.truncate(&at.path, *size).map(done),
+                (true, OnFile::Stat, _) => dir.stat(&at.path).map(|a| Reply::Stat(Seen::of(&a))),
+                (true, _, Some(set)) => dir.set_attributes(&at.path, &set).map(done),
+                _ => on_file(&dir.open(&at.path, flags(then), 0)?, then),
+            }
         }
         Call::Held { file, then } => on_file(&handles.files[*file].0, then),
         Call::SetXattr {

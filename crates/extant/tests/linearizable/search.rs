@@ -4,7 +4,7 @@
 
 use crate::calls::Event;
 use crate::reference::Model;
-use crate::spec::{Context, Progress, Step};
+use crate::spec::{Again, Context, Progress, Step};
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -94,6 +94,15 @@ pub fn explain(
         ready.sort_by_key(|&t| std::cmp::Reverse(next(t).map(|e| e.end)));
         for t in ready {
             let Some(event) = next(t) else { continue };
+            let again = context.again(&event.call, &state.at[t].1, &state.model);
+            if again.is_some() {
+                let mut state = state.clone();
+                state.at[t].1 = Progress::default();
+                todo.push(state);
+            }
+            if again == Some(Again::Must) {
+                continue;
+            }
             let mut state = state.clone();
             let new = firsts[t] + state.at[t].0;
             let progress = &mut state.at[t].1;

@@ -37,7 +37,26 @@ pub struct Context {
     pub files: Vec<Id>,
 }
 
+/// Whether a call that found what is removed by now starts over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// It cannot have it any more.
+    Must,
+    /// Unless it had opened it before, or somebody else has.
+    May,
+}
+
 impl Context {
+    /// A path whose last name was removed after it was found is walked again: the name may have been replaced,
+    /// at one moment, and was never missing.
+    pub fn again(&self, call: &Call, progress: &Progress, model: &Model) -> Option<Again> {
+        progress.found.filter(|id| model.nodes[*id].links == 0)?;
+        Some(match call {
+            Call::Stat { .. } | Call::GetXattr { .. } | Call::Link { .. } => Again::Must,
+            _ => Again::May,
+        })
+    }
+
     /// The next step of a call that in truth answered `answer`; what it makes becomes node `new`.
     pub fn step(
         &self,
