@@ -9,6 +9,7 @@ use crate::groups::Groups;
 use crate::journal::Writer;
 use crate::locks::{self, Condvar, Mutex};
 use crate::log::Log;
+use crate::namespace::index_room::IndexRooms;
 use crate::namespace::inode::Inode;
 use crate::namespace::inode_index::InodeIndex;
 use crate::space::Space;
@@ -116,6 +117,10 @@ pub struct Engine {
     /// The superblock on the device says that the volume is in use. It does from the first commit on: a
     /// volume that nobody changed keeps every byte. Set with the formatter's lock held.
     pub(crate) marked_open: AtomicBool,
+    /// Directories so large that the room in their index must be known.
+    pub(crate) index_rooms: IndexRooms,
+    /// Leaves of a directory without an account of its room.
+    pub(crate) index_limit: u64,
     /// Held by renames that move a directory to another parent, so that no two make a loop.
     pub(crate) rename: Mutex<(), locks::Rename>,
 }

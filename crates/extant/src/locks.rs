@@ -14,6 +14,14 @@ lock_class!(
     pub(crate) NamesLoading = "directory loading"
 );
 lock_class!(
+    /// Adding a name to a directory whose index is full.
+    pub(crate) IndexFull = "full directory index"
+);
+lock_class!(
+    /// The directories whose index has an account of its room.
+    pub(crate) IndexRooms = "directory index rooms"
+);
+lock_class!(
     /// An inode's core.
     pub(crate) InodeState = "inode state"
 );

@@ -5,6 +5,8 @@
 mod common;
 #[path = "kernel/contents.rs"]
 mod contents;
+#[path = "kernel/index.rs"]
+mod index;
 #[path = "kernel/journals.rs"]
 mod journals;
 #[path = "kernel/mounted.rs"]

@@ -192,6 +192,12 @@ impl BoundedCounter {
             .fold(pool.units, u64::saturating_add)
     }
 
+    /// Units that are in no stock: a lower bound of what is left, and cheaper than
+    /// [`sum`](BoundedCounter::sum).
+    pub fn pooled(&self) -> u64 {
+        self.pool.lock().units
+    }
+
     #[cold]
     fn take_from_pool(&self, stock: &AtomicU64, n: u64) -> bool {
         let mut pool = self.pool.lock();
@@ -305,6 +311,7 @@ mod tests {
         c.give_on(B, 3);
         assert_eq!(c.take_up_to(2), 2);
         assert_eq!(c.sum(), 1);
+        assert!(c.pooled() <= 1);
     }
 
     #[test]

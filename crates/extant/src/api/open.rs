@@ -264,6 +264,8 @@ impl Opening<'_> {
             stopped: OnceLock::new(),
             marked_open: AtomicBool::new(false),
             rename: Mutex::new(()),
+            index_rooms: Default::default(),
+            index_limit: Engine::index_limit(&self.geometry),
             geometry: self.geometry.clone(),
             device: Arc::clone(&self.device),
             buffers,

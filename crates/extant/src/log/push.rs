@@ -150,6 +150,7 @@ impl Engine {
         };
         self.space
             .settle(reserved, parts.iter().map(|p| p.taken).sum());
+        self.measure_index_rooms(context)?;
         self.log.formatted.store(context, Ordering::Release);
         Ok((context, Release { blocks, parts }))
     }

@@ -82,7 +82,6 @@ impl Engine {
                 None => Err(denied),
             };
         }
-        self.check_index_room(names)?;
         permit_new_names(parent)?;
         let ftype = what.ftype();
         let is_dir = ftype == FileType::Directory;
@@ -106,7 +105,9 @@ impl Engine {
             e
         };
         let tx = self.begin(who, cost).map_err(undo_data)?;
-        let mut bucket = names.lock(hash);
+        let (mut bucket, mut room) = self
+            .lock_to_add(parent, names, hash, name.as_bytes())
+            .map_err(undo_data)?;
         if names.is_dead() {
             return Err(undo_data(Error::NotFound));
         }
@@ -178,6 +179,7 @@ impl Engine {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
             c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
+            room.use_up(c.context, &self.kick);
             names.note(1, to_ns(time), c.stamp);
             parent.logged_in(c.context);
             if let Some(state) = &mut parent_state {
@@ -237,7 +239,7 @@ impl Engine {
         let names = self.names(parent)?;
         let hash = self.hash(name.as_bytes());
         let tx = self.begin(who, Cost::NAME)?;
-        let mut bucket = names.lock(hash);
+        let (mut bucket, mut room) = self.lock_to_add(parent, names, hash, name.as_bytes())?;
         if names.is_dead() {
             return Err(Error::NotFound);
         }
@@ -275,6 +277,7 @@ impl Engine {
             state.stamp = c.stamp;
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
             c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
+            room.use_up(c.context, &self.kick);
             names.note(1, to_ns(time), c.stamp);
             inode.logged_in(c.context);
             parent.logged_in(c.context);
@@ -417,22 +420,6 @@ impl Engine {
             Some((group, _)) => self.blocks.goal_for(group, ino.0),
             None => BlockNr(self.geometry.first_data_block),
         }
-    }
-
-    /// Fails when a directory's index nears the most leaves its levels can name; the last quarter is
-    /// room for the names that are logged and not yet formatted.
-    pub(crate) fn check_index_room(&self, names: &Directory) -> Result<()> {
-        let features = &self.geometry.features;
-        if !features.has_dir_index() {
-            return Ok(());
-        }
-        let block = u64::from(self.geometry.block_size);
-        let levels = u32::from(ext4_format::htree::max_levels(features.has_large_dir()));
-        let leaves = ((block - 40) / 8) * ((block - 16) / 8).pow(levels);
-        if names.size.load(Ordering::Relaxed) / block >= leaves / 4 * 3 {
-            return Err(Error::NoSpace("the directory's index is full"));
-        }
-        Ok(())
     }
 
     fn room_for_subdirectory(&self, links: u32) -> Result<()> {

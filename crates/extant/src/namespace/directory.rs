@@ -13,6 +13,7 @@
 //! Lock order: buckets of the lower inode number first, within a directory the lower bucket first;
 //! inode states after buckets.
 
+use super::index_room::IndexRoom;
 use super::name::Name;
 use crate::locks::{self, Mutex};
 use crate::log::item::Stamp;
@@ -158,6 +159,8 @@ pub struct Directory {
     pub size: AtomicU64,
     /// Parent directory.
     pub parent: AtomicU32,
+    /// Room in the index, once the directory is so large that it must be known.
+    pub room: OnceLock<Box<IndexRoom>>,
 }
 
 impl Directory {
@@ -173,6 +176,7 @@ impl Directory {
             core_stamp: AtomicU64::new(0),
             size: AtomicU64::new(0),
             parent: AtomicU32::new(parent.0),
+            room: OnceLock::new(),
         };
         dir.table(0);
         dir
@@ -265,6 +269,12 @@ impl Directory {
         self.shares.get().map_or(0, |s| {
             s.iter().map(|x| x.names.load(Ordering::Relaxed)).sum()
         })
+    }
+
+    /// More names than there can be in a table of this size, which would have grown; without looking at
+    /// what other slots write.
+    pub fn at_most(&self) -> u64 {
+        (LONG_BUCKET as u64 + 4) << self.level.load(Ordering::Relaxed)
     }
 
     /// Time of the last change of a name noted since [`Directory::reset_time`].

@@ -8,7 +8,6 @@ use super::inode::{Content, Inode};
 use super::name::Name;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::formatter::directory::DirReader;
 use crate::mapping::MappingReader;
 use ext4_format::inode::{self, flags};
 use ext4_format::xattr::{self, XattrSet};
@@ -104,7 +103,7 @@ impl Engine {
         Ok(inode)
     }
 
-    fn mapping_reader<'a>(&'a self, inode: &Inode) -> MappingReader<'a> {
+    pub(crate) fn mapping_reader<'a>(&'a self, inode: &Inode) -> MappingReader<'a> {
         let generation = inode.state.lock().core.generation;
         MappingReader {
             geometry: &self.geometry,
@@ -275,32 +274,9 @@ impl Engine {
         name: &[u8],
         hash: NameHash,
     ) -> Result<Option<InodeNr>> {
-        let raw = self.raw_inode(dir.ino)?;
-        let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
-        let map = self
-            .mapping_reader(dir)
-            .read(core.flags, inode::i_block(&raw)?)?;
-        let blocks = u32::try_from(core.size / u64::from(self.geometry.block_size))
-            .map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
-        let locate = |logical: u32| match map.at(logical) {
-            Found::Mapped(run) if !run.unwritten => Ok(run.physical),
-            _ => Err(FormatError::corrupt(
-                "hole in a directory",
-                Where::InodeBlock(dir.ino, u64::from(logical)),
-            )
-            .into()),
-        };
-        let reader = DirReader {
-            geometry: &self.geometry,
-            images: &self.buffers,
-            locate: &locate,
-            ino: dir.ino,
-            seed: checksum::inode_seed(self.geometry.csum_seed, dir.ino, core.generation),
-            blocks,
-            indexed: core.flags & flags::INDEX != 0,
-            hasher: &self.hasher,
-        };
-        Ok(reader.lookup(name, hash.major)?.map(|(ino, _)| ino))
+        self.with_index(dir, |index| {
+            Ok(index.lookup(name, hash.major)?.map(|(ino, _)| ino))
+        })
     }
 
     /// Where ".." of a directory leads.

@@ -3,6 +3,7 @@
 //!
 //! # Lock order
 //! 1. `Engine::rename` (moves of directories between parents)
+//!    then that of who adds a name to a directory whose index is full ([`index_room`])
 //! 2. directory buckets, by inode number of the directory, then by bucket
 //! 3. a file's map ([`file::FileData::map`]), then its page index, then a chunk
 //! 4. inode states, by inode number
@@ -18,6 +19,7 @@ pub mod evict;
 pub mod extent_map;
 pub mod fallocate;
 pub mod file;
+pub mod index_room;
 pub mod inode;
 pub mod inode_index;
 pub mod load;

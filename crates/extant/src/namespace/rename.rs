@@ -2,6 +2,7 @@
 
 use super::credentials::{Credentials, EXECUTE, WRITE};
 use super::directory::{Bucket, BucketGuard, Dentry, Directory, NameHash};
+use super::index_room::Room;
 use super::inode::{Inode, State, StateGuard};
 use super::name::Name;
 use super::remove::Fate;
@@ -154,7 +155,6 @@ impl Engine {
         };
         self.permit(who, old_dir, WRITE | EXECUTE)?;
         self.permit(who, new_dir, WRITE | EXECUTE)?;
-        self.check_index_room(new.names)?;
         super::create::permit_new_names(new_dir)?;
         loop {
             let source = self.lookup(old_dir, old_name)?;
@@ -300,11 +300,18 @@ impl Engine {
             _ => None,
         };
         let tx = self.begin(who, Cost::NAME.times(2))?;
+        let mut room = match target {
+            None => self.room_to_add(new.dir, new.names, new.hash, new.name)?,
+            Some(_) => Room::Plenty,
+        };
         let mut held = Held::lock(old, new, replaced_dir);
         if new.names.is_dead() {
             return Err(Error::NotFound);
         }
         if !lead(&mut held, old, new, (source, target)) {
+            return Ok(None);
+        }
+        if target.is_none() && self.lacks_room(new.names, &room) {
             return Ok(None);
         }
         if let (Some((_, names)), Some(_)) = (replaced_dir, target)
@@ -407,6 +414,7 @@ impl Engine {
             }
             let bucket = held.new_bucket();
             c.name(new.dir.ino, bucket, &source_entry, false, to_ns(time));
+            room.use_up(c.context, &self.kick);
             bucket.set(source_entry);
             old.names.note(0, to_ns(time), c.stamp);
             new.names.note(0, to_ns(time), c.stamp);

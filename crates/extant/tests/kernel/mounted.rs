@@ -53,15 +53,17 @@ impl Mounted {
 
     pub fn unmount(mut self) {
         self.mounted = false;
-        let out = Command::new("umount")
-            .arg(self.dir.path())
-            .output()
-            .unwrap();
-        assert!(
-            out.status.success(),
-            "umount: {}",
-            String::from_utf8_lossy(&out.stderr)
-        );
+        let unmount = || Command::new("umount").arg(self.dir.path()).output();
+        let mut out = unmount().unwrap();
+        // A child that another test is starting may hold a file of the mount for a moment.
+        for _ in 0..100 {
+            if out.status.success() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            out = unmount().unwrap();
+        }
+        panic!("umount: {}", String::from_utf8_lossy(&out.stderr));
     }
 }
 

@@ -323,4 +323,31 @@ mod tests {
         let leaves = cut(&items, 1600, 1012);
         assert_eq!(leaves.iter().map(|l| l.0).collect::<Vec<_>>(), [6, 7, 7]);
     }
+
+    proptest::proptest! {
+        /// What the account of room in an index rests on: a name adds one leaf at most.
+        #[test]
+        fn a_leaf_is_cut_into_no_more_leaves_than_names_came(
+            block in proptest::sample::select(vec![1024usize, 2048, 4096, 65_536]),
+            lens in proptest::collection::vec(1usize..=255, 1..400),
+            short in proptest::prelude::any::<bool>(),
+        ) {
+            let usable = block - 12;
+            let name = [b'n'; 255];
+            let lens = lens.iter().cycle().map(|n| if short { 1 + n % 20 } else { *n });
+            let items: Vec<_> = lens
+                .zip(0..)
+                .map(|(len, i)| Item { hash: i * 2, ino: InodeNr(12), ftype: None, name: &name[..len] })
+                .take(block / 4)
+                .collect();
+            // As many as fit a leaf were there, some more came.
+            let mut bytes = 0;
+            let there = items.iter().take_while(|i| { bytes += i.len(); bytes <= usable }).count();
+            for came in (1..).map(|n| n * n).take_while(|n| there + n <= items.len()) {
+                let all = &items[..there + came];
+                let leaves = cut(all, all.iter().map(Item::len).sum(), usable);
+                proptest::prop_assert!(leaves.len() <= 1 + came, "{} leaves, {came} came", leaves.len());
+            }
+        }
+    }
 }

@@ -108,15 +108,7 @@ impl DirReader<'_> {
     /// `Format` when a block on the way is corrupt, `Io` when it cannot be read.
     pub fn lookup(&self, name: &[u8], hash: u32) -> Result<Option<(InodeNr, Option<FileType>)>> {
         let shape = Shape::new(self.geometry, self.seed);
-        let read = |logical: u32, role: Role| {
-            let block = (self.locate)(logical)?;
-            let image = self.images.image(block)?;
-            if image.len() != shape.block_size {
-                return Err(Error::corrupt_inode("directory block size", self.ino));
-            }
-            shape.verify(&image, role, block)?;
-            Ok((block, Page::Old(image)))
-        };
+        let read = |logical: u32, role: Role| self.page(&shape, logical, role);
         let mut found = None;
         let mut in_leaf = |logical| {
             let (block, page) = read(logical, Role::Leaf)?;
@@ -139,6 +131,17 @@ impl DirReader<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// A logical block in its role, checked.
+    pub(super) fn page(&self, shape: &Shape, logical: u32, role: Role) -> Result<(BlockNr, Page)> {
+        let block = (self.locate)(logical)?;
+        let image = self.images.image(block)?;
+        if image.len() != shape.block_size {
+            return Err(Error::corrupt_inode("directory block size", self.ino));
+        }
+        shape.verify(&image, role, block)?;
+        Ok((block, Page::Old(image)))
     }
 
     /// The hash by the index's own version, which may not be the volume's default any more.

@@ -14,10 +14,12 @@ mod leaf;
 mod linear;
 mod lookup;
 mod pages;
+mod room;
 #[cfg(test)]
 mod tests;
 
 pub use lookup::DirReader;
+pub use room::always as always_room;
 
 use super::workspace::Workspace;
 use crate::error::Result;

@@ -1,0 +1,58 @@
+//! Directories whose index is full.
+
+use crate::common::*;
+use crate::mounted::*;
+
+/// A directory whose index is full here is full to the kernel: it refuses what is refused here, and takes what
+/// is taken.
+#[test]
+fn full_where_the_kernel_says_so() {
+    if !able() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir, &["-t", "ext4", "-b", "1024", "-N", "4096"]);
+    let v = open_file(&path);
+    v.create_dir("/d", 0o755).unwrap();
+    v.create("/f", 0o644).unwrap();
+    let name = |n: usize| format!("{n:0>255}");
+    let first = (0..60_000)
+        .find(|&n| v.link("/f", format!("/d/{}", name(n))).is_err())
+        .expect("full");
+    let (mut refused, mut taken) = (vec![first], Vec::new());
+    for n in 100_000.. {
+        let at = format!("/d/{}", name(n));
+        match v.link("/f", &at) {
+            // Where a leaf was split there is no way back: only what went into a leaf as it is counts.
+            Ok(()) => {
+                let size = v.stat("/d").unwrap().size;
+                v.sync().unwrap();
+                if v.stat("/d").unwrap().size == size {
+                    v.unlink(&at).unwrap();
+                    taken.push(n);
+                }
+            }
+            Err(extant::Error::NoSpace(_)) => refused.push(n),
+            Err(e) => panic!("{e}"),
+        }
+        if refused.len() > 5 && taken.len() > 5 {
+            break;
+        }
+    }
+    v.close().unwrap();
+    assert_clean_file(&path, "full index");
+    let mounted = Mounted::new(&path, "");
+    let link = |n: usize| {
+        let to = mounted.path().join("d").join(name(n));
+        std::fs::hard_link(mounted.path().join("f"), to)
+    };
+    for n in refused {
+        let answer = link(n).map_err(|e| e.raw_os_error());
+        assert_eq!(answer, Err(Some(28)), "{n}");
+    }
+    for n in taken {
+        link(n).unwrap_or_else(|e| panic!("{n}: {e}"));
+    }
+    mounted.unmount();
+    assert_clean_file(&path, "full index, filled by the kernel");
+}
