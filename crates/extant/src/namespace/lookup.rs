@@ -216,16 +216,20 @@ impl Engine {
         name: &[u8],
         follow: bool,
     ) -> Result<(Arc<Inode>, Option<Target>)> {
+        let mut before: Option<Arc<Inode>> = None;
         loop {
             let inode = self.lookup(dir, name)?;
             if inode.ftype != FileType::Symlink || !follow {
                 return Ok((inode, None));
             }
             let target = self.symlink_target(&inode);
-            // Removed meanwhile, its place on disk may hold another, and the name lead elsewhere.
-            if !inode.is_gone() {
+            // Removed meanwhile, its place on disk may hold another, and the name lead elsewhere. One that is
+            // found again has no links by what the disk says.
+            let again = before.is_some_and(|before| Arc::ptr_eq(&before, &inode));
+            if again || !inode.is_gone() {
                 return Ok((inode, Some(target?)));
             }
+            before = Some(inode);
         }
     }
 

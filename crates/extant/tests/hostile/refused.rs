@@ -243,3 +243,29 @@ fn a_directory_that_holds_itself() {
         );
     }
 }
+
+/// A symbolic link that has a name but no links, by its own count.
+#[test]
+fn a_link_without_links() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("16M", &["-t", "ext4", "-O", "^metadata_csum"]);
+    let v = open(&device);
+    v.write_file("/file", b"content").unwrap();
+    v.symlink("file", "/link").unwrap();
+    v.close().unwrap();
+    let bytes = device.to_bytes().unwrap();
+    // The target stands where block numbers would, 40 bytes into the inode.
+    let target = bytes.windows(8).position(|w| w == b"file\0\0\0\0");
+    let inode = target.expect("the inode of the link") as u64 - 40;
+    let mut links = [0; 2];
+    device.read_at(inode + 26, &mut links).unwrap();
+    assert_eq!(links, [1, 0]);
+    device.write_at(inode + 26, &[0, 0]).unwrap();
+    let v = open_as(&device, false).unwrap();
+    // Whatever the answers are, there are some.
+    let _ = (v.stat("/link"), v.lstat("/link"), v.read_link("/link"));
+    let _ = (v.read_file("/link"), v.list_xattrs("/link"));
+    assert_eq!(v.read_file("/file").unwrap(), b"content");
+}
