@@ -4,6 +4,7 @@ use crate::alloc::block::BlockAlloc;
 use crate::alloc::inode::InodeAlloc;
 use crate::buffers::Buffers;
 use crate::error::{Error, Result};
+use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Published};
 use crate::groups::Groups;
 use crate::journal::Writer;
@@ -119,8 +120,8 @@ pub struct Engine {
     pub(crate) marked_open: AtomicBool,
     /// Directories so large that the room in their index must be known.
     pub(crate) index_rooms: IndexRooms,
-    /// Leaves of a directory without an account of its room.
-    pub(crate) index_limit: u64,
+    /// What any directory has room for, without an account of its own.
+    pub(crate) index_allowance: Allowance,
     /// Held by renames that move a directory to another parent, so that no two make a loop.
     pub(crate) rename: Mutex<(), locks::Rename>,
 }

@@ -6,6 +6,7 @@ use crate::alloc::inode::InodeAlloc;
 use crate::buffers::{Buffers, Image};
 use crate::engine::{Engine, Kick, Limits};
 use crate::error::{Error, Result};
+use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Moment};
 use crate::groups::Groups;
 use crate::journal::recovery::{self, Recovery};
@@ -265,7 +266,7 @@ impl Opening<'_> {
             marked_open: AtomicBool::new(false),
             rename: Mutex::new(()),
             index_rooms: Default::default(),
-            index_limit: Engine::index_limit(&self.geometry),
+            index_allowance: Allowance::new(&self.geometry),
             geometry: self.geometry.clone(),
             device: Arc::clone(&self.device),
             buffers,

@@ -159,6 +159,8 @@ pub struct Directory {
     pub size: AtomicU64,
     /// Parent directory.
     pub parent: AtomicU32,
+    /// Bytes of the widest record of a name that was added.
+    widest: AtomicU64,
     /// Room in the index, once the directory is so large that it must be known.
     pub room: OnceLock<Box<IndexRoom>>,
 }
@@ -176,6 +178,7 @@ impl Directory {
             core_stamp: AtomicU64::new(0),
             size: AtomicU64::new(0),
             parent: AtomicU32::new(parent.0),
+            widest: AtomicU64::new(0),
             room: OnceLock::new(),
         };
         dir.table(0);
@@ -271,10 +274,18 @@ impl Directory {
         })
     }
 
-    /// More names than there can be in a table of this size, which would have grown; without looking at
-    /// what other slots write.
-    pub fn at_most(&self) -> u64 {
-        (LONG_BUCKET as u64 + 4) << self.level.load(Ordering::Relaxed)
+    /// Notes what the record of a new name is charged for.
+    pub fn note_width(&self, bytes: u64) {
+        if self.widest.load(Ordering::Relaxed) < bytes {
+            self.widest.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// More bytes than there can be in the records of a table of this size, which would have grown; without
+    /// looking at what other slots write.
+    pub fn bytes_at_most(&self) -> u64 {
+        let names = (LONG_BUCKET as u64 + 4) << self.level.load(Ordering::Relaxed);
+        names.saturating_mul(self.widest.load(Ordering::Relaxed))
     }
 
     /// Time of the last change of a name noted since [`Directory::reset_time`].

@@ -1,13 +1,13 @@
 //! Room in the index of a large directory: a name for which there will be no place when it is formatted
 //! must be refused now.
 //!
-//! A directory far from the limit needs no account. Nearer to it every new name takes a *token*. There are
-//! as many tokens as names may be added to what is formatted, whatever their hashes, without the index
-//! becoming full ([`DirReader::allowance`]), less those of names that are logged and not formatted; per
-//! slot, as free blocks are counted [L4]. With each context that is formatted the directory is measured
-//! again, and the tokens used in that context come back.
+//! A directory far from the limit needs no account. Nearer to it every new name takes *tokens*, as many
+//! as its record has bytes. There are as many tokens as bytes of names may be added to what is formatted,
+//! whatever their hashes, without the index becoming full ([`DirReader::allowance`]), less those of names
+//! that are logged and not formatted; per slot, as free blocks are counted [L4]. With each context that is
+//! formatted the directory is measured again, and tokens used in that context come back.
 //!
-//! When there is no token left even after a push, and no name is on its way, the name is tried on the
+//! When there are too few tokens even after a push, and nobody else has any, the name is tried on the
 //! directory as it stands; then one operation goes at a time.
 
 use super::directory::{BucketGuard, Directory, NameHash};
@@ -15,7 +15,7 @@ use super::extent_map::Found;
 use super::inode::Inode;
 use crate::engine::{Engine, Kick};
 use crate::error::{Error, Result};
-use crate::formatter::directory::{DirReader, always_room};
+use crate::formatter::directory::{Allowance, DirReader};
 use crate::locks::{self, Mutex, MutexGuard};
 use ext4_format::inode::{self, flags};
 use ext4_format::{FormatError, InodeNr, Where, checksum};
@@ -23,68 +23,92 @@ use percpu::{BoundedCounter, PerSlot};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Tokens that a slot takes at hand.
-const BATCH: u64 = 64;
+const BATCH: u64 = 1 << 14;
 
 /// The account of one directory.
 pub struct IndexRoom {
     tokens: BoundedCounter,
-    /// What the directory, as it was formatted last, has room for.
-    allowance: AtomicU64,
+    /// Tokens there are: at hand, with operations under way, and used in contexts not yet formatted.
+    there: AtomicU64,
     /// Tokens used in a context, by its parity.
     used: [PerSlot<AtomicU64>; 2],
     /// Context in which a push was asked for because tokens became few.
     asked: AtomicU64,
-    /// Held by an operation for which there was no token.
+    /// Held by an operation for which there were too few tokens.
     alone: Mutex<(), locks::IndexFull>,
 }
 
 impl IndexRoom {
-    fn new(allowance: u64) -> Self {
+    fn new(tokens: u64) -> Self {
         Self {
-            tokens: BoundedCounter::new(allowance, BATCH),
-            allowance: AtomicU64::new(allowance),
+            tokens: BoundedCounter::new(tokens, BATCH),
+            there: AtomicU64::new(tokens),
             used: Default::default(),
             asked: AtomicU64::new(0),
             alone: Mutex::new(()),
         }
     }
+
+    fn give(&self, tokens: u64) {
+        if tokens > 0 {
+            self.tokens.give(tokens);
+        }
+    }
 }
 
 /// The right to add one name.
-pub(crate) enum Room<'a> {
-    /// The directory is far from full, or the name exists.
-    Plenty,
-    /// A token, given back if it is not used.
-    Token(&'a IndexRoom),
-    /// There is a place, and nobody else adds a name that has no token.
-    Alone {
-        _guard: MutexGuard<'a, (), locks::IndexFull>,
-    },
+pub(crate) struct Room<'a> {
+    /// None if the directory is far from full, or the name exists.
+    account: Option<&'a IndexRoom>,
+    /// Given back if they are not used.
+    tokens: u64,
+    /// There is a place, and nobody else adds a name: these are all the tokens.
+    _alone: Option<MutexGuard<'a, (), locks::IndexFull>>,
 }
 
-impl Room<'_> {
+impl<'a> Room<'a> {
+    /// No right is needed.
+    pub const PLENTY: Self = Self {
+        account: None,
+        tokens: 0,
+        _alone: None,
+    };
+
+    /// An account has been opened since this right was given; asked with the name's bucket locked.
+    pub fn is_missing(&self, names: &Directory) -> bool {
+        self.account.is_none() && names.room.get().is_some()
+    }
+
+    fn paid(account: &'a IndexRoom, tokens: u64) -> Self {
+        Self {
+            account: Some(account),
+            tokens,
+            _alone: None,
+        }
+    }
+
     /// The name is being logged, in this context. Asks for a push in time, so that tokens are back before
     /// the last is used.
     pub fn use_up(&mut self, context: u64, kick: &Kick) {
-        if let Self::Token(room) = self {
-            let room = *room;
-            // Not dropped: it would go back.
-            std::mem::forget(std::mem::replace(self, Self::Plenty));
-            let used = room.used[(context & 1) as usize].local();
-            if used.fetch_add(1, Ordering::Relaxed) % BATCH == BATCH - 1
-                && room.tokens.pooled() < room.allowance.load(Ordering::Relaxed) / 2
-                && room.asked.swap(context, Ordering::Relaxed) != context
-            {
-                kick.wake();
-            }
+        let Some(room) = self.account else {
+            return;
+        };
+        let tokens = std::mem::take(&mut self.tokens);
+        let used = room.used[(context & 1) as usize].local();
+        let before = used.fetch_add(tokens, Ordering::Relaxed);
+        if before / BATCH != (before + tokens) / BATCH
+            && room.tokens.pooled() < room.there.load(Ordering::Relaxed) / 2
+            && room.asked.swap(context, Ordering::Relaxed) != context
+        {
+            kick.wake();
         }
     }
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        if let Self::Token(room) = self {
-            room.tokens.give(1);
+        if let Some(room) = self.account {
+            room.give(self.tokens);
         }
     }
 }
@@ -109,15 +133,10 @@ impl Engine {
             let room = self.room_to_add(dir, names, hash, name)?;
             let bucket = names.lock(hash);
             let exists = || bucket.find(hash, name).is_some();
-            if !self.lacks_room(names, &room) || exists() {
+            if !room.is_missing(names) || exists() {
                 return Ok((bucket, room));
             }
         }
-    }
-
-    /// Nothing is known of the room for a name, but must be; asked with the name's bucket locked.
-    pub(crate) fn lacks_room(&self, names: &Directory, room: &Room<'_>) -> bool {
-        matches!(room, Room::Plenty) && (names.room.get().is_some() || self.is_large(names))
     }
 
     /// The right to add a name.
@@ -128,75 +147,67 @@ impl Engine {
         hash: NameHash,
         name: &[u8],
     ) -> Result<Room<'a>> {
+        let tokens = Allowance::of(name);
+        names.note_width(tokens);
         let room = match names.room.get() {
             Some(room) => room,
-            None if !self.is_large(names) => return Ok(Room::Plenty),
+            None if !self.is_large(names) => return Ok(Room::PLENTY),
             None => self.open_account(dir, names)?,
         };
         loop {
-            if room.tokens.try_take(1) {
-                return Ok(Room::Token(room));
+            if room.tokens.try_take(tokens) {
+                return Ok(Room::paid(room, tokens));
             }
             if names.lock(hash).find(hash, name).is_some() {
-                return Ok(Room::Plenty);
+                return Ok(Room::PLENTY);
             }
             let guard = room.alone.lock();
             self.push_all()?;
-            if room.tokens.try_take(1) {
-                return Ok(Room::Token(room));
+            if room.tokens.try_take(tokens) {
+                return Ok(Room::paid(room, tokens));
             }
-            // No token is there, and none can be out if there were none to begin with.
-            if room.allowance.load(Ordering::Acquire) == 0 {
+            let all = room.tokens.take_up_to(u64::MAX);
+            let mut right = Room::paid(room, all);
+            if all == room.there.load(Ordering::Acquire) {
+                // Nobody else has any, and without there is no adding.
                 let place =
                     self.with_index(dir, |index| index.has_place(name, (hash.major, hash.minor)))?;
-                return if place {
-                    Ok(Room::Alone { _guard: guard })
-                } else {
-                    Err(Error::NoSpace("the directory's index is full"))
-                };
+                if !place {
+                    return Err(Error::NoSpace("the directory's index is full"));
+                }
+                right._alone = Some(guard);
+                return Ok(right);
             }
-            // Those that hold the tokens are about to use them.
-            drop(guard);
+            // Those that have the others are about to use them.
+            drop((right, guard));
             std::thread::yield_now();
         }
     }
 
-    /// Leaves that a directory of this volume may have without an account.
-    pub(crate) fn index_limit(geometry: &ext4_format::geometry::Geometry) -> u64 {
-        if geometry.features.has_dir_index() {
-            // Half of what is safe for an index whose nodes are half full; one packed by e2fsck -D is
-            // worse, but not twice.
-            always_room(geometry) / 2
-        } else {
-            u64::MAX
-        }
-    }
-
-    /// The leaves of a directory, with all its names that are not yet formatted, may come near the limit. A
-    /// leaf that overflows and the bytes that come into it make leaves at least a third full, and one
-    /// that is cut short: so at most four for each that there is, and one for 380 bytes of names per KiB
-    /// of block.
+    /// The directory, with all its names that are not yet formatted, may come near the limit; what is in
+    /// memory is taken for new, too, so that nothing others write is looked at. Half of what any history
+    /// leaves room for is kept, for indexes packed by others.
     fn is_large(&self, names: &Directory) -> bool {
-        let block = self.geometry.block_size.trailing_zeros();
-        let leaves = names.size.load(Ordering::Relaxed) >> block;
-        // A record takes 264 bytes at most.
-        let new = names.at_most().saturating_mul(264 * 1024 / 380) >> block;
-        leaves * 4 + new >= self.index_limit
+        let leaves =
+            names.size.load(Ordering::Relaxed) >> self.geometry.block_size.trailing_zeros();
+        names.bytes_at_most() >= self.index_allowance.for_leaves(leaves) / 2
     }
 
-    /// From now on every name takes a token.
+    /// From now on every name takes tokens.
     fn open_account<'a>(&self, dir: &Inode, names: &'a Directory) -> Result<&'a IndexRoom> {
+        // Most of what there is to do, while others go on.
+        self.push_all()?;
         // With all buckets locked nobody adds a name, and what was added is formatted by the push.
         let buckets = names.lock_all();
         if names.room.get().is_none() {
             self.push_all()?;
-            let allowance = self.with_index(dir, |index| index.allowance())?;
+            let tokens = self.with_index(dir, |index| index.allowance())?;
             let mut dirs = self.index_rooms.dirs.lock();
             if !dirs.contains(&dir.ino) {
                 dirs.push(dir.ino);
             }
             drop(dirs);
-            let _ = names.room.set(Box::new(IndexRoom::new(allowance)));
+            let _ = names.room.set(Box::new(IndexRoom::new(tokens)));
         }
         drop(buckets);
         names
@@ -225,9 +236,11 @@ impl Engine {
                 .sum();
             if used > 0 {
                 let now = self.with_index(inode, |index| index.allowance())?;
-                let before = room.allowance.swap(now, Ordering::AcqRel);
-                // Never less than nothing: each name made the allowance less by one at most.
-                room.tokens.give((now + used).saturating_sub(before));
+                // What is out was given for the directory as it was then, which allowed it.
+                let out = room.there.load(Ordering::Relaxed).saturating_sub(used);
+                let there = now.max(out);
+                room.there.store(there, Ordering::Release);
+                room.give(there - out);
             }
         }
         Ok(())

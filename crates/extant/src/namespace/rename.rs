@@ -302,7 +302,7 @@ impl Engine {
         let tx = self.begin(who, Cost::NAME.times(2))?;
         let mut room = match target {
             None => self.room_to_add(new.dir, new.names, new.hash, new.name)?,
-            Some(_) => Room::Plenty,
+            Some(_) => Room::PLENTY,
         };
         let mut held = Held::lock(old, new, replaced_dir);
         if new.names.is_dead() {
@@ -311,7 +311,7 @@ impl Engine {
         if !lead(&mut held, old, new, (source, target)) {
             return Ok(None);
         }
-        if target.is_none() && self.lacks_room(new.names, &room) {
+        if target.is_none() && room.is_missing(new.names) {
             return Ok(None);
         }
         if let (Some((_, names)), Some(_)) = (replaced_dir, target)

@@ -349,5 +349,46 @@ mod tests {
                 proptest::prop_assert!(leaves.len() <= 1 + came, "{} leaves, {came} came", leaves.len());
             }
         }
+
+        /// And a cut takes half a leaf of new names, but for those that leaves may have had before.
+        #[test]
+        fn cuts_are_paid_for_in_bytes(
+            block in proptest::sample::select(vec![1024usize, 2048, 4096]),
+            full in 1usize..20,
+            batches in proptest::collection::vec((1usize..=255, 1usize..60, 0usize..64), 1..120),
+        ) {
+            let usable = block - 12;
+            let bytes = |leaf: &[usize]| leaf.iter().map(|n| rec_len_for(*n)).sum::<usize>();
+            // Leaves of short names, full.
+            let mut leaves = vec![vec![8usize; usable / 16]; full];
+            let (mut cuts, mut came) = (0, 0);
+            let name = [b'n'; 255];
+            for (len, count, at) in batches {
+                let at = at % leaves.len();
+                let mut lens = leaves[at].clone();
+                lens.splice(lens.len() / 2..lens.len() / 2, std::iter::repeat_n(len, count));
+                came += count * rec_len_for(len);
+                if bytes(&lens) <= usable {
+                    leaves[at] = lens;
+                    continue;
+                }
+                let items: Vec<_> = lens
+                    .iter()
+                    .zip(0..)
+                    .map(|(len, i)| Item { hash: i * 2, ino: InodeNr(12), ftype: None, name: &name[..*len] })
+                    .collect();
+                let cut = cut(&items, bytes(&lens), usable);
+                cuts += cut.len() - 1;
+                let new: Vec<Vec<usize>> =
+                    cut.iter().map(|(_, l)| l.iter().map(|i| i.name.len()).collect()).collect();
+                leaves.splice(at..=at, new);
+            }
+            let half = usable / 2;
+            let paid = full * (usable - half) + came;
+            proptest::prop_assert!(
+                cuts * (half - 264) <= paid,
+                "{cuts} cuts of {block}, {full} leaves, {came} bytes came"
+            );
+        }
     }
 }

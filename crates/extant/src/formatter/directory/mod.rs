@@ -19,7 +19,7 @@ mod room;
 mod tests;
 
 pub use lookup::DirReader;
-pub use room::always as always_room;
+pub use room::Allowance;
 
 use super::workspace::Workspace;
 use crate::error::Result;

@@ -7,6 +7,7 @@ use super::pages::{Role, Shape, at};
 use super::{DirBlocks, DirUpdate, NetChange, NetName};
 use crate::error::{Error, Result};
 use crate::formatter::workspace::Workspace;
+use ext4_format::dir_entry::rec_len_for;
 use ext4_format::geometry::Geometry;
 use ext4_format::htree::{self, Kind};
 use ext4_format::{BlockNr, FileType, InodeNr};
@@ -16,26 +17,83 @@ fn again(shape: &Shape) -> u64 {
     shape.capacity(Kind::Node) as u64 / 4
 }
 
-/// Leaves that any directory may have, in whatever order they came, before its index can be full.
-pub fn always(geometry: &Geometry) -> u64 {
-    let shape = Shape::new(geometry, 0);
-    // A root that gets its last level has two entries.
-    (shape.capacity(Kind::Root) as u64 - 2) * again(&shape) - 1
+/// Bytes of the largest record of a name.
+const LARGEST: u64 = 264;
+/// What the record of a short name is charged for.
+const SHORT: u64 = 64;
+/// No limit: half of what may be asked for, so that sums do not overflow.
+const UNLIMITED: u64 = u64::MAX / 2;
+
+/// How many bytes of names may be added to a directory, whatever their hashes, before one can find the
+/// index full.
+///
+/// A leaf that is cut in *n* has *n* − 1 times half a leaf of names more than the half that one may have
+/// for nothing, but for a record each; so leaves that were there are cut for nothing at most once, and
+/// each further cut takes half a leaf of new names. That is the bound where names are many. Where leaves
+/// to come are few, a cut for each name is.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    /// Leaves that any directory may have, in whatever order they came.
+    always: u64,
+    /// Bytes of a leaf.
+    usable: u64,
+}
+
+impl Allowance {
+    /// Of the directories of a volume.
+    pub fn new(geometry: &Geometry) -> Self {
+        let shape = Shape::new(geometry, 0);
+        // A root that gets its last level has two entries.
+        let always = (shape.capacity(Kind::Root) as u64 - 2) * again(&shape) - 1;
+        Self {
+            always: if geometry.features.has_dir_index() {
+                always
+            } else {
+                UNLIMITED
+            },
+            usable: shape.usable() as u64,
+        }
+    }
+
+    /// What a name is charged for.
+    pub fn of(name: &[u8]) -> u64 {
+        (rec_len_for(name.len()) as u64).max(SHORT)
+    }
+
+    /// For a directory of so many leaves, which its index has come to in any way.
+    pub fn for_leaves(&self, leaves: u64) -> u64 {
+        self.bytes(self.always.saturating_sub(leaves), leaves)
+    }
+
+    /// For a directory of so many leaves whose index can take so many more.
+    fn bytes(&self, more: u64, leaves: u64) -> u64 {
+        let half = self.usable / 2;
+        let cuts = more.saturating_mul(half - LARGEST.min(half));
+        let free = leaves.saturating_mul(self.usable - half);
+        cuts.saturating_sub(free)
+            .max(more.saturating_mul(SHORT))
+            .min(UNLIMITED)
+    }
 }
 
 impl DirReader<'_> {
-    /// How many names may be added, whatever their hashes, before one can find the index full. A name adds
-    /// one leaf at most, a leaf one entry to a node, and a node that overflows one entry to the root: so it
-    /// is the sum of what the nodes with the least room can still take, for as many nodes as the root has
-    /// room for, and for the one that is too many.
+    /// How many bytes of names may be added, as [`Allowance`] counts them.
     ///
     /// # Errors
     /// `Format` when the index is corrupt, `Io` when it cannot be read.
     pub fn allowance(&self) -> Result<u64> {
+        let of = Allowance::new(self.geometry);
+        Ok(of.bytes(self.leaves_to_come(&of)?, u64::from(self.blocks)))
+    }
+
+    /// How many leaves the index can take, whatever their hashes. A leaf adds one entry to a node, and a
+    /// node that overflows one entry to the root: so it is the sum of what the nodes with the least room can
+    /// still take, for as many nodes as the root has room for, and for the one that is too many.
+    fn leaves_to_come(&self, of: &Allowance) -> Result<u64> {
         if !self.indexed {
             return Ok(match self.blocks {
-                0 | 1 => always(self.geometry),
-                _ => u64::MAX / 2, // it stays without an index
+                0 | 1 => of.always,
+                _ => UNLIMITED, // it stays without an index
             });
         }
         let shape = Shape::new(self.geometry, self.seed);
@@ -43,7 +101,7 @@ impl DirReader<'_> {
         let root = htree::parse_root(&page, shape.csum, shape.large_dir, self.blocks)
             .map_err(at(block))?;
         if root.levels < htree::max_levels(shape.large_dir) {
-            return Ok(always(self.geometry));
+            return Ok(of.always);
         }
         let again = again(&shape);
         let mut room = Vec::with_capacity(root.index.len());
@@ -124,5 +182,26 @@ impl DirBlocks for Trial<'_, '_> {
         let logical = self.blocks();
         self.appended += 1;
         Ok((logical, self.place(logical)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ext4_format::layout::{Layout, LayoutParams};
+
+    /// An account costs a push, so that ordinary directories must be known to have room without one.
+    #[test]
+    fn a_few_hundred_thousand_names_need_no_account() {
+        let layout = Layout::new(&LayoutParams::for_size(1 << 30)).unwrap();
+        let allowance = Allowance::new(&layout.geometry);
+        let names = 24 << 14; // what a table of 200,000 names may hold
+        let short = Allowance::of(b"file.mdtest.1.100000");
+        assert_eq!(short, SHORT);
+        assert!(names * short < allowance.for_leaves(0) / 2);
+        assert!(names * short < allowance.for_leaves(1500) / 2);
+        // And a million names of an account need no push to go on.
+        assert!(1_000_000 * short < allowance.for_leaves(5000));
+        assert_eq!(Allowance::of(&[b'n'; 255]), LARGEST);
     }
 }
