@@ -19,7 +19,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
 use percpu::{Counter, PerSlot, SlotList};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -104,6 +104,8 @@ pub struct Engine {
     pub(crate) index: InodeIndex,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
+    /// Inodes that the last walk for clean ones left in core.
+    pub(crate) inodes_left: AtomicU64,
     pub(crate) dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>, locks::DirtyInodes>>,
     pub(crate) dirty_bytes: Counter,
     pub(crate) cached_bytes: Counter,

@@ -25,6 +25,20 @@ impl Engine {
         }
     }
 
+    /// Drops inodes when there are more than the limit; whoever brings inodes in sees to it now and then.
+    /// After a walk that found too few to drop, the next waits until there are many more.
+    pub(crate) fn bound_inodes(&self) {
+        let most = self
+            .limits
+            .inodes
+            .max(self.inodes_left.load(Ordering::Relaxed));
+        if u64::try_from(self.in_core_count.sum()).unwrap_or(0) > most.saturating_add(most / 8) {
+            self.shrink_inodes();
+            let left = u64::try_from(self.in_core_count.sum()).unwrap_or(0);
+            self.inodes_left.store(left, Ordering::Relaxed);
+        }
+    }
+
     /// Drops clean inodes nobody holds, if there are more in core than the limit.
     pub(crate) fn shrink_inodes(&self) {
         let mut over = self.in_core_count.sum() - self.limits.inodes as i64;
@@ -81,6 +95,35 @@ impl Engine {
 mod tests {
     use crate::{OpenOptions, mkfs};
     use std::sync::Arc;
+
+    /// A volume without a background thread that is only read keeps to its limit of inodes.
+    #[test]
+    fn inodes_that_were_looked_up_leave() {
+        let device = Arc::new(blockdev::MemDevice::new(64 << 20));
+        let options = mkfs::MkfsOptions {
+            size: Some(64 << 20),
+            zeroed_device: true,
+            ..Default::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        let volume = OpenOptions::new()
+            .open_device(Arc::clone(&device) as _)
+            .unwrap();
+        for n in 0..3000 {
+            volume.write_file(format!("/f{n}"), b"").unwrap();
+        }
+        volume.close().unwrap();
+        let volume = OpenOptions::new()
+            .read_only(true)
+            .inodes_in_core(500)
+            .open_device(device)
+            .unwrap();
+        for n in (0..3000).chain(0..3000) {
+            volume.stat(format!("/f{n}")).unwrap();
+        }
+        let count = volume.guard_engine().in_core_count.sum();
+        assert!(count <= 500 + 500 / 8 + 64, "{count} inodes");
+    }
 
     /// Reading brings pages in as writing does, and is bounded as writing is.
     #[test]

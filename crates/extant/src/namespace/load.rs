@@ -28,6 +28,9 @@ impl Engine {
             let position = self.in_core.add(Arc::clone(&inode));
             inode.set_list_position(position);
             self.in_core_count.add(1);
+            if position.to_raw().is_multiple_of(64) {
+                self.bound_inodes();
+            }
         }
         Ok(inode)
     }
