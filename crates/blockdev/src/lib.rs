@@ -8,6 +8,7 @@
 //! | [`MemDevice`] | sparse memory with copy-on-write snapshots | tests, benchmarks, crash images |
 //! | [`RecordingDevice`] | any device, with a [`Log`] of every write and flush | crash tests, with [`Replayer`] |
 //! | [`FaultDevice`] | any device, failing on demand | tests of error paths |
+//! | [`SlowDevice`] | any device, with flushes that take time | tests and benchmarks of fsync |
 //!
 //! ```
 //! use blockdev::{BlockDevice, MemDevice};
@@ -33,12 +34,14 @@ mod file;
 mod mem;
 mod record;
 mod replay;
+mod slow;
 
 pub use fault::{FaultDevice, Op};
 pub use file::{Access, FileDevice};
 pub use mem::MemDevice;
 pub use record::{Event, Log, RecordingDevice};
 pub use replay::{Crash, Fate, Replayer};
+pub use slow::SlowDevice;
 
 use std::io;
 use std::sync::Arc;

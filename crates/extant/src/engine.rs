@@ -8,6 +8,7 @@ use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Published};
 use crate::groups::Groups;
 use crate::journal::Writer;
+use crate::journal::settle::Settling;
 use crate::locks::{self, Condvar, Mutex};
 use crate::log::Log;
 use crate::namespace::index_room::IndexRooms;
@@ -112,6 +113,7 @@ pub struct Engine {
     pub(crate) log: Log,
     pub(crate) formatter: Mutex<Formatter, locks::Formatter>,
     pub(crate) journal: Mutex<Writer, locks::Journal>,
+    pub(crate) settling: Settling,
     pub(crate) kick: Kick,
     pub(crate) limits: Limits,
     /// Why nothing may be changed, if so.

@@ -82,6 +82,10 @@ lock_class!(
     pub(crate) Journal = "journal"
 );
 lock_class!(
+    /// Transactions that wait for their commit block.
+    pub(crate) Settling = "logged transactions"
+);
+lock_class!(
     /// The last context on disk.
     pub(crate) Durable = "durable context"
 );

@@ -10,6 +10,7 @@ use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Moment};
 use crate::groups::Groups;
 use crate::journal::recovery::{self, Recovery};
+use crate::journal::settle::Settling;
 use crate::journal::{Journal, LogArea, Writer};
 use crate::locks::Mutex;
 use crate::log::Log;
@@ -233,9 +234,12 @@ impl Opening<'_> {
         }
         let groups = Groups::load(&self.geometry, &buffers)?;
         let features = &self.geometry.features;
+        let mut settling = Settling::new(None);
         let writer = match journal {
             Some((area, log)) if self.read_only.is_none() => {
                 let is_64bit = features.has_64bit();
+                let area = Arc::new(area);
+                settling = Settling::new(Some(Arc::clone(&area)));
                 let journal = Journal::start(area, log, is_64bit, features.has_metadata_csum())?;
                 Writer::Journal(Box::new(journal))
             }
@@ -270,6 +274,7 @@ impl Opening<'_> {
             log: Log::new(capacity, self.options.most_log_blocks),
             formatter: Mutex::new(formatter),
             journal: Mutex::new(writer),
+            settling,
             kick: Kick::default(),
             limits: self.options.limits(),
             read_only: self.read_only.clone(),

@@ -9,11 +9,14 @@
 //! 4. The commit block. Torn, its checksum (or, without checksums, its single sector) tells.
 //! 5. Flush: the transaction is durable; only now is anybody told so.
 //!
+//! 3 to 5 are a stage of their own ([`settle`]), so that the next transaction is logged meanwhile.
+//!
 //! Home write-back ([`home`]) writes only images of durable transactions, flushes, and only then
 //! moves the log's tail.
 
 pub mod home;
 pub mod recovery;
+pub mod settle;
 
 use crate::buffers::Image;
 use crate::engine::Engine;
@@ -23,6 +26,7 @@ use crate::namespace::extent_map::{ExtentMap, Found};
 use blockdev::BlockDevice;
 use ext4_format::jbd2::{self, Commit, DescriptorWriter, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FormatError, Where};
+use settle::Logged;
 use std::sync::Arc;
 
 /// Where images of metadata go.
@@ -34,25 +38,34 @@ pub enum Writer {
 }
 
 impl Writer {
-    /// Makes a formatted batch durable.
-    pub(crate) fn write(&mut self, engine: &Engine, output: &Output) -> Result<()> {
+    /// Brings a formatted batch to where only a flush, or a flush and a commit block, is missing;
+    /// `completes` is the context it is the last part of.
+    pub(crate) fn log(
+        &mut self,
+        engine: &Engine,
+        output: &Output,
+        completes: Option<u64>,
+    ) -> Result<()> {
         let _span = lockmeter::span!("write to the journal");
         for &(start, len) in &output.zeroed {
             home::zero(engine, start, len)?;
         }
-        match self {
-            Self::Journal(journal) => journal.commit(engine, &output.blocks, &output.revoked),
+        let commit = match self {
+            Self::Journal(journal) => journal.log(engine, &output.blocks, &output.revoked)?,
             Self::Direct => {
                 home::write_home(engine, &output.blocks)?;
-                engine.flush()
+                None
             }
-        }
+        };
+        engine.settling.add(Logged { commit, completes });
+        Ok(())
     }
 
     /// Writes every dirty image home and empties the log. The caller holds the formatter's lock too, so
     /// every published image is durable.
     pub(crate) fn checkpoint(&mut self, engine: &Engine) -> Result<()> {
         let _span = lockmeter::span!("checkpoint");
+        engine.settling.settle(engine)?;
         match self {
             Self::Journal(journal) => journal.empty_log(engine, true),
             Self::Direct => Ok(()),
@@ -131,7 +144,7 @@ impl LogArea {
 
 /// An open journal.
 pub struct Journal {
-    area: LogArea,
+    area: Arc<LogArea>,
     superblock: Superblock,
     format: Format,
     /// Next log block to write.
@@ -144,7 +157,7 @@ pub struct Journal {
 impl Journal {
     /// A journal that has been recovered (or was clean) and whose log is empty.
     pub fn start(
-        area: LogArea,
+        area: Arc<LogArea>,
         mut superblock: Superblock,
         is_64bit: bool,
         metadata_csum: bool,
@@ -192,18 +205,21 @@ impl Journal {
         self.area.write(0, &[&block])
     }
 
-    fn commit(
+    /// Writes a transaction into the log; returns its commit block, which is not written yet, and where that
+    /// goes.
+    fn log(
         &mut self,
         engine: &Engine,
         blocks: &[(BlockNr, Arc<Image>)],
         revoked: &[BlockNr],
-    ) -> Result<()> {
+    ) -> Result<Option<(u32, Vec<u8>)>> {
         if blocks.is_empty() && revoked.is_empty() {
-            return engine.flush();
+            return Ok(None);
         }
         let log = self.superblock.log_range();
         let mut need = self.need(blocks.len(), revoked.len());
         if need > log.len() as u32 - self.used {
+            engine.settling.settle(engine)?;
             // The images here are not durable yet, nor are those of the context being formatted now.
             self.empty_log(engine, false)?;
         }
@@ -272,7 +288,6 @@ impl Journal {
             self.superblock.sequence = tid;
             self.write_superblock()?;
         }
-        engine.flush()?;
         let now = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap_or_default();
@@ -284,12 +299,10 @@ impl Journal {
             transaction_crc: None,
         };
         commit.write(&self.format, &mut block)?;
-        self.area.write(commit_at, &[&block])?;
-        engine.flush()?;
         self.head = self.superblock.next_block(commit_at);
         self.used += need;
         self.next = tid.next();
-        Ok(())
+        Ok(Some((commit_at, block)))
     }
 
     fn empty_log(&mut self, engine: &Engine, all_durable: bool) -> Result<()> {

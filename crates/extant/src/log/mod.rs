@@ -113,6 +113,12 @@ impl Log {
         self.formatted.load(Ordering::Acquire)
     }
 
+    /// A context is on disk.
+    pub(crate) fn settled(&self, context: u64) {
+        *self.durable.lock() = context;
+        self.durable_changed.notify_all();
+    }
+
     /// Everything logged up to this context is on disk.
     pub fn durable(&self) -> u64 {
         *self.durable.lock()

@@ -1,8 +1,10 @@
 //! The push: a context goes from the slots' lists through the formatter to the journal (C2, C6).
 //!
-//! Two stages with a lock each, taken in order: the formatter's, then the journal's. A push takes the
-//! second before it leaves the first, so commit records reach the disk in the order of their
-//! contexts, while the next context is formatted as this one is written.
+//! Three stages with a lock each, taken in order: the formatter's, the journal's, and that of commit blocks
+//! and flushes. A push takes the second before it leaves the first, and queues for the third before it
+//! leaves the second, so commit blocks reach the disk in the order of their contexts. Three contexts may be
+//! in flight, one being formatted, one written into the log, one made durable, while operations commit
+//! into a fourth.
 
 use super::item::{InodeEvent, ItemList};
 use crate::engine::Engine;
@@ -97,24 +99,23 @@ impl Engine {
             };
             let mut journal = self.journal.lock();
             drop(formatter);
-            let written = self.check_running().and_then(|()| {
-                release
-                    .parts
-                    .iter()
-                    .try_for_each(|p| journal.write(self, p))
+            let last = release.parts.len().saturating_sub(1);
+            let logged = self.check_running().and_then(|()| {
+                let mut parts = release.parts.iter().enumerate();
+                parts.try_for_each(|(i, part)| {
+                    journal.log(self, part, (i == last).then_some(context))
+                })
             });
             let dirty = self.buffers.dirty_count() as u64 * u64::from(self.geometry.block_size);
             if journal.wants_checkpoint() || dirty > self.limits.cache_bytes / 4 {
                 self.log.half_full.store(true, Ordering::Relaxed);
             }
-            if let Err(e) = written {
-                drop(journal);
+            drop(journal);
+            if let Err(e) = logged {
                 self.stop(&e);
                 return Err(e);
             }
-            *self.log.durable.lock() = context;
-            drop(journal);
-            self.log.durable_changed.notify_all();
+            self.settling.settle(self)?;
             self.release(release)?;
         }
     }

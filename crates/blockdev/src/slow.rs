@@ -1,0 +1,80 @@
+//! [`SlowDevice`]: a device whose flushes take time, as those of disks do.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::BlockDevice;
+
+/// Passes everything on to `D`, and waits after each flush before it says that it is done. What is written
+/// during the wait is not covered by that flush.
+///
+/// ```
+/// use blockdev::{BlockDevice, MemDevice, SlowDevice};
+/// use std::time::{Duration, Instant};
+/// let disk = SlowDevice::new(MemDevice::new(4096), Duration::from_millis(2));
+/// let start = Instant::now();
+/// disk.flush().unwrap();
+/// assert!(start.elapsed() >= Duration::from_millis(2));
+/// assert_eq!(disk.flushes(), 1);
+/// ```
+#[derive(Debug)]
+pub struct SlowDevice<D> {
+    inner: D,
+    flush: Duration,
+    flushes: AtomicU64,
+}
+
+impl<D: BlockDevice> SlowDevice<D> {
+    /// Each flush takes `flush` longer than it takes `inner`.
+    pub fn new(inner: D, flush: Duration) -> Self {
+        Self {
+            inner,
+            flush,
+            flushes: AtomicU64::new(0),
+        }
+    }
+
+    /// The device behind.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// How many flushes there were.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for SlowDevice<D> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        self.inner.write_vectored_at(offset, bufs)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()?;
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(self.flush);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn read_only(&self) -> bool {
+        self.inner.read_only()
+    }
+}

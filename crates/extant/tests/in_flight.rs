@@ -1,0 +1,173 @@
+//! Several contexts in flight [C6]: threads that sync at the same time, on a device whose flushes take long.
+//! Whatever of their writes is lost in a cut, each thread finds a beginning of what it did, with all that it
+//! had synced.
+
+mod common;
+
+use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice, SlowDevice};
+use common::*;
+use extant::OpenOptions;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const THREADS: u64 = 6;
+const FILES: u64 = 14;
+
+fn content(thread: u64, n: u64) -> Vec<u8> {
+    format!("{thread} {n} ").repeat(900).into_bytes()
+}
+
+/// The others are only committed; with the sync of the next one they are there, but for their content.
+fn is_synced(thread: u64, n: u64) -> bool {
+    !(n + thread).is_multiple_of(3)
+}
+
+/// Files of each thread that are there, first ones first, and whether they have their content.
+fn judge(device: &MemDevice, synced: &[u64], what: &str, fsck: bool) {
+    let device = Arc::new(device.snapshot());
+    let volume = OpenOptions::new()
+        .background(false)
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap_or_else(|e| panic!("{what}: does not open: {e}"));
+    for thread in 0..THREADS {
+        let path = |n: u64| format!("/t{thread}/{n}");
+        let there = |n: &u64| volume.stat(path(*n)).is_ok();
+        let found = (0..FILES).take_while(there).count() as u64;
+        let gap = (found..FILES).find(there);
+        assert_eq!(gap, None, "{what}: thread {thread} has {found} files, and");
+        let promised = synced[thread as usize];
+        assert!(
+            found >= promised,
+            "{what}: thread {thread} synced {promised} files, {found} are there"
+        );
+        for n in (0..promised).filter(|n| is_synced(thread, *n)) {
+            assert!(
+                volume.read_file(path(n)).unwrap() == content(thread, n),
+                "{what}: {} was synced",
+                path(n)
+            );
+        }
+    }
+    volume
+        .close()
+        .unwrap_or_else(|e| panic!("{what}: does not close: {e}"));
+    if fsck {
+        assert_clean(&device, what);
+    }
+}
+
+fn cut_everywhere(args: &[&str], journal: &str) {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let base = mem_image("32M", &[&["-t", "ext4", "-J", journal], args].concat());
+    {
+        let volume = open(&base);
+        for thread in 0..THREADS {
+            volume.create_dir(format!("/t{thread}"), 0o755).unwrap();
+        }
+        volume.close().unwrap();
+    }
+    let recorder = RecordingDevice::new(base.snapshot());
+    let device = Arc::new(SlowDevice::new(recorder, Duration::from_micros(300)));
+    let volume = options()
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let (volume, device) = (volume.clone(), &device);
+            s.spawn(move || {
+                for n in 0..FILES {
+                    let path = format!("/t{thread}/{n}");
+                    volume.write_file(&path, &content(thread, n)).unwrap();
+                    if is_synced(thread, n) {
+                        let file = volume.open(&path, extant::OpenFlags::READ, 0).unwrap();
+                        file.fsync().unwrap();
+                        device.inner().mark(thread << 32 | (n + 1));
+                    }
+                }
+            });
+        }
+    });
+    volume.close().unwrap();
+    let log = device.inner().take_log();
+    let mut synced = vec![0; THREADS as usize];
+    let mut replayer = log.replay(&base);
+    let mut judged = 0u64;
+    loop {
+        let pending = replayer.pending().len() > 0;
+        let position = replayer.position() as u64;
+        let what = format!("{journal}: cut after event {position}");
+        judge(&replayer.image(), &synced, &what, judged.is_multiple_of(32));
+        for seed in 0..if !pending {
+            0
+        } else if torture() {
+            12
+        } else {
+            2
+        } {
+            let crash = Crash::new(seed * 7919 + position);
+            let what = format!("{what}, un-flushed writes by seed {seed}");
+            judge(
+                &replayer.crash(&crash).unwrap(),
+                &synced,
+                &what,
+                judged % 64 == 1,
+            );
+        }
+        judged += 1;
+        match replayer.step().unwrap() {
+            None => break,
+            Some(blockdev::Event::Mark(mark)) => {
+                synced[(mark >> 32) as usize] = mark & 0xFFFF_FFFF;
+            }
+            Some(_) => {}
+        }
+    }
+    eprintln!("{journal}: {judged} cuts");
+}
+
+#[test]
+fn cut_with_room_in_the_log() {
+    cut_everywhere(&[], "size=8");
+}
+
+/// The log is emptied again and again while others are in flight.
+#[test]
+fn cut_with_a_tiny_log() {
+    cut_everywhere(&["-b", "1024"], "size=1");
+}
+
+/// Syncs that come together share pushes, and pushes that come together share flushes.
+#[test]
+fn syncs_share_flushes() {
+    if !have("mke2fs") {
+        return;
+    }
+    let base = mem_image("64M", &["-t", "ext4", "-J", "size=16"]);
+    let device = Arc::new(SlowDevice::new(base.snapshot(), Duration::from_millis(1)));
+    let volume = options()
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    let before = device.flushes();
+    let syncs = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for thread in 0..16 {
+            let (volume, syncs) = (volume.clone(), &syncs);
+            s.spawn(move || {
+                for n in 0..20 {
+                    let file = volume.create(format!("/{thread}-{n}"), 0o644).unwrap();
+                    file.write_at(0, &content(thread, n)).unwrap();
+                    file.fsync().unwrap();
+                    syncs.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let (syncs, flushes) = (syncs.into_inner(), device.flushes() - before);
+    eprintln!("{syncs} syncs, {flushes} flushes");
+    assert!(flushes < syncs, "{syncs} syncs, {flushes} flushes");
+    volume.close().unwrap();
+    assert_clean(device.inner(), "shared flushes");
+}
