@@ -124,9 +124,7 @@ mod tests {
     #[test]
     fn fills_directories_one_after_the_other() {
         let dir = tempfile::tempdir().unwrap();
-        let target = PathTarget {
-            root: dir.path().into(),
-        };
+        let target = PathTarget::new(dir.path());
         let params = Params {
             names: 120,
             step: 20,

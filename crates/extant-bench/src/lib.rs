@@ -6,7 +6,11 @@
 pub mod bulk;
 pub mod child;
 pub mod grow;
+pub mod latency;
 pub mod mdtest;
+pub mod runner;
 pub mod stats;
+pub mod table;
 pub mod target;
 pub mod tree;
+pub mod workload;

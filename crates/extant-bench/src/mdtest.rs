@@ -219,9 +219,7 @@ mod tests {
     #[test]
     fn runs_over_a_path_and_cleans_up() {
         let dir = tempfile::tempdir().unwrap();
-        let target = PathTarget {
-            root: dir.path().into(),
-        };
+        let target = PathTarget::new(dir.path());
         for shared in [false, true] {
             let params = Params {
                 tasks: 2,

@@ -2,6 +2,8 @@
 
 use extant::FileType;
 
+pub use extant_bench::table::rate;
+
 /// A path for people: control characters and bytes that are not UTF-8 are escaped, so that no name can
 /// write to the terminal.
 pub fn show(path: &[u8]) -> String {
@@ -92,15 +94,6 @@ pub fn human(bytes: u64) -> String {
 /// A number of things.
 pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
-}
-
-/// A rate in short: `1.25 M`, `87.3 k`, `950`.
-pub fn rate(per_second: f64) -> String {
-    match per_second {
-        r if r >= 1e6 => format!("{:.2} M", r / 1e6),
-        r if r >= 1e3 => format!("{:.1} k", r / 1e3),
-        r => format!("{r:.0}"),
-    }
 }
 
 #[cfg(test)]

@@ -57,6 +57,52 @@ fn grow_compares_steps() {
     );
 }
 
+/// A workload that repeats one operation, over a volume and a directory.
+fn repeats(command: &[&str], workloads: &[&str]) {
+    let s = Scratch::empty();
+    let path = s.dir.path().to_str().unwrap();
+    let small = [
+        "--tasks",
+        "1,3",
+        "--seconds",
+        "0.01",
+        "--files",
+        "40",
+        "--iterations",
+        "1",
+        "--size",
+        "64M",
+    ];
+    let args = [&["bench"][..], command, &small, &["--against", path]].concat();
+    let json = run(&[&args[..], &["--json"]].concat()).json();
+    let reports = json.as_array().unwrap();
+    assert_eq!(reports.len(), workloads.len() * 2 * 2);
+    for workload in workloads {
+        let of = |r: &&serde_json::Value| r["workload"] == *workload;
+        assert_eq!(reports.iter().filter(of).count(), 4, "{workload}");
+    }
+    for report in reports {
+        assert!(report["ops"].as_f64().unwrap() > 0.0, "{report}");
+        assert!(report["latency"]["count"].as_u64().unwrap() > 0, "{report}");
+    }
+    let table = run(&args).text();
+    assert!(
+        table.contains("extant (in process)") && table.contains("path "),
+        "{table}"
+    );
+    assert_eq!(s.dir.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn small_workloads_compare_targets() {
+    for name in ["fallocate2", "open1", "unlink2"] {
+        repeats(&[name], &[name]);
+    }
+    let twice = run(&["bench", "open1", "--against", "lib"]);
+    assert_eq!(twice.code, Some(1));
+    assert!(twice.stderr.contains("name it once"), "{}", twice.stderr);
+}
+
 #[test]
 fn locks_and_operations_are_measured_when_asked() {
     let small = [

@@ -3,6 +3,8 @@
 mod bulk;
 mod grow;
 mod mdtest;
+mod peers;
+mod repeat;
 mod targets;
 
 use anyhow::{Context, Result};
@@ -10,6 +12,8 @@ use blockdev::FileDevice;
 use clap::Subcommand;
 use extant::mkfs::{self, MkfsOptions};
 use extant::{OpenOptions, Volume};
+use extant_bench::workload::small;
+use repeat::RepeatArgs;
 use std::path::Path;
 
 /// Measure this engine, and its peers beside it
@@ -24,6 +28,19 @@ enum Workload {
     Mdtest(mdtest::MdtestArgs),
     Grow(grow::GrowArgs),
     Bulk(bulk::BulkArgs),
+    /// Preallocate files of one's own, 8 KiB at a time, from many tasks
+    ///
+    /// Each task has a file without a name. At 1 MiB it is cut to nothing. One operation is one fallocate.
+    #[command(
+        after_help = "Example:\n  extant bench fallocate2 --tasks 1,2,64 --against kernel fuse2fs"
+    )]
+    Fallocate2(RepeatArgs),
+    /// Open and close files of one's own from many tasks
+    #[command(after_help = "Example:\n  extant bench open1 --tasks 1,2 --against kernel")]
+    Open1(RepeatArgs),
+    /// Create, close and remove a file in a directory of one's own from many tasks
+    #[command(after_help = "Example:\n  extant bench unlink2 --tasks 1,2 --against kernel")]
+    Unlink2(RepeatArgs),
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -31,6 +48,9 @@ pub fn run(args: &Args) -> Result<()> {
         Workload::Mdtest(args) => mdtest::run(args),
         Workload::Grow(args) => grow::run(args),
         Workload::Bulk(args) => bulk::run(args),
+        Workload::Fallocate2(args) => repeat::run(args, &[&small::Fallocate2]),
+        Workload::Open1(args) => repeat::run(args, &[&small::Open1]),
+        Workload::Unlink2(args) => repeat::run(args, &[&small::Unlink2]),
     }
 }
 

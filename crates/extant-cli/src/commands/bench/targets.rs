@@ -1,26 +1,32 @@
 //! What a benchmark runs against, as the command line names it.
 
+use super::peers::{self, Mounted};
 use super::{fresh, scratch};
 use crate::commands::mkfs::size;
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, Volume};
 use extant_bench::target::{LibTarget, PathTarget, Target};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Targets, and the image of the one in this process.
 #[derive(clap::Args, Debug)]
 pub struct TargetArgs {
-    /// lib: a volume in this process; else a directory of a mounted file system
-    #[arg(long = "target", value_name = "lib|PATH", default_value = "lib")]
+    /// What is measured: lib, a volume in this process; kernel, Linux' ext4 on an image it mounts (as root);
+    /// fuse2fs, that of e2fsprogs (as root); else a directory of a mounted file system
+    #[arg(long = "target", value_name = "TARGET", default_value = "lib")]
     targets: Vec<PathBuf>,
+    /// Who takes turns with it: a further TARGET, or several
+    #[arg(long, value_name = "TARGET", num_args = 1..)]
+    against: Vec<PathBuf>,
     /// Image for lib; without it one is made in memory
     #[arg(long)]
     image: Option<PathBuf>,
-    /// Size of the image that is made
+    /// Size of the images that are made
     #[arg(long, default_value = "2G", value_parser = size)]
     size: u64,
-    /// Journal of the image that is made, in MiB; without it by the size, as mkfs has it
+    /// Journal of the images that are made, in MiB; without it by the size, as mkfs has it
     #[arg(long, value_name = "MIB")]
     journal: Option<u64>,
 }
@@ -30,50 +36,97 @@ pub struct Targets {
     /// In the order in which they were named.
     pub targets: Vec<Box<dyn Target>>,
     volume: Option<Volume>,
-    /// Holds the image that was made; removed with this.
+    mounted: Vec<Mounted>,
+    /// Holds the images that were made; removed with this.
     _scratch: tempfile::TempDir,
 }
 
 impl Targets {
-    /// Closes the volume, if one is open.
+    /// Closes the volume and unmounts, as far as there is anything.
     pub fn close(self) -> Result<()> {
         drop(self.targets);
-        Ok(self.volume.map_or(Ok(()), Volume::close)?)
+        let closed = self.volume.map_or(Ok(()), Volume::close);
+        self.mounted.into_iter().try_for_each(Mounted::unmount)?;
+        Ok(closed?)
+    }
+}
+
+/// Images as they are made for targets.
+struct Images<'a> {
+    scratch: &'a Path,
+    size: u64,
+    journal: Option<u64>,
+    inodes: u32,
+}
+
+impl Images<'_> {
+    fn ours(&self) -> Result<Volume> {
+        let options = MkfsOptions {
+            size: Some(self.size),
+            inodes: Some(ext4_format::layout::Inodes::Count(self.inodes)),
+            journal_size: self.journal.map(|mib| mib << 20),
+            zeroed_device: true,
+            ..MkfsOptions::default()
+        };
+        fresh(&self.scratch.join("bench.img"), &options)
+    }
+
+    fn mounted(&self, peer: peers::Peer) -> Result<Mounted> {
+        let made = peers::Image {
+            path: self.scratch.join(format!("{}.img", peer.name())),
+            size: self.size,
+            journal: self.journal,
+            inodes: self.inodes,
+        };
+        Mounted::new(peer, &made, &self.scratch.join(peer.name()))
     }
 }
 
 impl TargetArgs {
-    /// Opens them all; an image that is made has inodes for so many files.
+    /// Opens them all; images that are made have inodes for so many files. Nothing that must be undone may
+    /// be done before: peers that are mounted may start this process anew.
     pub fn open(&self, files: u64) -> Result<Targets> {
+        let named = || self.targets.iter().chain(&self.against);
+        let peer = |name: &PathBuf| peers::Peer::of(name.as_os_str());
+        if named().any(|name| peer(name).is_some()) {
+            peers::own_mounts()?;
+        }
         let scratch = scratch()?;
+        // A fifth to spare for directories.
+        let inodes = u32::try_from(files + files / 5 + 1000);
+        let images = Images {
+            scratch: scratch.path(),
+            size: self.size,
+            journal: self.journal,
+            inodes: inodes.context("too many files for one image")?,
+        };
         let mut volume = None;
+        let mut mounted = Vec::new();
         let mut targets: Vec<Box<dyn Target>> = Vec::new();
-        for target in &self.targets {
-            if target.as_path() != Path::new("lib") {
-                ensure!(target.is_dir(), "{}: not a directory", target.display());
-                targets.push(Box::new(PathTarget {
-                    root: target.clone(),
-                }));
+        let mut seen: Vec<&Path> = Vec::new();
+        for name in named() {
+            ensure!(
+                !seen.contains(&name.as_path()),
+                "{} is one target: name it once",
+                name.display()
+            );
+            seen.push(name);
+            if let Some(peer) = peer(name) {
+                let mount = images.mounted(peer)?;
+                targets.push(Box::new(mount.target()));
+                mounted.push(mount);
                 continue;
             }
-            ensure!(volume.is_none(), "lib is one target: name it once");
+            if name.as_os_str() != OsStr::new("lib") {
+                ensure!(name.is_dir(), "{}: not a directory", name.display());
+                targets.push(Box::new(PathTarget::new(name)));
+                continue;
+            }
             let opened = match &self.image {
                 Some(image) => OpenOptions::new()
                     .open(image)
                     .with_context(|| image.display().to_string())?,
-                None => {
-                    // A fifth to spare for directories.
-                    let inodes = u32::try_from(files + files / 5 + 1000)
-                        .context("too many files for one image")?;
-                    let options = MkfsOptions {
-                        size: Some(self.size),
-                        inodes: Some(ext4_format::layout::Inodes::Count(inodes)),
-                        journal_size: self.journal.map(|mib| mib << 20),
-                        zeroed_device: true,
-                        ..MkfsOptions::default()
-                    };
-                    fresh(&scratch.path().join("bench.img"), &options)?
-                }
+                None => images.ours()?,
             };
             volume = Some(opened.clone());
             targets.push(Box::new(LibTarget(opened)));
@@ -81,6 +134,7 @@ impl TargetArgs {
         Ok(Targets {
             targets,
             volume,
+            mounted,
             _scratch: scratch,
         })
     }

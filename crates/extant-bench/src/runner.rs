@@ -1,0 +1,389 @@
+//! How every workload that repeats one operation is run: tasks in pinned threads that start together, for a
+//! time or until they have nothing left; contenders in turn, round by round; medians of all rounds.
+
+use crate::latency::{Latencies, Summary};
+use crate::stats::{Elapsed, Stopwatch, median};
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::time::{Duration, Instant};
+
+/// The shape of a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Shape {
+    /// Tasks, a thread each.
+    pub tasks: usize,
+    /// Seconds of a round, at most.
+    pub seconds: f64,
+    /// Operations of each task, at most, where they use something up: files made or removed.
+    pub files: u64,
+    /// Rounds that count.
+    pub rounds: usize,
+}
+
+/// What one thread repeats.
+pub trait Task: Send {
+    /// One operation; false when there is nothing left to do, and nothing was done.
+    fn op(&mut self) -> Result<bool>;
+}
+
+/// Tasks ready to run.
+pub type Tasks = Vec<Box<dyn Task>>;
+
+/// Counts of a target that only grow, by name.
+pub type Counts = BTreeMap<&'static str, f64>;
+
+/// One way to do the work: a target under a workload, or an algorithm.
+pub trait Contender {
+    /// Name in the report.
+    fn name(&self) -> String;
+    /// What comes before a round and is not timed.
+    fn prepare(&self, shape: &Shape) -> Result<Tasks>;
+    /// What makes the work of a round complete, timed apart.
+    fn finish(&self, tasks: &mut Tasks) -> Result<()> {
+        let _ = tasks;
+        Ok(())
+    }
+    /// Removes what a round left; it may have failed in the middle.
+    fn clean(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Seconds of CPU that others than this process spent on it so far.
+    fn other_cpu(&self) -> f64 {
+        0.0
+    }
+    /// What is counted beside the operations.
+    fn counts(&self) -> Counts {
+        Counts::new()
+    }
+}
+
+/// One round.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round {
+    /// Operations done.
+    pub ops: u64,
+    /// All of them.
+    pub run: Elapsed,
+    /// What completes them.
+    pub finish: Elapsed,
+    /// What was counted meanwhile.
+    pub counts: Counts,
+}
+
+/// Medians of all rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was done.
+    pub workload: String,
+    /// Who did it.
+    pub target: String,
+    /// Its shape.
+    pub shape: Shape,
+    /// Operations per second.
+    pub ops: f64,
+    /// Operations per second, what completes them included.
+    pub ops_finished: f64,
+    /// CPU of one operation in nanoseconds.
+    pub cpu_ns: f64,
+    /// Seconds of what completes a round.
+    pub finish_seconds: f64,
+    /// Medians of what was counted in a round.
+    pub counts: Counts,
+    /// Latencies of a sample of the operations of all rounds.
+    pub latency: Summary,
+    /// Every round.
+    pub rounds: Vec<Round>,
+}
+
+impl Report {
+    fn of(workload: &str, target: String, shape: Shape, runs: Runs) -> Self {
+        let Runs { rounds, latencies } = runs;
+        let med = |f: &dyn Fn(&Round) -> f64| median(&mut rounds.iter().map(f).collect::<Vec<_>>());
+        let ops = |r: &Round| r.ops as f64;
+        let names = rounds.first().map(|r| r.counts.keys().copied());
+        let count = |name| med(&|r: &Round| r.counts.get(name).copied().unwrap_or(0.0));
+        Self {
+            workload: workload.into(),
+            target,
+            shape,
+            ops: med(&|r| ops(r) / r.run.wall),
+            ops_finished: med(&|r| ops(r) / (r.run.wall + r.finish.wall)),
+            cpu_ns: med(&|r| r.run.cpu / ops(r).max(1.0) * 1e9),
+            finish_seconds: med(&|r| r.finish.wall),
+            counts: names.into_iter().flatten().map(|n| (n, count(n))).collect(),
+            latency: latencies.summary(),
+            rounds,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Runs {
+    rounds: Vec<Round>,
+    latencies: Latencies,
+}
+
+/// Operations between two looks at the clock, each time with the first of them timed.
+const STRIDE: u32 = 32;
+/// Operations as long as this are all timed.
+const LONG: Duration = Duration::from_micros(10);
+
+/// What a thread did.
+#[derive(Default)]
+struct Done {
+    ops: u64,
+    latencies: Latencies,
+}
+
+fn work(task: &mut dyn Task, deadline: Instant, failed: &AtomicBool) -> Result<Done> {
+    let mut done = Done::default();
+    let mut now = Instant::now();
+    while now < deadline && !failed.load(Ordering::Relaxed) {
+        if !task.op()? {
+            break;
+        }
+        let after = Instant::now();
+        let took = after - now;
+        done.latencies.record(took);
+        done.ops += 1;
+        if took >= LONG {
+            now = after;
+            continue;
+        }
+        for _ in 1..STRIDE {
+            if !task.op()? {
+                return Ok(done);
+            }
+            done.ops += 1;
+        }
+        now = Instant::now();
+    }
+    Ok(done)
+}
+
+/// The CPUs that this process may use.
+fn cpus() -> Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None).context("the CPUs of this process")?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .collect())
+}
+
+/// Binds the calling thread to the CPU of a task.
+fn pin(cpus: &[usize], task: usize) -> Result<()> {
+    let mut one = CpuSet::new();
+    one.set(cpus[task % cpus.len()]);
+    sched_setaffinity(None, &one).context("pin a thread")
+}
+
+/// Runs tasks, a thread each, from one moment on.
+fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<Done>, Elapsed)> {
+    // Two barriers: when all have met at the first, the clock starts, and only then may anybody go on.
+    let (met, go) = (Barrier::new(tasks.len() + 1), Barrier::new(tasks.len() + 1));
+    let (end, failed, cpus) = (OnceLock::new(), AtomicBool::new(false), cpus()?);
+    let (met, go, end, failed, cpus) = (&met, &go, &end, &failed, &cpus);
+    std::thread::scope(|s| {
+        let threads: Vec<_> = tasks
+            .iter_mut()
+            .enumerate()
+            .map(|(number, task)| {
+                s.spawn(move || -> Result<Done> {
+                    let pinned = pin(cpus, number);
+                    met.wait();
+                    go.wait();
+                    let done = pinned.and_then(|()| {
+                        let end = *end.get().context("the clock has started")?;
+                        work(&mut **task, end, failed)
+                    });
+                    // One that fails ends all of them.
+                    if done.is_err() {
+                        failed.store(true, Ordering::Relaxed);
+                    }
+                    done
+                })
+            })
+            .collect();
+        met.wait();
+        let watch = Stopwatch::start();
+        let _ = end.set(Instant::now() + Duration::from_secs_f64(seconds));
+        go.wait();
+        // All are waited for, so that none still works when a failure is told.
+        let all: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
+        let elapsed = watch.elapsed();
+        let done = all
+            .into_iter()
+            .map(|d| d.map_err(|_| anyhow!("a task panicked"))?)
+            .collect::<Result<Vec<_>>>()?;
+        Ok((done, elapsed))
+    })
+}
+
+fn grown(contender: &dyn Contender, before: &Counts) -> Counts {
+    let mut counts = contender.counts();
+    for (name, value) in &mut counts {
+        *value -= before.get(name).unwrap_or(&0.0);
+    }
+    counts
+}
+
+fn round(contender: &dyn Contender, shape: &Shape) -> Result<(Round, Latencies)> {
+    let mut tasks = contender.prepare(shape)?;
+    let (counts, other) = (contender.counts(), contender.other_cpu());
+    let (done, mut run) = each_task(&mut tasks, shape.seconds)?;
+    run.cpu += contender.other_cpu() - other;
+    let watch = Stopwatch::start();
+    contender.finish(&mut tasks)?;
+    let finish = watch.elapsed();
+    let counts = grown(contender, &counts);
+    drop(tasks);
+    let mut latencies = Latencies::new();
+    done.iter().for_each(|d| latencies.merge(&d.latencies));
+    let round = Round {
+        ops: done.iter().map(|d| d.ops).sum(),
+        run,
+        finish,
+        counts,
+    };
+    ensure!(round.ops > 0, "{}: nothing was done", contender.name());
+    Ok((round, latencies))
+}
+
+/// Runs all contenders, a round of each in turn, after one round that does not count. `between` is called
+/// before every round, and ends everything by failing.
+pub fn run(
+    workload: &str,
+    contenders: &[&dyn Contender],
+    shape: Shape,
+    mut between: impl FnMut() -> Result<()>,
+) -> Result<Vec<Report>> {
+    ensure!(
+        shape.tasks > 0 && shape.files > 0 && shape.rounds > 0,
+        "tasks, files and rounds begin at 1"
+    );
+    ensure!(
+        shape.seconds > 0.0 && shape.seconds <= 86_400.0,
+        "a round takes more than no time, and no more than a day"
+    );
+    let mut runs: Vec<Runs> = contenders.iter().map(|_| Runs::default()).collect();
+    for number in 0..=shape.rounds {
+        for (contender, runs) in contenders.iter().zip(&mut runs) {
+            between()?;
+            let done = round(*contender, &shape);
+            let cleaned = contender.clean();
+            let told = || format!("{workload} on {}", contender.name());
+            let (done, latencies) = done.with_context(told)?;
+            cleaned.with_context(told)?;
+            if number > 0 {
+                runs.rounds.push(done);
+                runs.latencies.merge(&latencies);
+            }
+        }
+    }
+    Ok(contenders
+        .iter()
+        .zip(runs)
+        .map(|(contender, runs)| Report::of(workload, contender.name(), shape, runs))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    struct Count {
+        left: u64,
+        fails: bool,
+    }
+
+    impl Task for Count {
+        fn op(&mut self) -> Result<bool> {
+            ensure!(!(self.fails && self.left == 3), "broken");
+            self.left -= u64::from(self.left > 0);
+            Ok(self.left > 0)
+        }
+    }
+
+    struct Counter {
+        fails: bool,
+        cleaned: Cell<usize>,
+    }
+
+    impl Contender for Counter {
+        fn name(&self) -> String {
+            "counter".into()
+        }
+        fn prepare(&self, shape: &Shape) -> Result<Tasks> {
+            let task = |n| Count {
+                left: shape.files + 1,
+                fails: self.fails && n == 1,
+            };
+            Ok((0..shape.tasks)
+                .map(|n| Box::new(task(n)) as Box<dyn Task>)
+                .collect())
+        }
+        fn clean(&self) -> Result<()> {
+            self.cleaned.set(self.cleaned.get() + 1);
+            Ok(())
+        }
+        fn counts(&self) -> Counts {
+            Counts::from([("cleaned", self.cleaned.get() as f64)])
+        }
+    }
+
+    const SHAPE: Shape = Shape {
+        tasks: 3,
+        seconds: 60.0,
+        files: 100,
+        rounds: 2,
+    };
+
+    fn counter(fails: bool) -> Counter {
+        Counter {
+            fails,
+            cleaned: Cell::new(0),
+        }
+    }
+
+    #[test]
+    fn every_operation_is_counted_and_the_first_round_is_not() {
+        let one = counter(false);
+        let reports = run("w", &[&one], SHAPE, || Ok(())).unwrap();
+        let report = &reports[0];
+        assert_eq!(report.rounds.len(), 2);
+        assert!(report.rounds.iter().all(|r| r.ops == 300));
+        assert!(report.ops > 0.0 && report.ops_finished <= report.ops);
+        assert_eq!(report.counts["cleaned"], 0.0);
+        assert_eq!(one.cleaned.get(), 3);
+        // Two rounds, three tasks, every 32nd operation or more.
+        assert!(report.latency.count >= 2 * 3 * 100 / 32);
+    }
+
+    #[test]
+    fn time_ends_a_round() {
+        struct Forever;
+        impl Task for Forever {
+            fn op(&mut self) -> Result<bool> {
+                Ok(true)
+            }
+        }
+        let mut tasks: Tasks = vec![Box::new(Forever), Box::new(Forever)];
+        let (done, elapsed) = each_task(&mut tasks, 0.01).unwrap();
+        assert!(done.iter().map(|d| d.ops).sum::<u64>() > 0);
+        assert!(elapsed.wall >= 0.01);
+    }
+
+    #[test]
+    fn a_task_that_fails_ends_all_and_what_was_made_is_removed() {
+        let one = counter(true);
+        let error = run("w", &[&one], SHAPE, || Ok(())).unwrap_err();
+        assert_eq!(format!("{error:#}"), "w on counter: broken");
+        assert_eq!(one.cleaned.get(), 1);
+        assert!(run("w", &[&one], Shape { tasks: 0, ..SHAPE }, || Ok(())).is_err());
+        assert!(run("w", &[&one], SHAPE, || Err(anyhow!("enough"))).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! Reports as tables for people.
+
+use crate::runner::Report;
+use std::io::{self, Write};
+
+/// A rate in short: `1.25 M`, `87.3 k`, `950`.
+pub fn rate(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e6 => format!("{:.2} M", r / 1e6),
+        r if r >= 1e3 => format!("{:.1} k", r / 1e3),
+        r => format!("{r:.0}"),
+    }
+}
+
+/// How often `b` goes into `a`; "-" if that says nothing.
+pub fn times(a: f64, b: f64) -> String {
+    if a > 0.0 && b > 0.0 {
+        format!("{:.1}×", a / b)
+    } else {
+        "-".into()
+    }
+}
+
+/// Nanoseconds in the unit that suits them.
+pub fn duration(ns: f64) -> String {
+    match ns {
+        n if n >= 1e9 => format!("{:.2} s", n / 1e9),
+        n if n >= 1e6 => format!("{:.1} ms", n / 1e6),
+        n if n >= 1e3 => format!("{:.1} µs", n / 1e3),
+        n => format!("{n:.0} ns"),
+    }
+}
+
+/// Headings of [`cells`].
+pub const HEAD: [&str; 8] = [
+    "ops/s", "synced/s", "sync", "CPU", "p50", "p99", "ours", "CPU ours",
+];
+
+/// The figures of a report; the last two are how much better `ours` is.
+pub fn cells(report: &Report, ours: Option<&Report>) -> [String; HEAD.len()] {
+    let dash = || "-".to_string();
+    [
+        rate(report.ops),
+        rate(report.ops_finished),
+        duration(report.finish_seconds * 1e9),
+        duration(report.cpu_ns),
+        duration(report.latency.p50 as f64),
+        duration(report.latency.p99 as f64),
+        ours.map_or_else(dash, |o| times(o.ops, report.ops)),
+        ours.map_or_else(dash, |o| times(report.cpu_ns, o.cpu_ns)),
+    ]
+}
+
+/// The first report of the same workload and number of tasks, if it is not this one.
+pub fn first<'a>(reports: &'a [Report], of: &Report) -> Option<&'a Report> {
+    let same = |r: &&Report| r.workload == of.workload && r.shape.tasks == of.shape.tasks;
+    let first = reports.iter().find(same)?;
+    (!std::ptr::eq(first, of)).then_some(first)
+}
+
+/// What a round counted, in one line; nothing if nothing was.
+pub fn counts(report: &Report) -> String {
+    let one = |(name, n): (&&str, &f64)| format!("{name} {}", rate(*n));
+    report.counts.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// All reports, a line each.
+pub fn write(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
+    let longest = |f: &dyn Fn(&Report) -> usize| reports.iter().map(f).max().unwrap_or(0);
+    let name = longest(&|r| r.workload.chars().count()).max(8);
+    let target = longest(&|r| r.target.chars().count()).max(6);
+    if let Some(Report { shape, .. }) = reports.first() {
+        let (seconds, rounds) = (shape.seconds, shape.rounds);
+        writeln!(
+            out,
+            "{seconds} s a round at most, medians of {rounds} rounds"
+        )?;
+    }
+    write!(
+        out,
+        "{:name$} {:>5}  {:target$}",
+        "workload", "tasks", "target"
+    )?;
+    HEAD.iter().try_for_each(|h| write!(out, " {h:>9}"))?;
+    writeln!(out)?;
+    for r in reports {
+        let tasks = r.shape.tasks;
+        write!(out, "{:name$} {tasks:>5}  {:target$}", r.workload, r.target)?;
+        cells(r, first(reports, r))
+            .iter()
+            .try_for_each(|c| write!(out, " {c:>9}"))?;
+        writeln!(out)?;
+        if !r.counts.is_empty() {
+            writeln!(out, "{:name$} {:>5}    {}", "", "", counts(r))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_in_short() {
+        assert_eq!(rate(1_250_000.0), "1.25 M");
+        assert_eq!(times(10.0, 4.0), "2.5×");
+        assert_eq!(times(1.0, 0.0), "-");
+        assert_eq!(duration(950.0), "950 ns");
+        assert_eq!(duration(2_500_000.0), "2.5 ms");
+    }
+}

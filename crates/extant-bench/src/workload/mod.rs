@@ -1,0 +1,118 @@
+//! Workloads that repeat one operation, a file for each family, and how one of them meets a target.
+
+pub mod small;
+
+use crate::runner::{Contender, Shape, Task, Tasks};
+use crate::target::{Target, TaskDir, empty};
+use anyhow::Result;
+use std::cell::Cell;
+
+/// A workload: what its tasks find, and what they repeat.
+pub trait Workload {
+    /// Its name, as other suites of benchmarks know it.
+    fn name(&self) -> &'static str;
+    /// Makes what the tasks work on, below an empty directory, and the tasks.
+    fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks>;
+}
+
+/// A workload over a target.
+pub struct OnTarget<'a> {
+    target: &'a dyn Target,
+    workload: &'a dyn Workload,
+    /// Where the current round works.
+    place: String,
+    made: Cell<bool>,
+}
+
+impl<'a> OnTarget<'a> {
+    /// A workload over a target.
+    pub fn new(target: &'a dyn Target, workload: &'a dyn Workload) -> Self {
+        let process = std::process::id();
+        Self {
+            target,
+            workload,
+            place: format!("{}.{process}", workload.name()),
+            made: Cell::new(false),
+        }
+    }
+}
+
+impl Contender for OnTarget<'_> {
+    fn name(&self) -> String {
+        self.target.name()
+    }
+
+    fn prepare(&self, shape: &Shape) -> Result<Tasks> {
+        let base = self.target.make_dir(&self.place)?;
+        self.made.set(true);
+        let tasks = self.workload.prepare(&*base, shape)?;
+        self.target.sync()?;
+        Ok(tasks)
+    }
+
+    fn finish(&self, _tasks: &mut Tasks) -> Result<()> {
+        self.target.sync()
+    }
+
+    fn clean(&self) -> Result<()> {
+        if !self.made.replace(false) {
+            return Ok(());
+        }
+        // Made anew rather than kept: a round that failed may have left no handle.
+        let base = self.target.open_dir(&self.place)?;
+        empty(&*base)?;
+        drop(base);
+        self.target.remove_dir(&self.place)?;
+        self.target.sync()
+    }
+
+    fn other_cpu(&self) -> f64 {
+        self.target.other_cpu()
+    }
+}
+
+/// A task for each of them, by number.
+pub(crate) fn tasks<T: Task + 'static>(
+    shape: &Shape,
+    make: impl Fn(usize) -> Result<T>,
+) -> Result<Tasks> {
+    (0..shape.tasks)
+        .map(|task| Ok(Box::new(make(task)?) as Box<dyn Task>))
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::runner::{self, Report};
+    use crate::target::{LibTarget, PathTarget};
+    use blockdev::MemDevice;
+    use extant::mkfs::{self, MkfsOptions};
+    use std::sync::Arc;
+
+    /// An empty volume in memory.
+    pub(crate) fn volume(mib: u64) -> extant::Volume {
+        let device = Arc::new(MemDevice::new(mib << 20));
+        let options = MkfsOptions {
+            size: Some(mib << 20),
+            zeroed_device: true,
+            ..MkfsOptions::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        extant::OpenOptions::new().open_device(device).unwrap()
+    }
+
+    /// Runs a workload over a volume and over a path, which are empty afterwards.
+    pub(crate) fn both(workload: &dyn Workload, shape: Shape) -> Vec<Report> {
+        let dir = tempfile::tempdir().unwrap();
+        let (lib, path) = (LibTarget(volume(64)), PathTarget::new(dir.path()));
+        let lib_run = OnTarget::new(&lib, workload);
+        let path_run = OnTarget::new(&path, workload);
+        let reports = runner::run(workload.name(), &[&lib_run, &path_run], shape, || Ok(()));
+        let reports = reports.unwrap_or_else(|e| panic!("{}: {e:#}", workload.name()));
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+        let left: Vec<_> = lib.0.read_dir("/").unwrap();
+        assert!(left.iter().all(|e| e.name == b"lost+found"), "{left:?}");
+        reports
+    }
+}

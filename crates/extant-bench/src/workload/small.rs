@@ -1,0 +1,122 @@
+//! fallocate2, open1 and unlink2, as will-it-scale defines them.
+
+use super::{Workload, tasks};
+use crate::runner::{Shape, Task, Tasks};
+use crate::target::{Open, TaskDir, TaskFile};
+use anyhow::Result;
+
+/// Each task preallocates a file of its own, which has no name, in steps of 8 KiB; at 1 MiB it is cut to
+/// nothing. One operation is one fallocate.
+pub struct Fallocate2;
+
+/// Each task opens and closes a file of its own.
+pub struct Open1;
+
+/// Each task makes, closes and removes a file, in a directory of its own.
+pub struct Unlink2;
+
+const STEP: u64 = 8 << 10;
+const WHOLE: u64 = 1 << 20;
+
+struct Grow {
+    file: Box<dyn TaskFile>,
+    at: u64,
+}
+
+impl Task for Grow {
+    fn op(&mut self) -> Result<bool> {
+        if self.at == WHOLE {
+            self.file.truncate(0)?;
+            self.at = 0;
+        }
+        self.file.fallocate(self.at, STEP)?;
+        self.at += STEP;
+        Ok(true)
+    }
+}
+
+impl Workload for Fallocate2 {
+    fn name(&self) -> &'static str {
+        "fallocate2"
+    }
+
+    fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
+        tasks(shape, |task| {
+            let name = format!("file.{task}");
+            let file = base.open(&name, Open::Create)?;
+            base.unlink(&name)?;
+            Ok(Grow { file, at: 0 })
+        })
+    }
+}
+
+struct OpenClose {
+    dir: Box<dyn TaskDir>,
+    name: String,
+}
+
+impl Task for OpenClose {
+    fn op(&mut self) -> Result<bool> {
+        self.dir.open_close(&self.name)?;
+        Ok(true)
+    }
+}
+
+impl Workload for Open1 {
+    fn name(&self) -> &'static str {
+        "open1"
+    }
+
+    fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
+        tasks(shape, |task| {
+            let name = format!("file.{task}");
+            base.create(&name)?;
+            let dir = base.again()?;
+            Ok(OpenClose { dir, name })
+        })
+    }
+}
+
+struct CreateUnlink(Box<dyn TaskDir>);
+
+impl Task for CreateUnlink {
+    fn op(&mut self) -> Result<bool> {
+        self.0.create("file")?;
+        self.0.unlink("file")?;
+        Ok(true)
+    }
+}
+
+impl Workload for Unlink2 {
+    fn name(&self) -> &'static str {
+        "unlink2"
+    }
+
+    fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
+        tasks(shape, |task| {
+            Ok(CreateUnlink(base.make_dir(&format!("task.{task}"))?))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::tests::both;
+
+    #[test]
+    fn they_run_over_a_volume_and_a_path() {
+        let shape = Shape {
+            tasks: 2,
+            seconds: 0.02,
+            files: 10,
+            rounds: 2,
+        };
+        let all: [&dyn Workload; 3] = [&Fallocate2, &Open1, &Unlink2];
+        for workload in all {
+            let reports = both(workload, shape);
+            assert_eq!(reports[0].target, "extant (in process)");
+            assert!(reports.iter().all(|r| r.ops > 0.0 && r.rounds.len() == 2));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Benchmarks that repeat one operation, from several numbers of tasks in turn.
+
+use super::targets::TargetArgs;
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use anyhow::Result;
+use extant_bench::runner::{self, Contender, Report, Shape};
+use extant_bench::table;
+use extant_bench::workload::{OnTarget, Workload};
+use std::io::Write;
+
+/// How often and how long.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ShapeArgs {
+    /// Tasks, a pinned thread each; several numbers one after the other
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2")]
+    tasks: Vec<usize>,
+    /// Seconds of a round
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Operations of each task and round where they use up files: a round then ends before its time
+    #[arg(long, default_value_t = 50_000)]
+    files: u64,
+    /// Rounds
+    #[arg(long, default_value_t = 5)]
+    iterations: usize,
+    /// As JSON, with every round
+    #[arg(long)]
+    json: bool,
+}
+
+impl ShapeArgs {
+    /// Files that are there at once, at most.
+    pub fn most_files(&self) -> u64 {
+        let tasks = self.tasks.iter().max().copied().unwrap_or(1) as u64;
+        tasks.saturating_mul(self.files)
+    }
+
+    /// Runs one workload with every number of tasks.
+    pub fn run(
+        &self,
+        name: &str,
+        contenders: &[&dyn Contender],
+        progress: &Progress,
+    ) -> Result<Vec<Report>> {
+        let mut reports = Vec::new();
+        for &tasks in &self.tasks {
+            let shape = Shape {
+                tasks,
+                seconds: self.seconds,
+                files: self.files,
+                rounds: self.iterations,
+            };
+            let between = || {
+                progress.add(1);
+                interrupt::check()
+            };
+            reports.extend(runner::run(name, contenders, shape, between)?);
+        }
+        Ok(reports)
+    }
+
+    /// Rounds of so many contenders.
+    pub fn all_rounds(&self, contenders: usize) -> u64 {
+        (self.tasks.len() * (self.iterations + 1) * contenders) as u64
+    }
+
+    /// Prints them.
+    pub fn show(&self, reports: &[Report]) -> Result<()> {
+        if self.json {
+            return output::json(&reports);
+        }
+        let mut out = output::stdout();
+        table::write(&mut out, reports)?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Targets and shape of a run.
+#[derive(clap::Args, Debug)]
+pub struct RepeatArgs {
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
+/// Runs workloads over all targets and prints what was found.
+pub fn run(args: &RepeatArgs, workloads: &[&dyn Workload]) -> Result<()> {
+    let opened = args.targets.open(args.shape.most_files())?;
+    let all = args
+        .shape
+        .all_rounds(workloads.len() * opened.targets.len());
+    let progress = Progress::up_to("rounds", all);
+    let mut reports: Result<Vec<Report>> = Ok(Vec::new());
+    for workload in workloads {
+        let on: Vec<_> = opened
+            .targets
+            .iter()
+            .map(|t| OnTarget::new(&**t, *workload))
+            .collect();
+        let contenders: Vec<&dyn Contender> = on.iter().map(|c| c as &dyn Contender).collect();
+        reports = reports.and_then(|mut all| {
+            all.extend(args.shape.run(workload.name(), &contenders, &progress)?);
+            Ok(all)
+        });
+    }
+    progress.done();
+    let closed = opened.close();
+    let reports = reports?;
+    closed?;
+    args.shape.show(&reports)
+}
