@@ -1,7 +1,8 @@
 //! grow: does the rate fall as a directory or an image grows? Names are created in steps of equal size; each
 //! step is made durable and timed with that, so that no step's work falls into another one's time.
 
-use crate::mdtest::{Names, each_task, timed};
+use crate::mdtest::{PREFIX, each_task, timed};
+use crate::names::Names;
 use crate::stats::{Elapsed, median};
 use crate::target::{Target, TaskDir};
 use anyhow::{Result, ensure};
@@ -99,7 +100,7 @@ pub fn run(target: &dyn Target, params: Params, mut progress: impl FnMut(usize))
             }
             target.sync()?;
         }
-        let names = |task| Names::from(task, step * each);
+        let names = |task| Names::from(PREFIX, task, step * each);
         done.push(Step {
             before: step * params.step,
             create: each_task(&dirs, each, names, |d, n| d.create(n))?,

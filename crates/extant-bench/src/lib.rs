@@ -8,6 +8,7 @@ pub mod child;
 pub mod grow;
 pub mod latency;
 pub mod mdtest;
+mod names;
 pub mod runner;
 pub mod stats;
 pub mod table;

@@ -1,6 +1,7 @@
 //! mdtest: T tasks create n empty files each, meet, and remove them; each in an own directory or all
 //! in one. What makes it durable is timed apart.
 
+use crate::names::Names;
 use crate::stats::{Elapsed, Stopwatch, median};
 use crate::target::{Target, TaskDir};
 use anyhow::{Result, anyhow};
@@ -74,44 +75,8 @@ impl Report {
     }
 }
 
-/// The names of a task, `file.mdtest.<task>.<n>`, counted up in place: making a name costs next to nothing
-/// beside the operation that is measured.
-pub(crate) struct Names {
-    text: String,
-    prefix: usize,
-    next: usize,
-}
-
-impl Names {
-    /// The names of a task from the n-th on.
-    pub(crate) fn from(task: usize, next: usize) -> Self {
-        let text = format!("file.mdtest.{task}.");
-        Self {
-            prefix: text.len(),
-            text,
-            next,
-        }
-    }
-
-    fn next(&mut self) -> &str {
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        let mut n = self.next;
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (n % 10) as u8;
-            n /= 10;
-            if n == 0 {
-                break;
-            }
-        }
-        self.next += 1;
-        self.text.truncate(self.prefix);
-        self.text
-            .extend(digits[at..].iter().map(|&d| char::from(d)));
-        &self.text
-    }
-}
+/// What mdtest's files are called.
+pub(crate) const PREFIX: &str = "file.mdtest";
 
 pub(crate) fn each_task(
     dirs: &[Box<dyn TaskDir>],
@@ -165,7 +130,7 @@ fn round(target: &dyn Target, params: Params, number: usize) -> Result<Round> {
         dirs.push(again);
     }
     target.sync()?;
-    let names = |task| Names::from(task, 0);
+    let names = |task| Names::new(PREFIX, task);
     let round = Round {
         create: each_task(&dirs, params.files, names, |d, n| d.create(n))?,
         create_sync: timed(|| target.sync())?,
@@ -205,16 +170,6 @@ pub fn run(
 mod tests {
     use super::*;
     use crate::target::PathTarget;
-
-    #[test]
-    fn names_count_up() {
-        let mut names = Names::from(7, 0);
-        let all: Vec<String> = (0..101).map(|_| names.next().to_string()).collect();
-        assert_eq!(
-            (all[0].as_str(), all[10].as_str(), all[100].as_str()),
-            ("file.mdtest.7.0", "file.mdtest.7.10", "file.mdtest.7.100")
-        );
-    }
 
     #[test]
     fn runs_over_a_path_and_cleans_up() {

@@ -95,13 +95,20 @@ pub struct Report {
     pub counts: Counts,
     /// Latencies of a sample of the operations of all rounds.
     pub latency: Summary,
+    /// Why there are no figures, if so: a peer could not do it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
     /// Every round.
     pub rounds: Vec<Round>,
 }
 
 impl Report {
     fn of(workload: &str, target: String, shape: Shape, runs: Runs) -> Self {
-        let Runs { rounds, latencies } = runs;
+        let Runs {
+            rounds,
+            latencies,
+            failed,
+        } = runs;
         let med = |f: &dyn Fn(&Round) -> f64| median(&mut rounds.iter().map(f).collect::<Vec<_>>());
         let ops = |r: &Round| r.ops as f64;
         let names = rounds.first().map(|r| r.counts.keys().copied());
@@ -116,6 +123,7 @@ impl Report {
             finish_seconds: med(&|r| r.finish.wall),
             counts: names.into_iter().flatten().map(|n| (n, count(n))).collect(),
             latency: latencies.summary(),
+            failed,
             rounds,
         }
     }
@@ -125,6 +133,7 @@ impl Report {
 struct Runs {
     rounds: Vec<Round>,
     latencies: Latencies,
+    failed: Option<String>,
 }
 
 /// Operations between two looks at the clock, each time with the first of them timed.
@@ -253,7 +262,8 @@ fn round(contender: &dyn Contender, shape: &Shape) -> Result<(Round, Latencies)>
 }
 
 /// Runs all contenders, a round of each in turn, after one round that does not count. `between` is called
-/// before every round, and ends everything by failing.
+/// before every round, and ends everything by failing. So does the first contender; another one that fails
+/// is left out from then on, and its report says why.
 pub fn run(
     workload: &str,
     contenders: &[&dyn Contender],
@@ -270,16 +280,27 @@ pub fn run(
     );
     let mut runs: Vec<Runs> = contenders.iter().map(|_| Runs::default()).collect();
     for number in 0..=shape.rounds {
-        for (contender, runs) in contenders.iter().zip(&mut runs) {
+        for (i, (contender, runs)) in contenders.iter().zip(&mut runs).enumerate() {
             between()?;
+            if runs.failed.is_some() {
+                continue;
+            }
             let done = round(*contender, &shape);
             let cleaned = contender.clean();
             let told = || format!("{workload} on {}", contender.name());
-            let (done, latencies) = done.with_context(told)?;
-            cleaned.with_context(told)?;
-            if number > 0 {
-                runs.rounds.push(done);
-                runs.latencies.merge(&latencies);
+            match done.and_then(|done| cleaned.map(|()| done)) {
+                Ok((done, latencies)) if number > 0 => {
+                    runs.rounds.push(done);
+                    runs.latencies.merge(&latencies);
+                }
+                Ok(_) => {}
+                Err(e) if i == 0 => return Err(e).with_context(told),
+                Err(e) => {
+                    *runs = Runs {
+                        failed: Some(format!("{e:#}")),
+                        ..Runs::default()
+                    };
+                }
             }
         }
     }
@@ -383,6 +404,10 @@ mod tests {
         let error = run("w", &[&one], SHAPE, || Ok(())).unwrap_err();
         assert_eq!(format!("{error:#}"), "w on counter: broken");
         assert_eq!(one.cleaned.get(), 1);
+        // A peer that fails does not end what the first one does.
+        let reports = run("w", &[&counter(false), &one], SHAPE, || Ok(())).unwrap();
+        assert_eq!(reports[0].rounds.len(), 2);
+        assert_eq!(reports[1].failed.as_deref(), Some("broken"));
         assert!(run("w", &[&one], Shape { tasks: 0, ..SHAPE }, || Ok(())).is_err());
         assert!(run("w", &[&one], SHAPE, || Err(anyhow!("enough"))).is_err());
     }

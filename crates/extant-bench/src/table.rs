@@ -86,6 +86,10 @@ pub fn write(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     for r in reports {
         let tasks = r.shape.tasks;
         write!(out, "{:name$} {tasks:>5}  {:target$}", r.workload, r.target)?;
+        if let Some(why) = &r.failed {
+            writeln!(out, " cannot: {why}")?;
+            continue;
+        }
         cells(r, first(reports, r))
             .iter()
             .try_for_each(|c| write!(out, " {c:>9}"))?;

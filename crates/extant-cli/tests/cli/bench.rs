@@ -104,6 +104,29 @@ fn small_workloads_compare_targets() {
 }
 
 #[test]
+fn fxmark_runs_the_rows_that_are_named_or_all() {
+    repeats(&["fxmark", "mwcl", "DRBH"], &["MWCL", "DRBH"]);
+    let few = [
+        "--tasks",
+        "2",
+        "--seconds",
+        "0.01",
+        "--files",
+        "40",
+        "--iterations",
+        "1",
+    ];
+    let all = run(&[&["bench", "fxmark", "--json"][..], &few].concat()).json();
+    assert_eq!(all.as_array().unwrap().len(), 19);
+    assert_eq!(run(&["bench", "fxmark", "DROP"]).code, Some(2));
+    let help = run(&["bench", "fxmark", "--help"]).text();
+    assert!(
+        help.contains("MRPM") && help.contains("stat a random file"),
+        "{help}"
+    );
+}
+
+#[test]
 fn locks_and_operations_are_measured_when_asked() {
     let small = [
         "--tasks",

@@ -1,6 +1,7 @@
 //! `extant bench`: one file for each workload.
 
 mod bulk;
+mod fxmark;
 mod grow;
 mod mdtest;
 mod peers;
@@ -41,6 +42,7 @@ enum Workload {
     /// Create, close and remove a file in a directory of one's own from many tasks
     #[command(after_help = "Example:\n  extant bench unlink2 --tasks 1,2 --against kernel")]
     Unlink2(RepeatArgs),
+    Fxmark(fxmark::FxmarkArgs),
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -51,6 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
         Workload::Fallocate2(args) => repeat::run(args, &[&small::Fallocate2]),
         Workload::Open1(args) => repeat::run(args, &[&small::Open1]),
         Workload::Unlink2(args) => repeat::run(args, &[&small::Unlink2]),
+        Workload::Fxmark(args) => fxmark::run(args),
     }
 }
 

@@ -19,8 +19,8 @@ pub struct ShapeArgs {
     /// Seconds of a round
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Operations of each task and round where they use up files: a round then ends before its time
-    #[arg(long, default_value_t = 50_000)]
+    /// Operations of a round, of all tasks, where they use up files: it then may end before its time
+    #[arg(long, default_value_t = 100_000)]
     files: u64,
     /// Rounds
     #[arg(long, default_value_t = 5)]
@@ -30,11 +30,15 @@ pub struct ShapeArgs {
     json: bool,
 }
 
+/// Files that some workloads have beside: MRPM's tree.
+const OTHER_FILES: u64 = 5000;
+
 impl ShapeArgs {
     /// Files that are there at once, at most.
     pub fn most_files(&self) -> u64 {
         let tasks = self.tasks.iter().max().copied().unwrap_or(1) as u64;
-        tasks.saturating_mul(self.files)
+        self.files
+            .saturating_add(tasks.saturating_mul(64) + OTHER_FILES)
     }
 
     /// Runs one workload with every number of tasks.
@@ -49,7 +53,7 @@ impl ShapeArgs {
             let shape = Shape {
                 tasks,
                 seconds: self.seconds,
-                files: self.files,
+                files: self.files.div_ceil(tasks.max(1) as u64),
                 rounds: self.iterations,
             };
             let between = || {
