@@ -84,15 +84,27 @@ pub fn inode_seed(fs_seed: u32, ino: InodeNr, generation: u32) -> u32 {
 pub fn compensate(seed: u32, bytes: &[u8], at: usize, target: u32) -> Option<[u8; 4]> {
     /// CRC-32C, bits reversed; its top bit is set, so a step back knows what was shifted out.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
-    fn back(state: u32, byte: u8) -> u32 {
-        let unshifted = (0..8).fold(state, |c, _| {
-            if c & 0x8000_0000 != 0 {
-                (c ^ POLYNOMIAL) << 1 | 1
-            } else {
-                c << 1
+    /// What eight steps back make of a top byte; the other bits are only shifted.
+    const BACK: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut top = 0;
+        while top < 256 {
+            let (mut state, mut steps) = ((top as u32) << 24, 0);
+            while steps < 8 {
+                state = if state & 0x8000_0000 != 0 {
+                    (state ^ POLYNOMIAL) << 1 | 1
+                } else {
+                    state << 1
+                };
+                steps += 1;
             }
-        });
-        unshifted ^ u32::from(byte)
+            table[top] = state;
+            top += 1;
+        }
+        table
+    };
+    fn back(state: u32, byte: u8) -> u32 {
+        BACK[(state >> 24) as usize] ^ (state << 8) ^ u32::from(byte)
     }
     let after = bytes.get(at.checked_add(4)?..)?;
     let before = crc32c(seed, bytes.get(..at)?);

@@ -19,6 +19,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
 use std::cmp::Reverse;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A batch of fewer items is not worth starting a thread for.
@@ -26,8 +27,12 @@ const PARALLEL_ITEMS: usize = 8192;
 /// More threads than this gain little: what follows the units is done by one.
 const MAX_THREADS: usize = 16;
 
+/// CPUs there are. Asked for once: the answer is read from files of the system, which takes longer than
+/// formatting a small batch.
 fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CPUS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+    *CPUS
 }
 
 /// Both results, worked out side by side if there are many items to do it for.

@@ -428,10 +428,13 @@ impl Engine {
 fn note_written(who: &Credentials, inode: &Inode, end: u64) {
     let time = now();
     let mut state = inode.state.lock();
-    state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
-    state.core.size = state.core.size.max(end);
-    state.core.mtime = time;
-    state.core.ctime = time;
-    state.core_dirty = true;
-    inode.mirror(&state.core);
+    let mode = who.mode_after_write(state.core.mode, state.core.gid);
+    if state.core.mtime != time || state.core.mode != mode || state.core.size < end {
+        state.core.mode = mode;
+        state.core.size = state.core.size.max(end);
+        state.core.mtime = time;
+        state.core.ctime = time;
+        state.core_dirty = true;
+        inode.mirror(&state.core);
+    }
 }
