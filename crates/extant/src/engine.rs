@@ -1,7 +1,9 @@
 //! The engine of one open volume: what all layers share, and how they find each other.
 
-use crate::alloc::block::BlockAlloc;
+use crate::alloc::block::{BlockAlloc, GroupSource};
 use crate::alloc::inode::InodeAlloc;
+use crate::alloc::search::Request;
+use crate::alloc::window::Window;
 use crate::buffers::Buffers;
 use crate::error::{Error, Result};
 use crate::formatter::directory::Allowance;
@@ -102,6 +104,10 @@ pub struct Engine {
     pub(crate) inodes: InodeAlloc,
     pub(crate) blocks: BlockAlloc,
     pub(crate) space: Space,
+    /// Blocks set aside for the small files of each slot [B4].
+    pub(crate) shares: PerSlot<Mutex<Window, locks::Share>>,
+    /// Context in which space was short last.
+    pub(crate) short_at: AtomicU64,
     pub(crate) index: InodeIndex,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
@@ -157,22 +163,14 @@ impl Engine {
         Ok(Groups::words(&map, self.geometry.inodes_per_group))
     }
 
-    pub(crate) fn block_bitmap_words(&self, group: GroupNr) -> Result<Vec<u64>> {
-        let map = self
-            .groups
-            .block_bitmap(&self.geometry, &self.buffers, group)?;
-        Ok(Groups::words(&map, self.geometry.blocks_in_group(group)))
-    }
-
-    /// Allocates blocks whose number was taken from [`Engine::space`] before.
-    pub(crate) fn allocate_blocks(&self, goal: BlockNr, want: u32) -> Result<(BlockNr, u32)> {
-        self.blocks
-            .allocate(goal, want, &|g| self.block_bitmap_words(g))
+    /// Allocates one block whose number was taken from [`Engine::space`] before.
+    pub(crate) fn allocate_block(&self, goal: BlockNr) -> Result<BlockNr> {
+        let (block, _) = self.blocks.allocate(&Request::near(goal, 1), self)?;
+        Ok(block)
     }
 
     pub(crate) fn load_bitmaps(&self, start: BlockNr, len: u32) -> Result<()> {
-        self.blocks
-            .ensure_loaded(start, len, &|g| self.block_bitmap_words(g))
+        self.blocks.ensure_loaded(start, len, self)
     }
 
     pub(crate) fn allocate_inode(
@@ -216,5 +214,22 @@ impl Engine {
             context: "flush".into(),
             source,
         })
+    }
+}
+
+impl GroupSource for Engine {
+    fn free_blocks(&self, group: GroupNr) -> Result<u32> {
+        Ok(self.groups.get(group).free_blocks)
+    }
+
+    fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
+        let map = self
+            .groups
+            .block_bitmap(&self.geometry, &self.buffers, group)?;
+        Ok(Groups::words(&map, self.geometry.blocks_in_group(group)))
+    }
+
+    fn lost(&self, blocks: u32) {
+        self.space.settle(0, u64::from(blocks));
     }
 }

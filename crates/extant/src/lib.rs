@@ -43,6 +43,7 @@ mod space;
 mod stir;
 mod superblock;
 
+pub use alloc::search::BlockScan;
 pub use api::dir::{Dir, DirEntry};
 pub use api::file::{File, OpenFlags};
 pub use api::open::OpenOptions;

@@ -54,6 +54,14 @@ lock_class!(
     pub(crate) BlockGroup = "block group"
 );
 lock_class!(
+    /// Blocks set aside for a file that grows.
+    pub(crate) Window = "preallocation of a file"
+);
+lock_class!(
+    /// Blocks set aside for a slot's small files.
+    pub(crate) Share = "preallocation of a slot"
+);
+lock_class!(
     /// A slot's inodes with something to write back.
     pub(crate) DirtyInodes = "dirty inodes of a slot"
 );

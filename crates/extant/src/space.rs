@@ -11,7 +11,7 @@
 //! *overdraft*; it is paid back first by whatever becomes free.
 
 use crate::namespace::credentials::Credentials;
-use percpu::BoundedCounter;
+use percpu::{BoundedCounter, Counter};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whose reserve it is.
@@ -31,6 +31,8 @@ pub(crate) struct Space {
     open: BoundedCounter,
     /// Blocks taken of those held back.
     overdraft: AtomicU64,
+    /// Blocks taken for nobody in particular yet: preallocations.
+    aside: Counter,
     reserve: Reserve,
     withheld: u64,
 }
@@ -50,6 +52,7 @@ impl Space {
         Self {
             open: BoundedCounter::new(free.saturating_sub(held), BATCH),
             overdraft: AtomicU64::new(held.saturating_sub(free)),
+            aside: Counter::new(),
             reserve,
             withheld,
         }
@@ -117,6 +120,39 @@ impl Space {
         self.open.give(if paid.is_ok() { left } else { blocks });
     }
 
+    /// Takes blocks that anybody may take, to be set aside; none if there are too few.
+    pub fn set_aside(&self, blocks: u64) -> bool {
+        let taken = blocks > 0 && self.open.try_take(blocks);
+        if taken {
+            self.note_aside(blocks);
+        }
+        taken || blocks == 0
+    }
+
+    /// Blocks that were in use are set aside now.
+    pub fn note_aside(&self, blocks: u64) {
+        self.aside.add(blocks as i64);
+    }
+
+    /// Blocks set aside are in use now.
+    #[inline]
+    pub fn use_aside(&self, blocks: u64) {
+        self.aside.add(-(blocks as i64));
+    }
+
+    /// Blocks set aside go back.
+    pub fn bring_back(&self, blocks: u64) {
+        if blocks > 0 {
+            self.use_aside(blocks);
+            self.give(blocks);
+        }
+    }
+
+    /// Blocks set aside.
+    pub fn aside(&self) -> u64 {
+        u64::try_from(self.aside.sum()).unwrap_or(0)
+    }
+
     /// Of `promised` blocks `used` were needed: the rest goes back; what was needed beyond, whoever
     /// needed it must have.
     pub fn settle(&self, promised: u64, used: u64) {
@@ -130,12 +166,12 @@ impl Space {
         }
     }
 
-    /// Blocks that are neither used nor promised, and those of them that are not held back. Exact when
+    /// Blocks that are neither used nor promised, those set aside among them, and those of them that are not held back. Exact when
     /// nobody takes or gives.
     pub fn free(&self) -> (u64, u64) {
         let held = self.reserve.blocks.saturating_add(self.withheld);
         let overdraft = self.overdraft.load(Ordering::Relaxed);
-        let free = (self.open.sum() + held).saturating_sub(overdraft);
+        let free = (self.open.sum() + self.aside() + held).saturating_sub(overdraft);
         (free, free.saturating_sub(held))
     }
 }

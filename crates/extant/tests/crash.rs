@@ -7,7 +7,7 @@ mod common;
 
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
 use common::*;
-use extant::{OpenOptions, RenameMode, Volume};
+use extant::{Fallocate, OpenOptions, RenameMode, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -89,6 +89,43 @@ fn truncate(s: &mut Script<'_>) {
         s.sync();
     }
     s.op(|v| v.unlink("/t"));
+    s.sync();
+}
+
+/// A file grows by small steps and is cut, again and again: operations that are logged in the place of the one
+/// before, and blocks that come and go inside a context; between them others, of the file and of others.
+fn grow_and_cut(s: &mut Script<'_>) {
+    let file = s.volume.create("/g", 0o600).unwrap();
+    s.op(|_| Ok(()));
+    let grow = |n: u64| file.fallocate(Fallocate::default(), n * 8192, 8192);
+    for round in 0..4u64 {
+        for n in 0..6 {
+            s.op(|_| grow(n));
+        }
+        s.op(|v| v.create(format!("/between{round}"), 0o600).map(drop));
+        for n in 6..9 {
+            s.op(|_| grow(n));
+            if n == 7 && round == 1 {
+                s.sync();
+            }
+        }
+        if round == 2 {
+            s.op(|_| file.write_all_at(10_000, &[9; 20_000]));
+            s.sync();
+        }
+        s.op(|_| file.truncate(0));
+        s.op(|_| grow(0));
+        if round == 3 {
+            s.op(|v| v.unlink("/g"));
+        }
+        s.op(|_| file.truncate(0));
+        s.op(|_| grow(0));
+        s.op(|_| grow(1));
+        if round != 1 {
+            s.sync();
+        }
+    }
+    drop(file);
     s.sync();
 }
 
@@ -349,6 +386,7 @@ workloads! {
     rename_over: &["-t", "ext4", "-J", "size=4"];
     append_fsync: &["-t", "ext4", "-J", "size=4"];
     truncate: &["-t", "ext4", "-J", "size=4"];
+    grow_and_cut: &["-t", "ext4", "-J", "size=4"];
     directory_growth: &["-t", "ext4", "-b", "1024", "-J", "size=4"];
     orphan: &["-t", "ext4", "-J", "size=4", "-O", "orphan_file"];
     import: &["-t", "ext4", "-J", "size=4"];
@@ -367,6 +405,7 @@ fn contexts_in_parts() {
     run("growth, in parts", args, directory_growth);
     run("import, in parts", args, import);
     run("truncate, in parts", args, truncate);
+    run("growing and cutting, in parts", args, grow_and_cut);
 }
 
 #[test]

@@ -10,6 +10,8 @@
 //! | [`PerSlot`] | one padded value per slot |
 //! | [`Counter`], [`BoundedCounter`] | sums without a shared line; the second is never overdrawn |
 //! | [`SlotList`] | a list of all of something, a lock per slot, iterated without holding it |
+//! | [`AtomicBitmap`] | bits that threads take and give back without a lock |
+//! | [`AtomicSet`] | a large set of numbers, searched from a place on without a lock |
 //! | [`CommitLists`] | committed items by context, switched without stopping anybody |
 //!
 //! ```
@@ -38,6 +40,7 @@ mod commit;
 mod counter;
 mod list;
 mod per_slot;
+mod set;
 pub mod slot;
 mod sync;
 
@@ -46,4 +49,5 @@ pub use commit::{CommitLists, stamp};
 pub use counter::{BoundedCounter, Counter};
 pub use list::{Iter, Position, SlotList};
 pub use per_slot::PerSlot;
+pub use set::AtomicSet;
 pub use slot::SlotId;

@@ -5,7 +5,7 @@
 use loom::sync::Arc;
 use loom::thread;
 use percpu::slot::Registry;
-use percpu::{BoundedCounter, CommitLists, SlotId, SlotList, stamp};
+use percpu::{AtomicSet, BoundedCounter, CommitLists, SlotId, SlotList, stamp};
 
 const A: SlotId = SlotId::new(0);
 const B: SlotId = SlotId::new(1);
@@ -267,5 +267,29 @@ fn bitmap_hands_every_bit_out_once() {
                 .is_some_and(|last| last != mine && last != theirs)
         );
         assert_eq!(map.take(0, 64), None);
+    });
+}
+
+/// One member goes, another of the same word comes: the one that came is found.
+#[test]
+fn set_loses_no_member() {
+    loom::model(|| {
+        let set = Arc::new(AtomicSet::new(128));
+        set.insert(65);
+        let workers = [
+            {
+                let set = set.clone();
+                thread::spawn(move || set.remove(65))
+            },
+            {
+                let set = set.clone();
+                thread::spawn(move || set.insert(66))
+            },
+        ];
+        set.insert(67);
+        set.remove(67);
+        workers.into_iter().for_each(|w| w.join().unwrap());
+        assert_eq!(set.next(0, 128), Some(66));
+        assert_eq!(set.next(67, 128), None);
     });
 }

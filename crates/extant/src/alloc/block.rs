@@ -1,149 +1,272 @@
-//! Block allocation: a lock per group (mechanism L2), goal and contiguity, every group searched before
-//! the volume is called full (L4).
+//! Block allocation: a lock per group (mechanism L2), whose free blocks are kept by order ([`super::buddy`]) and
+//! searched by criteria ([`super::search`]). Every group is searched before the volume is called full (L4).
 //!
-//! A freed block stays set in the in-core bitmap until the checkpoint that frees it is on disk
-//! (`release`), so its old contents are never overwritten while a crash could bring its owner back.
+//! What a group holds comes into memory when the group is first looked at, in two steps: its count of free blocks
+//! with those of its neighbours, when it is considered; its bitmap when it is searched or when blocks of it are
+//! freed. So a volume of a million groups costs what is used of it.
+//!
+//! A freed block stays set in the in-core bitmap until the checkpoint that frees it is on disk ([`BlockAlloc::give_back`]),
+//! so its old contents are never overwritten while a crash could bring its owner back.
 
+use super::buddy::Buddy;
+use super::contention::Contention;
+use super::goals::Goals;
+use super::ranks::{Rank, Ranks};
+use super::search::BlockScan;
 use crate::error::{Error, Result};
 use crate::locks::{self, Mutex};
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, FormatError, GroupNr, Where};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use percpu::Counter;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-struct Bits {
-    /// One bit per block; those past the group's end are set. `None` until first used.
-    words: Option<Box<[u64]>>,
-    /// Where the last search for single blocks ended: everything below is used or was too short.
-    hint: u32,
+/// Groups that come into memory together: those whose descriptors share a block, about.
+const CHUNK: u32 = 64;
+
+/// Where groups come from, and what is to be known of them.
+pub trait GroupSource {
+    /// Free blocks of a group, by its descriptor.
+    fn free_blocks(&self, group: GroupNr) -> Result<u32>;
+    /// A group's bitmap: one bit per block, those past the group's end set.
+    fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>>;
+    /// So many blocks that were counted as free are not to be had: the group they should be in is corrupt.
+    fn lost(&self, blocks: u32);
 }
 
-struct BlockGroup {
-    bits: Mutex<Bits, locks::BlockGroup>,
-    /// Free blocks; written with the lock held, read without.
-    free: AtomicU32,
-    /// The bitmap breaks a rule; the group is not used.
-    skip: std::sync::atomic::AtomicBool,
+/// One group. On a cache line of its own: neighbours are used by different threads.
+#[repr(align(64))]
+pub struct BlockGroup {
+    /// Its free blocks; `None` until first used.
+    buddy: Mutex<Option<Box<Buddy>>, locks::BlockGroup>,
     /// Context in which the log was last charged for the group's bitmap and descriptor.
     charged: AtomicU64,
+    /// Free blocks; written with the lock held, read without.
+    free: AtomicU32,
+    pub(super) rank: Rank,
+    /// The bitmap breaks a rule; the group is not used.
+    skip: AtomicBool,
+}
+
+impl BlockGroup {
+    pub(super) fn free(&self) -> u32 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn skipped(&self) -> bool {
+        self.skip.load(Ordering::Relaxed)
+    }
 }
 
 /// Blocks of one volume.
 pub struct BlockAlloc {
-    groups: Box<[BlockGroup]>,
+    chunks: Box<[OnceLock<Box<[BlockGroup]>>]>,
     geometry: Geometry,
+    scan: BlockScan,
+    pub(super) ranks: Ranks,
+    pub(super) goals: Goals,
+    pub(super) contention: Contention,
+    /// How often blocks were given back.
+    given_back: Counter,
 }
 
-/// Reads a group's bitmap, padded as [`Bits::words`] says.
-pub type LoadBitmap<'a> = &'a dyn Fn(GroupNr) -> Result<Vec<u64>>;
-
 impl BlockAlloc {
-    /// From the free counts of the group descriptors.
-    pub fn new(geometry: &Geometry, free: impl Iterator<Item = u32>) -> Self {
+    /// Nothing is read yet.
+    pub fn new(geometry: &Geometry, scan: BlockScan) -> Self {
+        let chunks = geometry.groups.div_ceil(CHUNK);
         Self {
-            groups: free
-                .map(|free| BlockGroup {
-                    bits: Mutex::new(Bits {
-                        words: None,
-                        hint: 0,
-                    }),
-                    free: AtomicU32::new(free),
-                    skip: Default::default(),
-                    charged: AtomicU64::new(0),
-                })
-                .collect(),
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             geometry: geometry.clone(),
+            scan,
+            ranks: Ranks::new(geometry.groups),
+            goals: Goals::new(geometry.groups),
+            contention: Contention::default(),
+            given_back: Counter::new(),
         }
     }
 
-    /// Allocates up to `want` contiguous blocks, as near after `goal` as there are; at least one.
-    pub fn allocate(
-        &self,
-        goal: BlockNr,
-        want: u32,
-        load: LoadBitmap<'_>,
-    ) -> Result<(BlockNr, u32)> {
-        let count = self.groups.len() as u32;
-        let (home, bit) = self
-            .geometry
-            .group_of_block(goal)
-            .map_or((0, 0), |(g, bit)| (g.0, bit));
-        // Passes: enough room for the whole run and not busy; half of it; anything at all, waiting.
-        for pass in 0..3u32 {
-            let least = match pass {
-                0 => want.min(self.geometry.blocks_per_group / 2),
-                1 => want.min(self.geometry.blocks_per_group / 2).div_ceil(8),
-                _ => 1,
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(super) fn scan(&self) -> BlockScan {
+        self.scan
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.geometry.groups
+    }
+
+    /// How often blocks were given back; of use to compare.
+    pub(super) fn given_back(&self) -> i64 {
+        // Pairs with the fence of who gives back: a block that was counted free by then is seen.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.given_back.sum()
+    }
+
+    /// The groups are being fought over [B3].
+    pub fn is_busy(&self) -> bool {
+        self.contention.is_busy()
+    }
+
+    #[cfg(test)]
+    fn contention_of_this_slot(&self) -> u32 {
+        self.contention.local()
+    }
+
+    /// A group, with its count of free blocks.
+    pub(super) fn group(&self, index: u32, source: &dyn GroupSource) -> Result<&BlockGroup> {
+        let (chunk, at) = ((index / CHUNK) as usize, (index % CHUNK) as usize);
+        if let Some(groups) = self.chunks[chunk].get() {
+            return Ok(&groups[at]);
+        }
+        let first = index / CHUNK * CHUNK;
+        let last = (first + CHUNK).min(self.count());
+        let mut groups = Vec::with_capacity((last - first) as usize);
+        for g in first..last {
+            let (free, skip) = match source.free_blocks(GroupNr(g)) {
+                Ok(free) => (free, false),
+                Err(Error::Format(e)) => {
+                    tracing::error!(group = g, error = %e, "group descriptor refused");
+                    (0, true)
+                }
+                Err(e) => return Err(e),
             };
-            for step in 0..count {
-                let index = (home + step) % count;
-                let group = &self.groups[index as usize];
-                if group.skip.load(Ordering::Relaxed) || group.free.load(Ordering::Relaxed) < least
-                {
-                    continue;
+            groups.push(BlockGroup {
+                buddy: Mutex::new(None),
+                charged: AtomicU64::new(0),
+                free: AtomicU32::new(free),
+                rank: Rank::default(),
+                skip: AtomicBool::new(skip),
+            });
+        }
+        // Two that came at once have read the same.
+        Ok(&self.chunks[chunk].get_or_init(|| groups.into())[at])
+    }
+
+    /// Groups in memory.
+    #[cfg(test)]
+    fn in_memory(&self) -> usize {
+        let chunks = self.chunks.iter().filter_map(OnceLock::get);
+        chunks.map(|c| c.len()).sum()
+    }
+
+    /// Reads the group's bitmap; its lock is held.
+    fn read(&self, index: u32, group: &BlockGroup, source: &dyn GroupSource) -> Result<Box<Buddy>> {
+        let words = source.block_bitmap(GroupNr(index))?;
+        let buddy = Box::new(Buddy::new(
+            &words,
+            self.geometry.blocks_in_group(GroupNr(index)),
+        ));
+        let counted = group.free.swap(buddy.free(), Ordering::Relaxed);
+        if counted > buddy.free() {
+            tracing::error!(
+                group = index,
+                counted,
+                free = buddy.free(),
+                "count of free blocks"
+            );
+            source.lost(counted - buddy.free());
+        }
+        self.ranks.update(index, &group.rank, &buddy);
+        self.ranks.unread.remove(index);
+        Ok(buddy)
+    }
+
+    /// The group's bitmap breaks a rule: it is not used any more.
+    fn refuse(
+        &self,
+        index: u32,
+        group: &BlockGroup,
+        error: &FormatError,
+        source: &dyn GroupSource,
+    ) {
+        tracing::error!(group = index, error = %error, "block bitmap refused");
+        group.skip.store(true, Ordering::Relaxed);
+        self.ranks.unread.remove(index);
+        source.lost(group.free.swap(0, Ordering::Relaxed));
+    }
+
+    /// Takes of a group what `find` finds in it. A busy lock is passed over [B1] unless `wait`.
+    pub(super) fn take_from(
+        &self,
+        index: u32,
+        wait: bool,
+        source: &dyn GroupSource,
+        find: impl FnOnce(&Buddy) -> Option<(u32, u32)>,
+    ) -> Result<Option<(BlockNr, u32)>> {
+        let group = self.group(index, source)?;
+        if group.skipped() {
+            return Ok(None);
+        }
+        let guard = group.buddy.try_lock();
+        self.contention.note(guard.is_none());
+        let mut guard = match guard {
+            Some(guard) => guard,
+            None if wait => group.buddy.lock(),
+            None => return Ok(None),
+        };
+        if guard.is_none() {
+            match self.read(index, group, source) {
+                Ok(buddy) => *guard = Some(buddy),
+                Err(Error::Format(e)) => {
+                    self.refuse(index, group, &e, source);
+                    return Ok(None);
                 }
-                let mut bits = if pass < 2 && step > 0 {
-                    match group.bits.try_lock() {
-                        Some(bits) => bits,
-                        None => continue,
-                    }
-                } else {
-                    group.bits.lock()
-                };
-                if bits.words.is_none() {
-                    match load(GroupNr(index)) {
-                        Ok(words) => bits.words = Some(words.into_boxed_slice()),
-                        Err(Error::Format(e)) => {
-                            tracing::error!(group = index, error = %e, "block bitmap refused");
-                            group.skip.store(true, Ordering::Relaxed);
-                            continue;
-                        }
-                        Err(e) => return Err(e),
-                    }
-                }
-                let blocks = self.geometry.blocks_in_group(GroupNr(index));
-                let from = if step == 0 { bit.min(blocks) } else { 0 };
-                if let Some((start, len)) = bits.take(from, blocks, want, least) {
-                    group.free.fetch_sub(len, Ordering::Relaxed);
-                    let first = self.geometry.group_first_block(GroupNr(index));
-                    return Ok((BlockNr(first.0 + u64::from(start)), len));
-                }
+                Err(e) => return Err(e),
             }
         }
-        Err(Error::NoSpace("no free block"))
+        // Looked at again with the lock held [B2].
+        let Some(buddy) = guard.as_deref_mut() else {
+            return Ok(None);
+        };
+        let Some((start, len)) = find(buddy).filter(|&(_, len)| len > 0) else {
+            return Ok(None);
+        };
+        buddy.take(start, len);
+        group.free.store(buddy.free(), Ordering::Relaxed);
+        self.ranks.update(index, &group.rank, buddy);
+        let first = self.geometry.group_first_block(GroupNr(index));
+        Ok(Some((BlockNr(first.0 + u64::from(start)), len)))
     }
 
     /// Brings the bitmaps of these blocks in core: whoever frees blocks calls it before logging the
     /// free, so that the image read is never one that holds half of what is logged.
-    pub fn ensure_loaded(&self, start: BlockNr, len: u32, load: LoadBitmap<'_>) -> Result<()> {
+    pub fn ensure_loaded(&self, start: BlockNr, len: u32, source: &dyn GroupSource) -> Result<()> {
         self.each_group(start, len, |index, _, _| {
-            let mut bits = self.groups[index as usize].bits.lock();
-            if bits.words.is_none() {
-                bits.words = Some(load(GroupNr(index))?.into_boxed_slice());
+            let group = self.group(index, source)?;
+            let mut guard = group.buddy.lock();
+            if guard.is_none() {
+                *guard = Some(self.read(index, group, source)?);
             }
             Ok(())
         })
     }
 
-    /// The checkpoint that frees these blocks is on disk: they may be used again.
-    pub fn release(&self, start: BlockNr, len: u32) -> Result<()> {
+    /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
+    pub fn give_back(&self, start: BlockNr, len: u32) -> Result<()> {
         self.each_group(start, len, |index, from, to| {
-            let group = &self.groups[index as usize];
-            let mut bits = group.bits.lock();
-            if let Some(words) = &mut bits.words {
-                let mut freed = 0;
-                for at in from..to {
-                    let mask = 1u64 << (at % 64);
-                    let word = &mut words[(at / 64) as usize];
-                    freed += u32::from(*word & mask != 0);
-                    *word &= !mask;
+            let chunk = self.chunks[(index / CHUNK) as usize].get();
+            // What was never looked at is as the image, formatted by now, says it.
+            let Some(group) = chunk.map(|c| &c[(index % CHUNK) as usize]) else {
+                return Ok(());
+            };
+            let mut guard = group.buddy.lock();
+            match guard.as_deref_mut() {
+                Some(buddy) => {
+                    buddy.give(from, to - from);
+                    group.free.store(buddy.free(), Ordering::Relaxed);
+                    self.ranks.update(index, &group.rank, buddy);
                 }
-                bits.hint = bits.hint.min(from);
-                group.free.fetch_add(freed, Ordering::Relaxed);
-            } else {
-                group.free.fetch_add(to - from, Ordering::Relaxed);
+                None => {
+                    group.free.fetch_add(to - from, Ordering::Relaxed);
+                }
             }
             Ok(())
-        })
+        })?;
+        self.given_back.add(1);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        Ok(())
     }
 
     fn each_group(
@@ -175,7 +298,11 @@ impl BlockAlloc {
     pub fn charge(&self, start: BlockNr, len: u32, context: u64) -> u32 {
         let mut first_touched = 0;
         let _ = self.each_group(start, len, |index, _, _| {
-            let cell = &self.groups[index as usize].charged;
+            let Some(chunk) = self.chunks[(index / CHUNK) as usize].get() else {
+                first_touched += 1;
+                return Ok(());
+            };
+            let cell = &chunk[(index % CHUNK) as usize].charged;
             if cell.load(Ordering::Relaxed) != context
                 && cell.swap(context, Ordering::Relaxed) != context
             {
@@ -194,91 +321,6 @@ impl BlockAlloc {
     }
 }
 
-impl Bits {
-    /// Takes a run of at most `want` and at least `least` blocks: at `from` if it is free there, else the
-    /// first of `want` after it, else before it, else the longest seen.
-    fn take(&mut self, from: u32, blocks: u32, want: u32, least: u32) -> Option<(u32, u32)> {
-        let words = self.words.as_deref_mut()?;
-        let start_hint = if want == 1 && from < self.hint {
-            self.hint
-        } else {
-            from
-        };
-        let mut best: Option<(u32, u32)> = None;
-        'search: for (a, b) in [(start_hint, blocks), (0, start_hint)] {
-            let mut at = a;
-            while let Some(start) = next_bit(words, at, b, false) {
-                let limit = b.min(start.saturating_add(want));
-                let end = next_bit(words, start, limit, true).unwrap_or(limit);
-                if best.is_none_or(|(_, len)| end - start > len) {
-                    best = Some((start, end - start));
-                    if end - start >= want || (start == from && end - start >= least) {
-                        break 'search;
-                    }
-                }
-                at = end;
-            }
-        }
-        let (start, len) = best.filter(|&(_, len)| len >= least)?;
-        for at in start..start + len {
-            words[(at / 64) as usize] |= 1 << (at % 64);
-        }
-        if want == 1 {
-            self.hint = start + 1;
-        }
-        Some((start, len))
-    }
-}
-
-/// First bit of that value in `[from, to)`.
-fn next_bit(words: &[u64], from: u32, to: u32, value: bool) -> Option<u32> {
-    let mut at = from;
-    while at < to {
-        let word = words[(at / 64) as usize];
-        let looked = (if value { word } else { !word }) & (u64::MAX << (at % 64));
-        if looked != 0 {
-            let found = at / 64 * 64 + looked.trailing_zeros();
-            return (found < to).then_some(found);
-        }
-        at = (at / 64 + 1) * 64;
-    }
-    None
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn bits(words: &[u64]) -> Bits {
-        Bits {
-            words: Some(words.into()),
-            hint: 0,
-        }
-    }
-
-    #[test]
-    fn a_run_at_the_goal_is_preferred_then_a_long_one() {
-        let mut b = bits(&[0b1111, 0]);
-        assert_eq!(b.take(10, 128, 8, 8), Some((10, 8)));
-        assert_eq!(
-            b.take(4, 128, 8, 8),
-            Some((18, 8)),
-            "4..10 is too short for 8"
-        );
-        assert_eq!(b.take(4, 128, 6, 1), Some((4, 6)));
-    }
-
-    #[test]
-    fn single_blocks_come_one_after_another_and_the_last_is_found() {
-        let mut b = bits(&[!0b1000_0001, u64::MAX]);
-        assert_eq!(b.take(0, 128, 1, 1), Some((0, 1)));
-        assert_eq!(b.take(0, 128, 1, 1), Some((7, 1)));
-        assert_eq!(b.take(0, 128, 1, 1), None);
-    }
-
-    #[test]
-    fn the_longest_is_taken_when_none_is_long_enough() {
-        let mut b = bits(&[!0b0111_0110]);
-        assert_eq!(b.take(0, 64, 10, 1), Some((4, 3)));
-    }
-}
+#[path = "block_tests.rs"]
+pub(crate) mod tests;

@@ -1,4 +1,10 @@
 //! Allocators: the in-core bitmaps are the truth for allocating; the formatter writes their images.
 
 pub mod block;
+pub mod buddy;
+mod contention;
+mod goals;
 pub mod inode;
+mod ranks;
+pub mod search;
+pub mod window;

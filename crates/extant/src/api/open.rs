@@ -3,6 +3,7 @@
 use super::volume::{StatFs, Volume};
 use crate::alloc::block::BlockAlloc;
 use crate::alloc::inode::InodeAlloc;
+use crate::alloc::search::BlockScan;
 use crate::buffers::{Buffers, Image};
 use crate::engine::{Engine, Kick, Limits};
 use crate::error::{Error, Result};
@@ -49,6 +50,7 @@ pub struct OpenOptions {
     commit_interval: Duration,
     background: bool,
     most_log_blocks: Option<u64>,
+    block_scan: BlockScan,
 }
 
 impl Default for OpenOptions {
@@ -68,6 +70,7 @@ impl OpenOptions {
             commit_interval: Duration::from_secs(5),
             background: true,
             most_log_blocks: None,
+            block_scan: BlockScan::default(),
         }
     }
 
@@ -112,6 +115,13 @@ impl OpenOptions {
     #[must_use]
     pub fn commit_interval(mut self, interval: Duration) -> Self {
         self.commit_interval = interval;
+        self
+    }
+
+    /// How groups with free blocks are found.
+    #[must_use]
+    pub fn block_scan(mut self, scan: BlockScan) -> Self {
+        self.block_scan = scan;
         self
     }
 
@@ -262,7 +272,9 @@ impl Opening<'_> {
                 &self.geometry,
                 groups.iter().map(|g| (g.free_inodes, g.used_dirs)),
             ),
-            blocks: BlockAlloc::new(&self.geometry, groups.iter().map(|g| g.free_blocks)),
+            blocks: BlockAlloc::new(&self.geometry, self.options.block_scan),
+            shares: PerSlot::default(),
+            short_at: AtomicU64::new(0),
             space: Space::new(self.geometry.blocks_count, free, self.reserve()),
             index: InodeIndex::new(self.geometry.groups, self.geometry.inodes_per_group),
             in_core: SlotList::new(),

@@ -3,7 +3,7 @@
 //! fault and a clearing for every page.
 
 use crate::locks::{self, Mutex};
-use std::ops::Index;
+use std::ops::{Index, IndexMut};
 
 /// Items of a full chunk, a power of two.
 const CHUNK: usize = 1 << SHIFT;
@@ -88,6 +88,12 @@ impl<T> Chunks<T> {
         self.chunks.iter().flatten()
     }
 
+    /// Position of the last item.
+    pub fn last_position(&self) -> Option<usize> {
+        let last = self.chunks.len().checked_sub(1)?;
+        Some(last << SHIFT | self.chunks[last].len().checked_sub(1)?)
+    }
+
     /// Number of items.
     pub fn len(&self) -> usize {
         self.chunks.iter().map(Vec::len).sum()
@@ -105,6 +111,12 @@ impl<T> Index<usize> for Chunks<T> {
     /// The item of a position out of [`Chunks::positions`].
     fn index(&self, position: usize) -> &T {
         &self.chunks[position >> SHIFT][position & (CHUNK - 1)]
+    }
+}
+
+impl<T> IndexMut<usize> for Chunks<T> {
+    fn index_mut(&mut self, position: usize) -> &mut T {
+        &mut self.chunks[position >> SHIFT][position & (CHUNK - 1)]
     }
 }
 

@@ -140,6 +140,8 @@ pub struct ItemList {
     pub misc: Chunks<MiscItem>,
     /// Transactions committed.
     pub commits: u64,
+    /// Of these, those that added items.
+    pub added: u64,
     /// Metadata blocks reserved for the formatter by these transactions.
     pub reserved_blocks: u64,
     /// Log credits drawn and not yet used.

@@ -13,6 +13,7 @@
 pub mod chunks;
 pub mod item;
 pub mod push;
+mod relog;
 pub mod transaction;
 
 use crate::locks::{self, Condvar, Mutex};
@@ -20,6 +21,7 @@ use item::{ItemList, SpareItems};
 use percpu::CommitLists;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+pub use relog::Relog;
 pub use transaction::{Commit, Cost};
 
 /// Log space in journal blocks, counted per context [C3, C8]. Slots draw credits in batches inside
@@ -106,6 +108,11 @@ impl Log {
     /// Blocks that one operation should change at most: what may be more goes in steps.
     pub(crate) fn step(&self) -> u64 {
         self.step
+    }
+
+    /// The open context; it may have been closed by the time the caller looks at it.
+    pub(crate) fn context(&self) -> u64 {
+        self.lists.context()
     }
 
     /// Everything logged up to this context is in the metadata images.

@@ -32,7 +32,7 @@ struct PushSpace<'a> {
 
 impl MetaSpace for PushSpace<'_> {
     fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr> {
-        let (block, _) = self.engine.allocate_blocks(goal, 1)?;
+        let block = self.engine.allocate_block(goal)?;
         self.taken.lock().push(block);
         Ok(block)
     }
@@ -186,7 +186,7 @@ impl Engine {
                 }
                 None => {
                     for block in space.taken.into_inner() {
-                        self.blocks.release(block, 1)?;
+                        self.blocks.give_back(block, 1)?;
                     }
                     let inits = items.inodes.iter().filter(|i| i.event == InodeEvent::Init);
                     born.extend(inits.map(|i| i.ino));
@@ -240,12 +240,13 @@ impl Engine {
         for ino in release.parts.into_iter().flat_map(|p| p.freed_inodes) {
             self.inodes.release(ino, rest);
         }
-        let mut freed = 0;
-        for (start, len) in release.blocks {
-            self.blocks.release(start, len)?;
-            freed += u64::from(len);
+        // Runs that meet go back as one.
+        let mut blocks = release.blocks;
+        blocks.sort_unstable();
+        for (start, len) in merged(blocks) {
+            self.blocks.give_back(start, len)?;
+            self.space.give(u64::from(len));
         }
-        self.space.give(freed);
         Ok(())
     }
 
@@ -256,5 +257,34 @@ impl Engine {
         self.record_error(why);
         let _durable = self.log.durable.lock();
         self.log.durable_changed.notify_all();
+    }
+}
+
+/// Sorted runs of blocks, those that meet joined.
+fn merged(runs: Vec<(BlockNr, u32)>) -> Vec<(BlockNr, u32)> {
+    let mut out: Vec<(BlockNr, u32)> = Vec::with_capacity(runs.len());
+    for (start, len) in runs {
+        match out.last_mut() {
+            Some((before, n))
+                if before.0 + u64::from(*n) == start.0 && n.checked_add(len).is_some() =>
+            {
+                *n += len;
+            }
+            _ => out.push((start, len)),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_meet_are_one() {
+        let runs = [(5, 2), (7, 1), (9, 1), (10, u32::MAX - 1), (11, 1)];
+        let runs = merged(runs.map(|(b, n)| (BlockNr(b), n)).to_vec());
+        let plain: Vec<_> = runs.iter().map(|(b, n)| (b.0, *n)).collect();
+        assert_eq!(plain, [(5, 3), (9, u32::MAX), (11, 1)]);
     }
 }

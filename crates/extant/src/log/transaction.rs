@@ -53,13 +53,21 @@ pub struct Transaction<'a> {
 
 /// The moment of commit: where an operation says what it did.
 pub struct Commit<'a> {
-    engine: &'a Engine,
     /// The context the items go into.
     pub context: u64,
     /// The order of this commit among all that share a locked object with it.
     pub stamp: Stamp,
-    list: &'a mut ItemList,
-    credits: u64,
+    /// The slot it goes to.
+    pub(super) slot: percpu::SlotId,
+    /// The stamp of that slot's commit before.
+    pub(super) before: Stamp,
+    pub(super) engine: &'a Engine,
+    pub(super) list: &'a mut ItemList,
+    pub(super) credits: u64,
+    /// Items of the commit before were changed, and none added.
+    pub(super) in_place: bool,
+    /// Blocks reserved for the formatter.
+    reserved: u32,
 }
 
 impl Engine {
@@ -105,22 +113,36 @@ impl Transaction<'_> {
         crate::stir::point();
         let engine = self.engine;
         let reserved = std::mem::take(&mut self.reserved);
-        engine.log.lists.commit(|context, clock, list| {
+        let slot = percpu::slot::current();
+        engine.log.lists.commit_on(slot, |context, clock, list| {
+            let before = *clock;
             let stamp = percpu::stamp(clock, seen);
-            list.commits += 1;
-            if list.commits % PUSH_AFTER == 0 {
-                engine.kick.wake();
-            }
-            list.reserved_blocks += u64::from(reserved);
             let mut commit = Commit {
                 engine,
                 context,
                 stamp,
+                slot,
+                before,
                 list,
                 credits: 0,
+                in_place: false,
+                reserved,
             };
             let answer = say(&mut commit);
-            let need = commit.credits;
+            let (need, reserved, in_place) = (commit.credits, commit.reserved, commit.in_place);
+            list.commits += 1;
+            if in_place {
+                // The commit before has reserved the same.
+                if reserved > 0 {
+                    engine.space.give(u64::from(reserved));
+                }
+            } else {
+                list.reserved_blocks += u64::from(reserved);
+                list.added += 1;
+                if list.added % PUSH_AFTER == 0 {
+                    engine.kick.wake();
+                }
+            }
             if list.credits < need {
                 list.credits += engine.log.budget.draw(context, need - list.credits);
             }
@@ -139,6 +161,12 @@ impl Drop for Transaction<'_> {
 }
 
 impl Commit<'_> {
+    /// It needs blocks after all that its transaction has not reserved: whoever needs them must have them.
+    pub fn reserve_late(&mut self, cost: Cost) {
+        self.reserved += cost.meta_blocks;
+        self.engine.space.settle(0, u64::from(cost.meta_blocks));
+    }
+
     fn charge_inode(&mut self, ino: InodeNr) {
         if self.engine.inodes.charge(ino, self.context) {
             self.credits += 1;

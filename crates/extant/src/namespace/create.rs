@@ -383,7 +383,7 @@ impl Engine {
             return Err(Error::NoSpace("no block left for a symbolic link"));
         }
         let goal = self.goal_of(parent.ino);
-        let placed = self.allocate_blocks(goal, 1).and_then(|(block, _)| {
+        let placed = self.allocate_block(goal).and_then(|block| {
             let mut bytes = vec![0; self.geometry.block_size as usize];
             bytes[..target.len()].copy_from_slice(target);
             let run = Run {
@@ -408,7 +408,7 @@ impl Engine {
 
     fn give_back_data(&self, data: Option<Run>) {
         if let Some(run) = data
-            && self.blocks.release(run.physical, run.len).is_ok()
+            && self.blocks.give_back(run.physical, run.len).is_ok()
         {
             self.space.give(u64::from(run.len));
         }

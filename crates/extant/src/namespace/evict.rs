@@ -83,6 +83,9 @@ impl Engine {
                     .try_lock()
                     .is_some_and(|s| !s.core_dirty && !s.orphan)
         });
+        if gone {
+            self.discard_window_of(inode);
+        }
         if gone && let Some(position) = inode.list_position() {
             self.in_core.remove(position);
             self.in_core_count.add(-1);

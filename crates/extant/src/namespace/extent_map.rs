@@ -52,6 +52,21 @@ pub struct ExtentMap {
 }
 
 impl ExtentMap {
+    /// The last run.
+    pub fn last(&self) -> Option<&Run> {
+        self.runs.last_key_value().map(|(_, run)| run)
+    }
+
+    /// Maps a run behind all others.
+    pub fn append(&mut self, run: Run) {
+        match self.runs.last_entry() {
+            Some(mut last) if joins(last.get(), &run) => last.get_mut().len += run.len,
+            _ => {
+                self.runs.insert(run.logical, run);
+            }
+        }
+    }
+
     /// What stands at a logical block.
     pub fn at(&self, logical: u32) -> Found {
         if let Some((_, run)) = self.runs.range(..=logical).next_back()
@@ -101,6 +116,13 @@ impl ExtentMap {
 
     /// Maps a run, replacing what is there, merging with its neighbours; returns what it replaced.
     pub fn set(&mut self, mut run: Run) -> Vec<Run> {
+        if self
+            .last()
+            .is_none_or(|last| last.end() <= u64::from(run.logical))
+        {
+            self.append(run);
+            return Vec::new();
+        }
         let replaced = self.remove(run.logical, run.len);
         if let Some((_, &left)) = self.runs.range(..run.logical).next_back()
             && joins(&left, &run)

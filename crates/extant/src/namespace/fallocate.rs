@@ -2,7 +2,7 @@
 
 use super::credentials::Credentials;
 use super::extent_map::{Found, Run};
-use super::file::FileMap;
+use super::file::{FileData, FileMap};
 use super::inode::Inode;
 use super::now;
 use super::pages::place;
@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
 use ext4_format::inode::flags;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -76,6 +77,11 @@ impl Engine {
             return Err(Error::Invalid("fallocate of no bytes"));
         }
         let mut map = file.map.write();
+        if let Fallocate::Allocate { keep_size } = how
+            && self.extend(who, inode, file, &mut map, offset..end, keep_size)?
+        {
+            return Ok(());
+        }
         self.load_map(inode, &mut map)?;
         let (size, inode_flags) = {
             let state = inode.state.lock();
@@ -139,6 +145,73 @@ impl Engine {
         }
     }
 
+    /// The next blocks of a file that grows, out of what is set aside for it: the way of nearly every call that
+    /// appends. It touches nothing but the inode and the slot's log. Says if that was possible.
+    fn extend(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        file: &FileData,
+        map: &mut FileMap,
+        range: Range<u64>,
+        keep_size: bool,
+    ) -> Result<bool> {
+        let Range { start: offset, end } = range;
+        let inode_flags = inode.flags.load(Ordering::Relaxed);
+        let bs = u64::from(self.geometry.block_size);
+        let usual = map.loaded
+            && map.relog.is_some_and(|r| r.is_of(self.log.context()))
+            && inode_flags & flags::EXTENTS != 0
+            && end <= self.geometry.max_file_size(true)
+            && !inode.has_capability.load(Ordering::Relaxed)
+            && file.pages.is_empty();
+        if !usual {
+            return Ok(false);
+        }
+        // The size is below 2^32 blocks.
+        let shift = self.geometry.block_size.trailing_zeros();
+        let (first, last) = ((offset >> shift) as u32, ((end + bs - 1) >> shift) as u32);
+        if map.extents.last().map_or(0, Run::end) != u64::from(first) {
+            return Ok(false);
+        }
+        let tx = self.begin_promised(0)?;
+        let mut state = inode.state.lock();
+        if state.freed || !keep_size && end > state.core.size && state.core.size & (bs - 1) != 0 {
+            return Ok(false);
+        }
+        let Some((physical, len)) = self.take_from_window(file, map, first, last - first) else {
+            return Ok(false);
+        };
+        let run = Run {
+            logical: first,
+            len,
+            physical,
+            unwritten: true,
+        };
+        let done = len == last - first;
+        let time = now();
+        let seen = state.stamp;
+        let state = &mut *state;
+        tx.commit(seen, |c| {
+            if done && !keep_size {
+                state.core.size = state.core.size.max(end);
+                state.core.mtime = time;
+                state.disk_size = state.disk_size.max(end);
+            }
+            state.core.ctime = time;
+            state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
+            inode.mirror(&state.core);
+            self.note_core(inode, state, c);
+            if !c.extend(inode.ino, run, state.disk_core(), &mut map.relog, seen) {
+                c.reserve_late(Cost::MAP);
+            }
+        });
+        self.count_added(inode, &[run]);
+        map.extents.append(run);
+        // What the window lacked is found the long way.
+        Ok(done)
+    }
+
     fn allocate_range(
         &self,
         who: &Credentials,
@@ -164,6 +237,16 @@ impl Engine {
                     Found::Mapped(run) => at = at.saturating_add(run.len).min(last),
                     Found::Hole(n) => {
                         let want = n.min(last - at).min(MAX_TAKEN);
+                        if let Some((physical, len)) = self.take_from_window(file, map, at, want) {
+                            placed.push(Run {
+                                logical: at,
+                                len,
+                                physical,
+                                unwritten: true,
+                            });
+                            at += len;
+                            continue;
+                        }
                         let want = match self.take_some(who, want) {
                             Ok(want) => want,
                             Err(e) => {
@@ -171,8 +254,7 @@ impl Engine {
                                 break;
                             }
                         };
-                        let goal = self.goal_at(inode, map, at, &placed);
-                        match self.allocate_blocks(goal, want) {
+                        match self.allocate_data(inode, file, map, at, want, &placed) {
                             Ok((physical, len)) => {
                                 self.space.give(u64::from(want - len));
                                 placed.push(Run {
@@ -233,9 +315,6 @@ impl Engine {
         let time = now();
         let seen = state.stamp;
         tx.commit(seen, |c| {
-            for run in &placed {
-                c.map_run(inode.ino, *run, true);
-            }
             if let Some(size) = new_size {
                 state.core.size = size;
                 state.core.mtime = time;
@@ -243,7 +322,15 @@ impl Engine {
             }
             state.core.ctime = time;
             inode.mirror(&state.core);
-            self.log_core(inode, &mut state, c);
+            if let [run] = placed[..] {
+                self.note_core(inode, &mut state, c);
+                c.extend(inode.ino, run, state.disk_core(), &mut map.relog, seen);
+            } else {
+                for run in &placed {
+                    c.map_run(inode.ino, *run, true);
+                }
+                self.log_core(inode, &mut state, c);
+            }
         });
         drop(state);
         self.count_added(inode, &placed);

@@ -2,7 +2,9 @@
 
 use super::extent_map::ExtentMap;
 use super::pages::Pages;
-use crate::locks::{self, RwLock};
+use crate::alloc::window::Window;
+use crate::locks::{self, Mutex, RwLock};
+use crate::log::Relog;
 use std::sync::atomic::AtomicU32;
 
 /// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
@@ -13,6 +15,8 @@ pub struct FileMap {
     pub loaded: bool,
     /// Logical to physical.
     pub extents: ExtentMap,
+    /// The last change of the mapping, if it can be logged again in place.
+    pub relog: Option<Relog>,
 }
 
 /// Data of one regular file.
@@ -24,6 +28,8 @@ pub struct FileData {
     /// Blocks promised to the mapping for dirty pages that will change it: for the worst case, so that
     /// write-back never lacks one. Changed with the map held exclusively.
     pub promised: AtomicU32,
+    /// Blocks set aside for it while it grows [L8].
+    pub window: Mutex<Window, locks::Window>,
 }
 
 impl FileData {
@@ -36,6 +42,7 @@ impl FileData {
             }),
             pages: Pages::default(),
             promised: AtomicU32::new(0),
+            window: Mutex::default(),
         }
     }
 
@@ -45,6 +52,7 @@ impl FileData {
             map: RwLock::default(),
             pages: Pages::default(),
             promised: AtomicU32::new(0),
+            window: Mutex::default(),
         }
     }
 }

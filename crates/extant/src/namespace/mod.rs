@@ -26,6 +26,7 @@ pub mod load;
 pub mod lookup;
 pub mod name;
 pub mod pages;
+mod placement;
 pub mod read_write;
 pub mod remove;
 pub mod rename;

@@ -28,6 +28,9 @@ impl Engine {
         if self.space.take(who, blocks) {
             return Ok(true);
         }
+        if self.discard_aside() && self.space.take(who, blocks) {
+            return Ok(true);
+        }
         self.push_all()?;
         if self.space.take(who, blocks) {
             return Ok(true);

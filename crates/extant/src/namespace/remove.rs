@@ -197,6 +197,7 @@ impl Engine {
             return Ok(());
         }
         crate::stir::point();
+        self.discard_window_of(inode);
         let dead = {
             let state = inode.state.lock();
             state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0

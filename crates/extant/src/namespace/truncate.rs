@@ -60,6 +60,7 @@ impl Engine {
         let time = now();
         let seen = state.stamp;
         let mut taken = Vec::new();
+        let mut struck_out = false;
         tx.commit(seen, |c| {
             state.core.size = size;
             state.disk_size = if size < old {
@@ -75,6 +76,13 @@ impl Engine {
                 state.orphan = true;
                 c.misc(inode.ino, MiscEvent::OrphanAdd);
             } else if !gone.is_empty() {
+                self.note_core(inode, &mut state, c);
+                let core = state.disk_core();
+                struck_out = c.strike_out(inode.ino, &gone, first_gone, core, &mut map.relog, seen);
+                if struck_out {
+                    taken = map.extents.remove(first_gone, u32::MAX - first_gone);
+                    return;
+                }
                 taken = self.log_removal(inode, &mut map, first_gone, u32::MAX - first_gone, c);
             }
             self.log_core(inode, &mut state, c);
@@ -85,6 +93,11 @@ impl Engine {
             self.note_dirty(inode);
         }
         self.count_removed(inode, &taken);
+        if struck_out {
+            for run in &taken {
+                self.reclaim(inode, file, *run);
+            }
+        }
         if in_steps {
             // Under the same lock: nobody may grow the file over what still has to go.
             self.finish_truncate_locked(inode, &mut map, first_gone)?;
@@ -318,6 +331,7 @@ impl Engine {
 
     /// A freed inode leaves memory.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
+        self.discard_window_of(inode);
         self.drop_pages(inode, 0, u32::MAX);
         self.index.remove(inode);
         if let Some(position) = inode.list_position() {

@@ -122,6 +122,17 @@ impl Engine {
         state: &mut super::inode::State,
         c: &mut crate::log::Commit<'_>,
     ) {
+        self.note_core(inode, state, c);
+        c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+    }
+
+    /// The inode's core as it is now is being logged.
+    pub(crate) fn note_core(
+        &self,
+        inode: &Inode,
+        state: &mut super::inode::State,
+        c: &crate::log::Commit<'_>,
+    ) {
         state.stamp = c.stamp;
         // A size not yet backed by data on the device is not logged: write-back will come to it.
         state.core_dirty = state.disk_size != state.core.size;
@@ -130,7 +141,6 @@ impl Engine {
             // This item outranks those of earlier names, so it must know their times.
             self.fold_times(dir, &mut state.core);
         }
-        c.inode(inode.ino, InodeEvent::Update, state.disk_core());
         inode.logged_in(c.context);
     }
 
@@ -153,7 +163,7 @@ impl Engine {
         let mut placed: Vec<Run> = Vec::new();
         let written = runs
             .iter()
-            .try_for_each(|run| self.write_run(inode, map, run, &mut placed));
+            .try_for_each(|run| self.write_run(inode, file, map, run, &mut placed));
         if let Err(e) = written {
             self.unplace(&taken(&placed));
             if matches!(e, Error::Io { .. }) {
@@ -265,7 +275,7 @@ impl Engine {
     /// Blocks taken for pages that could not be written go back; the pages keep their promise.
     pub(crate) fn unplace(&self, runs: &[Run]) {
         for run in runs {
-            if let Err(e) = self.blocks.release(run.physical, run.len) {
+            if let Err(e) = self.blocks.give_back(run.physical, run.len) {
                 tracing::error!(block = run.physical.0, error = %e, "giving blocks back");
             }
         }
@@ -274,6 +284,7 @@ impl Engine {
     fn write_run(
         &self,
         inode: &Inode,
+        file: &FileData,
         map: &FileMap,
         run: &DirtyRun,
         placed: &mut Vec<Run>,
@@ -294,8 +305,15 @@ impl Engine {
                     piece
                 }
                 Found::Hole(n) => {
-                    let goal = self.goal_at(inode, map, logical, placed);
-                    let (physical, len) = self.allocate_blocks(goal, left.min(n).min(MAX_RUN))?;
+                    let want = left.min(n).min(MAX_RUN);
+                    let (physical, len) = match self.take_from_window(file, map, logical, want) {
+                        Some((start, len)) => {
+                            // What was promised for these pages is not needed.
+                            self.space.give(u64::from(len));
+                            (start, len)
+                        }
+                        None => self.allocate_data(inode, file, map, logical, want, placed)?,
+                    };
                     let piece = Run {
                         logical,
                         len,

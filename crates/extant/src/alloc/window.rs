@@ -1,0 +1,84 @@
+//! Preallocation (mechanisms B4, L8): blocks set aside for one file that grows, or for the small files of one slot,
+//! so that most requests touch no group. They are taken in the in-core bitmap and in the count of free blocks, and
+//! nothing of them is logged: a crash, or a close, leaves them free.
+//!
+//! A file's window is discarded when its last handle is closed, when it is removed, and with all others when space
+//! is short; so a full volume is full to the last block.
+
+use ext4_format::BlockNr;
+
+/// Contiguous blocks set aside, for the logical blocks from `logical` on.
+#[derive(Debug, Default)]
+pub struct Window {
+    start: u64,
+    len: u32,
+    logical: u32,
+    /// Blocks of the last request that filled it: the next is for more.
+    pub size: u32,
+}
+
+impl Window {
+    /// Nothing is set aside.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes up to `want` blocks for logical block `logical`, if they are for that one or `anywhere` will do.
+    #[inline]
+    pub fn take(&mut self, logical: u32, want: u32, anywhere: bool) -> Option<(BlockNr, u32)> {
+        if self.len == 0 || logical != self.logical && !anywhere {
+            return None;
+        }
+        let len = self.len.min(want);
+        let start = self.start;
+        self.start += u64::from(len);
+        self.len -= len;
+        self.logical = logical.saturating_add(len);
+        Some((BlockNr(start), len))
+    }
+
+    /// Fills the empty window.
+    pub fn fill(&mut self, start: BlockNr, len: u32, logical: u32) {
+        debug_assert!(self.is_empty());
+        (self.start, self.len, self.logical) = (start.0, len, logical);
+    }
+
+    /// Takes blocks back that lie right before the window, or anywhere if it is empty; says if it did.
+    pub fn take_back(&mut self, start: BlockNr, len: u32, logical: u32) -> bool {
+        let sum = self.len.checked_add(len);
+        let (Some(sum), true) = (sum, self.len == 0 || start.0 + u64::from(len) == self.start)
+        else {
+            return false;
+        };
+        (self.start, self.len, self.logical) = (start.0, sum, logical);
+        true
+    }
+
+    /// Empties it.
+    pub fn drain(&mut self) -> Option<(BlockNr, u32)> {
+        let len = std::mem::take(&mut self.len);
+        (len > 0).then_some((BlockNr(self.start), len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_come_in_order_and_go_back_to_the_front() {
+        let mut w = Window::default();
+        assert_eq!(w.take(0, 1, true), None);
+        w.fill(BlockNr(100), 10, 5);
+        assert_eq!(w.take(4, 2, false), None, "for another place of the file");
+        assert_eq!(w.take(5, 4, false), Some((BlockNr(100), 4)));
+        assert_eq!(w.take(9, 1, false), Some((BlockNr(104), 1)));
+        assert!(!w.take_back(BlockNr(100), 3, 0), "a gap");
+        assert!(w.take_back(BlockNr(102), 3, 0));
+        assert_eq!(w.take(0, 99, false), Some((BlockNr(102), 8)));
+        assert!(w.is_empty() && w.drain().is_none());
+        assert!(w.take_back(BlockNr(7), 2, 3));
+        assert_eq!(w.take(40, 1, true), Some((BlockNr(7), 1)));
+        assert_eq!(w.drain(), Some((BlockNr(8), 1)));
+    }
+}

@@ -1,0 +1,189 @@
+//! Logging again in place (mechanism C2, and for blocks C5): an operation that goes on where the one before it
+//! stopped changes that one's items instead of adding its own, and one that takes away all that the one before it
+//! put there strikes it out. So a file that grows block by block, or grows and is cut again and again, costs a few
+//! items per context, however many operations that are; and blocks that came and went inside a context are free at
+//! once, for the log has never heard of them.
+//!
+//! Two operations become one by that, with the order of the later. That is right only if no crash may come between
+//! them and some third: so the first must be the last thing that its slot committed and that happened to the
+//! inode, in the context that is still open. Whatever has seen it, has seen it through one of these two.
+
+use super::item::{InodeEvent, InodeItem, MapItem, Stamp};
+use super::transaction::Commit;
+use crate::namespace::extent_map::Run;
+use ext4_format::inode::InodeCore;
+use ext4_format::{BlockNr, InodeNr};
+use percpu::SlotId;
+
+/// Where the items of the last change of a file's mapping are.
+#[derive(Clone, Copy, Debug)]
+pub struct Relog {
+    context: u64,
+    slot: SlotId,
+    stamp: Stamp,
+    inode: usize,
+    /// The run taken; of no length once struck out.
+    bits: usize,
+    /// The run mapped, likewise, with the same length.
+    map: Option<usize>,
+    /// What was cut off, before the run was mapped.
+    hole: Option<usize>,
+}
+
+impl Relog {
+    /// Nothing was logged in a later context; whether it can be logged again turns out at the commit.
+    pub fn is_of(&self, context: u64) -> bool {
+        self.context == context
+    }
+}
+
+impl Commit<'_> {
+    fn may_log_again(&self, last: &Relog, seen: Stamp) -> bool {
+        last.context == self.context
+            && last.slot == self.slot
+            && last.stamp == self.before
+            && last.stamp == seen
+    }
+
+    /// Logs that a run, taken for it, is mapped, and the core of the inode; in place if it goes on where `last`
+    /// stopped. `seen` is the stamp of the inode's last item. Returns whether it was in place.
+    pub fn extend(
+        &mut self,
+        ino: InodeNr,
+        run: Run,
+        core: InodeCore,
+        last: &mut Option<Relog>,
+        seen: Stamp,
+    ) -> bool {
+        if let Some(last) = last
+            && self.may_log_again(last, seen)
+            && self.extend_in_place(ino, run, last)
+        {
+            self.log_again(last, core);
+            return true;
+        }
+        self.map_run(ino, run, true);
+        self.inode(ino, InodeEvent::Update, core);
+        let list = &*self.list;
+        *last = match (
+            list.inodes.last_position(),
+            list.bits.last_position(),
+            list.maps.last_position(),
+        ) {
+            (Some(inode), Some(bits), Some(map)) => Some(Relog {
+                context: self.context,
+                slot: self.slot,
+                stamp: self.stamp,
+                inode,
+                bits,
+                map: Some(map),
+                hole: None,
+            }),
+            _ => None,
+        };
+        false
+    }
+
+    fn extend_in_place(&mut self, ino: InodeNr, run: Run, last: &mut Relog) -> bool {
+        let bits = &mut self.list.bits[last.bits];
+        let item = MapItem {
+            ino,
+            stamp: self.stamp,
+            logical: run.logical,
+            len: run.len,
+            physical: run.physical,
+            unwritten: run.unwritten,
+        };
+        if bits.len == 0 {
+            (bits.start, bits.len) = (run.physical, run.len);
+            match last.map {
+                Some(map) => self.list.maps[map] = item,
+                None => {
+                    self.list.maps.push_in(item, &self.engine.log.spare.maps);
+                    last.map = self.list.maps.last_position();
+                }
+            }
+        } else {
+            let Some(map) = last.map else {
+                return false;
+            };
+            let map = &mut self.list.maps[map];
+            let follows = u64::from(map.logical) + u64::from(map.len) == u64::from(run.logical)
+                && map.physical.0 + u64::from(map.len) == run.physical.0
+                && map.unwritten == run.unwritten;
+            let (true, Some(len)) = (follows, map.len.checked_add(run.len)) else {
+                return false;
+            };
+            map.len = len;
+            bits.len = len;
+        }
+        self.credits += 2 * u64::from(self.engine.blocks.charge(run.physical, 1, self.context));
+        true
+    }
+
+    /// Strikes out the run that `last` logged, if it is `gone` and nothing else is mapped from `from` on: those
+    /// blocks were never taken. Returns whether it was.
+    pub fn strike_out(
+        &mut self,
+        ino: InodeNr,
+        gone: &[Run],
+        from: u32,
+        core: InodeCore,
+        last: &mut Option<Relog>,
+        seen: Stamp,
+    ) -> bool {
+        let ([gone], Some(last)) = (gone, last) else {
+            return false;
+        };
+        let Some(map) = last.map.filter(|_| self.may_log_again(last, seen)) else {
+            return false;
+        };
+        let (bits, item) = (&mut self.list.bits[last.bits], &mut self.list.maps[map]);
+        let whole = (bits.start, bits.len) == (gone.physical, gone.len)
+            && (item.logical, item.len) == (gone.logical, gone.len)
+            && from <= gone.logical;
+        if !whole {
+            return false;
+        }
+        bits.len = 0;
+        item.len = 0;
+        let hole = MapItem {
+            ino,
+            stamp: self.stamp,
+            logical: from,
+            len: u32::MAX - from,
+            physical: BlockNr(0),
+            unwritten: false,
+        };
+        match last.hole {
+            // The one before it reaches to the end, too.
+            Some(before) => {
+                let before = &mut self.list.maps[before];
+                if from < before.logical {
+                    *before = hole;
+                }
+            }
+            // In the place of the run: the next one comes behind it.
+            None => {
+                *item = hole;
+                (last.hole, last.map) = (Some(map), None);
+            }
+        }
+        self.log_again(last, core);
+        true
+    }
+
+    /// All of it has the order of this commit now.
+    fn log_again(&mut self, last: &mut Relog, core: InodeCore) {
+        last.stamp = self.stamp;
+        let InodeItem {
+            stamp, core: old, ..
+        } = &mut self.list.inodes[last.inode];
+        (*stamp, *old) = (self.stamp, core);
+        self.list.bits[last.bits].stamp = self.stamp;
+        for map in [last.hole, last.map].into_iter().flatten() {
+            self.list.maps[map].stamp = self.stamp;
+        }
+        self.in_place = true;
+    }
+}
