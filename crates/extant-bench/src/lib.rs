@@ -3,8 +3,10 @@
 //! time beside wall time; what makes the result durable is timed in a column of its own.
 #![forbid(unsafe_code)]
 
+pub mod before;
 pub mod bulk;
 pub mod child;
+pub mod dbench;
 pub mod grow;
 pub mod latency;
 pub mod mdtest;

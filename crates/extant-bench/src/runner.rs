@@ -47,6 +47,10 @@ pub trait Contender {
         let _ = tasks;
         Ok(())
     }
+    /// What that is.
+    fn finishes(&self) -> &'static str {
+        "sync"
+    }
     /// Removes what a round left; it may have failed in the middle.
     fn clean(&self) -> Result<()> {
         Ok(())
@@ -89,7 +93,9 @@ pub struct Report {
     pub ops_finished: f64,
     /// CPU of one operation in nanoseconds.
     pub cpu_ns: f64,
-    /// Seconds of what completes a round.
+    /// What completes a round.
+    pub finishes: &'static str,
+    /// Its seconds.
     pub finish_seconds: f64,
     /// Medians of what was counted in a round.
     pub counts: Counts,
@@ -103,7 +109,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn of(workload: &str, target: String, shape: Shape, runs: Runs) -> Self {
+    fn of(workload: &str, contender: &dyn Contender, shape: Shape, runs: Runs) -> Self {
         let Runs {
             rounds,
             latencies,
@@ -115,11 +121,12 @@ impl Report {
         let count = |name| med(&|r: &Round| r.counts.get(name).copied().unwrap_or(0.0));
         Self {
             workload: workload.into(),
-            target,
+            target: contender.name(),
             shape,
             ops: med(&|r| ops(r) / r.run.wall),
             ops_finished: med(&|r| ops(r) / (r.run.wall + r.finish.wall)),
             cpu_ns: med(&|r| r.run.cpu / ops(r).max(1.0) * 1e9),
+            finishes: contender.finishes(),
             finish_seconds: med(&|r| r.finish.wall),
             counts: names.into_iter().flatten().map(|n| (n, count(n))).collect(),
             latency: latencies.summary(),
@@ -189,36 +196,30 @@ fn pin(cpus: &[usize], task: usize) -> Result<()> {
     sched_setaffinity(None, &one).context("pin a thread")
 }
 
-/// Runs tasks, a thread each, from one moment on.
-fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<Done>, Elapsed)> {
+/// Runs one thread for each worker, pinned, all from one moment on.
+pub(crate) fn each_pinned<W: Send, D: Send>(
+    workers: &mut [W],
+    work: impl Fn(&mut W) -> Result<D> + Sync,
+) -> Result<(Vec<D>, Elapsed)> {
     // Two barriers: when all have met at the first, the clock starts, and only then may anybody go on.
-    let (met, go) = (Barrier::new(tasks.len() + 1), Barrier::new(tasks.len() + 1));
-    let (end, failed, cpus) = (OnceLock::new(), AtomicBool::new(false), cpus()?);
-    let (met, go, end, failed, cpus) = (&met, &go, &end, &failed, &cpus);
+    let all = workers.len() + 1;
+    let (met, go, cpus) = (Barrier::new(all), Barrier::new(all), cpus()?);
+    let (met, go, cpus, work) = (&met, &go, &cpus, &work);
     std::thread::scope(|s| {
-        let threads: Vec<_> = tasks
+        let threads: Vec<_> = workers
             .iter_mut()
             .enumerate()
-            .map(|(number, task)| {
-                s.spawn(move || -> Result<Done> {
+            .map(|(number, worker)| {
+                s.spawn(move || -> Result<D> {
                     let pinned = pin(cpus, number);
                     met.wait();
                     go.wait();
-                    let done = pinned.and_then(|()| {
-                        let end = *end.get().context("the clock has started")?;
-                        work(&mut **task, end, failed)
-                    });
-                    // One that fails ends all of them.
-                    if done.is_err() {
-                        failed.store(true, Ordering::Relaxed);
-                    }
-                    done
+                    pinned.and_then(|()| work(worker))
                 })
             })
             .collect();
         met.wait();
         let watch = Stopwatch::start();
-        let _ = end.set(Instant::now() + Duration::from_secs_f64(seconds));
         go.wait();
         // All are waited for, so that none still works when a failure is told.
         let all: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
@@ -228,6 +229,21 @@ fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<Done>, Elapsed)> {
             .map(|d| d.map_err(|_| anyhow!("a task panicked"))?)
             .collect::<Result<Vec<_>>>()?;
         Ok((done, elapsed))
+    })
+}
+
+/// Runs tasks for a time at most.
+fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<Done>, Elapsed)> {
+    let (end, failed) = (OnceLock::new(), AtomicBool::new(false));
+    each_pinned(tasks, |task| {
+        // The first that comes starts the clock for all.
+        let end = *end.get_or_init(|| Instant::now() + Duration::from_secs_f64(seconds));
+        let done = work(&mut **task, end, &failed);
+        // One that fails ends all of them.
+        if done.is_err() {
+            failed.store(true, Ordering::Relaxed);
+        }
+        done
     })
 }
 
@@ -307,7 +323,7 @@ pub fn run(
     Ok(contenders
         .iter()
         .zip(runs)
-        .map(|(contender, runs)| Report::of(workload, contender.name(), shape, runs))
+        .map(|(contender, runs)| Report::of(workload, *contender, shape, runs))
         .collect())
 }
 

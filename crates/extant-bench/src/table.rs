@@ -1,6 +1,7 @@
 //! Reports as tables for people.
 
-use crate::runner::Report;
+use crate::runner::{Report, Round};
+use crate::stats::median;
 use std::io::{self, Write};
 
 /// A rate in short: `1.25 M`, `87.3 k`, `950`.
@@ -31,13 +32,22 @@ pub fn duration(ns: f64) -> String {
     }
 }
 
+/// Figures of a report.
+const FIGURES: usize = 8;
+
 /// Headings of [`cells`].
-pub const HEAD: [&str; 8] = [
-    "ops/s", "synced/s", "sync", "CPU", "p50", "p99", "ours", "CPU ours",
-];
+pub fn head(report: &Report) -> [String; FIGURES] {
+    let done = report.finishes;
+    let past = if done == "drop" { "dropped" } else { "synced" };
+    let past = format!("{past}/s");
+    [
+        "ops/s", &past, done, "CPU", "p50", "p99", "ours", "CPU ours",
+    ]
+    .map(String::from)
+}
 
 /// The figures of a report; the last two are how much better `ours` is.
-pub fn cells(report: &Report, ours: Option<&Report>) -> [String; HEAD.len()] {
+pub fn cells(report: &Report, ours: Option<&Report>) -> [String; FIGURES] {
     let dash = || "-".to_string();
     [
         rate(report.ops),
@@ -60,8 +70,17 @@ pub fn first<'a>(reports: &'a [Report], of: &Report) -> Option<&'a Report> {
 
 /// What a round counted, in one line; nothing if nothing was.
 pub fn counts(report: &Report) -> String {
-    let one = |(name, n): (&&str, &f64)| format!("{name} {}", rate(*n));
-    report.counts.iter().map(one).collect::<Vec<_>>().join(", ")
+    let one = |(name, n): (&&str, &f64)| match *name {
+        "sort ns" => format!("sorting {}", duration(*n)),
+        name => format!("{name} {}", rate(*n)),
+    };
+    let mut all: Vec<String> = report.counts.iter().map(one).collect();
+    let a_push = |r: &Round| r.ops as f64 / r.counts.get("pushes").copied().unwrap_or(0.0);
+    let a_push = median(&mut report.rounds.iter().map(a_push).collect::<Vec<_>>());
+    if a_push.is_finite() && !all.is_empty() {
+        all.push(format!("operations a push {a_push:.1}"));
+    }
+    all.join(", ")
 }
 
 /// All reports, a line each.
@@ -69,19 +88,20 @@ pub fn write(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     let longest = |f: &dyn Fn(&Report) -> usize| reports.iter().map(f).max().unwrap_or(0);
     let name = longest(&|r| r.workload.chars().count()).max(8);
     let target = longest(&|r| r.target.chars().count()).max(6);
-    if let Some(Report { shape, .. }) = reports.first() {
-        let (seconds, rounds) = (shape.seconds, shape.rounds);
-        writeln!(
-            out,
-            "{seconds} s a round at most, medians of {rounds} rounds"
-        )?;
-    }
+    let Some(one) = reports.first() else {
+        return Ok(());
+    };
+    let (seconds, rounds) = (one.shape.seconds, one.shape.rounds);
+    writeln!(
+        out,
+        "{seconds} s a round at most, medians of {rounds} rounds"
+    )?;
     write!(
         out,
         "{:name$} {:>5}  {:target$}",
         "workload", "tasks", "target"
     )?;
-    HEAD.iter().try_for_each(|h| write!(out, " {h:>9}"))?;
+    head(one).iter().try_for_each(|h| write!(out, " {h:>9}"))?;
     writeln!(out)?;
     for r in reports {
         let tasks = r.shape.tasks;

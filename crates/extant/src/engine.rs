@@ -17,6 +17,7 @@ use crate::namespace::index_room::IndexRooms;
 use crate::namespace::inode::Inode;
 use crate::namespace::inode_index::InodeIndex;
 use crate::space::Space;
+use crate::statistics::Totals;
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
@@ -121,6 +122,7 @@ pub struct Engine {
     pub(crate) journal: Mutex<Writer, locks::Journal>,
     pub(crate) settling: Settling,
     pub(crate) kick: Kick,
+    pub(crate) totals: Totals,
     pub(crate) limits: Limits,
     /// Why nothing may be changed, if so.
     pub(crate) read_only: Option<String>,

@@ -40,6 +40,7 @@ mod mapping;
 pub mod mkfs;
 mod namespace;
 mod space;
+mod statistics;
 mod stir;
 mod superblock;
 
@@ -58,6 +59,7 @@ pub use namespace::credentials::Credentials;
 pub use namespace::fallocate::{Fallocate, Seek};
 pub use namespace::rename::RenameMode;
 pub use namespace::xattrs::SetXattr;
+pub use statistics::Statistics;
 #[doc(hidden)]
 pub use stir::stir;
 

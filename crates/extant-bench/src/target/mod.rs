@@ -1,11 +1,14 @@
 //! What a workload runs against: a volume in process, or a directory of a mounted file system.
 
 mod lib_target;
+mod one_lock;
 mod path_target;
 
 pub use lib_target::LibTarget;
+pub use one_lock::OneLock;
 pub use path_target::PathTarget;
 
+use crate::runner::Counts;
 use anyhow::Result;
 use rustix::io::Errno;
 
@@ -26,6 +29,10 @@ pub trait Target: Sync {
     /// Seconds of CPU that others than this process spent on it so far: a server's.
     fn other_cpu(&self) -> f64 {
         0.0
+    }
+    /// What its log has done so far, if it says so.
+    fn counts(&self) -> Counts {
+        Counts::new()
     }
 }
 
@@ -195,6 +202,7 @@ mod tests {
         exercise(&PathTarget::new(dir.path()));
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
         exercise(&LibTarget(volume()));
+        exercise(&OneLock::new(LibTarget(volume())));
     }
 
     fn volume() -> extant::Volume {

@@ -1,9 +1,11 @@
 //! Workloads that repeat one operation, a file for each family, and how one of them meets a target.
 
 pub mod fxmark;
+pub mod inode_list;
+pub mod log;
 pub mod small;
 
-use crate::runner::{Contender, Shape, Task, Tasks};
+use crate::runner::{Contender, Counts, Shape, Task, Tasks};
 use crate::target::{Target, TaskDir, empty};
 use anyhow::Result;
 use std::cell::Cell;
@@ -14,6 +16,10 @@ pub trait Workload {
     fn name(&self) -> &'static str;
     /// Makes what the tasks work on, below an empty directory, and the tasks.
     fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks>;
+    /// Whether what the log does is of interest.
+    fn counts(&self) -> bool {
+        false
+    }
 }
 
 /// A workload over a target.
@@ -69,6 +75,13 @@ impl Contender for OnTarget<'_> {
 
     fn other_cpu(&self) -> f64 {
         self.target.other_cpu()
+    }
+
+    fn counts(&self) -> Counts {
+        match self.workload.counts() {
+            true => self.target.counts(),
+            false => Counts::new(),
+        }
     }
 }
 

@@ -121,7 +121,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let mut made = None;
     step("make the image", 1, &mut || {
-        made = Some(fresh(&path, &options)?);
+        made = Some(fresh(&path, &options, &extant::OpenOptions::new())?);
         Ok(())
     })?;
     let volume = made.context("the image was made above")?;

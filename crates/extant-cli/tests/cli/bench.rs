@@ -59,8 +59,10 @@ fn grow_compares_steps() {
 
 /// A workload that repeats one operation, over a volume and a directory.
 fn repeats(command: &[&str], workloads: &[&str]) {
-    let s = Scratch::empty();
-    let path = s.dir.path().to_str().unwrap();
+    // In memory if the machine has such a place: every round syncs.
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let dir = dir.unwrap();
+    let path = dir.path().to_str().unwrap();
     let small = [
         "--tasks",
         "1,3",
@@ -90,7 +92,7 @@ fn repeats(command: &[&str], workloads: &[&str]) {
         table.contains("extant (in process)") && table.contains("path "),
         "{table}"
     );
-    assert_eq!(s.dir.path().read_dir().unwrap().count(), 0);
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
 }
 
 #[test]
@@ -124,6 +126,102 @@ fn fxmark_runs_the_rows_that_are_named_or_all() {
         help.contains("MRPM") && help.contains("stat a random file"),
         "{help}"
     );
+}
+
+#[test]
+fn the_log_is_measured_and_says_what_it_did() {
+    repeats(&["commits"], &["commits"]);
+    repeats(&["fsync"], &["fsync"]);
+    let few = ["--seconds", "0.01", "--iterations", "1"];
+    let table = run(&[&["bench", "commits"][..], &few].concat()).text();
+    for word in ["pushes", "log bytes", "sorting", "operations a push"] {
+        assert!(table.contains(word), "{word} in {table}");
+    }
+}
+
+#[test]
+fn inodes_are_brought_in_and_dropped() {
+    let few = ["--tasks", "30", "--files", "300", "--iterations", "1"];
+    let list = [&["bench", "inode-list"][..], &few].concat();
+    let json = run(&[&list[..], &["--json"]].concat()).json();
+    assert_eq!(json[0]["rounds"][0]["ops"], 300);
+    assert!(run(&list).text().contains("dropped/s"));
+}
+
+#[test]
+fn before_stands_beside_after() {
+    let few = ["--seconds", "5", "--files", "4000", "--iterations", "1"];
+    let before = [&["bench", "before", "--json"][..], &few].concat();
+    let json = run(&before).json();
+    let reports = json.as_array().unwrap();
+    // Three pairs from one and two tasks, one from a thousand.
+    assert_eq!(reports.len(), 2 * (3 * 2 + 1));
+    for pair in reports.chunks(2) {
+        assert_eq!(
+            (&pair[0]["target"], &pair[1]["target"]),
+            (&"after".into(), &"before".into())
+        );
+        assert_eq!(pair[0]["rounds"][0]["ops"], pair[1]["rounds"][0]["ops"]);
+    }
+    let one_lock = [
+        "bench",
+        "unlink2",
+        "--against",
+        "before:one-lock",
+        "--size",
+        "64M",
+    ];
+    let short = ["--seconds", "0.05", "--iterations", "1"];
+    let ran = run(&[&one_lock[..], &short].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.text().contains("before: one lock"));
+    assert_eq!(run(&["bench", "before", "nothing"]).code, Some(2));
+}
+
+#[test]
+fn dbench_replays_a_loadfile() {
+    let s = Scratch::empty();
+    let load = r#"
+Mkdir "\clients" NT_STATUS_OK
+NTCreateX "\clients\client1" 0x1 0x2 1 NT_STATUS_OK
+Close 1 NT_STATUS_OK
+NTCreateX "\clients\client1\a" 0x40 0x2 2 NT_STATUS_OK
+WriteX 2 0 65536 65536 NT_STATUS_OK
+Flush 2 NT_STATUS_OK
+ReadX 2 4096 4096 4096 NT_STATUS_OK
+Close 2 NT_STATUS_OK
+QUERY_PATH_INFORMATION "\clients\client1\none" 1004 NT_STATUS_OBJECT_NAME_NOT_FOUND
+Deltree "\clients\client1" NT_STATUS_OK
+"#;
+    std::fs::write(s.host("load"), load).unwrap();
+    std::fs::create_dir(s.host("dir")).unwrap();
+    let args = [
+        "bench",
+        "dbench",
+        "@load",
+        "--clients",
+        "3",
+        "--iterations",
+        "1",
+        "--size",
+        "64M",
+        "--cache",
+        "1M",
+        "--against",
+        "@dir",
+    ];
+    let table = s.ok(&args);
+    assert!(
+        table.contains("QUERY_PATH_INFORMATION") && table.contains("MB/s"),
+        "{table}"
+    );
+    let json = s.run(&[&args[..], &["--json"]].concat()).json();
+    assert_eq!(json[1]["rounds"][0]["ops"], 3 * 10);
+    assert_eq!(json[0]["latencies"]["Flush"]["count"], 3);
+    assert_eq!(s.host("dir").read_dir().unwrap().count(), 0);
+    std::fs::write(s.host("load"), "Mkdir x").unwrap();
+    let error = s.fails(&["bench", "dbench", "@load"]);
+    assert!(error.contains("line 1: "), "{error}");
 }
 
 #[test]

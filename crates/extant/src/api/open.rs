@@ -288,6 +288,7 @@ impl Opening<'_> {
             journal: Mutex::new(writer),
             settling,
             kick: Kick::default(),
+            totals: Default::default(),
             limits: self.options.limits(),
             read_only: self.read_only.clone(),
             stopped: OnceLock::new(),

@@ -6,12 +6,14 @@ use crate::error::Result;
 use crate::journal::recovery::Recovery;
 use crate::locks::{self, Mutex};
 use crate::namespace::credentials::Credentials;
+use crate::statistics::Statistics;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::jbd2;
 use ext4_format::superblock::RawSuperblock;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 /// An open ext2, ext3 or ext4 volume. Cheap to clone; every clone may be used from any thread. It is
@@ -153,6 +155,13 @@ impl Volume {
     /// Free and total space.
     pub fn statfs(&self) -> Result<StatFs> {
         self.guard.engine.statfs()
+    }
+
+    /// What the log has done since the volume was opened.
+    pub fn statistics(&self) -> Statistics {
+        let engine = &self.guard.engine;
+        let pushes = engine.log.pushes.load(Ordering::Relaxed);
+        engine.totals.read(pushes, engine.geometry.block_size)
     }
 
     /// Sizes, features and identity.

@@ -41,6 +41,7 @@ use group_images::GroupImages;
 use ledger::Ledger;
 use orphans::Orphans;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use system_zone::SystemZone;
 use units::{Part, Shared};
 use workspace::Workspace;
@@ -97,6 +98,8 @@ pub struct Output {
     pub freed_inodes: Vec<InodeNr>,
     /// Metadata blocks taken from [`MetaSpace`].
     pub taken: u64,
+    /// Time that bringing the items into order took.
+    pub sorting: Duration,
 }
 
 /// What the formatter keeps from batch to batch: the descriptors as of the last one, the orphans, and
@@ -184,7 +187,9 @@ impl Formatter {
         images: &dyn BlockImages,
         space: &dyn MetaSpace,
     ) -> Result<Output> {
+        let start = Instant::now();
         let batch = Batch::new(items)?;
+        let sorting = start.elapsed();
         let shared = Shared {
             geometry: &self.geometry,
             images,
@@ -218,6 +223,7 @@ impl Formatter {
             published: done.published,
             freed_inodes: done.freed,
             taken: ledger.taken,
+            sorting,
         })
     }
 }

@@ -301,6 +301,7 @@ impl Journal {
         commit.write(&self.format, &mut block)?;
         self.head = self.superblock.next_block(commit_at);
         self.used += need;
+        engine.totals.logged(need);
         self.next = tid.next();
         Ok(Some((commit_at, block)))
     }

@@ -135,13 +135,8 @@ impl Engine {
             .filter(|b| !b.alloc)
             .map(|b| (b.start, b.len))
             .collect();
-        let reserved = items.reserved_blocks;
-        tracing::debug!(
-            context,
-            commits = items.commits,
-            names = items.names.len(),
-            "push"
-        );
+        let (reserved, commits) = (items.reserved_blocks, items.commits);
+        tracing::debug!(context, commits, names = items.names.len(), "push");
         let parts = if items.is_empty() {
             vec![Output::default()]
         } else {
@@ -149,6 +144,7 @@ impl Engine {
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
             self.format_in_parts(formatter, context, items, &mut blocks)?
         };
+        self.totals.formatted(commits, &parts);
         self.space
             .settle(reserved, parts.iter().map(|p| p.taken).sum());
         self.measure_index_rooms(context)?;

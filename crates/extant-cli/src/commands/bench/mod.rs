@@ -1,8 +1,11 @@
 //! `extant bench`: one file for each workload.
 
+mod before;
 mod bulk;
+mod dbench;
 mod fxmark;
 mod grow;
+mod inode_list;
 mod mdtest;
 mod peers;
 mod repeat;
@@ -13,7 +16,7 @@ use blockdev::FileDevice;
 use clap::Subcommand;
 use extant::mkfs::{self, MkfsOptions};
 use extant::{OpenOptions, Volume};
-use extant_bench::workload::small;
+use extant_bench::workload::{log, small};
 use repeat::RepeatArgs;
 use std::path::Path;
 
@@ -43,6 +46,18 @@ enum Workload {
     #[command(after_help = "Example:\n  extant bench unlink2 --tasks 1,2 --against kernel")]
     Unlink2(RepeatArgs),
     Fxmark(fxmark::FxmarkArgs),
+    /// Commit small transactions from many tasks: create, change the mode, unlink
+    ///
+    /// Each of the three is one operation. Below the figures stands what the log of a volume in process did in a
+    /// round: transactions, pushes, bytes written to the log, time spent on bringing items into order.
+    #[command(after_help = "Example:\n  extant bench commits --tasks 1,2,16 --against kernel")]
+    Commits(RepeatArgs),
+    /// Create files, write 4 KiB into each and make each durable, from many tasks
+    #[command(after_help = "Example:\n  extant bench fsync --tasks 1,2,16 --against kernel")]
+    Fsync(RepeatArgs),
+    InodeList(inode_list::InodeListArgs),
+    Dbench(dbench::DbenchArgs),
+    Before(before::BeforeArgs),
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -54,6 +69,11 @@ pub fn run(args: &Args) -> Result<()> {
         Workload::Open1(args) => repeat::run(args, &[&small::Open1]),
         Workload::Unlink2(args) => repeat::run(args, &[&small::Unlink2]),
         Workload::Fxmark(args) => fxmark::run(args),
+        Workload::Commits(args) => repeat::run(args, &[&log::Commits]),
+        Workload::Fsync(args) => repeat::run(args, &[&log::Fsync]),
+        Workload::InodeList(args) => inode_list::run(args),
+        Workload::Dbench(args) => dbench::run(args),
+        Workload::Before(args) => before::run(args),
     }
 }
 
@@ -78,11 +98,11 @@ fn scratch_in(parent: Option<&Path>) -> Result<tempfile::TempDir> {
 }
 
 /// Makes an empty image and opens it.
-pub fn fresh(path: &Path, options: &MkfsOptions) -> Result<Volume> {
+pub fn fresh(path: &Path, options: &MkfsOptions, open: &OpenOptions) -> Result<Volume> {
     let context = || path.display().to_string();
     let prepared = mkfs::prepare(options).with_context(context)?;
     let device = FileDevice::create(path, prepared.size()).with_context(context)?;
     prepared.write(&device).with_context(context)?;
     drop(device);
-    OpenOptions::new().open(path).with_context(context)
+    open.open(path).with_context(context)
 }

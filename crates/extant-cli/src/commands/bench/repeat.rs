@@ -41,6 +41,14 @@ impl ShapeArgs {
             .saturating_add(tasks.saturating_mul(64) + OTHER_FILES)
     }
 
+    /// The same with this number of tasks only.
+    pub fn with_tasks(&self, tasks: usize) -> Self {
+        Self {
+            tasks: vec![tasks],
+            ..self.clone()
+        }
+    }
+
     /// Runs one workload with every number of tasks.
     pub fn run(
         &self,

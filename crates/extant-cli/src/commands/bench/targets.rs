@@ -1,12 +1,12 @@
 //! What a benchmark runs against, as the command line names it.
 
 use super::peers::{self, Mounted};
-use super::{fresh, scratch};
+use super::{fresh, scratch_in};
 use crate::commands::mkfs::size;
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, Volume};
-use extant_bench::target::{LibTarget, PathTarget, Target};
+use extant_bench::target::{LibTarget, OneLock, PathTarget, Target};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args, Debug)]
 pub struct TargetArgs {
     /// What is measured: lib, a volume in this process; kernel, Linux' ext4 on an image it mounts (as root);
-    /// fuse2fs, that of e2fsprogs (as root); else a directory of a mounted file system
+    /// fuse2fs, that of e2fsprogs (as root); before:one-lock, such a volume under one lock; else a directory of a
+    /// mounted file system
     #[arg(long = "target", value_name = "TARGET", default_value = "lib")]
     targets: Vec<PathBuf>,
     /// Who takes turns with it: a further TARGET, or several
@@ -29,13 +30,19 @@ pub struct TargetArgs {
     /// Journal of the images that are made, in MiB; without it by the size, as mkfs has it
     #[arg(long, value_name = "MIB")]
     journal: Option<u64>,
+    /// Memory for data pages of the volumes in this process; without it a quarter of the machine's
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    cache: Option<u64>,
+    /// Where images are made; in memory if left out
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
 }
 
 /// Targets ready to be worked on.
 pub struct Targets {
     /// In the order in which they were named.
     pub targets: Vec<Box<dyn Target>>,
-    volume: Option<Volume>,
+    volumes: Vec<Volume>,
     mounted: Vec<Mounted>,
     /// Holds the images that were made; removed with this.
     _scratch: tempfile::TempDir,
@@ -45,7 +52,7 @@ impl Targets {
     /// Closes the volume and unmounts, as far as there is anything.
     pub fn close(self) -> Result<()> {
         drop(self.targets);
-        let closed = self.volume.map_or(Ok(()), Volume::close);
+        let closed = self.volumes.into_iter().try_for_each(Volume::close);
         self.mounted.into_iter().try_for_each(Mounted::unmount)?;
         Ok(closed?)
     }
@@ -57,10 +64,11 @@ struct Images<'a> {
     size: u64,
     journal: Option<u64>,
     inodes: u32,
+    open: OpenOptions,
 }
 
 impl Images<'_> {
-    fn ours(&self) -> Result<Volume> {
+    fn ours(&self, name: &str) -> Result<Volume> {
         let options = MkfsOptions {
             size: Some(self.size),
             inodes: Some(ext4_format::layout::Inodes::Count(self.inodes)),
@@ -68,7 +76,7 @@ impl Images<'_> {
             zeroed_device: true,
             ..MkfsOptions::default()
         };
-        fresh(&self.scratch.join("bench.img"), &options)
+        fresh(&self.scratch.join(name), &options, &self.open)
     }
 
     fn mounted(&self, peer: peers::Peer) -> Result<Mounted> {
@@ -91,7 +99,11 @@ impl TargetArgs {
         if named().any(|name| peer(name).is_some()) {
             peers::own_mounts()?;
         }
-        let scratch = scratch()?;
+        let scratch = scratch_in(self.dir.as_deref())?;
+        let mut open = OpenOptions::new();
+        if let Some(bytes) = self.cache {
+            open = open.cache_bytes(bytes);
+        }
         // A fifth to spare for directories.
         let inodes = u32::try_from(files + files / 5 + 1000);
         let images = Images {
@@ -99,8 +111,9 @@ impl TargetArgs {
             size: self.size,
             journal: self.journal,
             inodes: inodes.context("too many files for one image")?,
+            open,
         };
-        let mut volume = None;
+        let mut volumes = Vec::new();
         let mut mounted = Vec::new();
         let mut targets: Vec<Box<dyn Target>> = Vec::new();
         let mut seen: Vec<&Path> = Vec::new();
@@ -117,23 +130,30 @@ impl TargetArgs {
                 mounted.push(mount);
                 continue;
             }
+            if name.as_os_str() == OsStr::new("before:one-lock") {
+                let opened = images.ours("one-lock.img")?;
+                volumes.push(opened.clone());
+                targets.push(Box::new(OneLock::new(LibTarget(opened))));
+                continue;
+            }
             if name.as_os_str() != OsStr::new("lib") {
                 ensure!(name.is_dir(), "{}: not a directory", name.display());
                 targets.push(Box::new(PathTarget::new(name)));
                 continue;
             }
             let opened = match &self.image {
-                Some(image) => OpenOptions::new()
+                Some(image) => images
+                    .open
                     .open(image)
                     .with_context(|| image.display().to_string())?,
-                None => images.ours()?,
+                None => images.ours("bench.img")?,
             };
-            volume = Some(opened.clone());
+            volumes.push(opened.clone());
             targets.push(Box::new(LibTarget(opened)));
         }
         Ok(Targets {
             targets,
-            volume,
+            volumes,
             mounted,
             _scratch: scratch,
         })

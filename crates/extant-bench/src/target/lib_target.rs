@@ -1,0 +1,216 @@
+//! An Extant volume in this process.
+
+use super::{Lister, Name, Open, Target, TaskDir, TaskFile};
+use crate::runner::Counts;
+use anyhow::{Context, Result};
+use extant::{Dir, DirEntry, Fallocate, File, FileType, OpenFlags, SetAttributes, Volume};
+
+/// An Extant volume in this process.
+pub struct LibTarget(pub Volume);
+
+struct LibDir {
+    dir: Dir,
+    volume: Volume,
+}
+
+struct LibFile(File);
+
+/// Names that are asked for at once: about what fits the 32 KiB that libc's readdir asks for.
+const BATCH: usize = 1024;
+
+struct LibLister {
+    dir: Dir,
+    batch: Vec<DirEntry>,
+    at: usize,
+}
+
+impl LibTarget {
+    fn dir(&self, dir: Dir) -> Box<dyn TaskDir> {
+        let volume = self.0.clone();
+        Box::new(LibDir { dir, volume })
+    }
+}
+
+impl Target for LibTarget {
+    fn name(&self) -> String {
+        "extant (in process)".into()
+    }
+
+    fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
+        let made = self.0.create_dir(path, 0o755);
+        Ok(self.dir(made.with_context(|| format!("mkdir {path}"))?))
+    }
+
+    fn open_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
+        let opened = self.0.open_dir(path);
+        Ok(self.dir(opened.with_context(|| path.to_string())?))
+    }
+
+    fn remove_dir(&self, path: &str) -> Result<()> {
+        let removed = self.0.remove_dir(path);
+        removed.with_context(|| format!("rmdir {path}"))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync().context("sync")
+    }
+
+    fn drop_caches(&self) -> Result<()> {
+        self.0.drop_caches();
+        Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        let seen = self.0.statistics();
+        Counts::from([
+            ("commits", seen.commits as f64),
+            ("pushes", seen.pushes as f64),
+            ("log bytes", seen.log_bytes as f64),
+            ("sort ns", seen.sort_time.as_nanos() as f64),
+        ])
+    }
+}
+
+impl LibDir {
+    fn to(&self, dir: Dir) -> Box<dyn TaskDir> {
+        let volume = self.volume.clone();
+        Box::new(Self { dir, volume })
+    }
+}
+
+impl TaskDir for LibDir {
+    fn create(&self, name: &str) -> Result<()> {
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+        self.dir.open(name, flags, 0o644)?;
+        Ok(())
+    }
+
+    fn open_close(&self, name: &str) -> Result<()> {
+        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        self.dir.open(name, flags, 0)?;
+        Ok(())
+    }
+
+    fn open(&self, name: &str, how: Open) -> Result<Box<dyn TaskFile>> {
+        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        let more = match how {
+            Open::Existing => OpenFlags::empty(),
+            Open::Create => OpenFlags::CREATE,
+            Open::Truncate => OpenFlags::CREATE | OpenFlags::TRUNCATE,
+        };
+        let file = self.dir.open(name, flags | more, 0o644)?;
+        Ok(Box::new(LibFile(file)))
+    }
+
+    fn unlink(&self, name: &str) -> Result<()> {
+        Ok(self.dir.unlink(name)?)
+    }
+
+    fn rename(&self, old: &str, new: &str) -> Result<()> {
+        Ok(self.dir.rename(old, new, extant::RenameMode::Replace)?)
+    }
+
+    fn stat(&self, name: &str) -> Result<u64> {
+        Ok(self.dir.stat(name)?.size)
+    }
+
+    fn set_mode(&self, name: &str, mode: u16) -> Result<()> {
+        let set = SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        Ok(self.dir.set_attributes(name, &set)?)
+    }
+
+    fn free_blocks(&self) -> Result<u64> {
+        Ok(self.volume.statfs()?.free_blocks)
+    }
+
+    fn make_dir(&self, name: &str) -> Result<Box<dyn TaskDir>> {
+        Ok(self.to(self.dir.create_dir(name, 0o755)?))
+    }
+
+    fn open_dir(&self, name: &str) -> Result<Box<dyn TaskDir>> {
+        Ok(self.to(self.dir.open_dir(name)?))
+    }
+
+    fn remove_dir(&self, name: &str) -> Result<()> {
+        Ok(self.dir.remove_dir(name)?)
+    }
+
+    fn lister(&self) -> Result<Box<dyn Lister>> {
+        Ok(Box::new(LibLister {
+            dir: self.dir.clone(),
+            batch: self.dir.read_dir_from(".", 0, BATCH)?,
+            at: 0,
+        }))
+    }
+
+    fn again(&self) -> Result<Box<dyn TaskDir>> {
+        Ok(self.to(self.dir.clone()))
+    }
+}
+
+impl LibLister {
+    fn next(&mut self) -> Result<Option<&DirEntry>> {
+        if self.at == self.batch.len() {
+            let Some(last) = self.batch.last() else {
+                return Ok(None);
+            };
+            self.batch = self.dir.read_dir_from(".", last.cookie, BATCH)?;
+            self.at = 0;
+        }
+        self.at += 1;
+        Ok(self.batch.get(self.at - 1))
+    }
+}
+
+impl Lister for LibLister {
+    fn advance(&mut self) -> Result<bool> {
+        Ok(self.next()?.is_some())
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        self.batch = self.dir.read_dir_from(".", 0, BATCH)?;
+        self.at = 0;
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Result<Vec<Name>> {
+        let mut names = Vec::new();
+        while let Some(entry) = self.next()? {
+            names.push(Name {
+                name: String::from_utf8_lossy(&entry.name).into_owned(),
+                is_dir: entry.file_type == FileType::Directory,
+            });
+        }
+        Ok(names)
+    }
+}
+
+impl TaskFile for LibFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        Ok(self.0.read_at(offset, buf)?)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        Ok(self.0.write_all_at(offset, data)?)
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        Ok(self.0.truncate(size)?)
+    }
+
+    fn fallocate(&self, offset: u64, len: u64) -> Result<()> {
+        let how = Fallocate::Allocate { keep_size: false };
+        Ok(self.0.fallocate(how, offset, len)?)
+    }
+
+    fn fsync(&self) -> Result<()> {
+        Ok(self.0.fsync()?)
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.0.stat()?.size)
+    }
+}

@@ -1,0 +1,232 @@
+//! A directory of a mounted file system.
+
+use super::{Lister, Name, Open, Target, TaskDir, TaskFile};
+use anyhow::{Context, Result};
+use rustix::fs::{self, AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// A directory of a mounted file system.
+pub struct PathTarget {
+    root: PathBuf,
+    name: String,
+    server: Option<u32>,
+}
+
+struct PathDir(OwnedFd);
+struct PathFile(OwnedFd);
+struct PathLister(Dir);
+
+const DIR: OFlags = OFlags::DIRECTORY
+    .union(OFlags::RDONLY)
+    .union(OFlags::CLOEXEC);
+const FILE: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
+
+impl PathTarget {
+    /// The directory, under its own name.
+    pub fn new(root: &Path) -> Self {
+        let name = format!("path {}", root.display());
+        Self::named(root, name)
+    }
+
+    /// The directory, under another name in the report.
+    pub fn named(root: &Path, name: String) -> Self {
+        let root = root.into();
+        Self {
+            root,
+            name,
+            server: None,
+        }
+    }
+
+    /// A process that does its work: its CPU counts too.
+    #[must_use]
+    pub fn served_by(mut self, process: u32) -> Self {
+        self.server = Some(process);
+        self
+    }
+}
+
+/// User and system time of a process and its threads, from /proc; 0 when it is gone.
+fn cpu_of(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it.
+    let behind = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks: u64 = behind
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+impl Target for PathTarget {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
+        let full = self.root.join(path);
+        std::fs::create_dir(&full).with_context(|| format!("mkdir {}", full.display()))?;
+        self.open_dir(path)
+    }
+
+    fn open_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
+        let full = self.root.join(path);
+        let opened = fs::open(&full, DIR, Mode::empty());
+        Ok(Box::new(PathDir(
+            opened.with_context(|| full.display().to_string())?,
+        )))
+    }
+
+    fn remove_dir(&self, path: &str) -> Result<()> {
+        let full = self.root.join(path);
+        std::fs::remove_dir(&full).with_context(|| format!("rmdir {}", full.display()))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let fd = fs::open(&self.root, DIR, Mode::empty())?;
+        fs::syncfs(&fd).context("syncfs")
+    }
+
+    /// The kernel drops those of all file systems, and lets root only ask for it.
+    fn drop_caches(&self) -> Result<()> {
+        let path = "/proc/sys/vm/drop_caches";
+        let opened = std::fs::OpenOptions::new().write(true).open(path);
+        let written = opened.and_then(|mut file| file.write_all(b"3"));
+        written.with_context(|| format!("{path}: dropping what the kernel holds in memory"))
+    }
+
+    fn other_cpu(&self) -> f64 {
+        self.server.map_or(0.0, cpu_of)
+    }
+}
+
+impl TaskDir for PathDir {
+    fn create(&self, name: &str) -> Result<()> {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        fs::openat(&self.0, name, flags, Mode::from_raw_mode(0o644))?;
+        Ok(())
+    }
+
+    fn open_close(&self, name: &str) -> Result<()> {
+        fs::openat(&self.0, name, FILE, Mode::empty())?;
+        Ok(())
+    }
+
+    fn open(&self, name: &str, how: Open) -> Result<Box<dyn TaskFile>> {
+        let more = match how {
+            Open::Existing => OFlags::empty(),
+            Open::Create => OFlags::CREATE,
+            Open::Truncate => OFlags::CREATE | OFlags::TRUNC,
+        };
+        let fd = fs::openat(&self.0, name, FILE | more, Mode::from_raw_mode(0o644))?;
+        Ok(Box::new(PathFile(fd)))
+    }
+
+    fn unlink(&self, name: &str) -> Result<()> {
+        Ok(fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
+    fn rename(&self, old: &str, new: &str) -> Result<()> {
+        Ok(fs::renameat(&self.0, old, &self.0, new)?)
+    }
+
+    fn stat(&self, name: &str) -> Result<u64> {
+        Ok(fs::statat(&self.0, name, AtFlags::empty())?
+            .st_size
+            .cast_unsigned())
+    }
+
+    fn set_mode(&self, name: &str, mode: u16) -> Result<()> {
+        let mode = Mode::from_raw_mode(mode.into());
+        Ok(fs::chmodat(&self.0, name, mode, AtFlags::empty())?)
+    }
+
+    fn free_blocks(&self) -> Result<u64> {
+        Ok(fs::fstatvfs(&self.0)?.f_bfree)
+    }
+
+    fn make_dir(&self, name: &str) -> Result<Box<dyn TaskDir>> {
+        fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o755))?;
+        self.open_dir(name)
+    }
+
+    fn open_dir(&self, name: &str) -> Result<Box<dyn TaskDir>> {
+        let fd = fs::openat(&self.0, name, DIR, Mode::empty())?;
+        Ok(Box::new(Self(fd)))
+    }
+
+    fn remove_dir(&self, name: &str) -> Result<()> {
+        Ok(fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+
+    fn lister(&self) -> Result<Box<dyn Lister>> {
+        Ok(Box::new(PathLister(Dir::read_from(&self.0)?)))
+    }
+
+    fn again(&self) -> Result<Box<dyn TaskDir>> {
+        Ok(Box::new(Self(self.0.try_clone()?)))
+    }
+}
+
+impl Lister for PathLister {
+    fn advance(&mut self) -> Result<bool> {
+        Ok(self.0.read().transpose()?.is_some())
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        self.0.rewind();
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Result<Vec<Name>> {
+        let mut names = Vec::new();
+        while let Some(entry) = self.0.read().transpose()? {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                let is_dir = entry.file_type() == FileType::Directory;
+                names.push(Name { name, is_dir });
+            }
+        }
+        Ok(names)
+    }
+}
+
+impl TaskFile for PathFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        Ok(rustix::io::pread(&self.0, buf, offset)?)
+    }
+
+    fn write_at(&self, mut offset: u64, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let n = rustix::io::pwrite(&self.0, data, offset)?;
+            data = &data[n..];
+            offset += n as u64;
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        Ok(fs::ftruncate(&self.0, size)?)
+    }
+
+    fn fallocate(&self, offset: u64, len: u64) -> Result<()> {
+        Ok(fs::fallocate(
+            &self.0,
+            FallocateFlags::empty(),
+            offset,
+            len,
+        )?)
+    }
+
+    fn fsync(&self) -> Result<()> {
+        Ok(fs::fsync(&self.0)?)
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(fs::fstat(&self.0)?.st_size.cast_unsigned())
+    }
+}

@@ -1,0 +1,124 @@
+//! `extant bench dbench`.
+
+use super::targets::TargetArgs;
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use anyhow::{Context, Result};
+use extant_bench::dbench::{self, Load, Params, Report};
+use extant_bench::table::{duration, rate, times};
+use extant_bench::target::Target;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::PathBuf;
+
+/// Replay a loadfile of dbench from many clients
+///
+/// Each client does what the file says, in a directory of its own, as fast as it can: files are made, written,
+/// read, synced, renamed, listed and removed. What failed when it was recorded must fail, the rest must not.
+/// Debian's package dbench has a loadfile: /usr/share/dbench/client.txt, of about 25 MB a client.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant bench dbench /usr/share/dbench/client.txt --clients 4 --against kernel\n  \
+    extant bench dbench client.txt --clients 4 --cache 8M --dir /var/tmp"
+)]
+pub struct DbenchArgs {
+    /// What is replayed
+    #[arg(value_name = "LOADFILE")]
+    load: PathBuf,
+    #[command(flatten)]
+    targets: TargetArgs,
+    /// Clients, a pinned thread each
+    #[arg(long, default_value_t = 2)]
+    clients: usize,
+    /// Rounds
+    #[arg(long, default_value_t = 5)]
+    iterations: usize,
+    /// As JSON, with every round
+    #[arg(long)]
+    json: bool,
+}
+
+/// Files that all clients have at once: the loadfile of the package has about 300 a client.
+const FILES: u64 = 10_000;
+
+pub fn run(args: &DbenchArgs) -> Result<()> {
+    let told = || args.load.display().to_string();
+    let load = File::open(&args.load).with_context(told)?;
+    let load = Load::parse(BufReader::new(load)).with_context(told)?;
+    let opened = args.targets.open(FILES + 1000 * args.clients as u64)?;
+    let params = Params {
+        clients: args.clients,
+        rounds: args.iterations,
+    };
+    let targets: Vec<&dyn Target> = opened.targets.iter().map(|t| &**t).collect();
+    let progress = Progress::count("looks of clients");
+    let reports = dbench::run(&targets, &load, params, &|| {
+        progress.add(1);
+        interrupt::check()
+    });
+    progress.done();
+    let closed = opened.close();
+    let reports = reports?;
+    closed?;
+    if args.json {
+        return output::json(&reports);
+    }
+    table(&reports)
+}
+
+fn table(reports: &[Report]) -> Result<()> {
+    let mut out = output::stdout();
+    let Some((first, _)) = reports.split_first() else {
+        return Ok(());
+    };
+    let Params { clients, rounds } = first.params;
+    writeln!(out, "dbench: {clients} clients, medians of {rounds} rounds")?;
+    let width = reports.iter().map(|r| r.target.chars().count());
+    let width = width.max().unwrap_or(0).max(6);
+    let head = ["MB/s", "synced", "ops/s", "CPU", "ours", "CPU ours"];
+    write!(out, "{:width$}", "target")?;
+    head.iter().try_for_each(|h| write!(out, " {h:>9}"))?;
+    writeln!(out)?;
+    for report in reports {
+        write!(out, "{:width$}", report.target)?;
+        if let Some(why) = &report.failed {
+            writeln!(out, " cannot: {why}")?;
+            continue;
+        }
+        let (ours, cpu) = match std::ptr::eq(report, first) {
+            true => ("-".into(), "-".into()),
+            false => (
+                times(first.bytes, report.bytes),
+                times(report.cpu_ns, first.cpu_ns),
+            ),
+        };
+        let cells = [
+            format!("{:.1}", report.bytes / 1e6),
+            format!("{:.1}", report.bytes_synced / 1e6),
+            rate(report.ops),
+            duration(report.cpu_ns),
+            ours,
+            cpu,
+        ];
+        cells.iter().try_for_each(|c| write!(out, " {c:>9}"))?;
+        writeln!(out)?;
+    }
+    for report in reports.iter().filter(|r| r.failed.is_none()) {
+        writeln!(out, "\n{}", report.target)?;
+        write!(out, "  {:22}", "operation")?;
+        for title in ["count", "mean", "p50", "p99", "max"] {
+            write!(out, " {title:>9}")?;
+        }
+        writeln!(out)?;
+        for (name, seen) in &report.latencies {
+            let nanoseconds = [seen.mean, seen.p50 as f64, seen.p99 as f64, seen.max as f64];
+            write!(out, "  {name:22} {:>9}", seen.count)?;
+            for ns in nanoseconds {
+                write!(out, " {:>9}", duration(ns))?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,72 @@
+//! `extant bench inode-list`.
+
+use super::targets::TargetArgs;
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use anyhow::Result;
+use extant_bench::runner::{self, Contender, Shape};
+use extant_bench::table;
+use extant_bench::workload::inode_list::{InodeList, NAME};
+use std::io::Write;
+
+/// Bring inodes in core from a thousand tasks, then drop all at once
+///
+/// Each task stats every file of a directory of its own, which is not in memory. Then everything is dropped from
+/// memory, which is timed apart; the kernel does that for all file systems of the machine, and for root only.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example:\n  extant bench inode-list --tasks 1000 --files 200000 --against kernel"
+)]
+pub struct InodeListArgs {
+    #[command(flatten)]
+    targets: TargetArgs,
+    /// Tasks, a pinned thread each
+    #[arg(long, default_value_t = 1000)]
+    tasks: usize,
+    /// Files of all tasks
+    #[arg(long, default_value_t = 100_000)]
+    files: u64,
+    /// Rounds
+    #[arg(long, default_value_t = 5)]
+    iterations: usize,
+    /// As JSON, with every round
+    #[arg(long)]
+    json: bool,
+}
+
+/// What ends a round is that every inode was brought in, never the clock.
+const LONG_ENOUGH: f64 = 3600.0;
+
+pub fn run(args: &InodeListArgs) -> Result<()> {
+    let shape = Shape {
+        tasks: args.tasks,
+        seconds: LONG_ENOUGH,
+        files: args.files.div_ceil(args.tasks.max(1) as u64),
+        rounds: args.iterations,
+    };
+    let opened = args.targets.open(args.files + 2 * args.tasks as u64)?;
+    let lists: Vec<_> = opened
+        .targets
+        .iter()
+        .map(|t| InodeList::new(&**t))
+        .collect();
+    let contenders: Vec<&dyn Contender> = lists.iter().map(|l| l as &dyn Contender).collect();
+    let rounds = (args.iterations + 1) * lists.len();
+    let progress = Progress::up_to("rounds", rounds as u64);
+    let reports = runner::run(NAME, &contenders, shape, || {
+        progress.add(1);
+        interrupt::check()
+    });
+    progress.done();
+    drop(lists);
+    let closed = opened.close();
+    let reports = reports?;
+    closed?;
+    if args.json {
+        return output::json(&reports);
+    }
+    let mut out = output::stdout();
+    table::write(&mut out, &reports)?;
+    Ok(out.flush()?)
+}
