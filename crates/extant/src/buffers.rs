@@ -254,6 +254,14 @@ impl Buffers {
         }
     }
 
+    /// Drops every image, those that are not home too: nothing will be written any more.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            *shard.lock() = Shard::default();
+        }
+        self.dirty.store(0, Ordering::Relaxed);
+    }
+
     /// Drops every clean image (forced re-read).
     pub fn drop_clean(&self) {
         for shard in &self.shards {

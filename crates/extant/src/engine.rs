@@ -16,6 +16,8 @@ use crate::log::Log;
 use crate::namespace::index_room::IndexRooms;
 use crate::namespace::inode::Inode;
 use crate::namespace::inode_index::InodeIndex;
+use crate::namespace::observe::Observed;
+use crate::namespace::watch::Watchers;
 use crate::space::Space;
 use crate::statistics::Totals;
 use blockdev::BlockDevice;
@@ -109,6 +111,7 @@ pub struct Engine {
     pub(crate) shares: PerSlot<Mutex<Window, locks::Share>>,
     /// Context in which space was short last.
     pub(crate) short_at: AtomicU64,
+    pub(crate) short_of_space: Mutex<(), locks::ShortOfSpace>,
     pub(crate) index: InodeIndex,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
@@ -127,6 +130,10 @@ pub struct Engine {
     /// Why nothing may be changed, if so.
     pub(crate) read_only: Option<String>,
     pub(crate) stopped: OnceLock<String>,
+    /// The volume is closed, or was by force: handles are good for nothing.
+    pub(crate) gone: AtomicBool,
+    pub(crate) watchers: Watchers,
+    pub(crate) observed: Observed,
     /// The superblock on the device says that the volume is in use. It does from the first commit on: a
     /// volume that nobody changed keeps every byte. Set with the formatter's lock held.
     pub(crate) marked_open: AtomicBool,
@@ -140,7 +147,18 @@ pub struct Engine {
 
 impl Engine {
     /// Fails when the volume has stopped after an error.
+    /// The volume has not been closed.
+    #[inline]
+    pub(crate) fn check_here(&self) -> Result<()> {
+        if self.gone.load(Ordering::Acquire) {
+            Err(Error::Stale)
+        } else {
+            Ok(())
+        }
+    }
+
     pub(crate) fn check_running(&self) -> Result<()> {
+        self.check_here()?;
         match self.stopped.get() {
             Some(why) => Err(Error::Stopped(why.clone())),
             None => Ok(()),
@@ -149,6 +167,7 @@ impl Engine {
 
     /// Fails when the volume cannot be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_here()?;
         if let Some(why) = self.stopped.get() {
             return Err(Error::ReadOnly(format!("stopped after an error: {why}")));
         }

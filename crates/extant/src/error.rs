@@ -92,6 +92,9 @@ pub enum Error {
     /// The volume stopped after an earlier failure.
     #[error("volume stopped: {0}")]
     Stopped(String),
+    /// The volume was closed while this handle was open.
+    #[error("stale file handle: the volume was closed")]
+    Stale,
     /// The work was interrupted by the caller.
     #[error("interrupted")]
     Interrupted,
@@ -137,6 +140,7 @@ impl Error {
             Self::Busy(_) => E::BUSY,
             Self::NoSuchOffset => E::NXIO,
             Self::Interrupted => E::INTR,
+            Self::Stale => E::STALE,
             // Linux's ext4 answers EUCLEAN (EFSCORRUPTED) to bytes that break the format.
             Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => E::UCLEAN,
             Self::Format(_) => E::INVAL,

@@ -49,6 +49,7 @@ pub use api::dir::{Dir, DirEntry};
 pub use api::file::{File, OpenFlags};
 pub use api::open::OpenOptions;
 pub use api::volume::{StatFs, Volume};
+pub use api::watch::Watch;
 pub use error::{Error, Result};
 pub use ext4_format::FileType;
 pub use ext4_format::geometry::Geometry;
@@ -57,7 +58,9 @@ pub use journal::recovery::Recovery;
 pub use namespace::attributes::{Attributes, SetAttributes};
 pub use namespace::credentials::Credentials;
 pub use namespace::fallocate::{Fallocate, Seek};
+pub use namespace::observe::{InodeInCore, InodeObserver};
 pub use namespace::rename::RenameMode;
+pub use namespace::watch::WatchEvent;
 pub use namespace::xattrs::SetXattr;
 pub use statistics::Statistics;
 #[doc(hidden)]

@@ -22,6 +22,22 @@ lock_class!(
     pub(crate) IndexRooms = "directory index rooms"
 );
 lock_class!(
+    /// Looking for blocks when there seem to be none.
+    pub(crate) ShortOfSpace = "short of space"
+);
+lock_class!(
+    /// Who watches what.
+    pub(crate) Watchers = "watchers"
+);
+lock_class!(
+    /// Events of one watcher.
+    pub(crate) Watch = "watched events"
+);
+lock_class!(
+    /// The observer of inodes.
+    pub(crate) Observer = "inode observer"
+);
+lock_class!(
     /// An inode's core.
     pub(crate) InodeState = "inode state"
 );

@@ -35,6 +35,8 @@ pub(crate) struct Space {
     aside: Counter,
     reserve: Reserve,
     withheld: u64,
+    /// Blocks that pushes ever gave back.
+    settled: AtomicU64,
 }
 
 /// Most blocks that a slot takes at hand.
@@ -55,6 +57,7 @@ impl Space {
             aside: Counter::new(),
             reserve,
             withheld,
+            settled: AtomicU64::new(0),
         }
     }
 
@@ -157,7 +160,10 @@ impl Space {
     /// needed it must have.
     pub fn settle(&self, promised: u64, used: u64) {
         match promised.checked_sub(used) {
-            Some(left) => self.give(left),
+            Some(left) => {
+                self.give(left);
+                self.settled.fetch_add(left, Ordering::Relaxed);
+            }
             None => {
                 let missing = used - promised;
                 let overdrawn = missing - self.open.take_up_to(missing);
@@ -166,7 +172,14 @@ impl Space {
         }
     }
 
-    /// Blocks that are neither used nor promised, those set aside among them, and those of them that are not held back. Exact when
+    /// Blocks that pushes gave back so far, of what was promised: who finds too few and sees it grow may try
+    /// again.
+    pub fn settled(&self) -> u64 {
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that are neither used nor promised, those set aside among them, and those of them that are not
+    /// held back. Exact when
     /// nobody takes or gives.
     pub fn free(&self) -> (u64, u64) {
         let held = self.reserve.blocks.saturating_add(self.withheld);

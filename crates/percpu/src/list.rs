@@ -165,6 +165,25 @@ impl<T> SlotList<T> {
         Position::new(list, self.lists.get(slot).lock().insert(item))
     }
 
+    /// Adds an element as [`add`](SlotList::add) does and runs `then` with its position before the list is
+    /// unlocked: before any iteration can meet the element.
+    pub fn add_then(&self, item: T, then: impl FnOnce(Position)) -> Position {
+        let list = slot::current().index() & (self.lists.slots() - 1);
+        let mut slab = self.lists.get(SlotId::new(list as u32)).lock();
+        let position = Position::new(list, slab.insert(item));
+        then(position);
+        position
+    }
+
+    /// Takes an element off as [`remove`](SlotList::remove) does and runs `then` before the list is unlocked:
+    /// an iteration that begins to look at this list later does not meet the element and finds `then` done.
+    pub fn remove_then(&self, position: Position, then: impl FnOnce(&T)) -> Option<T> {
+        let mut slab = self.lists.get(position.slot()).lock();
+        let item = slab.remove(position.index())?;
+        then(&item);
+        Some(item)
+    }
+
     /// Takes the element at `position` off its list, wherever that is. The position is free to
     /// be used again at once, so who added the element must let it be removed only once.
     pub fn remove(&self, position: Position) -> Option<T> {

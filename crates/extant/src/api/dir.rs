@@ -2,6 +2,7 @@
 
 use super::file::{File, OpenFlags};
 use super::volume::Guard;
+use super::watch::Watch;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};
@@ -41,6 +42,14 @@ pub(crate) struct Caller {
     pub(crate) who: Arc<Credentials>,
     /// Keeps the volume open.
     guard: Option<Arc<Guard>>,
+}
+
+impl Caller {
+    /// The volume, unless it has been closed.
+    pub(crate) fn engine(&self) -> Result<&Engine> {
+        self.engine.check_here()?;
+        Ok(&self.engine)
+    }
 }
 
 impl Clone for Dir {
@@ -116,8 +125,8 @@ impl Dir {
         }
     }
 
-    fn engine(&self) -> &Engine {
-        &self.caller.engine
+    fn engine(&self) -> Result<&Engine> {
+        self.caller.engine()
     }
 
     fn who(&self) -> &Credentials {
@@ -134,7 +143,7 @@ impl Dir {
         if path.is_empty() {
             return Err(Error::NotFound);
         }
-        self.engine().walk(self.who(), &self.inode, path, follow)
+        self.engine()?.walk(self.who(), &self.inode, path, follow)
     }
 
     /// Does something to what a path leads to. If that is removed before it is done, the name may well be
@@ -180,11 +189,11 @@ impl Dir {
     ) -> Result<R> {
         // The common case needs no walk, and counts no use of the directory.
         if !path.contains(&b'/') && !path.is_empty() {
-            self.engine().permit(self.who(), &self.inode, EXECUTE)?;
+            self.engine()?.permit(self.who(), &self.inode, EXECUTE)?;
             return f(&self.inode, path);
         }
         let (dir, name) = self
-            .engine()
+            .engine()?
             .walk_to_parent(self.who(), &self.inode, path, false)?;
         f(&dir, &name)
     }
@@ -192,6 +201,25 @@ impl Dir {
     /// A handle on an inode that counts it already.
     fn handle(&self, inode: Arc<Inode>, flags: OpenFlags) -> File {
         File::of(Arc::clone(&self.caller), inode, flags)
+    }
+
+    /// Watches a directory or file.
+    ///
+    /// # Errors
+    /// As for a look-up of the path.
+    pub fn watch(&self, path: impl AsRef<[u8]>) -> Result<Watch> {
+        let inode = self.walk(path, true)?;
+        Ok(self.watch_inode(Some(inode)))
+    }
+
+    pub(crate) fn watch_inode(&self, inode: Option<Arc<Inode>>) -> Watch {
+        let Caller { engine, who, .. } = &*self.caller;
+        let caller = Caller {
+            engine: Arc::clone(engine),
+            who: Arc::clone(who),
+            guard: None,
+        };
+        Watch::new(caller, inode)
     }
 
     /// Opens a directory to work from.
@@ -210,7 +238,7 @@ impl Dir {
             return self.open_or_create(path, flags, mode);
         }
         let inode = self.at_inode(path, !flags.contains(OpenFlags::NO_FOLLOW), |inode| {
-            self.engine().opened(inode)?;
+            self.engine()?.opened(inode)?;
             Ok(Arc::clone(inode))
         })?;
         self.finish_open(self.handle(inode, flags), false)
@@ -223,7 +251,7 @@ impl Dir {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::NO_FOLLOW);
         let create = |dir: &Arc<Inode>, name: &[u8]| {
-            self.engine().create(
+            self.engine()?.create(
                 self.who(),
                 dir,
                 name,
@@ -241,8 +269,8 @@ impl Dir {
                 if !follow || found.0.ftype != FileType::Symlink {
                     return Ok(found);
                 }
-                self.engine().closed(&found.0)?;
-                let (dir, name) = self.engine().walk_to_parent(self.who(), dir, name, true)?;
+                self.engine()?.closed(&found.0)?;
+                let (dir, name) = self.engine()?.walk_to_parent(self.who(), dir, name, true)?;
                 create(&dir, &name)
             })
             .map_err(|e| match e {
@@ -270,7 +298,7 @@ impl Dir {
                 }
                 wanted |= WRITE;
             }
-            self.engine().permit(self.who(), inode, wanted)?;
+            self.engine()?.permit(self.who(), inode, wanted)?;
         }
         let truncate =
             flags.contains(OpenFlags::TRUNCATE) && !made && inode.ftype == FileType::Regular;
@@ -300,7 +328,7 @@ impl Dir {
                 exclusive: true,
                 open: false,
             };
-            Ok(self.engine().create(self.who(), dir, name, what, how)?.0)
+            Ok(self.engine()?.create(self.who(), dir, name, what, how)?.0)
         })
     }
 
@@ -369,7 +397,7 @@ impl Dir {
         }
         from.at_inode(old, false, |inode| {
             self.at_parent(new.as_ref(), |dir, name| {
-                self.engine().link(self.who(), inode, dir, name)
+                self.engine()?.link(self.who(), inode, dir, name)
             })
         })
     }
@@ -379,14 +407,14 @@ impl Dir {
         let path = path.as_ref();
         let unlink = |dir: &Arc<Inode>, name: &[u8]| {
             if path.ends_with(b"/") {
-                let inode = self.engine().lookup(dir, name)?;
+                let inode = self.engine()?.lookup(dir, name)?;
                 return Err(if inode.directory().is_some() {
                     Error::IsDirectory
                 } else {
                     Error::NotDirectory
                 });
             }
-            self.engine().unlink(self.who(), dir, name)
+            self.engine()?.unlink(self.who(), dir, name)
         };
         self.at_parent(path, unlink).map_err(|e| match e {
             Error::Exists => Error::IsDirectory,
@@ -397,7 +425,7 @@ impl Dir {
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         self.at_parent(path.as_ref(), |dir, name| {
-            self.engine().rmdir(self.who(), dir, name)
+            self.engine()?.rmdir(self.who(), dir, name)
         })
         .map_err(|e| match e {
             Error::Exists => Error::Busy("the root directory cannot be removed"),
@@ -415,7 +443,7 @@ impl Dir {
         let (old, new) = (old.as_ref(), new.as_ref());
         let moved = self.at_parent(old, |old_dir, old_name| {
             if old.ends_with(b"/") || new.ends_with(b"/") {
-                let source = self.engine().lookup(old_dir, old_name)?;
+                let source = self.engine()?.lookup(old_dir, old_name)?;
                 if source.directory().is_none() {
                     return Err(Error::NotDirectory);
                 }
@@ -426,7 +454,7 @@ impl Dir {
                 return Err(Error::Busy("the root directory cannot be renamed"));
             }
             self.at_parent(new, |new_dir, new_name| {
-                self.engine()
+                self.engine()?
                     .rename(self.who(), (old_dir, old_name), (new_dir, new_name), mode)
             })
         });
@@ -441,7 +469,7 @@ impl Dir {
     fn attributes(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<Attributes> {
         let mut removed = None;
         self.at_inode(path, follow, |inode| {
-            let attributes = self.engine().attributes(inode)?;
+            let attributes = self.engine()?.attributes(inode)?;
             // A removed directory that is open is seen as such when it is found again.
             if attributes.links == 0
                 && removed.replace(Arc::as_ptr(inode)) != Some(Arc::as_ptr(inode))
@@ -465,29 +493,29 @@ impl Dir {
     /// Changes attributes; a last symbolic link is followed.
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
         self.at_inode(path, true, |inode| {
-            self.engine().set_attributes(self.who(), inode, set)
+            self.engine()?.set_attributes(self.who(), inode, set)
         })
     }
 
     /// Changes attributes of the name itself.
     pub fn lset_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
         self.at_inode(path, false, |inode| {
-            self.engine().set_attributes(self.who(), inode, set)
+            self.engine()?.set_attributes(self.who(), inode, set)
         })
     }
 
     /// Sets the size of a file.
     pub fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
         self.at_inode(path, true, |inode| {
-            self.engine().permit(self.who(), inode, WRITE)?;
-            self.engine().truncate(self.who(), inode, size)
+            self.engine()?.permit(self.who(), inode, WRITE)?;
+            self.engine()?.truncate(self.who(), inode, size)
         })
     }
 
     /// Where a symbolic link points.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.of_inode(path, |inode| {
-            Ok(self.engine().symlink_target(inode)?.into_vec())
+            Ok(self.engine()?.symlink_target(inode)?.into_vec())
         })
     }
 
@@ -508,9 +536,9 @@ impl Dir {
         if inode.directory().is_none() {
             return Err(Error::NotDirectory);
         }
-        self.engine().permit(self.who(), &inode, READ)?;
+        self.engine()?.permit(self.who(), &inode, READ)?;
         Ok(self
-            .engine()
+            .engine()?
             .list(&inode, cookie, at_least)?
             .into_iter()
             .map(|e| DirEntry {
@@ -525,13 +553,13 @@ impl Dir {
     /// Value of an extended attribute of the name itself.
     pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.of_inode(path, |inode| {
-            self.engine().get_xattr(self.who(), inode, name.as_ref())
+            self.engine()?.get_xattr(self.who(), inode, name.as_ref())
         })
     }
 
     /// Names of the extended attributes of the name itself.
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.of_inode(path, |inode| self.engine().list_xattrs(self.who(), inode))
+        self.of_inode(path, |inode| self.engine()?.list_xattrs(self.who(), inode))
     }
 
     /// Sets an extended attribute of the name itself.
@@ -543,7 +571,7 @@ impl Dir {
         how: SetXattr,
     ) -> Result<()> {
         self.at_inode(path, false, |inode| {
-            self.engine()
+            self.engine()?
                 .set_xattr(self.who(), inode, name.as_ref(), Some(value), how)
         })
     }
@@ -551,20 +579,20 @@ impl Dir {
     /// Removes an extended attribute of the name itself.
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
         self.at_inode(path, false, |inode| {
-            self.engine()
+            self.engine()?
                 .set_xattr(self.who(), inode, name.as_ref(), None, SetXattr::Any)
         })
     }
 
     /// Makes the directory's names durable.
     pub fn fsync(&self) -> Result<()> {
-        self.engine().fsync(&self.inode)
+        self.engine()?.fsync(&self.inode)
     }
 
     /// Opens a regular file by inode number; for servers that keep numbers.
     pub fn open_ino(&self, ino: u32, flags: OpenFlags) -> Result<File> {
-        let inode = self.engine().inode_in_use(InodeNr(ino))?;
-        self.engine().opened(&inode)?;
+        let inode = self.engine()?.inode_in_use(InodeNr(ino))?;
+        self.engine()?.opened(&inode)?;
         self.finish_open(self.handle(inode, flags), false)
     }
 

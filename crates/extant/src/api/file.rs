@@ -72,8 +72,8 @@ impl File {
         }
     }
 
-    fn engine(&self) -> &Engine {
-        &self.caller.engine
+    fn engine(&self) -> Result<&Engine> {
+        self.caller.engine()
     }
 
     pub(crate) fn parts(&self) -> (&Inode, OpenFlags) {
@@ -111,7 +111,7 @@ impl File {
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.readable()?;
-        self.engine().read(&self.inode, offset, buf)
+        self.engine()?.read(&self.inode, offset, buf)
     }
 
     /// Writes `data` at an offset (at the end, if opened to append). Returns how many bytes: fewer than all
@@ -125,7 +125,7 @@ impl File {
             return Ok(0);
         }
         let offset = (!self.flags.contains(OpenFlags::APPEND)).then_some(offset);
-        self.engine()
+        self.engine()?
             .write(&self.caller.who, &self.inode, offset, data)
             .map(|at| (at.end - at.start) as usize)
     }
@@ -158,7 +158,7 @@ impl File {
             let end = self.inode.size.load(Ordering::Acquire);
             return Ok(end..end);
         }
-        self.engine()
+        self.engine()?
             .write(&self.caller.who, &self.inode, None, data)
     }
 
@@ -200,7 +200,7 @@ impl File {
 
     /// Offset of the next data or hole.
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
-        self.engine().seek(&self.inode, offset, what)
+        self.engine()?.seek(&self.inode, offset, what)
     }
 
     /// Sets the size.
@@ -210,36 +210,36 @@ impl File {
     }
 
     pub(crate) fn truncate_unchecked(&self, size: u64) -> Result<()> {
-        self.engine().truncate(&self.caller.who, &self.inode, size)
+        self.engine()?.truncate(&self.caller.who, &self.inode, size)
     }
 
     /// Preallocates, punches or zeroes a range.
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.writable()?;
-        self.engine()
+        self.engine()?
             .fallocate(&self.caller.who, &self.inode, how, offset, len)
     }
 
     /// Attributes.
     pub fn stat(&self) -> Result<Attributes> {
-        self.engine().attributes(&self.inode)
+        self.engine()?.attributes(&self.inode)
     }
 
     /// Changes attributes.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
-        self.engine()
+        self.engine()?
             .set_attributes(&self.caller.who, &self.inode, set)
     }
 
     /// Value of an extended attribute.
     pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.engine()
+        self.engine()?
             .get_xattr(&self.caller.who, &self.inode, name.as_ref())
     }
 
     /// Names of the extended attributes.
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
-        self.engine().list_xattrs(&self.caller.who, &self.inode)
+        self.engine()?.list_xattrs(&self.caller.who, &self.inode)
     }
 
     /// Sets an extended attribute.
@@ -249,7 +249,7 @@ impl File {
         value: &[u8],
         how: crate::namespace::xattrs::SetXattr,
     ) -> Result<()> {
-        self.engine().set_xattr(
+        self.engine()?.set_xattr(
             &self.caller.who,
             &self.inode,
             name.as_ref(),
@@ -260,12 +260,12 @@ impl File {
 
     /// Data and metadata are on disk when this returns.
     pub fn fsync(&self) -> Result<()> {
-        self.engine().fsync(&self.inode)
+        self.engine()?.fsync(&self.inode)
     }
 
     /// Data, and the metadata needed to read it, are on disk when this returns.
     pub fn fdatasync(&self) -> Result<()> {
-        self.engine().fsync(&self.inode)
+        self.engine()?.fsync(&self.inode)
     }
 
     /// Type of the file.
@@ -276,7 +276,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Err(e) = self.engine().closed(&self.inode) {
+        if let Err(e) = self.caller.engine.closed(&self.inode) {
             tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at close");
         }
     }

@@ -4,3 +4,4 @@ pub mod dir;
 pub mod file;
 pub mod open;
 pub mod volume;
+pub mod watch;

@@ -287,11 +287,15 @@ impl Opening<'_> {
             formatter: Mutex::new(formatter),
             journal: Mutex::new(writer),
             settling,
+            short_of_space: Mutex::new(()),
             kick: Kick::default(),
             totals: Default::default(),
             limits: self.options.limits(),
             read_only: self.read_only.clone(),
             stopped: OnceLock::new(),
+            gone: AtomicBool::new(false),
+            watchers: Default::default(),
+            observed: Default::default(),
             marked_open: AtomicBool::new(false),
             rename: Mutex::new(()),
             index_rooms: Default::default(),
@@ -522,6 +526,23 @@ impl Engine {
         Ok(())
     }
 
+    /// From now on nothing is committed and every handle is stale. Returns when no write is on its way.
+    pub(crate) fn cut_off(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.stop(&Error::Stopped("the volume was closed by force".into()));
+        // A push has one of these locks, or is at the last stage.
+        drop(self.journal.lock());
+        drop(self.formatter.lock());
+        drop(self.journal.lock());
+        self.settling.wait();
+    }
+
+    /// The volume is closed: handles are stale, memory is given back.
+    pub(crate) fn end(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.evict_all();
+    }
+
     /// Files without a name that are still open are freed: their handles end with the volume.
     fn free_open_orphans(&self) -> Result<()> {
         for inode in self.in_core.iter() {
@@ -538,7 +559,8 @@ impl Engine {
 
     /// Records an error in the superblock, as far as the device lets it.
     pub(crate) fn record_error(&self, why: &Error) {
-        if self.read_only.is_some() || matches!(why, Error::Stopped(_)) {
+        let closed = self.check_here().is_err();
+        if closed || self.read_only.is_some() || matches!(why, Error::Stopped(_)) {
             return;
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];

@@ -1,11 +1,13 @@
 //! An open volume.
 
 use super::dir::Dir;
+use super::watch::Watch;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::journal::recovery::Recovery;
 use crate::locks::{self, Mutex};
 use crate::namespace::credentials::Credentials;
+use crate::namespace::observe::InodeObserver;
 use crate::statistics::Statistics;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
@@ -58,7 +60,22 @@ impl Guard {
             // It only ends; what it could not do, closing says.
             let _ = thread.join();
         }
-        self.engine.shut_down()
+        let closed = self.engine.shut_down();
+        self.engine.end();
+        closed
+    }
+
+    fn invalidate(&self) {
+        let mut closed = self.closed.lock();
+        if std::mem::replace(&mut *closed, true) {
+            return;
+        }
+        self.engine.cut_off();
+        self.engine.kick.end();
+        if let Some(thread) = self.background.lock().take() {
+            let _ = thread.join();
+        }
+        self.engine.end();
     }
 }
 
@@ -136,6 +153,11 @@ impl Volume {
         }
     }
 
+    fn engine(&self) -> Result<&Engine> {
+        self.guard.engine.check_here()?;
+        Ok(&self.guard.engine)
+    }
+
     /// The root directory.
     pub fn root(&self) -> Dir {
         self.root.clone()
@@ -143,18 +165,55 @@ impl Volume {
 
     /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
-        self.guard.engine.sync()
+        self.engine()?.sync()
     }
 
-    /// Makes everything durable, writes the journal home and marks the volume clean. Further
-    /// operations through other clones fail.
+    /// Makes everything durable, writes the journal home and marks the volume clean. Further operations
+    /// through other clones, directories and files fail with [`Error::Stale`](crate::Error::Stale); whoever
+    /// watches is told.
     pub fn close(self) -> Result<()> {
         self.guard.close()
     }
 
+    /// Closes the volume by force, as if the device had gone: nothing more is written, what is not durable is
+    /// lost, memory is given back though there are handles. Every later operation fails with
+    /// [`Error::Stale`](crate::Error::Stale), one that is under way perhaps with another error; whoever watches is
+    /// told. When it returns no write is on its way to the device. The image is what a cut of the power
+    /// leaves: the next opening recovers it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/a", 0o600)?;
+    /// volume.invalidate();
+    /// assert!(matches!(file.write_at(0, b"x"), Err(extant::Error::Stale)));
+    /// assert!(matches!(volume.stat("/"), Err(extant::Error::Stale)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn invalidate(&self) {
+        self.guard.invalidate();
+    }
+
+    /// Watches everything that happens on the volume.
+    pub fn watch_volume(&self) -> Watch {
+        self.root.watch_inode(None)
+    }
+
+    /// Shows an observer every inode in core, now and as they come and go, until
+    /// [`Volume::stop_observing`]. False if there is an observer already.
+    pub fn observe_inodes(&self, observer: Arc<dyn InodeObserver>) -> bool {
+        self.guard.engine.observe(observer)
+    }
+
+    /// Takes the observer away: it is told that every inode goes.
+    pub fn stop_observing(&self) {
+        self.guard.engine.stop_observing();
+    }
+
     /// Free and total space.
     pub fn statfs(&self) -> Result<StatFs> {
-        self.guard.engine.statfs()
+        self.engine()?.statfs()
     }
 
     /// What the log has done since the volume was opened.
@@ -176,7 +235,7 @@ impl Volume {
 
     /// The superblock, as the last commit left it.
     pub fn superblock(&self) -> Result<RawSuperblock> {
-        self.guard.engine.raw_superblock()
+        self.engine()?.raw_superblock()
     }
 
     /// The group descriptors, as they were when the volume was opened.
@@ -206,7 +265,7 @@ impl Volume {
 
     /// The volume's label.
     pub fn label(&self) -> Result<String> {
-        self.guard.engine.label()
+        self.engine()?.label()
     }
 }
 

@@ -92,6 +92,14 @@ impl Settling {
         Ok(())
     }
 
+    /// Waits until nobody is at this stage.
+    pub fn wait(&self) {
+        let mut queue = self.queue.lock();
+        while queue.busy {
+            self.changed.wait(&mut queue);
+        }
+    }
+
     /// Makes these durable; says how many of those that ever came the last flush covered.
     fn commit(&self, engine: &Engine, waiting: &[Logged], flushed: bool) -> Result<u64> {
         let _span = lockmeter::span!("commit blocks and flushes");

@@ -201,6 +201,7 @@ impl Engine {
             }
             self.log_core(inode, &mut state, c);
         });
+        self.tell_attributes(inode);
         Ok(())
     }
 

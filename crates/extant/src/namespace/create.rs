@@ -205,6 +205,7 @@ impl Engine {
         }
         let inode = Arc::new(inode);
         self.adopt(&inode);
+        self.tell_created(parent, entry.name.as_bytes(), ino);
         bucket.add(entry);
         let long = Directory::is_long(&bucket);
         drop(bucket);
@@ -282,6 +283,7 @@ impl Engine {
             inode.logged_in(c.context);
             parent.logged_in(c.context);
         });
+        self.tell_created(parent, entry.name.as_bytes(), inode.ino);
         drop(state);
         bucket.add(entry);
         let long = Directory::is_long(&bucket);
@@ -294,9 +296,7 @@ impl Engine {
 
     /// Puts a newborn inode where it is found: index and per-slot list.
     pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
-        let position = self.in_core.add(Arc::clone(inode));
-        inode.set_list_position(position);
-        self.in_core_count.add(1);
+        self.enlist(inode);
         self.index.insert(Arc::clone(inode));
     }
 

@@ -70,6 +70,23 @@ impl Engine {
         self.buffers.drop_clean();
     }
 
+    /// The volume ends: nothing of it stays in memory but what handles hold, and those who watch an inode are
+    /// told. What is not written never will be.
+    pub(crate) fn evict_all(&self) {
+        self.tell_unmounted(None);
+        for inode in self.in_core.iter() {
+            self.tell_unmounted(Some(&inode));
+            if let Some(file) = inode.touched_file() {
+                // Whoever writes this file's data back has its mapping.
+                let _map = file.map.write();
+                self.drop_pages(&inode, 0, u32::MAX);
+            }
+            self.index.remove(&inode);
+            self.delist(&inode);
+        }
+        self.buffers.clear();
+    }
+
     fn evict(&self, inode: &Arc<Inode>, durable: u64) -> bool {
         crate::stir::point();
         // Held by: the index (counted there), the per-slot list, and the caller's clone.
@@ -85,10 +102,7 @@ impl Engine {
         });
         if gone {
             self.discard_window_of(inode);
-        }
-        if gone && let Some(position) = inode.list_position() {
-            self.in_core.remove(position);
-            self.in_core_count.add(-1);
+            self.delist(inode);
         }
         gone
     }

@@ -110,6 +110,7 @@ impl Engine {
                 self.note_dirty(inode);
             }
         }
+        self.tell_written(inode);
         let bs = u64::from(self.geometry.block_size);
         match how {
             Fallocate::Allocate { keep_size } => {

@@ -73,6 +73,10 @@ pub struct Inode {
     pub has_acl: AtomicBool,
     /// File capabilities may exist: changing the contents takes them away.
     pub has_capability: AtomicBool,
+    /// Somebody watches it.
+    pub watched: AtomicBool,
+    /// The observer of inodes has been shown it.
+    pub observed: AtomicBool,
     /// On the list of inodes that write-back must visit.
     pub on_dirty_list: AtomicBool,
     /// Open handles.
@@ -107,6 +111,8 @@ impl Inode {
             flags: AtomicU32::new(core.flags),
             has_acl: AtomicBool::new(false),
             has_capability: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            observed: AtomicBool::new(false),
             on_dirty_list: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             last_context: AtomicU64::new(0),
@@ -148,13 +154,16 @@ impl Inode {
 
     /// Where it is on the per-slot inode list.
     pub fn list_position(&self) -> Option<percpu::Position> {
-        percpu::Position::from_raw(self.list_position.load(Ordering::Acquire))
+        percpu::Position::from_raw(self.list_position.load(Ordering::SeqCst))
     }
 
-    /// It was put on the per-slot inode list.
-    pub fn set_list_position(&self, position: percpu::Position) {
-        self.list_position
-            .store(position.to_raw(), Ordering::Release);
+    /// It is put on the per-slot inode list, or taken off; where it was.
+    pub fn set_list_position(
+        &self,
+        position: Option<percpu::Position>,
+    ) -> Option<percpu::Position> {
+        let word = position.map_or(0, percpu::Position::to_raw);
+        percpu::Position::from_raw(self.list_position.swap(word, Ordering::SeqCst))
     }
 
     /// Copies what [`Inode::owner_and_mode`] shows out of the core; call it with the state locked.

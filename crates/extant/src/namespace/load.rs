@@ -25,9 +25,7 @@ impl Engine {
             || Error::corrupt_inode("inode number", ino),
         )?;
         if loaded {
-            let position = self.in_core.add(Arc::clone(&inode));
-            inode.set_list_position(position);
-            self.in_core_count.add(1);
+            let position = self.enlist(&inode);
             if position.to_raw().is_multiple_of(64) {
                 self.bound_inodes();
             }

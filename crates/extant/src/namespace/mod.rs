@@ -25,6 +25,7 @@ pub mod inode_index;
 pub mod load;
 pub mod lookup;
 pub mod name;
+pub mod observe;
 pub mod pages;
 mod placement;
 pub mod read_write;
@@ -32,6 +33,7 @@ pub mod remove;
 pub mod rename;
 pub mod steps;
 pub mod truncate;
+pub mod watch;
 pub mod write_back;
 pub mod xattrs;
 

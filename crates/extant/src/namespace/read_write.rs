@@ -23,7 +23,8 @@ impl Engine {
             .max_file_size(inode_flags & flags::EXTENTS != 0)
     }
 
-    /// Takes blocks out of the free count, pushing once if only unused reservations are in the way.
+    /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as
+    /// pushes give any back.
     pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
         if self.space.take(who, blocks) {
             return Ok(true);
@@ -31,15 +32,27 @@ impl Engine {
         if self.discard_aside() && self.space.take(who, blocks) {
             return Ok(true);
         }
-        self.push_all()?;
-        if self.space.take(who, blocks) {
-            return Ok(true);
-        }
-        if self.dirty_bytes.sum() > 0 {
-            self.settle_promises()?;
+        // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
+        // and waits.
+        let _short = self.short_of_space.lock();
+        loop {
+            let before = self.space.settled();
             self.push_all()?;
+            if self.space.take(who, blocks) || self.discard_aside() && self.space.take(who, blocks)
+            {
+                return Ok(true);
+            }
+            if self.dirty_bytes.sum() > 0 {
+                self.settle_promises()?;
+                self.push_all()?;
+            }
+            if self.space.take(who, blocks) {
+                return Ok(true);
+            }
+            if self.space.settled() == before {
+                return Ok(false);
+            }
         }
-        Ok(self.space.take(who, blocks))
     }
 
     /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
@@ -192,6 +205,7 @@ impl Engine {
         if let Some(offset) = offset
             && self.overwrite(who, inode, offset, data)
         {
+            self.tell_written(inode);
             return Ok(offset..offset + data.len() as u64);
         }
         crate::stir::point();
@@ -239,6 +253,7 @@ impl Engine {
         }
         if done > 0 {
             note_written(who, inode, offset + done as u64);
+            self.tell_written(inode);
             drop(map);
             self.note_dirty(inode);
             self.balance_dirty()?;

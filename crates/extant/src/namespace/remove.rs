@@ -69,6 +69,7 @@ impl Engine {
                 self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
             })
         });
+        self.tell_removed(parent, name, &inode);
         drop(state);
         drop(map);
         drop(bucket);
@@ -173,6 +174,7 @@ impl Engine {
                     self.log_free(&victim, state, None, &[], c);
                 })
             });
+            self.tell_removed(parent, name, &victim);
             drop((parent_state, state));
             drop((all, bucket));
             self.inodes.note_directory(victim.ino, false);

@@ -6,6 +6,7 @@ use super::index_room::Room;
 use super::inode::{Inode, State, StateGuard};
 use super::name::Name;
 use super::remove::Fate;
+use super::watch::WatchEvent;
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -457,6 +458,7 @@ impl Engine {
                 dir.logged_in(c.context);
             }
         });
+        self.tell_renamed(mode, old, new, (source, target));
         let long = Directory::is_long(held.new_bucket());
         if let Some(gone) = replaced.filter(|t| is_dir(t)) {
             self.inodes.note_directory(gone.ino, false);
@@ -466,6 +468,29 @@ impl Engine {
             victim: replaced.cloned(),
             long,
         }))
+    }
+}
+
+impl Engine {
+    fn tell_renamed(
+        &self,
+        mode: RenameMode,
+        old: &Side<'_>,
+        new: &Side<'_>,
+        moved: (&Inode, Option<&Arc<Inode>>),
+    ) {
+        let event = |from: &Side<'_>, to: &Side<'_>, inode: &Inode| WatchEvent::Renamed {
+            from_dir: from.dir.ino.0,
+            from: from.name.to_vec(),
+            to_dir: to.dir.ino.0,
+            to: to.name.to_vec(),
+            ino: inode.ino.0,
+        };
+        let (source, target) = moved;
+        self.tell(&[old.dir, new.dir, source], || event(old, new, source));
+        if let Some(target) = target.filter(|_| mode == RenameMode::Exchange) {
+            self.tell(&[old.dir, new.dir, target], || event(new, old, target));
+        }
     }
 }
 

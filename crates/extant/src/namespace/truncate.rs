@@ -98,6 +98,7 @@ impl Engine {
                 self.reclaim(inode, file, *run);
             }
         }
+        self.tell_written(inode);
         if in_steps {
             // Under the same lock: nobody may grow the file over what still has to go.
             self.finish_truncate_locked(inode, &mut map, first_gone)?;
@@ -334,9 +335,6 @@ impl Engine {
         self.discard_window_of(inode);
         self.drop_pages(inode, 0, u32::MAX);
         self.index.remove(inode);
-        if let Some(position) = inode.list_position() {
-            self.in_core.remove(position);
-            self.in_core_count.add(-1);
-        }
+        self.delist(inode);
     }
 }

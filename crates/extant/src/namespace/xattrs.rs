@@ -194,6 +194,7 @@ impl Engine {
                 self.log_xattrs(inode, &mut state, &set, c);
                 self.log_core(inode, &mut state, c);
             });
+            self.tell_attributes(inode);
             return Ok(());
         }
     }

@@ -335,3 +335,30 @@ fn short_writes() {
         assert_clean(&device, &format!("{args:?}"));
     }
 }
+
+/// Reservations of names that need no block come back with a push; threads that take them again at once do not
+/// make another find the volume full.
+#[test]
+fn reservations_do_not_fill_a_volume() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("16M", &["-t", "ext4", "-J", "size=4", "-N", "8192"]);
+    let v = open(&device);
+    std::thread::scope(|s| {
+        for thread in 0..6 {
+            let v = v.clone();
+            s.spawn(move || {
+                for n in 0..12_000 {
+                    let path = format!("/{thread}-{}", n % 40);
+                    v.create(&path, 0o600)
+                        .map(drop)
+                        .and_then(|()| v.unlink(&path))
+                        .unwrap_or_else(|e| panic!("{path}, {n}: {e}"));
+                }
+            });
+        }
+    });
+    v.close().unwrap();
+    assert_clean(&device, "reservations");
+}

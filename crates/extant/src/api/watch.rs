@@ -1,0 +1,76 @@
+//! Watching a directory, a file or a volume.
+
+use super::dir::Caller;
+use crate::namespace::inode::Inode;
+use crate::namespace::watch::{Events, WatchEvent};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Events of one directory, file or volume, from its making on, in the order in which they happened to
+/// each name and inode. Of a directory: names made, removed and moved in it, and its own attributes; of a file:
+/// its data, its attributes, its names as they go. Dropping it ends it. It does not keep the volume open.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// use extant::WatchEvent;
+/// volume.create_dir("/in", 0o755)?;
+/// let watch = volume.watch("/in")?;
+/// volume.create("/elsewhere", 0o600)?;
+/// volume.write_file("/in/new", b"data")?;
+/// volume.close()?;
+/// let events: Vec<_> = watch.collect();
+/// assert!(matches!(&events[0], WatchEvent::Created { name, .. } if name == b"new"));
+/// assert_eq!(events.last(), Some(&WatchEvent::Unmounted));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Watch {
+    caller: Arc<Caller>,
+    /// None for the volume.
+    inode: Option<Arc<Inode>>,
+    events: Arc<Events>,
+    ended: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(caller: Caller, inode: Option<Arc<Inode>>) -> Self {
+        Self {
+            events: caller.engine.watch(inode.as_deref()),
+            caller: Arc::new(caller),
+            inode,
+            ended: false,
+        }
+    }
+
+    /// The next event, if there is one now.
+    pub fn try_next(&self) -> Option<WatchEvent> {
+        self.events.next(Some(Instant::now()))
+    }
+
+    /// The next event; waits for it so long.
+    pub fn next_within(&self, timeout: Duration) -> Option<WatchEvent> {
+        self.events.next(Instant::now().checked_add(timeout))
+    }
+}
+
+/// Waits for each event; ends behind [`WatchEvent::Unmounted`].
+impl Iterator for Watch {
+    type Item = WatchEvent;
+
+    fn next(&mut self) -> Option<WatchEvent> {
+        if self.ended {
+            return None;
+        }
+        let event = self.events.next(None);
+        self.ended = event == Some(WatchEvent::Unmounted);
+        event
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let inode = self.inode.as_deref();
+        self.caller.engine.unwatch(inode, &self.events);
+    }
+}
