@@ -167,21 +167,42 @@ impl<T> SlotList<T> {
 
     /// Adds an element as [`add`](SlotList::add) does and runs `then` with its position before the list is
     /// unlocked: before any iteration can meet the element.
+    ///
+    /// ```
+    /// use percpu::{Position, SlotList};
+    /// use std::sync::{Arc, OnceLock};
+    /// let files: SlotList<Arc<OnceLock<Position>>> = SlotList::new();
+    /// let file = Arc::default();
+    /// files.add_then(Arc::clone(&file), |at| file.set(at).expect("added once"));
+    /// assert!(files.iter().all(|f| f.get().is_some()));
+    /// ```
     pub fn add_then(&self, item: T, then: impl FnOnce(Position)) -> Position {
-        let list = slot::current().index() & (self.lists.slots() - 1);
+        self.add_then_on(slot::current(), item, then)
+    }
+
+    /// [`add_then`](SlotList::add_then) to the list of a given slot.
+    pub fn add_then_on(&self, slot: SlotId, item: T, then: impl FnOnce(Position)) -> Position {
+        let list = slot.index() & (self.lists.slots() - 1);
         let mut slab = self.lists.get(SlotId::new(list as u32)).lock();
         let position = Position::new(list, slab.insert(item));
         then(position);
         position
     }
 
-    /// Takes an element off as [`remove`](SlotList::remove) does and runs `then` before the list is unlocked:
-    /// an iteration that begins to look at this list later does not meet the element and finds `then` done.
-    pub fn remove_then(&self, position: Position, then: impl FnOnce(&T)) -> Option<T> {
+    /// Takes an element off as [`remove`](SlotList::remove) does, if `agree` says so of what is there: an
+    /// iteration that begins to look at this list later does not meet the element and finds done what `agree`
+    /// did.
+    pub fn remove_if(&self, position: Position, agree: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut slab = self.lists.get(position.slot()).lock();
-        let item = slab.remove(position.index())?;
-        then(&item);
-        Some(item)
+        match slab.entries.get(position.index()) {
+            Some(Entry::Live(item)) if agree(item) => slab.remove(position.index()),
+            _ => None,
+        }
+    }
+
+    /// Waits for whoever is adding to or removing from the list of this position.
+    pub fn wait(&self, position: Position) {
+        drop(self.lists.get(position.slot()).lock());
     }
 
     /// Takes the element at `position` off its list, wherever that is. The position is free to

@@ -5,7 +5,7 @@
 use loom::sync::Arc;
 use loom::thread;
 use percpu::slot::Registry;
-use percpu::{AtomicSet, BoundedCounter, CommitLists, SlotId, SlotList, stamp};
+use percpu::{AtomicSet, BoundedCounter, CommitLists, Position, SlotId, SlotList, stamp};
 
 const A: SlotId = SlotId::new(0);
 const B: SlotId = SlotId::new(1);
@@ -173,6 +173,78 @@ fn list_iteration_meets_what_stays() {
 }
 
 /// Two threads want two units each of three: exactly one succeeds, whatever stock they are in.
+/// What is added while somebody begins to look at all elements is shown to him, by the walk or by whoever adds
+/// it; what leaves is taken back once, by whoever takes it off or by the walk that met it before.
+#[test]
+fn list_shown_once_taken_back_once() {
+    use loom::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
+    #[derive(Default)]
+    struct Element {
+        position: AtomicU64,
+        shown: AtomicBool,
+        references: AtomicI32,
+    }
+    impl Element {
+        fn show(&self) {
+            if !self.shown.swap(true, AcqRel) {
+                self.references.fetch_add(1, Relaxed);
+            }
+        }
+        fn hide(&self) {
+            if self.shown.swap(false, AcqRel) {
+                self.references.fetch_sub(1, Relaxed);
+            }
+        }
+        fn is_there(&self) -> Option<Position> {
+            Position::from_raw(self.position.load(Relaxed))
+        }
+    }
+    loom::model(|| {
+        let list: Arc<SlotList<Arc<Element>>> = Arc::new(SlotList::with_slots(1));
+        let looking = Arc::new(AtomicBool::new(false));
+        let add = move |list: &SlotList<Arc<Element>>, looking: &AtomicBool| {
+            let element = Arc::new(Element::default());
+            list.add_then_on(A, Arc::clone(&element), |at| {
+                element.position.store(at.to_raw(), Relaxed);
+                if looking.load(Relaxed) {
+                    element.show();
+                }
+            });
+            element
+        };
+        let old = add(&list, &looking);
+        let worker = {
+            let (list, looking, old) = (list.clone(), looking.clone(), old.clone());
+            thread::spawn(move || {
+                let new = add(&list, &looking);
+                let at = old.is_there().unwrap();
+                list.remove_if(at, |there| {
+                    there.position.store(0, Relaxed);
+                    if there.shown.load(Relaxed) {
+                        there.hide();
+                    }
+                    true
+                });
+                new
+            })
+        };
+        looking.store(true, Relaxed);
+        for element in list.iter() {
+            let Some(at) = element.is_there() else {
+                continue;
+            };
+            element.show();
+            list.wait(at);
+            if element.is_there().is_none() {
+                element.hide();
+            }
+        }
+        let new = worker.join().unwrap();
+        assert_eq!(old.references.load(Relaxed), 0, "it left");
+        assert_eq!(new.references.load(Relaxed), 1, "it stays");
+    });
+}
+
 #[test]
 fn bounded_never_overdrawn() {
     loom::model(|| {

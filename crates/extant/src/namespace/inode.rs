@@ -154,16 +154,13 @@ impl Inode {
 
     /// Where it is on the per-slot inode list.
     pub fn list_position(&self) -> Option<percpu::Position> {
-        percpu::Position::from_raw(self.list_position.load(Ordering::SeqCst))
+        percpu::Position::from_raw(self.list_position.load(Ordering::Relaxed))
     }
 
-    /// It is put on the per-slot inode list, or taken off; where it was.
-    pub fn set_list_position(
-        &self,
-        position: Option<percpu::Position>,
-    ) -> Option<percpu::Position> {
+    /// It is put on the per-slot inode list, or taken off; called with that list locked.
+    pub fn set_list_position(&self, position: Option<percpu::Position>) {
         let word = position.map_or(0, percpu::Position::to_raw);
-        percpu::Position::from_raw(self.list_position.swap(word, Ordering::SeqCst))
+        self.list_position.store(word, Ordering::Relaxed);
     }
 
     /// Copies what [`Inode::owner_and_mode`] shows out of the core; call it with the state locked.

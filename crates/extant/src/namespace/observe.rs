@@ -100,17 +100,25 @@ impl Engine {
 
     /// Takes an inode that leaves memory off its list.
     pub(crate) fn delist(&self, inode: &Arc<Inode>) {
-        let Some(position) = inode.set_list_position(None) else {
+        let Some(position) = inode.list_position() else {
             return;
         };
-        self.in_core_count.add(-1);
-        self.in_core.remove_then(position, |inode| {
-            if inode.observed.load(Ordering::SeqCst)
+        let gone = self.in_core.remove_if(position, |there| {
+            // Somebody else may have been faster, and another inode have come to this place.
+            if !Arc::ptr_eq(there, inode) {
+                return false;
+            }
+            inode.set_list_position(None);
+            if inode.observed.load(Ordering::Relaxed)
                 && let Some(observer) = &*self.observed.observer.read()
             {
                 hide(&**observer, inode);
             }
+            true
         });
+        if gone.is_some() {
+            self.in_core_count.add(-1);
+        }
     }
 
     /// Sets the observer and shows it every inode in core; false if there is one.
@@ -124,8 +132,13 @@ impl Engine {
         self.observed.some.store(true, Ordering::Relaxed);
         for inode in self.in_core.iter() {
             if let Some(observer) = &*self.observed.observer.read() {
+                let Some(position) = inode.list_position() else {
+                    continue;
+                };
                 show(&**observer, &inode);
-                // It left since the walk met it, perhaps before it was shown.
+                // It may have left since the walk met it. Whoever takes it off its list from here on sees that it
+                // was shown; who did before has done so by now.
+                self.in_core.wait(position);
                 if inode.list_position().is_none() {
                     hide(&**observer, &inode);
                 }
@@ -147,13 +160,13 @@ impl Engine {
 }
 
 fn show(observer: &dyn InodeObserver, inode: &Inode) {
-    if !inode.observed.swap(true, Ordering::SeqCst) {
+    if !inode.observed.swap(true, Ordering::AcqRel) {
         observer.comes(&inode.in_core());
     }
 }
 
 fn hide(observer: &dyn InodeObserver, inode: &Inode) {
-    if inode.observed.swap(false, Ordering::SeqCst) {
+    if inode.observed.swap(false, Ordering::AcqRel) {
         observer.goes(&inode.in_core());
     }
 }
