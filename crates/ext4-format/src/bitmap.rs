@@ -149,7 +149,12 @@ pub fn find_zero_run(map: &[u8], from: u32, to: u32, len: u32) -> Option<u32> {
 
 /// Sets all bits from `bits` to the end, as the bits beyond a group's end must be.
 pub fn pad(map: &mut [u8], bits: u32) {
-    set_range(map, bits, u32::MAX);
+    // Whole bytes at once: of a million groups nearly all of the inode bitmap is padding.
+    let whole = bits.div_ceil(8);
+    set_range(map, bits, whole.saturating_mul(8) - bits);
+    if let Some(rest) = map.get_mut(whole as usize..) {
+        rest.fill(0xff);
+    }
 }
 
 /// Whether all bits from `bits` to the end are set.
@@ -290,6 +295,12 @@ mod tests {
         let mut map = [0; 2];
         pad(&mut map, 11);
         assert_eq!(map, [0, 0xf8]);
+        for bits in 0..20 {
+            let (mut map, mut expected) = ([0; 2], [0; 2]);
+            pad(&mut map, bits);
+            set_range(&mut expected, bits, u32::MAX);
+            assert_eq!(map, expected);
+        }
         assert!(is_padded(&map, 11) && !is_padded(&map, 10));
         assert!(test(&map, 1000) && !set(&mut map, 1000) && !clear(&mut map, 1000));
         assert_eq!(set_range(&mut map, u32::MAX, u32::MAX), 0);

@@ -1,7 +1,7 @@
 //! The engine of one open volume: what all layers share, and how they find each other.
 
 use crate::alloc::block::{BlockAlloc, GroupSource};
-use crate::alloc::inode::InodeAlloc;
+use crate::alloc::inode::{InodeAlloc, InodeSource};
 use crate::alloc::search::Request;
 use crate::alloc::window::Window;
 use crate::buffers::Buffers;
@@ -177,13 +177,6 @@ impl Engine {
         }
     }
 
-    pub(crate) fn inode_bitmap_words(&self, group: GroupNr) -> Result<Vec<u64>> {
-        let map = self
-            .groups
-            .inode_bitmap(&self.geometry, &self.buffers, group)?;
-        Ok(Groups::words(&map, self.geometry.inodes_per_group))
-    }
-
     /// Allocates one block whose number was taken from [`Engine::space`] before.
     pub(crate) fn allocate_block(&self, goal: BlockNr) -> Result<BlockNr> {
         let (block, _) = self.blocks.allocate(&Request::near(goal, 1), self)?;
@@ -199,10 +192,7 @@ impl Engine {
         parent: InodeNr,
         is_dir: bool,
     ) -> Result<crate::alloc::inode::Allocated> {
-        let allocate = || {
-            self.inodes
-                .allocate(parent, is_dir, &|g| self.inode_bitmap_words(g))
-        };
+        let allocate = || self.inodes.allocate(parent, is_dir, self);
         match allocate() {
             Err(Error::NoSpace(_)) => {
                 // Numbers freed by what is not yet durable come back with a push.
@@ -240,7 +230,8 @@ impl Engine {
 
 impl GroupSource for Engine {
     fn free_blocks(&self, group: GroupNr) -> Result<u32> {
-        Ok(self.groups.get(group).free_blocks)
+        let desc = self.groups.get(&self.geometry, &self.buffers, group)?;
+        Ok(desc.free_blocks)
     }
 
     fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
@@ -252,5 +243,19 @@ impl GroupSource for Engine {
 
     fn lost(&self, blocks: u32) {
         self.space.settle(0, u64::from(blocks));
+    }
+}
+
+impl InodeSource for Engine {
+    fn inode_counts(&self, group: GroupNr) -> Result<(u32, u32)> {
+        let desc = self.groups.get(&self.geometry, &self.buffers, group)?;
+        Ok((desc.free_inodes, desc.used_dirs))
+    }
+
+    fn inode_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
+        let map = self
+            .groups
+            .inode_bitmap(&self.geometry, &self.buffers, group)?;
+        Ok(Groups::words(&map, self.geometry.inodes_per_group))
     }
 }

@@ -29,6 +29,7 @@ mod alloc;
 mod api;
 mod block_memory;
 mod buffers;
+mod chunked;
 mod engine;
 mod error;
 mod formatter;

@@ -44,6 +44,29 @@ impl AtomicSet {
         }
     }
 
+    /// The set of all numbers below `bound`.
+    ///
+    /// ```
+    /// let set = percpu::AtomicSet::full(70);
+    /// assert_eq!((set.next(69, 100), set.next(70, 100)), (Some(69), None));
+    /// ```
+    pub fn full(bound: u32) -> Self {
+        let ones = |bits: usize| {
+            let word = |i: usize| match bits - i * 64 {
+                left if left < 64 => (1 << left) - 1,
+                _ => u64::MAX,
+            };
+            (0..bits.div_ceil(64))
+                .map(|i| AtomicU64::new(word(i)))
+                .collect()
+        };
+        let words: Box<[AtomicU64]> = ones(bound as usize);
+        Self {
+            summary: ones(words.len()),
+            words,
+        }
+    }
+
     /// Adds a number; one past the bound is ignored.
     pub fn insert(&self, n: u32) {
         let (at, bit) = place(n);

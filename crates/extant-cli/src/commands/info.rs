@@ -143,7 +143,10 @@ fn info(volume: &Volume) -> Result<Info> {
         block_size: geo.block_size,
         blocks: geo.blocks_count,
         reserved_blocks: geo.reserved_blocks,
-        free_blocks: volume.groups().map(|g| u64::from(g.free_blocks)).sum(),
+        free_blocks: volume
+            .groups()
+            .map(|g| g.map(|g| u64::from(g.free_blocks)))
+            .sum::<Result<_, _>>()?,
         overhead_blocks: sb.overhead_blocks.get(),
         inode_size: geo.inode_size,
         inodes: geo.inodes_count,
@@ -267,18 +270,18 @@ pub fn run(args: &Args) -> Result<()> {
     let info = info(&volume)?;
     let groups = (0..)
         .zip(volume.groups())
-        .map(|(nr, desc)| group(geo, nr, desc));
+        .map(|(nr, desc)| Ok(group(geo, nr, desc?)));
     if args.json {
         return output::json(&Everything {
             info,
-            group_descriptors: groups.collect(),
+            group_descriptors: groups.collect::<Result<_>>()?,
         });
     }
     let mut out = output::stdout();
     print(&mut out, &info)?;
     if args.groups {
         for g in groups {
-            print_group(&mut out, &g)?;
+            print_group(&mut out, &g?)?;
         }
     }
     Ok(out.flush()?)

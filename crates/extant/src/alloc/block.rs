@@ -13,16 +13,13 @@ use super::contention::Contention;
 use super::goals::Goals;
 use super::ranks::{Rank, Ranks};
 use super::search::BlockScan;
+use crate::chunked::Chunked;
 use crate::error::{Error, Result};
 use crate::locks::{self, Mutex};
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, FormatError, GroupNr, Where};
 use percpu::Counter;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// Groups that come into memory together: those whose descriptors share a block, about.
-const CHUNK: u32 = 64;
 
 /// Where groups come from, and what is to be known of them.
 pub trait GroupSource {
@@ -60,7 +57,7 @@ impl BlockGroup {
 
 /// Blocks of one volume.
 pub struct BlockAlloc {
-    chunks: Box<[OnceLock<Box<[BlockGroup]>>]>,
+    groups: Chunked<BlockGroup>,
     geometry: Geometry,
     scan: BlockScan,
     pub(super) ranks: Ranks,
@@ -73,9 +70,8 @@ pub struct BlockAlloc {
 impl BlockAlloc {
     /// Nothing is read yet.
     pub fn new(geometry: &Geometry, scan: BlockScan) -> Self {
-        let chunks = geometry.groups.div_ceil(CHUNK);
         Self {
-            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            groups: Chunked::new(geometry.groups),
             geometry: geometry.clone(),
             scan,
             ranks: Ranks::new(geometry.groups),
@@ -116,14 +112,8 @@ impl BlockAlloc {
 
     /// A group, with its count of free blocks.
     pub(super) fn group(&self, index: u32, source: &dyn GroupSource) -> Result<&BlockGroup> {
-        let (chunk, at) = ((index / CHUNK) as usize, (index % CHUNK) as usize);
-        if let Some(groups) = self.chunks[chunk].get() {
-            return Ok(&groups[at]);
-        }
-        let first = index / CHUNK * CHUNK;
-        let last = (first + CHUNK).min(self.count());
-        let mut groups = Vec::with_capacity((last - first) as usize);
-        for g in first..last {
+        let found = self.groups.get_or_make(index, |g| {
+            // What breaks a rule is said, and not used.
             let (free, skip) = match source.free_blocks(GroupNr(g)) {
                 Ok(free) => (free, false),
                 Err(Error::Format(e)) => {
@@ -132,23 +122,22 @@ impl BlockAlloc {
                 }
                 Err(e) => return Err(e),
             };
-            groups.push(BlockGroup {
+            Ok(BlockGroup {
                 buddy: Mutex::new(None),
                 charged: AtomicU64::new(0),
                 free: AtomicU32::new(free),
                 rank: Rank::default(),
                 skip: AtomicBool::new(skip),
-            });
-        }
-        // Two that came at once have read the same.
-        Ok(&self.chunks[chunk].get_or_init(|| groups.into())[at])
+            })
+        })?;
+        let bad = || FormatError::corrupt("group number", Where::Group(GroupNr(index)));
+        Ok(found.ok_or_else(bad)?)
     }
 
     /// Groups in memory.
     #[cfg(test)]
     fn in_memory(&self) -> usize {
-        let chunks = self.chunks.iter().filter_map(OnceLock::get);
-        chunks.map(|c| c.len()).sum()
+        self.groups.in_memory().count()
     }
 
     /// Reads the group's bitmap; its lock is held.
@@ -246,9 +235,8 @@ impl BlockAlloc {
     /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
     pub fn give_back(&self, start: BlockNr, len: u32) -> Result<()> {
         self.each_group(start, len, |index, from, to| {
-            let chunk = self.chunks[(index / CHUNK) as usize].get();
             // What was never looked at is as the image, formatted by now, says it.
-            let Some(group) = chunk.map(|c| &c[(index % CHUNK) as usize]) else {
+            let Some(group) = self.groups.get(index) else {
                 return Ok(());
             };
             let mut guard = group.buddy.lock();
@@ -298,11 +286,11 @@ impl BlockAlloc {
     pub fn charge(&self, start: BlockNr, len: u32, context: u64) -> u32 {
         let mut first_touched = 0;
         let _ = self.each_group(start, len, |index, _, _| {
-            let Some(chunk) = self.chunks[(index / CHUNK) as usize].get() else {
+            let Some(group) = self.groups.get(index) else {
                 first_touched += 1;
                 return Ok(());
             };
-            let cell = &chunk[(index % CHUNK) as usize].charged;
+            let cell = &group.charged;
             if cell.load(Ordering::Relaxed) != context
                 && cell.swap(context, Ordering::Relaxed) != context
             {

@@ -11,6 +11,7 @@
 //! Each slot draws from a stretch of its own in a group, a cache line of the bitmap, so that slots
 //! that create in one directory do not meet.
 
+use crate::chunked::Chunked;
 use crate::error::{Error, Result};
 use crate::locks::{self, Mutex};
 use ext4_format::geometry::Geometry;
@@ -39,8 +40,19 @@ pub struct InodeGroup {
     cursor: AtomicU32,
     /// The group breaks a rule and is not used.
     skip: AtomicBool,
-    /// Context in which the log was last charged for each inode table block.
-    charged: OnceLock<Box<[AtomicU64]>>,
+    /// Free inodes when it came into memory.
+    found: u32,
+}
+
+/// Context in which the log was last charged for each block of a group's inode table.
+type Charged = OnceLock<Box<[AtomicU64]>>;
+
+/// Where groups come from.
+pub trait InodeSource {
+    /// Free inodes and directories of a group, by its descriptor.
+    fn inode_counts(&self, group: GroupNr) -> Result<(u32, u32)>;
+    /// A group's bitmap: one bit per inode, those past the group's end set.
+    fn inode_bitmap(&self, group: GroupNr) -> Result<Vec<u64>>;
 }
 
 #[derive(Clone, Copy)]
@@ -64,7 +76,10 @@ struct SlotShare {
 
 /// Inode numbers of one volume.
 pub struct InodeAlloc {
-    groups: Box<[InodeGroup]>,
+    groups: Chunked<InodeGroup>,
+    charged: Chunked<Charged>,
+    /// Free inodes at open.
+    found: u64,
     per_group: u32,
     per_block: u32,
     first_ino: u32,
@@ -85,19 +100,12 @@ pub struct Allocated {
 }
 
 impl InodeAlloc {
-    /// From the counts of the group descriptors: (free inodes, directories) of each group.
-    pub fn new(geometry: &Geometry, counts: impl Iterator<Item = (u32, u32)>) -> Self {
+    /// For a volume with so many free inodes; what each group has is read when it is first looked at.
+    pub fn new(geometry: &Geometry, free: u64) -> Self {
         Self {
-            groups: counts
-                .map(|(free, dirs)| InodeGroup {
-                    bits: OnceLock::new(),
-                    free: AtomicI64::new(i64::from(free)),
-                    dirs: AtomicU32::new(dirs),
-                    cursor: AtomicU32::new(0),
-                    skip: AtomicBool::new(false),
-                    charged: OnceLock::new(),
-                })
-                .collect(),
+            groups: Chunked::new(geometry.groups),
+            charged: Chunked::new(geometry.groups),
+            found: free,
             per_group: geometry.inodes_per_group,
             per_block: geometry.inodes_per_block(),
             first_ino: geometry.first_ino,
@@ -113,16 +121,37 @@ impl InodeAlloc {
         (zero_based / self.per_group, zero_based % self.per_group)
     }
 
-    fn bits(
-        &self,
-        group: u32,
-        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
-    ) -> Result<&AtomicBitmap> {
-        let g = &self.groups[group as usize];
+    /// A group, with its counts.
+    fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
+        let found = self.groups.get_or_make(group, |g| {
+            // What breaks a rule is said, and not used.
+            let (free, dirs, skip) = match source.inode_counts(GroupNr(g)) {
+                Ok((free, dirs)) => (free, dirs, false),
+                Err(Error::Format(e)) => {
+                    tracing::error!(group = g, error = %e, "group descriptor refused");
+                    (0, 0, true)
+                }
+                Err(e) => return Err(e),
+            };
+            Ok(InodeGroup {
+                bits: OnceLock::new(),
+                free: AtomicI64::new(i64::from(free)),
+                dirs: AtomicU32::new(dirs),
+                cursor: AtomicU32::new(0),
+                skip: AtomicBool::new(skip),
+                found: free,
+            })
+        })?;
+        let bad = || FormatError::corrupt("group number", Where::Group(GroupNr(group)));
+        Ok(found.ok_or_else(bad)?)
+    }
+
+    fn bits(&self, group: u32, source: &dyn InodeSource) -> Result<&AtomicBitmap> {
+        let g = self.group(group, source)?;
         if let Some(bits) = g.bits.get() {
             return Ok(bits);
         }
-        let words = load(GroupNr(group))?;
+        let words = source.inode_bitmap(GroupNr(group))?;
         if group == 0 {
             let reserved = (1u64 << (self.first_ino - 1).min(63)) - 1;
             if words.first().is_none_or(|w| w & reserved != reserved) {
@@ -138,16 +167,15 @@ impl InodeAlloc {
     }
 
     /// A free number near `parent`; for a directory the group is chosen by [`InodeAlloc::directory_group`].
-    /// `load` reads a group's bitmap when it is needed first: one bit per inode, those past the
-    /// group's end set.
+    /// `source` is where a group comes from when it is needed first.
     pub fn allocate(
         &self,
         parent: InodeNr,
         is_dir: bool,
-        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+        source: &dyn InodeSource,
     ) -> Result<Allocated> {
         let home = if is_dir {
-            self.directory_group(parent)
+            self.directory_group(parent, source)?
         } else {
             self.locate(parent).0
         };
@@ -159,26 +187,26 @@ impl InodeAlloc {
             .overflow
             .filter(|(full, _)| *full == home)
             .map_or(home, |(_, group)| group);
-        if let Some(ino) = self.take_from_group(&mut share, start, load)? {
+        if let Some(ino) = self.take_from_group(&mut share, start, source)? {
             return Ok(Allocated { ino, after: 0 });
         }
         share.overflow = None;
         drop(share);
         self.wake_resting(Instant::now());
-        let count = self.groups.len() as u32;
+        let count = self.groups.len();
         for pass in 0..2 {
             for step in 0..count {
                 let group = (home + step) % count;
-                let g = &self.groups[group as usize];
+                let g = self.group(group, source)?;
                 // The counts may be off by what slots claim: the second pass looks at every bitmap.
                 if pass == 0 && g.free.load(Ordering::Relaxed) <= 0 {
                     continue;
                 }
                 let mut share = self.slots.local().lock();
                 let found = if pass == 0 {
-                    self.take_from_group(&mut share, group, load)?
+                    self.take_from_group(&mut share, group, source)?
                 } else {
-                    self.any_in(group, 0, self.per_group, load)?.inspect(|_| {
+                    self.any_in(group, 0, self.per_group, source)?.inspect(|_| {
                         g.free.fetch_sub(1, Ordering::Relaxed);
                     })
                 };
@@ -204,16 +232,16 @@ impl InodeAlloc {
         &self,
         share: &mut SlotShare,
         group: u32,
-        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+        source: &dyn InodeSource,
     ) -> Result<Option<InodeNr>> {
-        let g = &self.groups[group as usize];
+        let g = self.group(group, source)?;
         if g.skip.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let place = group as usize % KEPT;
         if let Some(other) = share.stretches[place].filter(|s| s.group != group) {
             share.stretches[place] = None;
-            self.groups[other.group as usize]
+            self.group(other.group, source)?
                 .free
                 .fetch_add(i64::from(other.left), Ordering::Relaxed);
         }
@@ -221,7 +249,7 @@ impl InodeAlloc {
             let mut stretch = match share.stretches[place] {
                 Some(s) => s,
                 None if g.free.load(Ordering::Relaxed) <= 0 => return Ok(None),
-                None => match self.claim(group, load) {
+                None => match self.claim(group, source) {
                     Ok(Some(s)) => s,
                     Ok(None) => return Ok(None),
                     // A bad group is skipped and said, the search goes on.
@@ -233,7 +261,7 @@ impl InodeAlloc {
                     Err(e) => return Err(e),
                 },
             };
-            let found = self.any_in(group, stretch.next, stretch.end, load)?;
+            let found = self.any_in(group, stretch.next, stretch.end, source)?;
             match found {
                 Some(ino) => {
                     stretch.next = self.locate(ino).1 + 1;
@@ -255,13 +283,9 @@ impl InodeAlloc {
         }
     }
 
-    fn claim(
-        &self,
-        group: u32,
-        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
-    ) -> Result<Option<Stretch>> {
-        let g = &self.groups[group as usize];
-        let bits = self.bits(group, load)?;
+    fn claim(&self, group: u32, source: &dyn InodeSource) -> Result<Option<Stretch>> {
+        let g = self.group(group, source)?;
+        let bits = self.bits(group, source)?;
         let stretches = self.per_group.div_ceil(STRETCH);
         for _ in 0..stretches {
             let at = g.cursor.fetch_add(1, Ordering::Relaxed) % stretches;
@@ -286,23 +310,26 @@ impl InodeAlloc {
         group: u32,
         from: u32,
         to: u32,
-        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
+        source: &dyn InodeSource,
     ) -> Result<Option<InodeNr>> {
-        let g = &self.groups[group as usize];
+        let g = self.group(group, source)?;
         if g.skip.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let found = self.bits(group, load)?.take(from, to);
+        let found = self.bits(group, source)?.take(from, to);
         Ok(found.map(|index| InodeNr(group * self.per_group + index + 1)))
     }
 
     /// Orlov by flex group [I4]: directories of the root are spread over the volume, others stay in
     /// their parent's flex group while it has room. Within it they take turns over the groups, so
     /// that tasks in separate directories use separate groups.
-    fn directory_group(&self, parent: InodeNr) -> u32 {
-        let count = self.groups.len() as u32;
+    fn directory_group(&self, parent: InodeNr, source: &dyn InodeSource) -> Result<u32> {
+        let count = self.groups.len();
         let turn = self.rotor.fetch_add(1, Ordering::Relaxed);
-        let room = |g: u32| self.groups[g as usize].free.load(Ordering::Relaxed);
+        let room = |g: u32| -> Result<i64> {
+            let group = self.group(g, source)?;
+            Ok(group.free.load(Ordering::Relaxed))
+        };
         let (start, span) = if parent == InodeNr::ROOT {
             (0, count)
         } else {
@@ -314,15 +341,18 @@ impl InodeAlloc {
             (start, flex.min(count - start))
         };
         let enough = i64::from(self.per_group / 4);
-        (0..span.min(64))
-            .map(|i| start + (turn + i) % span)
-            .find(|&g| room(g) > enough)
-            .unwrap_or_else(|| {
-                (0..count.min(256))
-                    .map(|i| (start + i) % count)
-                    .max_by_key(|&g| room(g))
-                    .unwrap_or(start)
-            })
+        for i in 0..span.min(64) {
+            let group = start + turn.wrapping_add(i) % span;
+            if room(group)? > enough {
+                return Ok(group);
+            }
+        }
+        let mut best = (i64::MIN, start);
+        for i in 0..count.min(256) {
+            let group = (start + i) % count;
+            best = best.max((room(group)?, group));
+        }
+        Ok(best.1)
     }
 
     /// The number was allocated and freed in one open checkpoint: it is free again at once, for the
@@ -356,8 +386,10 @@ impl InodeAlloc {
 
     fn clear(&self, ino: InodeNr) {
         let (group, index) = self.locate(ino);
-        let g = &self.groups[group as usize];
-        // Without a loaded bitmap there is nothing to clear: the image, formatted by now, says it.
+        // What was never looked at is as the image, formatted by now, says it.
+        let Some(g) = self.groups.get(group) else {
+            return;
+        };
         if let Some(bits) = g.bits.get() {
             bits.give(index);
         }
@@ -366,17 +398,17 @@ impl InodeAlloc {
 
     /// Brings the group's bitmap in core: whoever frees a number calls it before logging the free,
     /// so that the image read is never one that holds half of what is logged.
-    pub fn ensure_loaded(
-        &self,
-        ino: InodeNr,
-        load: &dyn Fn(GroupNr) -> Result<Vec<u64>>,
-    ) -> Result<()> {
-        self.bits(self.locate(ino).0, load).map(|_| ())
+    pub fn ensure_loaded(&self, ino: InodeNr, source: &dyn InodeSource) -> Result<()> {
+        self.bits(self.locate(ino).0, source).map(|_| ())
     }
 
     /// Counts a directory made or removed, for Orlov.
     pub fn note_directory(&self, ino: InodeNr, made: bool) {
-        let dirs = &self.groups[self.locate(ino).0 as usize].dirs;
+        // A directory that comes or goes has its group's bitmap in core.
+        let Some(group) = self.groups.get(self.locate(ino).0) else {
+            return;
+        };
+        let dirs = &group.dirs;
         if made {
             dirs.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -388,20 +420,26 @@ impl InodeAlloc {
     pub fn charge(&self, ino: InodeNr, context: u64) -> bool {
         let (group, index) = self.locate(ino);
         let blocks = self.per_group.div_ceil(self.per_block);
-        let charged = self.groups[group as usize]
-            .charged
-            .get_or_init(|| (0..blocks).map(|_| AtomicU64::new(0)).collect());
+        // No inode has a number past the last group.
+        let Some(charged) = self.charged.get_or_default(group) else {
+            return false;
+        };
+        let charged = charged.get_or_init(|| (0..blocks).map(|_| AtomicU64::new(0)).collect());
         let cell = &charged[(index / self.per_block) as usize];
         cell.load(Ordering::Relaxed) != context && cell.swap(context, Ordering::Relaxed) != context
     }
 
-    /// Free inodes, folded over the groups and what slots and rest hold back.
+    /// Free inodes: those found at open, and what became of them in groups that were looked at, folded over the
+    /// groups and what slots and rest hold back.
     pub fn free(&self) -> u64 {
-        let groups: i64 = self
+        let changes: i64 = self
             .groups
-            .iter()
-            .map(|g| g.free.load(Ordering::Relaxed))
+            .in_memory()
+            .map(|g| g.free.load(Ordering::Relaxed) - i64::from(g.found))
             .sum();
+        let groups = i64::try_from(self.found)
+            .unwrap_or(i64::MAX)
+            .saturating_add(changes);
         let held: u64 = self
             .slots
             .iter()

@@ -35,12 +35,10 @@ pub struct Ranks {
 impl Ranks {
     /// No bitmap has been read.
     pub fn new(groups: u32) -> Self {
-        let unread = AtomicSet::new(groups);
-        (0..groups).for_each(|g| unread.insert(g));
         Self {
             by_order: std::array::from_fn(|_| AtomicSet::new(groups)),
             by_average: std::array::from_fn(|_| AtomicSet::new(groups)),
-            unread,
+            unread: AtomicSet::full(groups),
         }
     }
 

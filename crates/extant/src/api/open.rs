@@ -9,7 +9,7 @@ use crate::engine::{Engine, Kick, Limits};
 use crate::error::{Error, Result};
 use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Moment};
-use crate::groups::Groups;
+use crate::groups::{self, Groups, Totals};
 use crate::journal::recovery::{self, Recovery};
 use crate::journal::settle::Settling;
 use crate::journal::{Journal, LogArea, Writer};
@@ -264,18 +264,15 @@ impl Opening<'_> {
             self.geometry.unsigned_hash,
             self.geometry.hash_seed,
         )?;
-        let formatter = Formatter::new(&self.geometry, groups.iter().cloned(), &buffers, hasher)?;
+        let free = self.free(&groups, &buffers)?;
+        let formatter = Formatter::new(&self.geometry, free, &buffers, hasher)?;
         let orphans = formatter.orphans();
-        let free: u64 = groups.iter().map(|g| u64::from(g.free_blocks)).sum();
         let engine = Arc::new(Engine {
-            inodes: InodeAlloc::new(
-                &self.geometry,
-                groups.iter().map(|g| (g.free_inodes, g.used_dirs)),
-            ),
+            inodes: InodeAlloc::new(&self.geometry, free.inodes),
             blocks: BlockAlloc::new(&self.geometry, self.options.block_scan),
             shares: PerSlot::default(),
             short_at: AtomicU64::new(0),
-            space: Space::new(self.geometry.blocks_count, free, self.reserve()),
+            space: Space::new(self.geometry.blocks_count, free.blocks, self.reserve()),
             index: InodeIndex::new(self.geometry.groups, self.geometry.inodes_per_group),
             in_core: SlotList::new(),
             in_core_count: Counter::new(),
@@ -318,6 +315,27 @@ impl Opening<'_> {
         Volume::new(engine, background, recovered, found_log)
     }
 
+    /// What is free. A large volume that was closed cleanly is believed: its superblock knows. After a cut the
+    /// descriptors, which are in the journal, know better, and are gone through once.
+    fn free(&self, groups: &Groups, buffers: &Buffers) -> Result<Totals> {
+        if self.geometry.groups > groups::ALL {
+            if self.left_open() {
+                return groups::count(&self.geometry, buffers);
+            }
+            return Ok(Totals {
+                blocks: self.raw.free_blocks().min(self.geometry.blocks_count),
+                inodes: self.raw.free_inodes_count.get().into(),
+            });
+        }
+        let mut free = Totals::default();
+        for desc in groups.iter(&self.geometry, buffers) {
+            let desc = desc?;
+            free.blocks += u64::from(desc.free_blocks);
+            free.inodes += u64::from(desc.free_inodes);
+        }
+        Ok(free)
+    }
+
     fn reserve(&self) -> Reserve {
         Reserve {
             blocks: self.raw.reserved_blocks(),
@@ -352,8 +370,8 @@ impl Opening<'_> {
 
     fn log_area(&self, buffers: &Buffers) -> Result<LogArea> {
         let ino = InodeNr(self.geometry.journal_ino);
-        let groups = Groups::load(&self.geometry, buffers)?;
-        let (block, offset) = groups.inode_location(&self.geometry, ino)?;
+        let groups = Groups::lazy(&self.geometry);
+        let (block, offset) = groups.inode_location(&self.geometry, buffers, ino)?;
         let image = buffers.read(block)?;
         let raw = image
             .get(offset..offset + usize::from(self.geometry.inode_size))

@@ -238,9 +238,11 @@ impl Volume {
         self.engine()?.raw_superblock()
     }
 
-    /// The group descriptors, as they were when the volume was opened.
-    pub fn groups(&self) -> impl Iterator<Item = &GroupDesc> {
-        self.guard.engine.groups.iter()
+    /// The group descriptors, as they were when the volume was opened, or, of a volume of more than 16,384 groups,
+    /// when each was first looked at.
+    pub fn groups(&self) -> impl Iterator<Item = Result<&GroupDesc>> {
+        let engine = &self.guard.engine;
+        engine.groups.iter(&engine.geometry, &engine.buffers)
     }
 
     /// The journal's superblock as it was before the volume was opened and recovered; none without a

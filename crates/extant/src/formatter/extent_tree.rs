@@ -199,7 +199,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
     fn read(&self, block: BlockNr, rules: &NodeRules) -> Result<Entries> {
         self.ledger
             .zone
-            .check(block, 1)
+            .check(self.ws.images(), block, 1)
             .map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
         if self.ws.geometry.features.has_metadata_csum()
             && let Some(image) = self.ws.unverified(block)?

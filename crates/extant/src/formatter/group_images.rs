@@ -3,6 +3,7 @@
 use super::bits::Run;
 use super::workspace::Workspace;
 use crate::error::Result;
+use crate::groups::DescTable;
 use ext4_format::bitmap;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
@@ -47,23 +48,26 @@ pub(super) fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr
 /// Bitmaps and descriptors at work.
 pub(super) struct GroupImages<'g, 'a> {
     ws: &'g mut Workspace<'a>,
-    descs: &'g mut [GroupDesc],
+    descs: &'g mut DescTable,
     touched: BTreeSet<u32>,
+    /// Change of the counts of free blocks and inodes.
+    pub change: (i64, i64),
 }
 
 impl<'g, 'a> GroupImages<'g, 'a> {
-    pub fn new(ws: &'g mut Workspace<'a>, descs: &'g mut [GroupDesc]) -> Self {
+    pub fn new(ws: &'g mut Workspace<'a>, descs: &'g mut DescTable) -> Self {
         Self {
             ws,
             descs,
             touched: BTreeSet::new(),
+            change: (0, 0),
         }
     }
 
     fn desc(&mut self, group: GroupNr) -> Result<&mut GroupDesc> {
         self.touched.insert(group.0);
-        let bad = FormatError::corrupt("group number", Where::Group(group));
-        Ok(self.descs.get_mut(group.0 as usize).ok_or(bad)?)
+        let (geometry, images) = (self.ws.geometry, self.ws.images());
+        self.descs.get_mut(geometry, images, group)
     }
 
     /// Sets and clears the bits of blocks.
@@ -122,6 +126,7 @@ impl<'g, 'a> GroupImages<'g, 'a> {
         }
         let desc = self.desc(group)?;
         desc.free_blocks = count("count of free blocks", group, desc.free_blocks, delta)?;
+        self.change.0 += delta;
         self.put_block_map(group, map)
     }
 
@@ -216,8 +221,9 @@ impl<'g, 'a> GroupImages<'g, 'a> {
             desc.itable_unused = desc.itable_unused.min(geometry.inodes_per_group - used);
             desc.inode_bitmap_csum = csum.unwrap_or(desc.inode_bitmap_csum);
             let block = desc.inode_bitmap;
-            // As the kernel does: a group with inodes has a block bitmap, too.
             let without = geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0;
+            self.change.1 += delta;
+            // As the kernel does: a group with inodes has a block bitmap, too.
             self.ws.put(block, map);
             if without {
                 let map = self.block_map(group)?;
@@ -236,9 +242,7 @@ impl<'g, 'a> GroupImages<'g, 'a> {
     pub fn descriptors(self) -> Result<()> {
         let geometry = self.ws.geometry;
         for group in self.touched.into_iter().map(GroupNr) {
-            let Some(desc) = self.descs.get(group.0 as usize) else {
-                continue;
-            };
+            let desc = self.descs.get(geometry, self.ws.images(), group)?;
             let (block, offset) = geometry.desc_location(group);
             let bytes = self.ws.get_mut(block)?.get_mut(offset as usize..);
             let bad = FormatError::corrupt("descriptor position", Where::Group(group));

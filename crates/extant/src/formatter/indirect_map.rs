@@ -95,7 +95,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
             Some(block) => {
                 self.ledger
                     .zone
-                    .check(block, 1)
+                    .check(self.ws.images(), block, 1)
                     .map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
                 self.ws.get(block)?.to_vec()
             }
@@ -153,7 +153,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
             let Some(block) = at else { return Ok(None) };
             self.ledger
                 .zone
-                .check(block, 1)
+                .check(self.ws.images(), block, 1)
                 .map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
             at = self.entry(&self.ws.get(block)?, step, Where::Block(block, 0))?;
         }
@@ -174,7 +174,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         if depth > 1 || (depth == 1 && data) {
             self.ledger
                 .zone
-                .check(block, 1)
+                .check(self.ws.images(), block, 1)
                 .map_err(|e| e.at(Where::Inode(self.owner.ino)))?;
             let bytes = self.ws.get(block)?.to_vec();
             for below in indirect::mapped(&bytes, self.ws.geometry.blocks_count) {

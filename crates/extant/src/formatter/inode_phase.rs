@@ -14,7 +14,7 @@ use super::workspace::Workspace;
 use crate::block_memory;
 use crate::error::{Error, Result};
 use crate::log::item::{InodeItem, MiscEvent};
-use ext4_format::group_desc::INODE_ZEROED;
+use ext4_format::group_desc::{GroupDesc, INODE_ZEROED};
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::XattrSet;
@@ -129,16 +129,17 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         }
     }
 
+    /// The descriptor of a group as of the last batch.
+    fn desc(&self, group: GroupNr) -> Result<&'p GroupDesc> {
+        let (geometry, images) = (self.ws.geometry, self.ws.images());
+        self.shared.descs.get(geometry, images, group)
+    }
+
     fn place(&self, ino: InodeNr) -> Result<Place> {
         let geometry = self.ws.geometry;
         let bad = || Error::corrupt_inode("inode number", ino);
         let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
-        let table = self
-            .shared
-            .descs
-            .get(group.0 as usize)
-            .ok_or_else(bad)?
-            .inode_table;
+        let table = self.desc(group)?.inode_table;
         let per_block = geometry.inodes_per_block();
         Ok(Place {
             group,
@@ -160,10 +161,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         }
         self.close();
         let geometry = self.ws.geometry;
-        // place() has found the group.
-        let Some(desc) = self.shared.descs.get(place.group.0 as usize) else {
-            return Ok(());
-        };
+        let desc = self.desc(place.group)?;
         let per_block = geometry.inodes_per_block();
         let nth = place.index / per_block;
         let unused = first_unused(geometry, desc, place.group);

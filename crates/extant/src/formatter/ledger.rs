@@ -55,7 +55,7 @@ impl<'a> Ledger<'a> {
 
     /// Blocks that hold metadata no more.
     pub fn free(&mut self, ws: &mut Workspace<'_>, start: BlockNr, len: u32) -> Result<()> {
-        self.zone.check(start, len.into())?;
+        self.zone.check(ws.images(), start, len.into())?;
         for i in 0..u64::from(len) {
             ws.discard(BlockNr(start.0 + i))?;
         }

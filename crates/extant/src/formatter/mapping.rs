@@ -136,7 +136,9 @@ impl DirBlocks for DirFile<'_, '_> {
         let Some((run, block)) = run.and_then(|run| Some((run, run.map(logical)?))) else {
             return Err(self.corrupt("hole in a directory", logical));
         };
-        self.ledger.zone.check(run.physical, run.len.into())?;
+        self.ledger
+            .zone
+            .check(ws.images(), run.physical, run.len.into())?;
         self.run = Some(run);
         Ok(block)
     }

@@ -28,14 +28,15 @@ pub use superblock::Moment;
 
 use crate::buffers::Image;
 use crate::error::{Error, Result};
-use crate::groups::Groups;
+use crate::groups::{DescTable, Totals};
 use crate::locks::Mutex;
 use crate::log::item::ItemList;
 use batch::Batch;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
-use ext4_format::{BlockNr, FormatError, InodeNr, Where};
+use ext4_format::{BlockNr, InodeNr};
+#[cfg(test)]
+use ext4_format::{GroupNr, group_desc::GroupDesc};
 use gaps::Gaps;
 use group_images::GroupImages;
 use ledger::Ledger;
@@ -106,7 +107,9 @@ pub struct Output {
 /// which attribute blocks can be shared.
 pub struct Formatter {
     geometry: Geometry,
-    descs: Vec<GroupDesc>,
+    descs: DescTable,
+    /// What all descriptors say, together.
+    free: Totals,
     hasher: DirHasher,
     zone: SystemZone,
     orphans: Orphans,
@@ -120,23 +123,19 @@ impl Formatter {
     /// A formatter for a volume whose journal is recovered. Reads the superblock and the orphans.
     pub fn new(
         geometry: &Geometry,
-        descs: impl Iterator<Item = GroupDesc>,
+        free: Totals,
         images: &dyn BlockImages,
         hasher: DirHasher,
     ) -> Result<Self> {
-        let descs: Vec<_> = descs.collect();
-        if descs.len() != geometry.groups as usize {
-            return Err(
-                FormatError::corrupt("count of group descriptors", Where::Superblock).into(),
-            );
-        }
         if geometry.cluster_ratio != 1 {
             return Err(Error::Unsupported("bigalloc"));
         }
+        let descs = DescTable::new(geometry);
         Ok(Self {
             geometry: geometry.clone(),
             hasher,
-            zone: SystemZone::new(geometry, &descs),
+            zone: SystemZone::new(geometry),
+            free,
             orphans: Orphans::load(geometry, &descs, images)?,
             xattrs: XattrBlocks::default(),
             gaps: Gaps::default(),
@@ -153,8 +152,10 @@ impl Formatter {
 
     /// The descriptors as of the last batch.
     #[cfg(test)]
-    pub fn descs(&self) -> &[GroupDesc] {
-        &self.descs
+    pub fn descs(&self, images: &dyn BlockImages) -> Vec<GroupDesc> {
+        let all = (0..self.geometry.groups).map(GroupNr);
+        all.map(|g| *self.descs.get(&self.geometry, images, g).unwrap())
+            .collect()
     }
 
     /// Turns a batch into changed blocks. `None` if they are more than `most`: then nothing has happened but
@@ -167,14 +168,14 @@ impl Formatter {
         space: &dyn MetaSpace,
         most: usize,
     ) -> Result<Option<Output>> {
-        let gaps = self.gaps.clone();
+        let (gaps, free) = (self.gaps.clone(), self.free);
         let output = self.apply(items, images, space)?;
         if output.blocks.len() <= most {
             return Ok(Some(output));
         }
         // As the images still have it.
-        let groups = Groups::load(&self.geometry, images)?;
-        self.descs = groups.iter().copied().collect();
+        self.descs = DescTable::new(&self.geometry);
+        self.free = free;
         self.orphans = Orphans::load(&self.geometry, &self.descs, images)?;
         self.xattrs = XattrBlocks::default();
         self.gaps = gaps;
@@ -214,6 +215,9 @@ impl Formatter {
         let mut groups = GroupImages::new(&mut ws, &mut self.descs);
         groups.blocks(&runs)?;
         groups.inodes(&done.bits)?;
+        let (blocks, inodes) = groups.change;
+        self.free.blocks = self.free.blocks.saturating_add_signed(blocks);
+        self.free.inodes = self.free.inodes.saturating_add_signed(inodes);
         groups.descriptors()?;
         let (blocks, revoked) = ws.finish();
         Ok(Output {

@@ -7,9 +7,9 @@ use super::superblock;
 use super::workspace::Workspace;
 use crate::buffers::NumberMap;
 use crate::error::{Error, Result};
+use crate::groups::DescTable;
 use crate::mapping::MappingReader;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{self, InodeCore};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, orphan_file};
 
@@ -53,10 +53,15 @@ pub(super) struct Orphans {
     head: u32,
 }
 
-fn location(geometry: &Geometry, descs: &[GroupDesc], ino: InodeNr) -> Result<(BlockNr, usize)> {
+fn location(
+    geometry: &Geometry,
+    images: &dyn BlockImages,
+    descs: &DescTable,
+    ino: InodeNr,
+) -> Result<(BlockNr, usize)> {
     let bad = || Error::corrupt_inode("inode number", ino);
     let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
-    let table = descs.get(group.0 as usize).ok_or_else(bad)?.inode_table;
+    let table = descs.get(geometry, images, group)?.inode_table;
     let per_block = geometry.inodes_per_block();
     let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
     Ok((BlockNr(table.0 + u64::from(index / per_block)), offset))
@@ -65,13 +70,13 @@ fn location(geometry: &Geometry, descs: &[GroupDesc], ino: InodeNr) -> Result<(B
 /// Reads what is on disk.
 struct Reader<'r> {
     geometry: &'r Geometry,
-    descs: &'r [GroupDesc],
+    descs: &'r DescTable,
     images: &'r dyn BlockImages,
 }
 
 impl Reader<'_> {
     fn inode(&self, ino: InodeNr) -> Result<(InodeCore, [u8; inode::I_BLOCK_SIZE])> {
-        let (block, offset) = location(self.geometry, self.descs, ino)?;
+        let (block, offset) = location(self.geometry, self.images, self.descs, ino)?;
         let image = self.images.image(block)?;
         let raw = image.get(offset..offset + usize::from(self.geometry.inode_size));
         let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", ino))?;
@@ -151,11 +156,7 @@ impl Reader<'_> {
 
 impl Orphans {
     /// Reads the orphans off the disk.
-    pub fn load(
-        geometry: &Geometry,
-        descs: &[GroupDesc],
-        images: &dyn BlockImages,
-    ) -> Result<Self> {
+    pub fn load(geometry: &Geometry, descs: &DescTable, images: &dyn BlockImages) -> Result<Self> {
         let head = superblock::read(geometry, images)?.last_orphan.get();
         let mut orphans = Self {
             file: Vec::new(),
@@ -193,7 +194,7 @@ impl Orphans {
     pub fn apply(
         &mut self,
         ws: &mut Workspace<'_>,
-        descs: &[GroupDesc],
+        descs: &DescTable,
         changes: &[(InodeNr, OrphanChange)],
     ) -> Result<()> {
         let old_head = self.head;
@@ -307,9 +308,9 @@ struct Work {
     cleared: Vec<u32>,
 }
 
-fn set_dtime(ws: &mut Workspace<'_>, descs: &[GroupDesc], ino: InodeNr, value: u32) -> Result<()> {
+fn set_dtime(ws: &mut Workspace<'_>, descs: &DescTable, ino: InodeNr, value: u32) -> Result<()> {
     let geometry = ws.geometry;
-    let (block, offset) = location(geometry, descs, ino)?;
+    let (block, offset) = location(geometry, ws.images(), descs, ino)?;
     let raw = ws
         .get_mut(block)?
         .get_mut(offset..offset + usize::from(geometry.inode_size));

@@ -77,10 +77,9 @@ impl Formatter {
         let (block, offset) = location(geometry);
         let mut bytes = images.image(block)?.to_vec();
         edit(&mut bytes, offset, |sb| {
-            sb.set_free_blocks(self.descs.iter().map(|d| u64::from(d.free_blocks)).sum());
-            let free_inodes: u64 = self.descs.iter().map(|d| u64::from(d.free_inodes)).sum();
+            sb.set_free_blocks(self.free.blocks);
             sb.free_inodes_count
-                .set(u32::try_from(free_inodes).unwrap_or(u32::MAX));
+                .set(u32::try_from(self.free.inodes).unwrap_or(u32::MAX));
             sb.set_write_time(now);
             let mut incompat = Incompat::from_bits_retain(sb.feature_incompat.get());
             let mut ro_compat = RoCompat::from_bits_retain(sb.feature_ro_compat.get());

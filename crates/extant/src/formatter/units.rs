@@ -14,9 +14,9 @@ use super::workspace::Workspace;
 use super::xattrs::XattrBatch;
 use super::{BlockImages, MetaSpace};
 use crate::error::{Error, Result};
+use crate::groups::DescTable;
 use crate::locks::{self, Mutex};
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
 use std::cmp::Reverse;
 use std::sync::LazyLock;
@@ -61,7 +61,7 @@ pub(super) struct Shared<'s, 'a> {
     pub images: &'a dyn BlockImages,
     pub space: &'a dyn MetaSpace,
     pub zone: &'a SystemZone,
-    pub descs: &'s [GroupDesc],
+    pub descs: &'s DescTable,
     pub hasher: &'s DirHasher,
     pub xattrs: Mutex<XattrBatch<'s, 'a>, locks::FormatterShared>,
     pub gaps: Mutex<&'s mut Gaps, locks::FormatterShared>,

@@ -48,6 +48,11 @@ impl<'a> Workspace<'a> {
         }
     }
 
+    /// Where old images come from.
+    pub fn images(&self) -> &'a dyn BlockImages {
+        self.images
+    }
+
     /// The newest bytes of a block. Bytes that come from the device may be anything: a caller that
     /// relies on a checksum looks at [`Workspace::unverified`] first.
     pub fn get(&self, block: BlockNr) -> Result<Bytes<'_>> {

@@ -73,7 +73,7 @@ impl XattrBlocks {
 
     /// Checks a block an inode points at; returns its reference count and hash.
     fn check(&self, ws: &Workspace<'_>, ledger: &Ledger<'_>, block: BlockNr) -> Result<(u32, u32)> {
-        ledger.zone.check(block, 1)?;
+        ledger.zone.check(ws.images(), block, 1)?;
         let place = |e: ext4_format::FormatError| e.at(Where::Block(block, 0));
         if ws.geometry.features.has_metadata_csum()
             && let Some(image) = ws.unverified(block)?

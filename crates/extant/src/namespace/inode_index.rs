@@ -4,6 +4,7 @@
 //! lock each, so look-ups of different inodes share nothing.
 
 use super::inode::Inode;
+use crate::chunked::Chunked;
 use crate::locks::{self, Mutex};
 use ext4_format::InodeNr;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +22,7 @@ type Table = Box<[Mutex<Chunk, locks::InodeIndex>]>;
 /// All in-core inodes of a volume by number.
 pub struct InodeIndex {
     per_group: u32,
-    groups: Box<[OnceLock<Table>]>,
+    groups: Chunked<OnceLock<Table>>,
 }
 
 impl InodeIndex {
@@ -29,13 +30,13 @@ impl InodeIndex {
     pub fn new(groups: u32, per_group: u32) -> Self {
         Self {
             per_group,
-            groups: (0..groups).map(|_| OnceLock::new()).collect(),
+            groups: Chunked::new(groups),
         }
     }
 
     fn chunk(&self, ino: InodeNr) -> Option<(&Mutex<Chunk, locks::InodeIndex>, usize)> {
         let zero_based = ino.0.checked_sub(1)?;
-        let group = self.groups.get((zero_based / self.per_group) as usize)?;
+        let group = self.groups.get_or_default(zero_based / self.per_group)?;
         let index = (zero_based % self.per_group) as usize;
         let table = group.get_or_init(|| {
             (0..(self.per_group as usize).div_ceil(CHUNK))

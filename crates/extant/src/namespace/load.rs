@@ -35,7 +35,9 @@ impl Engine {
 
     /// The bytes of an inode's record, out of the newest image of its table block.
     pub(crate) fn raw_inode(&self, ino: InodeNr) -> Result<Vec<u8>> {
-        let (block, offset) = self.groups.inode_location(&self.geometry, ino)?;
+        let (block, offset) = self
+            .groups
+            .inode_location(&self.geometry, &self.buffers, ino)?;
         let image = self.buffers.read(block)?;
         image
             .get(offset..offset + usize::from(self.geometry.inode_size))

@@ -280,8 +280,7 @@ impl Engine {
         inode: &Inode,
         map: Option<&mut FileMap>,
     ) -> Result<Vec<Run>> {
-        self.inodes
-            .ensure_loaded(inode.ino, &|g| self.inode_bitmap_words(g))?;
+        self.inodes.ensure_loaded(inode.ino, self)?;
         let runs = match (map, inode.ftype) {
             (Some(map), _) => {
                 self.load_map(inode, map)?;

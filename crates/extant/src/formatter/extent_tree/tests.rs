@@ -41,7 +41,7 @@ fn geometry() -> (Geometry, SystemZone) {
         blocks_count: 1 << 20,
         ..Layout::new(&params).unwrap().geometry
     };
-    let zone = SystemZone::new(&geometry, &[]);
+    let zone = SystemZone::empty(&geometry);
     (geometry, zone)
 }
 

@@ -3,7 +3,7 @@
 use super::super::{BlockImages, Formatter, MetaSpace, Output};
 use crate::buffers::Buffers;
 use crate::error::Result;
-use crate::groups::Groups;
+use crate::groups::{Groups, count};
 use crate::log::item::*;
 use crate::namespace::name::Name;
 use blockdev::{BlockDevice, MemDevice};
@@ -132,8 +132,13 @@ impl Fs {
             geometry.hash_seed,
         )
         .unwrap();
-        let formatter =
-            Formatter::new(&geometry, groups.iter().copied(), &buffers, hasher).unwrap();
+        let formatter = Formatter::new(
+            &geometry,
+            count(&geometry, &buffers).unwrap(),
+            &buffers,
+            hasher,
+        )
+        .unwrap();
         let space = Space {
             geometry: geometry.clone(),
             maps,
@@ -227,7 +232,7 @@ impl Fs {
     pub fn raw(&self, ino: u32) -> Vec<u8> {
         let (block, offset) = self
             .groups
-            .inode_location(&self.geometry, InodeNr(ino))
+            .inode_location(&self.geometry, &self.buffers, InodeNr(ino))
             .unwrap();
         self.buffers.image(block).unwrap()[offset..offset + usize::from(self.geometry.inode_size)]
             .to_vec()

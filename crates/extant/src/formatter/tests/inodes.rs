@@ -105,7 +105,7 @@ fn unused_groups_and_gaps_in_their_tables() {
     let middle = last - per_group / 2;
     let (block, _) = fs
         .groups
-        .inode_location(&fs.geometry, InodeNr(middle))
+        .inode_location(&fs.geometry, &fs.buffers, InodeNr(middle))
         .unwrap();
     blockdev::BlockDevice::write_at(&fs.dev, block.offset(4096), &[0xa5; 4096]).unwrap();
     fs.create(2, b"middle", middle);
@@ -286,8 +286,11 @@ fn damage_is_an_error_and_no_panic() {
         alloc: true,
     });
     assert!(refused(&mut fs));
-    let table = fs.formatter.descs()[0].inode_table;
-    let (block, offset) = fs.groups.inode_location(&fs.geometry, InodeNr(12)).unwrap();
+    let table = fs.formatter.descs(&fs.buffers)[0].inode_table;
+    let (block, offset) = fs
+        .groups
+        .inode_location(&fs.geometry, &fs.buffers, InodeNr(12))
+        .unwrap();
     let mut bytes = fs.buffers.read(block).unwrap().to_vec();
     let raw = &mut bytes[offset..offset + usize::from(fs.geometry.inode_size)];
     let child = ext4_format::extent::ExtentIndex {

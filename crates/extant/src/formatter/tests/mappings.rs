@@ -196,7 +196,7 @@ fn a_freed_file_gives_its_nodes_back() {
         };
         let free = fs
             .formatter
-            .descs()
+            .descs(&fs.buffers)
             .iter()
             .map(|d| d.free_blocks)
             .sum::<u32>();
@@ -226,7 +226,7 @@ fn a_freed_file_gives_its_nodes_back() {
         assert_eq!(
             free,
             fs.formatter
-                .descs()
+                .descs(&fs.buffers)
                 .iter()
                 .map(|d| d.free_blocks)
                 .sum::<u32>()
