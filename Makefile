@@ -1,11 +1,11 @@
 # make demo   builds, makes an image, fills it from many threads, checks it, prints the rates
 # make test   installs what the tests need with apt if it is absent, runs everything
-# make bench  the figures of docs/benchmarks.md; torture runs have targets of their own below
+# make bench  writes docs/bench/REPORT.md (QUICK=1: in about five minutes); torture runs have targets of their own below
 
 CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr
 
-.PHONY: demo test unit loom shuttle miri lint bench torture-crash torture-hostile torture-kill torture-model torture-threads tools clean
+.PHONY: demo test unit loom shuttle miri lint bench bench-figures torture-crash torture-hostile torture-kill torture-model torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -30,7 +30,13 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --profile test-fast -- -D warnings
 
+# As root the kernel's ext4 and fuse2fs take part; dbench does where its package is installed.
 bench:
+	$(CARGO) build --release -p extant-cli
+	scripts/report.sh $(if $(QUICK),--quick)
+
+# The figures of docs/benchmarks.md, which take longer.
+bench-figures:
 	$(CARGO) build --release -p extant-cli
 	scripts/bench.sh
 

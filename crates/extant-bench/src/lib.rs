@@ -11,6 +11,7 @@ pub mod grow;
 pub mod latency;
 pub mod mdtest;
 mod names;
+pub mod report;
 pub mod runner;
 pub mod stats;
 pub mod table;

@@ -225,6 +225,29 @@ Deltree "\clients\client1" NT_STATUS_OK
 }
 
 #[test]
+fn a_report_is_of_what_is_there() {
+    let none = run(&[
+        "bench",
+        "report",
+        "--out",
+        "/tmp",
+        "--peers",
+        "/no/such/program",
+    ]);
+    assert_eq!(none.code, Some(1));
+    assert!(
+        none.stderr.contains("/no/such/program: not there"),
+        "{}",
+        none.stderr
+    );
+    assert!(
+        run(&["bench", "report", "--help"])
+            .text()
+            .contains("--quick")
+    );
+}
+
+#[test]
 fn locks_and_operations_are_measured_when_asked() {
     let small = [
         "--tasks",

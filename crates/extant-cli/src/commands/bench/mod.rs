@@ -9,6 +9,7 @@ mod inode_list;
 mod mdtest;
 mod peers;
 mod repeat;
+mod report;
 mod targets;
 
 use anyhow::{Context, Result};
@@ -58,6 +59,7 @@ enum Workload {
     InodeList(inode_list::InodeListArgs),
     Dbench(dbench::DbenchArgs),
     Before(before::BeforeArgs),
+    Report(report::ReportArgs),
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -74,6 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
         Workload::InodeList(args) => inode_list::run(args),
         Workload::Dbench(args) => dbench::run(args),
         Workload::Before(args) => before::run(args),
+        Workload::Report(args) => report::run(args),
     }
 }
 

@@ -62,13 +62,18 @@ pub struct Image {
     pub inodes: u32,
 }
 
+/// Whether anything can be mounted.
+pub fn can_mount() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Runs this program anew in a mount namespace of its own, unless it has one.
 pub fn own_mounts() -> Result<()> {
     if std::env::var_os(OWN_MOUNTS).is_some() {
         return Ok(());
     }
     ensure!(
-        rustix::process::geteuid().is_root(),
+        can_mount(),
         "kernel and fuse2fs are mounted, which takes root: \
          run it as root, or mount a file system and name its directory"
     );

@@ -1,0 +1,92 @@
+//! Figures as the benchmarks' JSON has them: what a report shows of it.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Deserialize)]
+pub struct Shape {
+    pub tasks: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Latency {
+    pub p50: f64,
+    pub p99: f64,
+    pub buckets: Vec<(f64, f64)>,
+}
+
+/// One target under a workload that repeats an operation.
+#[derive(Debug, Deserialize)]
+pub struct Repeated {
+    pub workload: String,
+    pub target: String,
+    pub shape: Shape,
+    pub ops: f64,
+    pub ops_finished: f64,
+    pub finishes: String,
+    pub finish_seconds: f64,
+    pub cpu_ns: f64,
+    pub counts: BTreeMap<String, f64>,
+    pub latency: Latency,
+    pub failed: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct MdtestShape {
+    pub tasks: u64,
+    pub shared: bool,
+}
+
+/// One target under mdtest.
+#[derive(Debug, Deserialize)]
+pub struct Mdtest {
+    pub target: String,
+    pub params: MdtestShape,
+    pub creates: f64,
+    pub creates_synced: f64,
+    pub create_cpu_ns: f64,
+    pub unlinks: f64,
+    pub unlinks_synced: f64,
+    pub unlink_cpu_ns: f64,
+}
+
+/// One way to move a tree.
+#[derive(Debug, Deserialize)]
+pub struct Moved {
+    pub name: String,
+    pub direction: String,
+    pub seconds: f64,
+    pub sync_seconds: f64,
+    pub files: f64,
+    pub bytes: f64,
+    pub cpu_ns: f64,
+    pub peak: f64,
+}
+
+/// All of them.
+#[derive(Debug, Deserialize)]
+pub struct Bulk {
+    pub reports: Vec<Moved>,
+}
+
+/// Latencies of one of dbench's operations.
+#[derive(Debug, Deserialize)]
+pub struct Operation {
+    pub count: u64,
+    pub mean: f64,
+    pub p50: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+/// One target under dbench.
+#[derive(Debug, Deserialize)]
+pub struct Dbench {
+    pub target: String,
+    pub bytes: f64,
+    pub bytes_synced: f64,
+    pub ops: f64,
+    pub cpu_ns: f64,
+    pub latencies: BTreeMap<String, Operation>,
+    pub failed: Option<String>,
+}

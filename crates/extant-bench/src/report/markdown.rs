@@ -1,0 +1,197 @@
+//! Tables.
+
+use super::figures::{Bulk, Dbench, Mdtest, Repeated};
+use crate::table::{duration, rate, times};
+
+/// Rows of cells below a head.
+fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let head: Vec<String> = head.iter().map(ToString::to_string).collect();
+    let rule = "|---".repeat(head.len()) + "|\n";
+    let rows: String = rows.into_iter().map(|row| line(&row)).collect();
+    line(&head) + &rule + &rows
+}
+
+/// The first of the same kind, if it is not this one.
+fn ours<'a, T>(all: &'a [T], one: &T, same: impl Fn(&T) -> bool) -> Option<&'a T> {
+    let first = all.iter().find(|other| same(other))?;
+    (!std::ptr::eq(first, one)).then_some(first)
+}
+
+fn against<T>(ours: Option<&T>, times: impl Fn(&T) -> String) -> String {
+    ours.map_or_else(|| "-".into(), times)
+}
+
+pub fn repeated(all: &[Repeated]) -> String {
+    let done = all.first().map_or("sync", |r| r.finishes.as_str());
+    let done_rate = format!("ops/s with {done}");
+    let head = [
+        "workload",
+        "tasks",
+        "target",
+        "ops/s",
+        &done_rate,
+        done,
+        "CPU an operation",
+        "p50",
+        "p99",
+        "ours against it",
+        "CPU",
+    ];
+    let row = |r: &Repeated| {
+        let mut cells = vec![
+            r.workload.clone(),
+            r.shape.tasks.to_string(),
+            r.target.clone(),
+        ];
+        if let Some(why) = &r.failed {
+            cells.push(format!("cannot: {why}"));
+            cells.resize(head.len(), String::new());
+            return cells;
+        }
+        let same = |o: &Repeated| o.workload == r.workload && o.shape.tasks == r.shape.tasks;
+        let first = ours(all, r, same);
+        cells.extend([
+            rate(r.ops),
+            rate(r.ops_finished),
+            duration(r.finish_seconds * 1e9),
+            duration(r.cpu_ns),
+            duration(r.latency.p50),
+            duration(r.latency.p99),
+            against(first, |o| times(o.ops, r.ops)),
+            against(first, |o| times(r.cpu_ns, o.cpu_ns)),
+        ]);
+        cells
+    };
+    let mut text = table(&head, all.iter().map(row));
+    let counted = all.iter().filter(|r| !r.counts.is_empty());
+    for r in counted {
+        let one = |(name, n): (&String, &f64)| match name.as_str() {
+            "sort ns" => format!("sorting {}", duration(*n)),
+            _ => format!("{name} {}", rate(*n)),
+        };
+        let counts: Vec<_> = r.counts.iter().map(one).collect();
+        let (name, tasks) = (&r.workload, r.shape.tasks);
+        text += &format!(
+            "\nIn a round of {name}, {tasks} tasks: {}.\n",
+            counts.join(", ")
+        );
+    }
+    text
+}
+
+pub fn mdtest(all: &[Mdtest]) -> String {
+    let head = [
+        "tasks",
+        "directories",
+        "target",
+        "create/s",
+        "synced",
+        "CPU",
+        "unlink/s",
+        "synced",
+        "CPU",
+        "create: ours against it",
+        "unlink",
+    ];
+    let row = |r: &Mdtest| {
+        let first = ours(all, r, |_| true);
+        vec![
+            r.params.tasks.to_string(),
+            if r.params.shared { "shared" } else { "own" }.into(),
+            r.target.clone(),
+            rate(r.creates),
+            rate(r.creates_synced),
+            duration(r.create_cpu_ns),
+            rate(r.unlinks),
+            rate(r.unlinks_synced),
+            duration(r.unlink_cpu_ns),
+            against(first, |o| times(o.creates, r.creates)),
+            against(first, |o| times(o.unlinks, r.unlinks)),
+        ]
+    };
+    table(&head, all.iter().map(row))
+}
+
+pub fn bulk(bulk: &Bulk) -> String {
+    let head = [
+        "",
+        "way",
+        "seconds",
+        "sync",
+        "names/s",
+        "MB/s",
+        "CPU a name",
+        "peak",
+    ];
+    let row = |r: &super::figures::Moved| {
+        vec![
+            r.name.clone(),
+            r.direction.clone(),
+            format!("{:.2}", r.seconds),
+            format!("{:.2}", r.sync_seconds),
+            rate(r.files),
+            format!("{:.1}", r.bytes / 1e6),
+            duration(r.cpu_ns),
+            format!("{:.0} MB", r.peak / 1e6),
+        ]
+    };
+    table(&head, bulk.reports.iter().map(row))
+}
+
+pub fn dbench(all: &[Dbench]) -> String {
+    let head = [
+        "target",
+        "MB/s",
+        "synced",
+        "ops/s",
+        "CPU an operation",
+        "ours against it",
+        "CPU",
+    ];
+    let row = |r: &Dbench| {
+        if let Some(why) = &r.failed {
+            let mut cells = vec![r.target.clone(), format!("cannot: {why}")];
+            cells.resize(head.len(), String::new());
+            return cells;
+        }
+        let first = ours(all, r, |_| true);
+        vec![
+            r.target.clone(),
+            format!("{:.1}", r.bytes / 1e6),
+            format!("{:.1}", r.bytes_synced / 1e6),
+            rate(r.ops),
+            duration(r.cpu_ns),
+            against(first, |o| times(o.bytes, r.bytes)),
+            against(first, |o| times(r.cpu_ns, o.cpu_ns)),
+        ]
+    };
+    let mut text = table(&head, all.iter().map(row));
+    let mut rows = Vec::new();
+    for name in all
+        .first()
+        .map(|r| r.latencies.keys())
+        .into_iter()
+        .flatten()
+    {
+        for r in all {
+            let Some(seen) = r.latencies.get(name) else {
+                continue;
+            };
+            let mut cells = vec![name.clone(), r.target.clone(), seen.count.to_string()];
+            cells.extend([seen.mean, seen.p50, seen.p99, seen.max].map(duration));
+            rows.push(cells);
+        }
+    }
+    let head = [
+        "operation",
+        "target",
+        "count",
+        "mean",
+        "p50",
+        "p99",
+        "longest",
+    ];
+    text += &format!("\n{}", table(&head, rows));
+    text
+}

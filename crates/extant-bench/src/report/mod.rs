@@ -1,0 +1,143 @@
+//! The report: every benchmark is run as a command of its own, whose JSON becomes tables and plots. Only figures
+//! of that run are in it, beside the commands that made them.
+
+mod figures;
+mod machine;
+mod markdown;
+mod plots;
+mod sections;
+
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub use sections::{Section, sections};
+
+use crate::child;
+
+/// What a report is made of and where it goes.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// The command `extant`.
+    pub program: PathBuf,
+    /// Where the report and its plots go.
+    pub dir: PathBuf,
+    /// Few and short rounds.
+    pub quick: bool,
+    /// The kernel's ext4 and fuse2fs take part, as far as they are there.
+    pub mounts: bool,
+    /// dbench's loadfile, if there is one.
+    pub loadfile: Option<PathBuf>,
+    /// The program that runs library peers, if there is one.
+    pub peers: Option<PathBuf>,
+}
+
+/// Runs all sections and writes the report. `between` is called before each with its title, and ends everything
+/// by failing. A section that fails says so in the report; their titles are returned.
+pub fn write(params: &Params, mut between: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
+    let told = || params.dir.display().to_string();
+    std::fs::create_dir_all(&params.dir).with_context(told)?;
+    let mut text = machine::head(params);
+    let mut failed = Vec::new();
+    for section in sections(params) {
+        between(section.title)?;
+        text += &format!("\n## {}\n\n{}\n\n", section.title, section.about);
+        text += &format!("`{}`\n\n", section.shown());
+        match run(params, &section) {
+            Ok(made) => text += &made,
+            Err(error) => {
+                between(section.title)?;
+                text += &format!("This failed: {error:#}\n");
+                failed.push(section.title.to_string());
+            }
+        }
+        // What there is already, should the rest be given up.
+        let path = params.dir.join("REPORT.md");
+        std::fs::write(&path, &text).with_context(|| path.display().to_string())?;
+    }
+    Ok(failed)
+}
+
+fn run(params: &Params, section: &Section) -> Result<String> {
+    let ran = child::run(
+        Command::new(&section.program)
+            .args(&section.args)
+            .arg("--json"),
+    )?;
+    section.render(&ran.stdout, &params.dir)
+}
+
+/// A plot's file, and the line of the report that shows it.
+fn shown(dir: &Path, name: &str, what: &str) -> (PathBuf, String) {
+    let file = format!("{name}.svg");
+    (dir.join(&file), format!("\n![{what}]({file})\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A command that answers every benchmark with the same figures.
+    const STAND_IN: &str = r#"#!/bin/sh
+case "$*" in
+*mdtest*) echo '[{"target":"ours","params":{"tasks":2,"shared":false},"creates":2e6,"creates_synced":1e6,"create_cpu_ns":500,"unlinks":4e6,"unlinks_synced":2e6,"unlink_cpu_ns":300}]' ;;
+*bulk*) echo '{"reports":[{"name":"extant import","direction":"in","seconds":1,"sync_seconds":0.5,"files":100,"bytes":1e6,"cpu_ns":10,"peak":1000}]}' ;;
+*dbench*) echo '[{"target":"ours","params":{"clients":2},"bytes":1e9,"bytes_synced":9e8,"ops":1e6,"cpu_ns":900,"latencies":{"Flush":{"count":2,"mean":5,"p50":5,"p99":6,"max":7,"buckets":[]}}}]' ;;
+*fsync*) echo 'no figures'; echo broken >&2; exit 1 ;;
+*) echo '[
+ {"workload":"MWCL","target":"ours","shape":{"tasks":1},"ops":100,"ops_finished":50,"finishes":"sync","finish_seconds":0.1,"cpu_ns":10,"counts":{"pushes":2},"latency":{"p50":9,"p99":12,"buckets":[[9,3],[12,1]]}},
+ {"workload":"MWCL","target":"peer","shape":{"tasks":1},"ops":10,"ops_finished":5,"finishes":"sync","finish_seconds":0.1,"cpu_ns":100,"counts":{},"latency":{"p50":90,"p99":120,"buckets":[[90,3]]}},
+ {"workload":"MWCL","target":"ours","shape":{"tasks":2},"ops":180,"ops_finished":50,"finishes":"sync","finish_seconds":0.1,"cpu_ns":11,"counts":{},"latency":{"p50":9,"p99":12,"buckets":[]}},
+ {"workload":"MWCL","target":"broken","shape":{"tasks":2},"ops":0,"ops_finished":0,"finishes":"sync","finish_seconds":0,"cpu_ns":0,"counts":{},"latency":{"p50":0,"p99":0,"buckets":[]},"failed":"it cannot"}]' ;;
+esac
+"#;
+
+    #[test]
+    fn a_report_has_tables_plots_and_what_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("stand-in");
+        std::fs::write(&program, STAND_IN).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let params = Params {
+            program,
+            dir: dir.path().join("out"),
+            quick: true,
+            mounts: false,
+            loadfile: Some("client.txt".into()),
+            peers: None,
+        };
+        let mut titles = 0;
+        let failed = write(&params, |_| {
+            titles += 1;
+            Ok(())
+        });
+        assert_eq!(failed.unwrap(), ["fsync"]);
+        assert!(titles > sections(&params).len());
+        let text = std::fs::read_to_string(params.dir.join("REPORT.md")).unwrap();
+        for part in [
+            "# Benchmark report",
+            "| MWCL | 1 | peer | 10 | 5 | 100.0 ms | 100 ns | 90 ns | 120 ns | 10.0× | 10.0× |",
+            "cannot: it cannot",
+            "stand-in: exit status: 1: broken",
+            "2.00 M",
+            "`extant bench fxmark",
+            "pushes 2",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        // Every picture that the report shows is there.
+        let shown: Vec<_> = text
+            .split("](")
+            .skip(1)
+            .filter_map(|t| t.split_once(')'))
+            .filter(|(file, _)| file.ends_with(".svg"))
+            .collect();
+        assert!(shown.len() > 3);
+        for (file, _) in shown {
+            let svg = std::fs::read_to_string(params.dir.join(file)).unwrap();
+            assert!(svg.starts_with("<svg") && svg.contains("ours"), "{file}");
+        }
+        assert!(write(&params, |_| anyhow::bail!("enough")).is_err());
+    }
+}

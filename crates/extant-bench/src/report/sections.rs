@@ -1,0 +1,304 @@
+//! What is run for a report, and how each part of it is shown.
+
+use super::figures::{Bulk, Dbench, Mdtest, Repeated};
+use super::{Params, markdown, plots, shown};
+use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// What a command's JSON is.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Of workloads that repeat an operation; what is plotted of it.
+    Repeated {
+        over_tasks: bool,
+        costs: bool,
+    },
+    Mdtest,
+    Bulk,
+    Dbench,
+}
+
+/// A part of the report.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Its heading.
+    pub title: &'static str,
+    /// What is seen in it.
+    pub about: &'static str,
+    /// What is run.
+    pub program: PathBuf,
+    /// With what.
+    pub args: Vec<OsString>,
+    /// What the program is called in the report.
+    called: &'static str,
+    kind: Kind,
+}
+
+fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
+    serde_json::from_slice(json).context("the figures of the benchmark")
+}
+
+impl Section {
+    /// The command, as one would type it.
+    pub fn shown(&self) -> String {
+        let args = self.args.iter().map(|a| a.to_string_lossy().into_owned());
+        format!("{} {}", self.called, args.collect::<Vec<_>>().join(" "))
+    }
+
+    /// Tables and plots of what it printed.
+    pub(super) fn render(&self, json: &[u8], dir: &Path) -> Result<String> {
+        match self.kind {
+            Kind::Mdtest => Ok(markdown::mdtest(&parse::<Vec<Mdtest>>(json)?)),
+            Kind::Bulk => Ok(markdown::bulk(&parse::<Bulk>(json)?)),
+            Kind::Dbench => Ok(markdown::dbench(&parse::<Vec<Dbench>>(json)?)),
+            Kind::Repeated { over_tasks, costs } => {
+                let all: Vec<Repeated> = parse(json)?;
+                let mut text = markdown::repeated(&all);
+                if over_tasks {
+                    text += &self.over_tasks(&all, dir)?;
+                }
+                if costs {
+                    let (path, line) = shown(dir, "fxmark-cpu", "CPU of an operation");
+                    let tasks = all.first().map_or(1, |r| r.shape.tasks);
+                    plots::costs(&path, tasks, &all)?;
+                    text += &line;
+                }
+                Ok(text)
+            }
+        }
+    }
+
+    fn over_tasks(&self, all: &[Repeated], dir: &Path) -> Result<String> {
+        let mut names: Vec<&str> = all.iter().map(|r| r.workload.as_str()).collect();
+        names.dedup();
+        let mut text = String::new();
+        for name in names {
+            // Titles tell sections apart that plot the same workload.
+            let file = format!("{}-{name}", self.title.split(' ').next().unwrap_or("plot"));
+            let (path, line) = shown(dir, &file, &format!("{name} over tasks"));
+            plots::throughput(&path, name, all)?;
+            text += &line;
+            let tasks = all
+                .iter()
+                .find(|r| r.workload == name)
+                .map_or(1, |r| r.shape.tasks);
+            let (path, line) = shown(dir, &format!("{file}-latency"), &format!("{name}: latency"));
+            plots::latencies(&path, name, tasks, all)?;
+            text += &line;
+        }
+        Ok(text)
+    }
+}
+
+/// How long and how often, short or in full.
+struct Lengths {
+    seconds: &'static str,
+    iterations: &'static str,
+    /// Tasks of curves.
+    curve: &'static str,
+    files: &'static str,
+}
+
+const QUICK: Lengths = Lengths {
+    seconds: "0.25",
+    iterations: "3",
+    curve: "1,2,8,64",
+    files: "20000",
+};
+const FULL: Lengths = Lengths {
+    seconds: "1",
+    iterations: "5",
+    curve: "1,2,4,8,16,32,64",
+    files: "100000",
+};
+
+/// Sections as they are gathered.
+struct Gather<'a> {
+    params: &'a Params,
+    lengths: Lengths,
+    all: Vec<Section>,
+}
+
+impl Gather<'_> {
+    fn add(&mut self, title: &'static str, about: &'static str, kind: Kind, command: &str) {
+        let mut line = String::from("bench ");
+        // Writing to a string does not fail.
+        let _ = write!(line, "{command}");
+        let against = match (self.params.mounts, kind) {
+            (true, Kind::Repeated { .. } | Kind::Mdtest | Kind::Dbench)
+                if !command.contains("--against") && !command.contains("before") =>
+            {
+                " --against kernel"
+            }
+            _ => "",
+        };
+        line += against;
+        self.all.push(Section {
+            title,
+            about,
+            program: self.params.program.clone(),
+            args: line.split(' ').map(OsString::from).collect(),
+            called: "extant",
+            kind,
+        });
+    }
+
+    fn repeat(&mut self, title: &'static str, about: &'static str, kind: Kind, command: &str) {
+        let Lengths {
+            seconds,
+            iterations,
+            files,
+            ..
+        } = self.lengths;
+        let command =
+            format!("{command} --seconds {seconds} --iterations {iterations} --files {files}");
+        self.add(title, about, kind, &command);
+    }
+}
+
+/// All sections.
+pub fn sections(params: &Params) -> Vec<Section> {
+    let lengths = if params.quick { QUICK } else { FULL };
+    let Lengths {
+        iterations,
+        curve,
+        files,
+        ..
+    } = lengths;
+    let all = Vec::new();
+    let mut g = Gather {
+        params,
+        lengths,
+        all,
+    };
+    let plain = Kind::Repeated {
+        over_tasks: false,
+        costs: false,
+    };
+    let over_tasks = Kind::Repeated {
+        over_tasks: true,
+        costs: false,
+    };
+    let costs = Kind::Repeated {
+        over_tasks: false,
+        costs: true,
+    };
+    let mdtest = |more: &str| {
+        format!("mdtest --files {files} --iterations {iterations} --size 8G --journal 1024 {more}")
+    };
+    g.add(
+        "mdtest, 1 task",
+        "Empty files are made and removed.",
+        Kind::Mdtest,
+        &mdtest("--tasks 1"),
+    );
+    g.add(
+        "mdtest, 2 tasks",
+        "In directories of their own.",
+        Kind::Mdtest,
+        &mdtest("--tasks 2"),
+    );
+    let shared = mdtest("--tasks 2 --shared");
+    g.add(
+        "mdtest, one directory",
+        "Both tasks in one directory.",
+        Kind::Mdtest,
+        &shared,
+    );
+    for (title, about) in [
+        ("fallocate2", "8 KiB at a time into files without a name."),
+        ("open1", "Opening and closing files of one's own."),
+        ("unlink2", "Making and removing a file."),
+    ] {
+        g.repeat(
+            title,
+            about,
+            over_tasks,
+            &format!("{title} --tasks {curve}"),
+        );
+    }
+    if params.mounts {
+        let about = "The same with fuse2fs, which serves one request at a time.";
+        let command = "unlink2 --tasks 1,2 --against kernel fuse2fs";
+        g.repeat("fuse2fs", about, plain, command);
+    }
+    g.repeat(
+        "fxmark",
+        "All rows of FxMark: D or M for data or metadata, R or W for reading or writing, L, M or H for sharing.",
+        costs,
+        "fxmark --tasks 1,2",
+    );
+    let rows = "fxmark MWCL MWCM MRPM DWOM DRBH";
+    g.repeat(
+        "FxMark over tasks",
+        "Some of them with more tasks than CPUs.",
+        over_tasks,
+        &format!("{rows} --tasks {curve}"),
+    );
+    g.repeat(
+        "commits",
+        "Small transactions, and what the log did.",
+        over_tasks,
+        "commits --tasks 1,2,16",
+    );
+    g.repeat(
+        "fsync",
+        "Files made durable one by one.",
+        over_tasks,
+        "fsync --tasks 1,2,16",
+    );
+    let list = format!("inode-list --tasks 1000 --files {files} --iterations {iterations}");
+    g.add(
+        "inode-list",
+        "Inodes brought in core, then all dropped.",
+        plain,
+        &list,
+    );
+    if let Some(loadfile) = &params.loadfile {
+        let loadfile = loadfile.display();
+        let rounds = if params.quick { "1" } else { iterations };
+        let load = format!("dbench {loadfile} --clients 2 --iterations {rounds}");
+        g.add("dbench", "Everything fits in memory.", Kind::Dbench, &load);
+        let about = "The cache holds a tenth of the data. Without a peer: the kernel's cache is the machine's.";
+        let small = format!("{load} --cache 5M --against before:one-lock");
+        g.add("dbench, small cache", about, Kind::Dbench, &small);
+    }
+    let about = "The algorithms that the engine's replace, beside them.";
+    g.repeat("before", about, plain, "before --tasks 1,2,16");
+    let about = "A volume behind one lock, beside one without.";
+    let command = "unlink2 --tasks 1,2,16 --against before:one-lock";
+    g.repeat("one lock", about, plain, command);
+    let (files, rounds) = if params.quick {
+        ("2000", "2")
+    } else {
+        ("50000", "5")
+    };
+    let bulk =
+        format!("bulk --files {files} --dirs 2 --size 6 --iterations {rounds} --against tar");
+    g.add(
+        "bulk",
+        "A tree of small files into an image and out of it.",
+        Kind::Bulk,
+        &bulk,
+    );
+    if let Some(peers) = &params.peers {
+        let Lengths {
+            seconds,
+            iterations,
+            ..
+        } = g.lengths;
+        let args = ["--seconds", seconds, "--iterations", iterations];
+        g.all.push(Section {
+            title: "library peers",
+            about: "Other libraries over an image in this process, one task.",
+            program: peers.clone(),
+            args: args.map(OsString::from).into(),
+            called: "extant-peers",
+            kind: plain,
+        });
+    }
+    g.all
+}

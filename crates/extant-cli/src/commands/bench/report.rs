@@ -1,0 +1,92 @@
+//! `extant bench report`.
+
+use super::peers;
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use anyhow::{Context, Result, ensure};
+use extant_bench::report::{self, Params};
+use std::path::{Path, PathBuf};
+
+/// Run all benchmarks and write a report of them, with tables and plots
+///
+/// Every benchmark is run as a command of its own, which the report shows. As root the kernel's ext4 and fuse2fs take
+/// part. In full it takes about half an hour, with --quick about five minutes.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  extant bench report --quick --out /tmp/report")]
+pub struct ReportArgs {
+    /// Where REPORT.md and its plots go
+    #[arg(long, value_name = "DIR", default_value = "docs/bench")]
+    out: PathBuf,
+    /// Few and short rounds
+    #[arg(long)]
+    quick: bool,
+    /// dbench's loadfile; without it the one of Debian's package, if that is installed
+    #[arg(long, value_name = "LOADFILE")]
+    dbench: Option<PathBuf>,
+    /// The program that runs library peers
+    #[arg(long, value_name = "PROGRAM")]
+    peers: Option<PathBuf>,
+}
+
+/// The loadfile of Debian's package dbench.
+const LOADFILE: &str = "/usr/share/dbench/client.txt";
+
+pub fn run(args: &ReportArgs) -> Result<()> {
+    for named in args.dbench.iter().chain(&args.peers) {
+        ensure!(named.exists(), "{}: not there", named.display());
+    }
+    let packaged = || Path::new(LOADFILE).exists().then(|| LOADFILE.into());
+    let params = Params {
+        program: std::env::current_exe().context("this program's own path")?,
+        dir: args.out.clone(),
+        quick: args.quick,
+        mounts: peers::can_mount(),
+        loadfile: args.dbench.clone().or_else(packaged),
+        peers: args.peers.clone(),
+    };
+    let sections = report::sections(&params).len();
+    let progress = Progress::up_to("benchmarks", sections as u64);
+    let failed = report::write(&params, |title| {
+        interrupt::check()?;
+        output::summary(title)?;
+        progress.add(1);
+        Ok(())
+    });
+    progress.done();
+    let failed = failed?;
+    ensure!(
+        failed.is_empty(),
+        "these failed, as the report says: {}",
+        failed.join("; ")
+    );
+    output::summary(&args.out.join("REPORT.md").display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::Parser;
+
+    #[test]
+    fn every_benchmark_of_a_report_is_a_command() {
+        for (quick, mounts) in [(false, false), (true, true)] {
+            let params = Params {
+                program: "extant".into(),
+                dir: "out".into(),
+                quick,
+                mounts,
+                loadfile: Some(LOADFILE.into()),
+                peers: None,
+            };
+            for section in report::sections(&params) {
+                let line = section.args.iter().cloned();
+                let line = std::iter::once("extant".into()).chain(line);
+                if let Err(error) = Cli::try_parse_from(line) {
+                    panic!("{}: {error}", section.shown());
+                }
+            }
+        }
+    }
+}
