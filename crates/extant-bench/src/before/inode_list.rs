@@ -1,11 +1,12 @@
-//! The list of all inodes in core [P1]: each task adds a batch, all meet, each takes its batch off again.
+//! The list of all inodes in core [P1]: each task adds a batch, then takes it off again.
+//! They do not meet between: one whose time is over would not come.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};
 use anyhow::{Context, Result};
 use lockmeter::{SpinLock, lock_class};
 use percpu::{Position, SlotList};
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 
 lock_class!(
     /// The one list.
@@ -105,11 +106,9 @@ impl InodeList for SlotList<Inode> {
 
 struct AddRemove<L: InodeList> {
     list: Arc<L>,
-    all: Arc<Barrier>,
     inodes: Vec<Inode>,
     on: Vec<L::At>,
     dropped: Vec<Inode>,
-    adding: bool,
 }
 
 impl<L: InodeList> Task for AddRemove<L> {
@@ -117,9 +116,6 @@ impl<L: InodeList> Task for AddRemove<L> {
         if let Some(inode) = self.inodes.pop() {
             self.on.push(self.list.add(inode));
             return Ok(true);
-        }
-        if std::mem::take(&mut self.adding) {
-            self.all.wait();
         }
         let Some(at) = self.on.pop() else {
             return Ok(false);
@@ -131,16 +127,14 @@ impl<L: InodeList> Task for AddRemove<L> {
 }
 
 fn prepare<L: InodeList>(shape: &Shape, list: L) -> Result<Tasks> {
-    let (list, all) = (Arc::new(list), Arc::new(Barrier::new(shape.tasks)));
+    let list = Arc::new(list);
     tasks(shape, |task| AddRemove {
         list: Arc::clone(&list),
-        all: Arc::clone(&all),
         inodes: (0..shape.files)
             .map(|n| Arc::new(task as u64 * shape.files + n))
             .collect(),
         on: Vec::with_capacity(shape.files as usize),
         dropped: Vec::with_capacity(shape.files as usize),
-        adding: true,
     })
 }
 

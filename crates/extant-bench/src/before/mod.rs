@@ -125,6 +125,13 @@ mod tests {
             let reports = runner::run(pair.name, &[&after, &before], shape, || Ok(())).unwrap();
             let ops: Vec<u64> = reports.iter().map(|r| r.rounds[0].ops).collect();
             assert!(ops[0] > 0 && ops[0] == ops[1], "{}: {ops:?}", pair.name);
+            // One whose time is over leaves, and no other waits for it.
+            let short = Shape {
+                seconds: 0.001,
+                tasks: 20,
+                ..shape
+            };
+            runner::run(pair.name, &[&after, &before], short, || Ok(())).unwrap();
         }
     }
 }
