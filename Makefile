@@ -30,7 +30,8 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --profile test-fast -- -D warnings
 
-# As root the kernel's ext4 and fuse2fs take part; dbench does where its package is installed.
+# As root the kernel's ext4 and fuse2fs take part; dbench and library peers do where their packages are installed:
+# dbench, libext2fs-dev.
 bench:
 	$(CARGO) build --release -p extant-cli
 	scripts/report.sh $(if $(QUICK),--quick)
