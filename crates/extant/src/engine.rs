@@ -17,10 +17,12 @@ use crate::namespace::index_room::IndexRooms;
 use crate::namespace::inode::Inode;
 use crate::namespace::inode_index::InodeIndex;
 use crate::namespace::observe::Observed;
+use crate::namespace::walk_cache::WalkCache;
 use crate::namespace::watch::Watchers;
 use crate::space::Space;
 use crate::statistics::Totals;
 use blockdev::BlockDevice;
+use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
@@ -97,14 +99,17 @@ pub struct Limits {
     pub commit_interval: Duration,
 }
 
-/// Everything that belongs to one open volume.
+/// Everything that belongs to one open volume. Aligned so that the counts of its references, which every new handle
+/// writes, stand on a line that operations do not read.
+#[repr(align(128))]
 pub struct Engine {
     pub(crate) geometry: Geometry,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) buffers: Buffers,
     pub(crate) groups: Groups,
     pub(crate) hasher: DirHasher,
-    pub(crate) inodes: InodeAlloc,
+    /// Apart from its neighbours: it holds a word that every new directory writes.
+    pub(crate) inodes: CachePadded<InodeAlloc>,
     pub(crate) blocks: BlockAlloc,
     pub(crate) space: Space,
     /// Blocks set aside for the small files of each slot [B4].
@@ -113,6 +118,7 @@ pub struct Engine {
     pub(crate) short_at: AtomicU64,
     pub(crate) short_of_space: Mutex<(), locks::ShortOfSpace>,
     pub(crate) index: InodeIndex,
+    pub(crate) walks: WalkCache,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
     /// Inodes that the last walk for clean ones left in core.

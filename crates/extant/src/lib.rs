@@ -44,6 +44,7 @@ mod space;
 mod statistics;
 mod stir;
 mod superblock;
+mod whereabouts;
 
 pub use alloc::search::BlockScan;
 pub use api::dir::{Dir, DirEntry};

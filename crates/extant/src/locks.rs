@@ -10,6 +10,10 @@ lock_class!(
     pub(crate) Names = "directory bucket"
 );
 lock_class!(
+    /// Directories that a slot has walked through.
+    pub(crate) WalkCache = "walk cache of a slot"
+);
+lock_class!(
     /// Bringing a directory's names in.
     pub(crate) NamesLoading = "directory loading"
 );

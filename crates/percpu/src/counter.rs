@@ -45,6 +45,20 @@ impl Counter {
         self.parts.get(slot).fetch_add(n, Ordering::Relaxed);
     }
 
+    /// The part of the calling thread's slot, which another thread of the slot may change. Who wants to know when the
+    /// sum gets large can watch this one, and look at the sum when it has grown: the parts of the other slots are on
+    /// lines that they write.
+    ///
+    /// ```
+    /// let cached = percpu::Counter::new();
+    /// cached.add(10);
+    /// assert_eq!(cached.local(), 10);
+    /// ```
+    #[inline]
+    pub fn local(&self) -> i64 {
+        self.parts.local().load(Ordering::Relaxed)
+    }
+
     /// The sum of all parts. Exact when nobody is adding; otherwise some of what is being added
     /// is in it, and a single part may be ahead of another, so it can be briefly negative.
     pub fn sum(&self) -> i64 {

@@ -14,6 +14,7 @@
 use crate::chunked::Chunked;
 use crate::error::{Error, Result};
 use crate::locks::{self, Mutex};
+use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
 use percpu::{AtomicBitmap, PerSlot};
@@ -87,7 +88,8 @@ pub struct InodeAlloc {
     slots: PerSlot<Mutex<SlotShare, locks::InodeStretches>>,
     /// Numbers that rest without a journal.
     resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
-    rotor: AtomicU32,
+    /// Apart from what every allocation reads.
+    rotor: CachePadded<AtomicU32>,
 }
 
 /// A number handed out; `after` is a stamp that everything logged for it must exceed.
@@ -112,7 +114,7 @@ impl InodeAlloc {
             flex_log: geometry.log_groups_per_flex,
             slots: PerSlot::default(),
             resting: Mutex::default(),
-            rotor: AtomicU32::new(0),
+            rotor: CachePadded::new(AtomicU32::new(0)),
         }
     }
 

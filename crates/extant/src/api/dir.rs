@@ -10,7 +10,9 @@ use crate::namespace::create::{How, New};
 use crate::namespace::credentials::{Credentials, EXECUTE, READ, WRITE};
 use crate::namespace::inode::Inode;
 use crate::namespace::rename::RenameMode;
+use crate::namespace::walk_cache::At;
 use crate::namespace::xattrs::SetXattr;
+use crossbeam_utils::CachePadded;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
 
@@ -39,7 +41,8 @@ pub struct Dir {
 /// through it count their use of it there: two tasks share no counter.
 pub(crate) struct Caller {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) who: Arc<Credentials>,
+    /// Padded: the count of its uses, which every new handle writes, stands apart from what operations read.
+    pub(crate) who: Arc<CachePadded<Credentials>>,
     /// Keeps the volume open.
     guard: Option<Arc<Guard>>,
 }
@@ -87,7 +90,7 @@ impl Dir {
     pub(crate) fn root_of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Result<Self> {
         let caller = Caller {
             engine: Arc::clone(engine),
-            who: Arc::new(Credentials::root()),
+            who: Arc::new(CachePadded::new(Credentials::root())),
             guard: Some(Arc::clone(guard)),
         };
         Ok(Self {
@@ -116,7 +119,7 @@ impl Dir {
         let Caller { engine, guard, .. } = &*self.caller;
         let caller = Caller {
             engine: Arc::clone(engine),
-            who: Arc::new(credentials),
+            who: Arc::new(CachePadded::new(credentials)),
             guard: guard.clone(),
         };
         Self {
@@ -138,7 +141,7 @@ impl Dir {
         self.inode.ino.0
     }
 
-    fn walk(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<Arc<Inode>> {
+    fn walk(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<At<'_>> {
         let path = path.as_ref();
         if path.is_empty() {
             return Err(Error::NotFound);
@@ -163,7 +166,7 @@ impl Dir {
                     if inode.is_gone()
                         && !before.is_some_and(|before| Arc::ptr_eq(&before, &inode)) =>
                 {
-                    before = Some(inode);
+                    before = Some(inode.into_arc());
                 }
                 done => return done,
             }
@@ -209,7 +212,7 @@ impl Dir {
     /// As for a look-up of the path.
     pub fn watch(&self, path: impl AsRef<[u8]>) -> Result<Watch> {
         let inode = self.walk(path, true)?;
-        Ok(self.watch_inode(Some(inode)))
+        Ok(self.watch_inode(Some(inode.into_arc())))
     }
 
     pub(crate) fn watch_inode(&self, inode: Option<Arc<Inode>>) -> Watch {
@@ -228,7 +231,7 @@ impl Dir {
         if inode.directory().is_none() {
             return Err(Error::NotDirectory);
         }
-        Ok(self.to(inode))
+        Ok(self.to(inode.into_arc()))
     }
 
     /// Opens, and with [`OpenFlags::CREATE`] makes, a regular file. `mode` counts only when it is made.

@@ -265,6 +265,16 @@ impl Volume {
         self.guard.engine.drop_clean();
     }
 
+    /// Names what stands at addresses of this process, if it is this volume's; for tests of what threads share.
+    #[doc(hidden)]
+    pub fn what_is_at(&self, addresses: &[u64]) -> Vec<String> {
+        let name = |&at: &u64| self.guard.engine.what_is_at(usize::try_from(at).ok()?);
+        addresses
+            .iter()
+            .map(|at| name(at).unwrap_or_default())
+            .collect()
+    }
+
     /// The volume's label.
     pub fn label(&self) -> Result<String> {
         self.engine()?.label()

@@ -63,6 +63,8 @@ pub struct Log {
     formatted: AtomicU64,
     /// Last context on disk.
     durable: Mutex<u64, locks::Durable>,
+    /// The same, to be read without the lock.
+    durable_now: AtomicU64,
     durable_changed: Condvar,
     /// Blocks that the formatter may change at once: what one transaction of the journal holds, less the
     /// superblock that comes on top.
@@ -91,6 +93,7 @@ impl Log {
             budget: Budget::new(capacity, percpu::slot::count() as u64),
             formatted: AtomicU64::new(0),
             durable: Mutex::new(0),
+            durable_now: AtomicU64::new(0),
             durable_changed: Condvar::new(),
             most: parts.map_or(usize::MAX, |n| n.saturating_sub(1) as usize),
             step: parts.unwrap_or(capacity) / 4,
@@ -122,12 +125,15 @@ impl Log {
 
     /// A context is on disk.
     pub(crate) fn settled(&self, context: u64) {
-        *self.durable.lock() = context;
+        let mut durable = self.durable.lock();
+        *durable = context;
+        self.durable_now.store(context, Ordering::Release);
+        drop(durable);
         self.durable_changed.notify_all();
     }
 
     /// Everything logged up to this context is on disk.
     pub fn durable(&self) -> u64 {
-        *self.durable.lock()
+        self.durable_now.load(Ordering::Acquire)
     }
 }

@@ -17,6 +17,8 @@ use super::index_room::IndexRoom;
 use super::name::Name;
 use crate::locks::{self, Mutex};
 use crate::log::item::Stamp;
+use crate::whereabouts::within;
+use crossbeam_utils::CachePadded;
 use ext4_format::{FileType, InodeNr};
 use percpu::PerSlot;
 use std::cmp::Ordering as Cmp;
@@ -153,12 +155,14 @@ pub struct Directory {
     loading: Mutex<(), locks::NamesLoading>,
     /// Removed: nothing may be created in it. Written with all buckets locked.
     dead: AtomicBool,
-    /// Stamp of the directory's own last [`InodeItem`](crate::log::item::InodeItem).
-    pub core_stamp: AtomicU64,
+    /// Stamp of the directory's own last [`InodeItem`](crate::log::item::InodeItem). Apart from what look-ups read.
+    pub core_stamp: CachePadded<AtomicU64>,
     /// Size in bytes on disk, as the formatter published it.
     pub size: AtomicU64,
     /// Parent directory.
     pub parent: AtomicU32,
+    /// How often a name of a directory was taken away from here. On a line of its own: it is read by every walk.
+    moves: CachePadded<AtomicU64>,
     /// Bytes of the widest record of a name that was added.
     widest: AtomicU64,
     /// Room in the index, once the directory is so large that it must be known.
@@ -175,14 +179,25 @@ impl Directory {
             complete: AtomicBool::new(complete),
             loading: Mutex::new(()),
             dead: AtomicBool::new(false),
-            core_stamp: AtomicU64::new(0),
+            core_stamp: CachePadded::new(AtomicU64::new(0)),
             size: AtomicU64::new(0),
             parent: AtomicU32::new(parent.0),
+            moves: CachePadded::new(AtomicU64::new(0)),
             widest: AtomicU64::new(0),
             room: OnceLock::new(),
         };
         dir.table(0);
         dir
+    }
+
+    /// Changes when a name of a directory is taken away from here, moved or replaced.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
+    }
+
+    /// A name of a directory is taken away, moved or replaced. Call it with its bucket locked.
+    pub fn note_move(&self) {
+        self.moves.fetch_add(1, Ordering::AcqRel);
     }
 
     fn table(&self, level: u32) -> &[Line] {
@@ -354,6 +369,20 @@ impl Directory {
     /// True if a bucket of this length wants [`Directory::grow`].
     pub fn is_long(bucket: &Bucket) -> bool {
         bucket.entries.len() > LONG_BUCKET
+    }
+
+    /// For [`Engine::what_is_at`](crate::engine::Engine::what_is_at).
+    pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
+        if within(self, address).is_some() {
+            return Some("directory: its header".into());
+        }
+        let level = self.level.load(Ordering::Relaxed);
+        if within(self.table(level), address).is_some() {
+            return Some(format!("directory: one of {} buckets", 1u64 << level));
+        }
+        let shares = self.shares.get()?;
+        let inside = shares.iter().any(|s| within(s, address).is_some());
+        inside.then(|| "directory: share of a slot".into())
     }
 
     /// All names are in memory: a miss is an answer.

@@ -46,6 +46,7 @@ impl Engine {
             return;
         }
         let durable = self.log.durable();
+        self.walks.clear();
         for inode in self.in_core.iter() {
             if over <= 0 {
                 return;
@@ -59,6 +60,7 @@ impl Engine {
     /// Drops every clean page and inode.
     pub(crate) fn drop_clean(&self) {
         let durable = self.log.durable();
+        self.walks.clear();
         let bs = i64::from(self.geometry.block_size);
         for inode in self.in_core.iter() {
             if let Some(file) = inode.touched_file() {
@@ -74,6 +76,7 @@ impl Engine {
     /// told. What is not written never will be.
     pub(crate) fn evict_all(&self) {
         self.tell_unmounted(None);
+        self.walks.clear();
         for inode in self.in_core.iter() {
             self.tell_unmounted(Some(&inode));
             if let Some(file) = inode.touched_file() {

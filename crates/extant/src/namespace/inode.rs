@@ -172,6 +172,34 @@ impl Inode {
         self.size.store(core.size, Ordering::Relaxed);
     }
 
+    /// Name of the field at an offset of this type.
+    pub(crate) fn field_at(&self, offset: usize) -> &'static str {
+        use std::mem::offset_of;
+        let fields = [
+            (offset_of!(Self, ino), "ino"),
+            (offset_of!(Self, ftype), "ftype"),
+            (offset_of!(Self, mode), "mode"),
+            (offset_of!(Self, uid), "uid"),
+            (offset_of!(Self, gid), "gid"),
+            (offset_of!(Self, flags), "flags"),
+            (offset_of!(Self, has_acl), "has_acl"),
+            (offset_of!(Self, has_capability), "has_capability"),
+            (offset_of!(Self, on_dirty_list), "on_dirty_list"),
+            (offset_of!(Self, opens), "opens"),
+            (offset_of!(Self, last_context), "last_context"),
+            (offset_of!(Self, sectors), "sectors"),
+            (offset_of!(Self, size), "size"),
+            (offset_of!(Self, list_position), "list_position"),
+            (offset_of!(Self, state), "state"),
+            (offset_of!(Self, content), "content"),
+        ];
+        fields
+            .into_iter()
+            .filter(|(begin, _)| *begin <= offset)
+            .max()
+            .map_or("?", |(_, name)| name)
+    }
+
     /// No name leads to it any more.
     pub fn is_gone(&self) -> bool {
         let state = self.state.lock();

@@ -6,6 +6,7 @@
 use super::inode::Inode;
 use crate::chunked::Chunked;
 use crate::locks::{self, Mutex};
+use crate::whereabouts::within;
 use ext4_format::InodeNr;
 use std::sync::{Arc, OnceLock};
 
@@ -44,6 +45,19 @@ impl InodeIndex {
                 .collect()
         });
         Some((&table[index / CHUNK], index % CHUNK))
+    }
+
+    /// For [`Engine::what_is_at`](crate::engine::Engine::what_is_at).
+    pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
+        let inside = |table: &Table| within(&**table, address).is_some();
+        let places = || self.groups.in_memory();
+        if places().filter_map(OnceLock::get).any(inside) {
+            return Some("inode index: a chunk and its lock".into());
+        }
+        let place = |group: &OnceLock<Table>| within(group, address).is_some();
+        places()
+            .any(place)
+            .then(|| "inode index: table of a group".into())
     }
 
     /// The inode, if it is in core.

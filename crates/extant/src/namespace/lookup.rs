@@ -4,6 +4,7 @@ use super::credentials::{Credentials, EXECUTE};
 use super::directory::{Dentry, Directory, NameHash};
 use super::inode::{Content, Inode};
 use super::name::NAME_MAX;
+use super::walk_cache::At;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use ext4_format::{FileType, InodeNr};
@@ -106,32 +107,32 @@ impl Engine {
     }
 
     /// Walks a path from `start`. A last component that is a symbolic link is followed if `follow`.
-    pub(crate) fn walk(
+    pub(crate) fn walk<'a>(
         &self,
         who: &Credentials,
-        start: &Arc<Inode>,
+        start: &'a Arc<Inode>,
         path: &[u8],
         follow: bool,
-    ) -> Result<Arc<Inode>> {
+    ) -> Result<At<'a>> {
         let mut links = 0;
         self.walk_counted(who, start, path, follow, &mut links)
     }
 
-    fn walk_counted(
+    fn walk_counted<'a>(
         &self,
         who: &Credentials,
-        start: &Arc<Inode>,
+        start: &'a Arc<Inode>,
         path: &[u8],
         follow: bool,
         links: &mut u32,
-    ) -> Result<Arc<Inode>> {
+    ) -> Result<At<'a>> {
         if path.len() > PATH_MAX {
             return Err(Error::NameTooLong);
         }
         let mut at = if path.first() == Some(&b'/') {
-            self.root()?
+            self.walk_root()?
         } else {
-            Arc::clone(start)
+            At::Start(start)
         };
         let must_be_dir = path.last() == Some(&b'/');
         let mut parts = path
@@ -144,6 +145,17 @@ impl Engine {
             }
             self.permit(who, &at, EXECUTE)?;
             let last = parts.peek().is_none();
+            if part == b"." {
+                continue;
+            }
+            if (!last || must_be_dir)
+                && part != b".."
+                && part.len() <= NAME_MAX
+                && let Some(next) = self.step_into(&at, part)?
+            {
+                at = next;
+                continue;
+            }
             let (next, target) = self.lookup_link(&at, part, !last || follow || must_be_dir)?;
             at = match target {
                 Some(target) => {
@@ -151,9 +163,10 @@ impl Engine {
                     if *links > MAX_LINKS {
                         return Err(Error::SymlinkLoop);
                     }
-                    self.walk_counted(who, &at, &target, true, links)?
+                    let found = self.walk_counted(who, &at, &target, true, links)?;
+                    At::Found(found.into_arc())
                 }
-                None => next,
+                None => At::Found(next),
             };
         }
         if must_be_dir && at.directory().is_none() {
@@ -165,14 +178,14 @@ impl Engine {
     /// Walks to the directory that holds the last component; returns it and that component. With
     /// `follow`, a last component that is a symbolic link leads on to where it points, whether or not
     /// that exists (open with create).
-    pub(crate) fn walk_to_parent(
+    pub(crate) fn walk_to_parent<'a>(
         &self,
         who: &Credentials,
-        start: &Arc<Inode>,
+        start: &'a Arc<Inode>,
         path: &[u8],
         follow: bool,
-    ) -> Result<(Arc<Inode>, Vec<u8>)> {
-        let mut start = Arc::clone(start);
+    ) -> Result<(At<'a>, Vec<u8>)> {
+        let mut at = At::Start(start);
         let mut path = path.to_vec();
         for _ in 0..=MAX_LINKS {
             let trimmed = path.len() - path.iter().rev().take_while(|&&b| b == b'/').count();
@@ -188,7 +201,16 @@ impl Engine {
                     Err(Error::Exists)
                 };
             }
-            let dir = self.walk(who, &start, head, true)?;
+            let dir = match head {
+                b"" => at,
+                _ => match at {
+                    At::Start(start) => self.walk(who, start, head, true)?,
+                    link => match self.walk(who, &link, head, true)? {
+                        At::Remembered(dir) => At::Remembered(dir),
+                        found => At::Found(found.into_arc()),
+                    },
+                },
+            };
             if dir.directory().is_none() {
                 return Err(Error::NotDirectory);
             }
@@ -197,7 +219,7 @@ impl Engine {
                 match self.lookup_link(&dir, last, true) {
                     Ok((_, Some(target))) => {
                         path = target.into_vec();
-                        start = dir;
+                        at = dir;
                         continue;
                     }
                     Ok(_) | Err(Error::NotFound) => {}

@@ -33,6 +33,7 @@ pub mod remove;
 pub mod rename;
 pub mod steps;
 pub mod truncate;
+pub mod walk_cache;
 pub mod watch;
 pub mod write_back;
 pub mod xattrs;

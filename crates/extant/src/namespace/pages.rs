@@ -2,6 +2,7 @@
 //! lock for each chunk. There is no lock and no list that two files share.
 
 use crate::locks::{self, Mutex, RwLock};
+use crate::whereabouts::within;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -54,6 +55,18 @@ pub fn place(block: u32) -> (u32, usize) {
 }
 
 impl Pages {
+    /// For [`Engine::what_is_at`](crate::engine::Engine::what_is_at).
+    pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
+        self.chunks.read().values().find_map(|chunk| {
+            if within(&**chunk, address).is_some() {
+                return Some("pages of a file: a chunk and its lock".to_string());
+            }
+            // Before it, the counts of its handle.
+            within(&**chunk, address + 2 * size_of::<usize>())
+                .map(|_| "pages of a file: reference counts of a chunk".to_string())
+        })
+    }
+
     /// The chunk that holds a logical block, if any of its pages is in memory.
     pub fn get(&self, block: u32) -> Option<SharedChunk> {
         self.chunks.read().get(&(block / CHUNK_PAGES)).cloned()

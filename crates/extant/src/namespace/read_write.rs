@@ -201,6 +201,7 @@ impl Engine {
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;
+        let counts = self.page_counts();
         self.drop_capability(who, inode)?;
         if let Some(offset) = offset
             && self.overwrite(who, inode, offset, data)
@@ -256,7 +257,7 @@ impl Engine {
             self.tell_written(inode);
             drop(map);
             self.note_dirty(inode);
-            self.balance_dirty()?;
+            self.balance_dirty(counts)?;
         }
         match failed {
             // With a part stored the error is the next call's to find.

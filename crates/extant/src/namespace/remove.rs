@@ -163,6 +163,7 @@ impl Engine {
                 .max(state.stamp)
                 .max(inside.core_stamp.load(Ordering::Relaxed))
                 .max(inside.last_stamp());
+            names.note_move();
             let fate = tx.commit(seen, |c| {
                 c.name(parent.ino, &mut bucket, &entry, true, to_ns(time));
                 names.note(-1, to_ns(time), c.stamp);

@@ -338,20 +338,25 @@ impl Engine {
                 return Err(e);
             }
         };
-        let mut states = States::lock(
-            [Some(source), target, Some(old.dir), Some(new.dir)]
-                .into_iter()
-                .flatten()
-                .collect(),
-        );
+        let crosses = old.dir.ino != new.dir.ino;
+        // The directories' own cores change only with the number of directories in them. A file that is renamed
+        // leaves them alone, and others that work there.
+        let recounts = is_dir(source) && crosses
+            || target.is_some_and(|t| is_dir(t) && (crosses || mode == RenameMode::Replace));
+        let parents = [old.dir, new.dir].into_iter().filter(|_| recounts);
+        let mut states = States::lock([source].into_iter().chain(target).chain(parents).collect());
+        let parents_stamp = if recounts {
+            old.names.last_stamp().max(new.names.last_stamp())
+        } else {
+            0
+        };
         let time = now();
         let seen = held
             .stamp()
             .max(states.stamp())
             .max(old.names.core_stamp.load(Ordering::Relaxed))
             .max(new.names.core_stamp.load(Ordering::Relaxed))
-            .max(old.names.last_stamp())
-            .max(new.names.last_stamp())
+            .max(parents_stamp)
             .max(replaced_dir.map_or(0, |(_, d)| d.core_stamp.load(Ordering::Relaxed)))
             .max(last_stamp(source))
             .max(target.map_or(0, |t| last_stamp(t)));
@@ -361,7 +366,10 @@ impl Engine {
             ftype: source.ftype,
             name: new_name.clone(),
         };
-        let crosses = old.dir.ino != new.dir.ino;
+        if is_dir(source) || target.is_some_and(|t| is_dir(t)) {
+            old.names.note_move();
+            new.names.note_move();
+        }
         let mut fate = Fate::Linked;
         tx.commit(seen, |c| {
             // Directory link counts: what leaves and what comes.
@@ -443,6 +451,7 @@ impl Engine {
                 }
             }
             for (dir, change) in [(old.dir, old_links), (new.dir, new_links)] {
+                dir.logged_in(c.context);
                 let Some(state) = states.of(dir) else {
                     continue;
                 };
@@ -455,7 +464,6 @@ impl Engine {
                 if change != 0 {
                     self.log_core(dir, state, c);
                 }
-                dir.logged_in(c.context);
             }
         });
         self.tell_renamed(mode, old, new, (source, target));

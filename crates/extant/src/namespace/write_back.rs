@@ -20,6 +20,21 @@ struct DirtyRun {
     pages: Vec<(SharedChunk, usize)>,
 }
 
+/// A slot's part of the counts of pages, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageCounts {
+    dirty: i64,
+    cached: i64,
+}
+
+/// Whether a slot's part has come into a higher stretch. All slots' stretches together are a sixteenth of the limit:
+/// so far may the sum be beyond it before somebody looks.
+fn has_grown(before: i64, now: i64, limit: u64) -> bool {
+    let stretch = limit / (16 * percpu::slot::count() as u64);
+    let stretch = i64::try_from(stretch).unwrap_or(i64::MAX).max(1);
+    now.div_euclid(stretch) > before.div_euclid(stretch)
+}
+
 impl Engine {
     /// Remembers that write-back must visit the inode.
     pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) {
@@ -30,14 +45,33 @@ impl Engine {
         }
     }
 
-    /// Past the limit of dirty data, writes back what this slot dirtied; whoever dirties cleans.
-    pub(crate) fn balance_dirty(&self) -> Result<()> {
+    /// What this slot counts of dirty and of cached bytes, for [`Engine::balance_dirty`].
+    pub(crate) fn page_counts(&self) -> PageCounts {
+        PageCounts {
+            dirty: self.dirty_bytes.local(),
+            cached: self.cached_bytes.local(),
+        }
+    }
+
+    /// Past the limit of dirty data, writes back what this slot dirtied; whoever dirties cleans. The sum of all slots is
+    /// looked at only when the slot's own part has come into another stretch since `before`.
+    pub(crate) fn balance_dirty(&self, before: PageCounts) -> Result<()> {
+        let now = self.page_counts();
+        if has_grown(before.dirty, now.dirty, self.limits.dirty_bytes) {
+            self.clean_dirty()?;
+        }
+        if has_grown(before.cached, now.cached, self.limits.cache_bytes) {
+            self.bound_pages();
+        }
+        Ok(())
+    }
+
+    fn clean_dirty(&self) -> Result<()> {
         let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
         if dirty > self.limits.dirty_bytes {
             let mine = std::mem::take(&mut *self.dirty_inodes.local().lock());
             self.write_back_list(mine)?;
         }
-        self.bound_pages();
         Ok(())
     }
 
