@@ -73,7 +73,7 @@ pub fn repeated(all: &[Repeated]) -> String {
         let counts: Vec<_> = r.counts.iter().map(one).collect();
         let (name, tasks) = (&r.workload, r.shape.tasks);
         text += &format!(
-            "\nIn a round of {name}, {tasks} tasks: {}.\n",
+            "\nIn a round of {name}, tasks: {tasks}: {}.\n",
             counts.join(", ")
         );
     }

@@ -62,11 +62,12 @@ fn draw(path: &Path, axes: &Axes<'_>, lines: &Lines) -> Result<()> {
         .y_label_area_size(78)
         .build_cartesian_2d(
             (least..most.max(least * 1.01)).log_scale().base(2.0),
-            0.0..high * 1.08,
+            0.0..high * 1.25,
         )
         .map_err(|e| fail(&e))?;
     chart
         .configure_mesh()
+        .light_line_style(WHITE)
         .x_desc(axes.x)
         .y_desc(axes.y)
         .x_label_formatter(&axes.label)
@@ -122,7 +123,7 @@ pub fn latencies(path: &Path, workload: &str, tasks: u64, all: &[Repeated]) -> R
         let share = |(bin, n): (i64, f64)| (2f64.powf(bin as f64 / BINS), 100.0 * n / all);
         bins.into_iter().map(share).collect()
     });
-    let title = format!("{workload}, {tasks} tasks: latency of an operation");
+    let title = format!("{workload}, tasks: {tasks}: latency of an operation");
     let axes = Axes {
         title: &title,
         x: "latency",
@@ -158,20 +159,21 @@ pub fn costs(path: &Path, tasks: u64, all: &[Repeated]) -> Result<()> {
     let wide = (targets.len() + 1) as f64;
     let mut chart = ChartBuilder::on(&root)
         .caption(
-            format!("CPU of an operation, {tasks} tasks"),
+            format!("CPU of an operation, tasks: {tasks}"),
             ("sans-serif", 18),
         )
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(70)
         .build_cartesian_2d(
-            (least / 2.0..most * 2.0).log_scale(),
+            (least / 5.0..most * 2.0).log_scale(),
             (names.len() as f64 * wide)..0.0,
         )
         .map_err(|e| fail(&e))?;
     chart
         .configure_mesh()
         .disable_y_mesh()
+        .light_line_style(WHITE)
         .y_labels(0)
         .x_desc("CPU of an operation")
         .x_label_formatter(&|x| crate::table::duration(*x))
@@ -192,7 +194,8 @@ pub fn costs(path: &Path, tasks: u64, all: &[Repeated]) -> Result<()> {
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], style));
     }
     let labels = names.iter().enumerate().map(|(group, name)| {
-        let at = (left * 1.05, group as f64 * wide + 0.5);
+        // Left of the bars.
+        let at = (least / 4.8, group as f64 * wide + 0.6);
         Text::new(name.to_string(), at, ("sans-serif", 12))
     });
     chart.draw_series(labels).map_err(|e| fail(&e))?;
