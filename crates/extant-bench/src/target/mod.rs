@@ -131,12 +131,18 @@ pub fn is_taken(error: &anyhow::Error) -> bool {
 /// Removes everything below a directory, however deep.
 pub fn empty(dir: &dyn TaskDir) -> Result<()> {
     for Name { name, is_dir } in dir.lister()?.rest()? {
-        if is_dir {
-            empty(&*dir.open_dir(&name)?)?;
-            dir.remove_dir(&name)?;
-        } else {
-            dir.unlink(&name)?;
+        if !is_dir {
+            match dir.unlink(&name) {
+                // Some file systems, fuse2fs among them, do not say so when they are listed.
+                Err(e) if e.downcast_ref() == Some(&Errno::ISDIR) => {}
+                removed => {
+                    removed?;
+                    continue;
+                }
+            }
         }
+        empty(&*dir.open_dir(&name)?)?;
+        dir.remove_dir(&name)?;
     }
     Ok(())
 }
