@@ -202,7 +202,7 @@ impl Engine {
         match allocate() {
             Err(Error::NoSpace(_)) => {
                 // Numbers freed by what is not yet durable come back with a push.
-                self.push_all()?;
+                self.push_and_release()?;
                 allocate()
             }
             other => other,

@@ -114,6 +114,10 @@ lock_class!(
     pub(crate) Settling = "logged transactions"
 );
 lock_class!(
+    /// Contexts whose blocks and numbers have not been given back.
+    pub(crate) Unreleased = "contexts to release"
+);
+lock_class!(
     /// The last context on disk.
     pub(crate) Durable = "durable context"
 );

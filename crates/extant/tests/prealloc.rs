@@ -219,6 +219,32 @@ fn threads_fight_for_the_last_blocks() {
     }
 }
 
+/// Threads that preallocate and remove, on a volume that is never more than half full of live files: none is
+/// told that there is no space, whoever is at pushing what the others have freed.
+#[test]
+fn what_was_freed_is_there_for_who_waited_for_it() {
+    let device = image(48 << 20);
+    let v = OpenOptions::new()
+        .open_device(Arc::clone(&device) as _)
+        .unwrap();
+    std::thread::scope(|s| {
+        for t in 0..12u64 {
+            let v = v.clone();
+            s.spawn(move || {
+                for round in 0..200 {
+                    let name = format!("/t{t}.{round}");
+                    let file = v.create(&name, 0o600).unwrap();
+                    file.fallocate(GROW, 0, 1_500_000)
+                        .unwrap_or_else(|e| panic!("{name}: {e}"));
+                    drop(file);
+                    v.unlink(&name).unwrap();
+                }
+            });
+        }
+    });
+    v.close().unwrap();
+}
+
 /// Many steps of a file that grows and is cut use no space and hardly any log: what came and went inside a
 /// context was never there.
 #[test]

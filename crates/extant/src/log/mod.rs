@@ -19,6 +19,7 @@ pub mod transaction;
 use crate::locks::{self, Condvar, Mutex};
 use item::{ItemList, SpareItems};
 use percpu::CommitLists;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use relog::Relog;
@@ -66,6 +67,9 @@ pub struct Log {
     /// The same, to be read without the lock.
     durable_now: AtomicU64,
     durable_changed: Condvar,
+    /// Contexts formatted whose blocks and numbers have not been given back.
+    unreleased: Mutex<BTreeSet<u64>, locks::Unreleased>,
+    released: Condvar,
     /// Blocks that the formatter may change at once: what one transaction of the journal holds, less the
     /// superblock that comes on top.
     most: usize,
@@ -95,6 +99,8 @@ impl Log {
             durable: Mutex::new(0),
             durable_now: AtomicU64::new(0),
             durable_changed: Condvar::new(),
+            unreleased: Mutex::default(),
+            released: Condvar::new(),
             most: parts.map_or(usize::MAX, |n| n.saturating_sub(1) as usize),
             step: parts.unwrap_or(capacity) / 4,
             half_full: AtomicBool::new(false),

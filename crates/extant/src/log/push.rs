@@ -23,6 +23,26 @@ struct Release {
     parts: Vec<Output>,
 }
 
+/// A context on its way from the formatter to [`Engine::release`]; it is over when this goes, whatever happens.
+struct Unreleased<'a> {
+    engine: &'a Engine,
+    context: u64,
+}
+
+impl<'a> Unreleased<'a> {
+    fn new(engine: &'a Engine, context: u64) -> Self {
+        engine.log.unreleased.lock().insert(context);
+        Self { engine, context }
+    }
+}
+
+impl Drop for Unreleased<'_> {
+    fn drop(&mut self) {
+        self.engine.log.unreleased.lock().remove(&self.context);
+        self.engine.log.released.notify_all();
+    }
+}
+
 /// Gives the formatter blocks out of the allocator and notes what it frees.
 struct PushSpace<'a> {
     engine: &'a Engine,
@@ -66,6 +86,18 @@ impl Engine {
         self.push_to(self.log.lists.context())
     }
 
+    /// Makes everything committed so far durable, and waits until all that it freed can be taken. That comes a
+    /// moment later, and somebody else may be at it.
+    pub(crate) fn push_and_release(&self) -> Result<()> {
+        let target = self.log.lists.context();
+        self.push_to(target)?;
+        let mut unreleased = self.log.unreleased.lock();
+        while unreleased.first().is_some_and(|&c| c <= target) {
+            self.log.released.wait(&mut unreleased);
+        }
+        Ok(())
+    }
+
     /// Makes every context up to `target` durable. Callers that come together share one push.
     pub(crate) fn push_to(&self, target: u64) -> Result<()> {
         loop {
@@ -97,6 +129,8 @@ impl Engine {
                     return Err(e);
                 }
             };
+            // Noted before anybody can find the context durable.
+            let _unreleased = Unreleased::new(self, context);
             let mut journal = self.journal.lock();
             drop(formatter);
             let last = release.parts.len().saturating_sub(1);

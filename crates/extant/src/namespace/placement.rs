@@ -90,11 +90,16 @@ impl Engine {
             Found::Hole(n) => n == u32::MAX,
             Found::Mapped(_) => false,
         };
-        let most = (self.geometry.blocks_count >> 8).clamp(LEAST_WINDOW.into(), MOST_WINDOW.into());
+        let most = (self.geometry.blocks_count >> 9).clamp(LEAST_WINDOW.into(), MOST_WINDOW.into());
         let most = most as u32;
         if !behind || want >= most || self.is_short() {
             return 0;
         }
+        // With very many files that grow each gets less.
+        let most = match self.space.aside() > self.geometry.blocks_count / 8 {
+            true => LEAST_WINDOW,
+            false => most,
+        };
         let mut window = file.window.lock();
         let mut size = window.size.max(logical / 2).max(LEAST_WINDOW / 2) * 2;
         if self.blocks.is_busy() {

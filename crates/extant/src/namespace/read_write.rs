@@ -37,14 +37,14 @@ impl Engine {
         let _short = self.short_of_space.lock();
         loop {
             let before = self.space.settled();
-            self.push_all()?;
+            self.push_and_release()?;
             if self.space.take(who, blocks) || self.discard_aside() && self.space.take(who, blocks)
             {
                 return Ok(true);
             }
             if self.dirty_bytes.sum() > 0 {
                 self.settle_promises()?;
-                self.push_all()?;
+                self.push_and_release()?;
             }
             if self.space.take(who, blocks) {
                 return Ok(true);
@@ -244,7 +244,7 @@ impl Engine {
                         note_written(who, inode, at);
                     }
                     self.write_back_locked(inode, &mut map)?;
-                    self.push_all()?;
+                    self.push_and_release()?;
                 }
                 Err(e) => {
                     failed = Some(e);
