@@ -3,6 +3,7 @@
 //! time beside wall time; what makes the result durable is timed in a column of its own.
 #![forbid(unsafe_code)]
 
+pub mod age;
 pub mod before;
 pub mod bulk;
 pub mod child;

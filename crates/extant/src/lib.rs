@@ -59,6 +59,7 @@ pub use ext4_format::timestamp::Timestamp;
 pub use journal::recovery::Recovery;
 pub use namespace::attributes::{Attributes, SetAttributes};
 pub use namespace::credentials::Credentials;
+pub use namespace::extents::Extent;
 pub use namespace::fallocate::{Fallocate, Seek};
 pub use namespace::observe::{InodeInCore, InodeObserver};
 pub use namespace::rename::RenameMode;

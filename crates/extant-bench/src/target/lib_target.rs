@@ -55,6 +55,14 @@ impl Target for LibTarget {
         self.0.sync().context("sync")
     }
 
+    fn extents(&self, paths: &[String]) -> Result<Vec<u64>> {
+        let of = |path: &String| {
+            let file = self.0.open(path, OpenFlags::READ, 0)?;
+            Ok(file.extents()?.len() as u64)
+        };
+        paths.iter().map(of).collect()
+    }
+
     fn drop_caches(&self) -> Result<()> {
         self.0.drop_caches();
         Ok(())

@@ -30,6 +30,10 @@ pub trait Target: Sync {
     fn other_cpu(&self) -> f64 {
         0.0
     }
+    /// Of how many extents each of these files consists; what they hold is durable.
+    fn extents(&self, _paths: &[String]) -> Result<Vec<u64>> {
+        anyhow::bail!("{}: extents cannot be counted", self.name())
+    }
     /// What its log has done so far, if it says so.
     fn counts(&self) -> Counts {
         Counts::new()

@@ -62,6 +62,27 @@ fn cpu_of(process: u32) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
+/// What filefrag says of each file, a line each: "NAME: N extents found".
+fn filefrag(root: &Path, paths: &[String]) -> Result<Vec<u64>> {
+    let out = std::process::Command::new("filefrag")
+        .args(paths.iter().map(|p| root.join(p)))
+        .output()
+        .context("filefrag, of e2fsprogs")?;
+    anyhow::ensure!(
+        out.status.success(),
+        "filefrag: {}",
+        String::from_utf8_lossy(&out.stderr).trim()
+    );
+    let of = |line: &str| {
+        let count = line.rsplit(": ").next()?.split_whitespace().next()?;
+        count.parse().ok()
+    };
+    let text = String::from_utf8_lossy(&out.stdout);
+    let counts: Option<Vec<u64>> = text.lines().map(of).collect();
+    let counts = counts.filter(|c| c.len() == paths.len());
+    counts.context("what filefrag printed is not understood")
+}
+
 impl Target for PathTarget {
     fn name(&self) -> String {
         self.name.clone()
@@ -92,6 +113,15 @@ impl Target for PathTarget {
     }
 
     /// The kernel drops those of all file systems, and lets root only ask for it.
+    fn extents(&self, paths: &[String]) -> Result<Vec<u64>> {
+        let mut all = Vec::with_capacity(paths.len());
+        // A command line holds so many.
+        for some in paths.chunks(1000) {
+            all.append(&mut filefrag(&self.root, some)?);
+        }
+        Ok(all)
+    }
+
     fn drop_caches(&self) -> Result<()> {
         let path = "/proc/sys/vm/drop_caches";
         let opened = std::fs::OpenOptions::new().write(true).open(path);

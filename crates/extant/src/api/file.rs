@@ -4,6 +4,7 @@ use super::dir::Caller;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};
+use crate::namespace::extents::Extent;
 use crate::namespace::fallocate::{Fallocate, Seek};
 use crate::namespace::inode::Inode;
 use ext4_format::FileType;
@@ -218,6 +219,13 @@ impl File {
         self.writable()?;
         self.engine()?
             .fallocate(&self.caller.who, &self.inode, how, offset, len)
+    }
+
+    /// Where the file lies on the device, in its order; neighbouring blocks are one extent. What has not been
+    /// written back lies nowhere yet.
+    pub fn extents(&self) -> Result<Vec<Extent>> {
+        self.readable()?;
+        self.engine()?.extents(&self.inode)
     }
 
     /// Attributes.

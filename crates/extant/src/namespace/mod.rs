@@ -17,6 +17,7 @@ pub mod credentials;
 pub mod directory;
 pub mod evict;
 pub mod extent_map;
+pub mod extents;
 pub mod fallocate;
 pub mod file;
 pub mod index_room;

@@ -1,5 +1,6 @@
 //! `extant bench`: one file for each workload.
 
+mod age;
 mod before;
 mod bulk;
 mod dbench;
@@ -32,6 +33,7 @@ pub struct Args {
 enum Workload {
     Mdtest(mdtest::MdtestArgs),
     Grow(grow::GrowArgs),
+    Age(age::AgeArgs),
     Bulk(bulk::BulkArgs),
     /// Preallocate files of one's own, 8 KiB at a time, from many tasks
     ///
@@ -66,6 +68,7 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.workload {
         Workload::Mdtest(args) => mdtest::run(args),
         Workload::Grow(args) => grow::run(args),
+        Workload::Age(args) => age::run(args),
         Workload::Bulk(args) => bulk::run(args),
         Workload::Fallocate2(args) => repeat::run(args, &[&small::Fallocate2]),
         Workload::Open1(args) => repeat::run(args, &[&small::Open1]),

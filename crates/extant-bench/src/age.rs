@@ -1,0 +1,230 @@
+//! How whole files stay as a volume grows old: tasks fill it with files of many sizes, written side by side a
+//! piece at a time, then remove some and write others in their place, again and again; at the end the extents of all
+//! files are counted. The trace hangs on the seed alone, so that peers are given the same.
+
+use crate::target::{Open, Target, TaskDir, TaskFile};
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct AgeParams {
+    /// Tasks, each with a directory of its own.
+    pub tasks: usize,
+    /// Bytes that the files hold together, when the volume is as full as it gets.
+    pub bytes: u64,
+    /// How often a third of the files is replaced.
+    pub turns: usize,
+    /// Chooses sizes, pieces and what is removed.
+    pub seed: u64,
+}
+
+/// What has become of the files of one target.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgeReport {
+    /// Which.
+    pub target: String,
+    /// What was done.
+    pub params: AgeParams,
+    /// Files there are at the end.
+    pub files: u64,
+    /// Extents they consist of.
+    pub extents: u64,
+    /// Files of more than one extent.
+    pub in_pieces: u64,
+    /// Seconds it took, sync included.
+    pub wall: f64,
+}
+
+impl AgeReport {
+    /// Mean extents of a file.
+    pub fn mean(&self) -> f64 {
+        self.extents as f64 / self.files.max(1) as f64
+    }
+}
+
+/// Files a task writes side by side.
+const OPEN: usize = 4;
+/// Directory it is done in.
+const DIR: &str = "age";
+
+/// Numbers that look random (Marsaglia's xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 16) % n.max(1)
+    }
+
+    /// From 4 KiB to 4 MiB: every power of two as often as another.
+    fn size(&mut self) -> u64 {
+        let class = 4096 << self.below(10);
+        class + self.below(class)
+    }
+}
+
+struct Task {
+    dir: Box<dyn TaskDir>,
+    random: Random,
+    /// Names and sizes.
+    files: Vec<(String, u64)>,
+    bytes: u64,
+    made: u64,
+}
+
+/// A file being written.
+struct Growing {
+    file: Box<dyn TaskFile>,
+    at: u64,
+    size: u64,
+}
+
+impl Task {
+    /// Writes files side by side until there are so many bytes.
+    fn fill(&mut self, bytes: u64, data: &[u8]) -> Result<()> {
+        let mut growing: Vec<Growing> = Vec::new();
+        loop {
+            while growing.len() < OPEN && self.bytes < bytes {
+                let size = self.random.size().min(bytes - self.bytes).max(4096);
+                let name = format!("f{}", self.made);
+                self.made += 1;
+                let file = self.dir.open(&name, Open::Create)?;
+                growing.push(Growing { file, at: 0, size });
+                self.files.push((name, size));
+                self.bytes += size;
+            }
+            if growing.is_empty() {
+                return Ok(());
+            }
+            let i = self.random.below(growing.len() as u64) as usize;
+            let piece = 4096 * (1 + self.random.below(16));
+            let g = &mut growing[i];
+            let piece = piece.min(g.size - g.at);
+            g.file.write_at(g.at, &data[..piece as usize])?;
+            g.at += piece;
+            // Now and then somebody wants to be sure.
+            if self.random.below(24) == 0 {
+                g.file.fsync()?;
+            }
+            if g.at == g.size {
+                growing.swap_remove(i);
+            }
+        }
+    }
+
+    /// Removes a third of the files.
+    fn thin(&mut self) -> Result<()> {
+        for _ in 0..self.files.len() / 3 {
+            let i = self.random.below(self.files.len() as u64) as usize;
+            let (name, size) = self.files.swap_remove(i);
+            self.dir.unlink(&name)?;
+            self.bytes -= size;
+        }
+        Ok(())
+    }
+}
+
+/// Ages one target and counts.
+pub fn run(target: &dyn Target, params: AgeParams) -> Result<AgeReport> {
+    let root = target.make_dir(DIR)?;
+    let start = std::time::Instant::now();
+    let mut tasks = Vec::new();
+    for t in 0..params.tasks {
+        tasks.push(Task {
+            dir: root.make_dir(&format!("t{t}"))?,
+            random: Random(params.seed.wrapping_mul(31).wrapping_add(t as u64 + 1) | 1),
+            files: Vec::new(),
+            bytes: 0,
+            made: 0,
+        });
+    }
+    let share = params.bytes / params.tasks.max(1) as u64;
+    let data = vec![0x5A; 64 << 10];
+    for turn in 0..=params.turns {
+        std::thread::scope(|s| {
+            let workers: Vec<_> = tasks
+                .iter_mut()
+                .map(|task| {
+                    let data = &data;
+                    s.spawn(move || {
+                        if turn > 0 {
+                            task.thin()?;
+                        }
+                        task.fill(share, data)
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .try_for_each(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
+        })?;
+        target.sync()?;
+    }
+    let wall = start.elapsed().as_secs_f64();
+    let mut report = AgeReport {
+        target: target.name(),
+        params,
+        files: 0,
+        extents: 0,
+        in_pieces: 0,
+        wall,
+    };
+    for (t, task) in tasks.iter().enumerate() {
+        let names: Vec<String> = task
+            .files
+            .iter()
+            .map(|(name, _)| format!("{DIR}/t{t}/{name}"))
+            .collect();
+        for extents in target.extents(&names).context("count extents")? {
+            report.files += 1;
+            report.extents += extents;
+            report.in_pieces += u64::from(extents > 1);
+        }
+    }
+    drop(tasks);
+    crate::target::empty(&*root)?;
+    drop(root);
+    target.remove_dir(DIR)?;
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::LibTarget;
+
+    #[test]
+    fn files_are_counted_and_gone_afterwards() {
+        let size = 64 << 20;
+        let device = std::sync::Arc::new(blockdev::MemDevice::new(size));
+        let options = extant::mkfs::MkfsOptions {
+            size: Some(size),
+            zeroed_device: true,
+            ..Default::default()
+        };
+        extant::mkfs::format(&*device, &options).unwrap();
+        let volume = extant::OpenOptions::new().open_device(device).unwrap();
+        let target = LibTarget(volume.clone());
+        let params = AgeParams {
+            tasks: 2,
+            bytes: 32 << 20,
+            turns: 2,
+            seed: 1,
+        };
+        let report = run(&target, params).unwrap();
+        assert!(
+            report.files > 10 && report.extents >= report.files,
+            "{report:?}"
+        );
+        assert!(report.mean() < 4.0, "{report:?}");
+        let left = volume.root().read_dir("/").unwrap();
+        assert!(left.iter().all(|e| e.name != b"age"));
+    }
+}
