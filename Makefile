@@ -3,7 +3,7 @@
 # make bench  writes docs/bench/REPORT.md (QUICK=1: in about five minutes); torture runs have targets of their own below
 
 CARGO ?= cargo
-TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr
+TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind
 
 .PHONY: demo test unit loom shuttle miri lint bench bench-figures torture-crash torture-hostile torture-kill torture-model torture-threads tools clean
 
@@ -64,7 +64,7 @@ tools:
 	if [ -n "$$missing" ]; then \
 	  echo "tests need:$$missing; installing with apt"; \
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr; \
+	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr valgrind; \
 	fi
 
 clean:

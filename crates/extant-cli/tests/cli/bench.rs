@@ -372,3 +372,73 @@ fn the_demo_ends_with_a_clean_image() {
             .contains("create files")
     );
 }
+
+/// The short form of the conflict test: operations that commute meet on no line but where it is known.
+#[test]
+fn operations_that_commute_share_no_line() {
+    if !have("valgrind") {
+        return;
+    }
+    let found = run(&["bench", "conflicts", "--short", "--json"]).json();
+    assert_eq!(found["counts"]["failed"], 0, "{found:#}");
+    // Directories count their subdirectories in one word, and one that is made is placed in turn; readers of one
+    // thing take its lock.
+    let known = |name: &str| {
+        ["mkdir", "rmdir", "one file, ", "the same thing"]
+            .iter()
+            .any(|part| name.contains(part))
+            || name.starts_with("readdir × readdir, one directory")
+    };
+    for case in found["cases"].as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        if case["outcome"] == "conflict" {
+            assert!(known(name), "{case:#}");
+        }
+    }
+    assert!(found["share_free"].as_f64().unwrap() >= 0.8, "{found:#}");
+}
+
+#[test]
+fn conflicts_need_their_tool_and_a_case() {
+    let bench = |args: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args([&["bench", "conflicts"], args].concat())
+            .env("PATH", "/no/such/place")
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    assert!(bench(&[]).starts_with("extant: this needs valgrind"));
+}
+
+#[test]
+fn predict_prints_tables_and_writes_plots() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("prediction.md");
+    let conflicts = dir.path().join("conflicts.json");
+    let case = r#"{"cases": [{"name": "stat × stat, other directories",
+        "findings": [{"a": "x.rs:1 f", "rounds": 4, "allocator": false, "line": 64}]}]}"#;
+    std::fs::write(&conflicts, case).unwrap();
+    let small = [
+        "bench",
+        "predict",
+        "--ops",
+        "200",
+        "--rounds",
+        "1",
+        "--conflicts",
+        conflicts.to_str().unwrap(),
+        "--report",
+        report.to_str().unwrap(),
+    ];
+    let text = run(&small).text();
+    assert_eq!(std::fs::read_to_string(&report).unwrap(), text);
+    assert!(text.contains("| stat | now |") && text.contains("Shared line: x.rs:1 f"));
+    assert!(dir.path().join("prediction-commits.svg").exists());
+    let json = run(&[&small[..], &["--json"]].concat()).json();
+    let workloads = json["workloads"].as_array().unwrap();
+    assert_eq!(workloads.len(), 5);
+    assert_eq!(workloads[2]["predicted"][8]["bottleneck"], "x.rs:1 f");
+    assert_eq!(run(&["bench", "predict", "--line-ns", "NaN"]).code, Some(1));
+}

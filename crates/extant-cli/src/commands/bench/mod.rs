@@ -3,12 +3,14 @@
 mod age;
 mod before;
 mod bulk;
+mod conflicts;
 mod dbench;
 mod fxmark;
 mod grow;
 mod inode_list;
 mod mdtest;
 mod peers;
+mod predict;
 mod repeat;
 mod report;
 mod targets;
@@ -62,6 +64,8 @@ enum Workload {
     Dbench(dbench::DbenchArgs),
     Before(before::BeforeArgs),
     Report(report::ReportArgs),
+    Conflicts(conflicts::ConflictsArgs),
+    Predict(predict::PredictArgs),
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -80,6 +84,8 @@ pub fn run(args: &Args) -> Result<()> {
         Workload::Dbench(args) => dbench::run(args),
         Workload::Before(args) => before::run(args),
         Workload::Report(args) => report::run(args),
+        Workload::Conflicts(args) => conflicts::run(args),
+        Workload::Predict(args) => predict::run(args),
     }
 }
 
@@ -111,4 +117,16 @@ pub fn fresh(path: &Path, options: &MkfsOptions, open: &OpenOptions) -> Result<V
     prepared.write(&device).with_context(context)?;
     drop(device);
     open.open(path).with_context(context)
+}
+
+/// The machine, in one sentence, for reports.
+fn machine() -> String {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info
+        .lines()
+        .find_map(|l| l.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown processor", |(_, model)| model);
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Machine: {cpus} × {model}, Linux {}.", release.trim())
 }

@@ -1,0 +1,192 @@
+//! Tables of what the conflict test found.
+
+use super::cases::{NOT_COMMUTING, RELATIONS};
+use super::run::{CaseResult, Outcome};
+use super::{ROUNDS, WARM};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// How many cases came out how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// All.
+    pub cases: usize,
+    /// No operation of one side shares a written line with any of the other.
+    pub free: usize,
+    /// Only the allocator's lines are shared.
+    pub allocator: usize,
+    /// Only operations of different rounds share one.
+    pub free_per_operation: usize,
+    /// Some rounds.
+    pub at_times: usize,
+    /// Every round.
+    pub conflict: usize,
+    /// Not run.
+    pub failed: usize,
+}
+
+impl Counts {
+    /// Of these cases.
+    pub fn of<'a>(results: impl IntoIterator<Item = &'a CaseResult>) -> Self {
+        let mut counts = Self::default();
+        for result in results {
+            counts.cases += 1;
+            *match result.outcome {
+                Outcome::Free => &mut counts.free,
+                Outcome::Allocator => &mut counts.allocator,
+                Outcome::FreePerOperation => &mut counts.free_per_operation,
+                Outcome::AtTimes => &mut counts.at_times,
+                Outcome::Conflict => &mut counts.conflict,
+                Outcome::Failed => &mut counts.failed,
+            } += 1;
+        }
+        counts
+    }
+
+    /// Share of the cases in which no operation meets the next one of the other side on a written line.
+    pub fn share_free(&self) -> f64 {
+        let free = self.free + self.allocator + self.free_per_operation;
+        free as f64 / self.cases.max(1) as f64
+    }
+}
+
+/// A pair of places in the code that meet on a line, over all cases.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Meeting {
+    /// The two places, in alphabetical order.
+    pub places: [String; 2],
+    /// What they meet at.
+    pub object: String,
+    /// Cases in which they meet in every round.
+    pub always: usize,
+    /// Cases in which they do in fewer, or only operations of different rounds do.
+    pub at_times: usize,
+    /// One of these cases.
+    pub example: String,
+}
+
+/// All meetings outside of the allocator, the most frequent first.
+pub fn meetings(results: &[CaseResult]) -> Vec<Meeting> {
+    let mut all: BTreeMap<[String; 2], Meeting> = BTreeMap::new();
+    for result in results {
+        let mut here: BTreeMap<[String; 2], (usize, String)> = BTreeMap::new();
+        for f in result.findings.iter().filter(|f| !f.allocator) {
+            let mut places = [f.a.clone(), f.b.clone()];
+            places.sort();
+            let entry = here.entry(places).or_insert((0, f.object.clone()));
+            entry.0 = entry.0.max(f.rounds);
+        }
+        for (places, (rounds, object)) in here {
+            let meeting = all.entry(places.clone()).or_insert_with(|| Meeting {
+                places,
+                object,
+                always: 0,
+                at_times: 0,
+                example: result.name.clone(),
+            });
+            if rounds == ROUNDS {
+                meeting.always += 1;
+            } else {
+                meeting.at_times += 1;
+            }
+        }
+    }
+    let mut all: Vec<Meeting> = all.into_values().collect();
+    all.sort_by_key(|m| std::cmp::Reverse((m.always, m.at_times)));
+    all
+}
+
+/// Counts as a table, for all and for each relation.
+pub fn summary(results: &[CaseResult]) -> String {
+    let mut text = String::from(
+        "| | cases | free | allocator only | free per operation | at times | conflict |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    let mut row = |name: &str, c: Counts| {
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {} | {} | {} | {} | {} |",
+            c.cases, c.free, c.allocator, c.free_per_operation, c.at_times, c.conflict
+        );
+    };
+    for relation in RELATIONS {
+        let of = results.iter().filter(|r| r.case.relation == relation);
+        let counts = Counts::of(of);
+        if counts.cases > 0 {
+            row(relation.name(), counts);
+        }
+    }
+    row("all", Counts::of(results));
+    text
+}
+
+/// The report as Markdown.
+pub fn markdown(results: &[CaseResult], machine: &str) -> String {
+    let counts = Counts::of(results);
+    let mut text = format!(
+        "# Conflicts\n\n\
+         Written by `extant bench conflicts --report`; what the cases are and how they are judged is in\n\
+         [scaling.md](../scaling.md). {machine}\n\n\
+         {} cases, each run {WARM} times on both sides before, then {ROUNDS} times traced. In {:.1} % no operation\n\
+         met the next one of the other side on a cache line that one of them wrote.\n\n{}\n",
+        counts.cases,
+        100.0 * counts.share_free(),
+        summary(results)
+    );
+    let _ = writeln!(
+        text,
+        "*Free*: none of the {ROUNDS} operations of one side met any of the other's. *Allocator only*: they met on lines of\n\
+         the memory allocator. *Free per operation*: only operations of different rounds met. *At times*: in some\n\
+         rounds. *Conflict*: in every round.\n"
+    );
+    let failed: Vec<_> = results
+        .iter()
+        .filter_map(|r| Some((&r.name, r.error.as_ref()?)))
+        .collect();
+    if !failed.is_empty() {
+        let _ = writeln!(text, "## Not run\n");
+        for (name, error) in failed {
+            let _ = writeln!(text, "- {name}: {error}");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "## Lines of code that meet\n\n| always | at times | place | other place | object | for example |\n|---|---|---|---|---|---|"
+    );
+    for m in meetings(results) {
+        let [a, b] = &m.places;
+        let _ = writeln!(
+            text,
+            "| {} | {} | `{a}` | `{b}` | {} | {} |",
+            m.always, m.at_times, m.object, m.example
+        );
+    }
+    let named = |title: &str, outcome: Outcome, text: &mut String| {
+        let mut some = results.iter().filter(|r| r.outcome == outcome).peekable();
+        if some.peek().is_some() {
+            let _ = writeln!(text, "\n## {title}\n");
+        }
+        for r in some {
+            let _ = writeln!(text, "- {} ({} of {ROUNDS} rounds)", r.name, r.rounds);
+        }
+    };
+    named(
+        "Cases with a conflict in every round",
+        Outcome::Conflict,
+        &mut text,
+    );
+    named(
+        "Cases with a conflict in some rounds",
+        Outcome::AtTimes,
+        &mut text,
+    );
+    let _ = writeln!(
+        text,
+        "\n## Pairs that are no cases, because they do not commute\n"
+    );
+    for (what, why) in NOT_COMMUTING {
+        let _ = writeln!(text, "- {what}: {why}.");
+    }
+    text
+}

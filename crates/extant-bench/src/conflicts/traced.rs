@@ -1,0 +1,252 @@
+//! The process that is traced: two threads that take turns, with marks in the trace around each operation.
+//!
+//! Marks are stores to words of a static, whose address is said on standard output before the first of them. After
+//! each case the process waits for a line on standard input: addresses whose names the reader wants to know, which are
+//! looked up in the volume while it is still as the case left it.
+
+use super::cases::Case;
+use super::work::{Side, Work};
+use super::{ROUNDS, WARM};
+use anyhow::{Context, Result, anyhow, bail};
+use extant::{OpenOptions, Volume};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// What a store to a mark says.
+///
+/// ```
+/// use extant_bench::conflicts::traced::Mark;
+/// assert_eq!(Mark::at(8 * 8), Some(Mark::BeginB));
+/// assert_eq!(Mark::at(4), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// An operation of side A begins.
+    BeginA,
+    /// An operation of side B begins.
+    BeginB,
+    /// The operation has ended.
+    End,
+    /// All rounds of the case are done.
+    CaseDone,
+}
+
+/// Words between marks: a cache line.
+const STRIDE: usize = 8;
+static MARKS: [AtomicU64; 4 * STRIDE] = [const { AtomicU64::new(0) }; 4 * STRIDE];
+
+impl Mark {
+    /// Bytes from the first mark to the end of the last.
+    pub const SPAN: u64 = (4 * STRIDE * 8) as u64;
+
+    /// The mark at so many bytes from the first.
+    pub fn at(offset: u64) -> Option<Self> {
+        let line = (STRIDE * 8) as u64;
+        match (offset / line, offset % line) {
+            (0, 0) => Some(Self::BeginA),
+            (1, 0) => Some(Self::BeginB),
+            (2, 0) => Some(Self::End),
+            (3, 0) => Some(Self::CaseDone),
+            _ => None,
+        }
+    }
+
+    #[inline(never)]
+    fn set(self) {
+        let index = match self {
+            Self::BeginA => 0,
+            Self::BeginB => 1,
+            Self::End => 2,
+            Self::CaseDone => 3,
+        };
+        MARKS[index * STRIDE].store(1, Ordering::SeqCst);
+    }
+}
+
+/// The first line that a traced process says.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// Address of the first mark.
+    pub marks: u64,
+    /// Where the program was loaded: address of an instruction less its address in the file.
+    pub bias: u64,
+    /// Where it ends.
+    pub end: u64,
+}
+
+/// What it says after each case.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// Why the case could not be run.
+    pub error: Option<String>,
+    /// Names of the addresses that were asked for.
+    pub names: Vec<String>,
+}
+
+enum Job {
+    Ready(Case, usize),
+    Round(usize),
+    Clear,
+}
+
+/// One side's thread.
+struct Worker {
+    jobs: mpsc::SyncSender<Job>,
+    done: mpsc::Receiver<Result<()>>,
+}
+
+impl Worker {
+    fn start<'s>(scope: &'s std::thread::Scope<'s, '_>, volume: &'s Volume, second: bool) -> Self {
+        // Of fixed size: what they need is not allocated message by message, and does not wander.
+        let (jobs, inbox) = mpsc::sync_channel(1);
+        let (outbox, done) = mpsc::sync_channel(1);
+        scope.spawn(move || {
+            let side = Side::new(volume, second);
+            let mut work: Option<Work> = None;
+            for job in inbox {
+                let answer = match (&side, job) {
+                    (Err(e), _) => Err(anyhow!("{e:#}")),
+                    (Ok(side), Job::Ready(case, tag)) => {
+                        let op = if second { case.b } else { case.a };
+                        side.ready(op, case.relation, tag).map(|w| work = Some(w))
+                    }
+                    (_, Job::Round(round)) => run(work.as_mut(), round, second),
+                    (_, Job::Clear) => {
+                        work = None;
+                        Ok(())
+                    }
+                };
+                if outbox.send(answer).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { jobs, done }
+    }
+
+    fn call(&self, job: Job) -> Result<()> {
+        self.jobs
+            .send(job)
+            .map_err(|_| anyhow!("its thread ended"))?;
+        self.done.recv().context("its thread ended")?
+    }
+}
+
+fn run(work: Option<&mut Work>, round: usize, second: bool) -> Result<()> {
+    let Some(work) = work else {
+        bail!("nothing to run");
+    };
+    if round < WARM {
+        return work(round);
+    }
+    // Meanwhile the other threads come to rest where they wait: the trace does not say whose an access is.
+    std::thread::sleep(Duration::from_millis(2));
+    let begin = if second { Mark::BeginB } else { Mark::BeginA };
+    begin.set();
+    let done = work(round);
+    Mark::End.set();
+    done
+}
+
+/// Runs the cases named on the first line of standard input on the volume of an image, and
+/// answers what it is asked.
+pub fn main(image: &Path) -> Result<()> {
+    let mut lines = std::io::stdin().lock().lines();
+    let mut next = || {
+        lines
+            .next()
+            .context("the reader has gone")?
+            .context("standard input")
+    };
+    let cases: Vec<Case> = serde_json::from_str(&next()?)?;
+    let volume = OpenOptions::new()
+        .background(false)
+        .commit_interval(Duration::from_secs(1 << 20))
+        .open(image)
+        .with_context(|| image.display().to_string())?;
+    let (bias, end) = loaded_at()?;
+    say(&Hello {
+        marks: MARKS.as_ptr().addr() as u64,
+        bias,
+        end,
+    })?;
+    next()?;
+    std::thread::scope(|scope| -> Result<()> {
+        let workers = [false, true].map(|second| Worker::start(scope, &volume, second));
+        for (tag, case) in cases.iter().enumerate() {
+            let done = (|| {
+                workers
+                    .iter()
+                    .try_for_each(|w| w.call(Job::Ready(*case, tag)))?;
+                (0..WARM + ROUNDS)
+                    .try_for_each(|r| workers.iter().try_for_each(|w| w.call(Job::Round(r))))
+            })();
+            Mark::CaseDone.set();
+            let asked: Vec<u64> = serde_json::from_str(&next()?)?;
+            say(&Answer {
+                error: done.err().map(|e| format!("{e:#}")),
+                names: if asked.is_empty() {
+                    Vec::new()
+                } else {
+                    kinds(volume.what_is_at(&asked), &asked)
+                },
+            })?;
+            workers.iter().try_for_each(|w| w.call(Job::Clear))?;
+        }
+        Ok(())
+    })?;
+    // What the volume holds is of no use to anybody, and closing it would be traced.
+    std::process::exit(0)
+}
+
+fn say(what: &impl Serialize) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, what)?;
+    writeln!(out)?;
+    Ok(out.flush()?)
+}
+
+/// Where this process has its program.
+fn loaded_at() -> Result<(u64, u64)> {
+    let program = std::env::current_exe()?;
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let mut ours = maps
+        .lines()
+        .filter(|l| l.ends_with(&*program.to_string_lossy()))
+        .filter_map(|l| l.split_once(' ')?.0.split_once('-'));
+    let first = ours
+        .next()
+        .context("the program is not in its own map of memory")?;
+    let last = ours.next_back().unwrap_or(first);
+    let number = |digits| u64::from_str_radix(digits, 16);
+    Ok((number(first.0)?, number(last.1)?))
+}
+
+/// Names what the volume does not know by the kind of memory it is in.
+fn kinds(names: Vec<String>, addresses: &[u64]) -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let kind = |address: u64| {
+        maps.lines().find_map(|l| {
+            let mut fields = l.split_whitespace();
+            let (begin, end) = fields.next()?.split_once('-')?;
+            let range = u64::from_str_radix(begin, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
+            let what = fields.nth(4).unwrap_or("memory of the heap or a stack");
+            range.contains(&address).then(|| what.to_string())
+        })
+    };
+    names
+        .into_iter()
+        .zip(addresses)
+        .map(|(name, &at)| {
+            if name.is_empty() {
+                kind(at).unwrap_or_default()
+            } else {
+                name
+            }
+        })
+        .collect()
+}

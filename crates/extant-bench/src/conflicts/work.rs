@@ -1,0 +1,274 @@
+//! What each operation of a case does, and what it finds there.
+
+use super::cases::{Op, Relation};
+use super::{ROUNDS, WARM};
+use anyhow::Result;
+use extant::{
+    Dir, Fallocate, File, OpenFlags, RenameMode, Seek, SetAttributes, SetXattr, Timestamp, Volume,
+};
+
+/// Names that the directory of both has from the start.
+pub const SHARED_NAMES: usize = 4096;
+const PAGE: u64 = 4096;
+/// Pages far apart: in other chunks of the page cache.
+const FAR: u64 = 64;
+const BOTH: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+
+/// Makes what all cases find on the volume.
+pub fn furnish(volume: &Volume) -> Result<()> {
+    volume.create_dir("/top", 0o755)?;
+    for side in ["a", "b"] {
+        let own = volume.create_dir(format!("/top/own-{side}"), 0o755)?;
+        own.create("clean", 0o644)?.write(&[1; 64])?;
+    }
+    let shared = volume.create_dir("/top/shared", 0o755)?;
+    for n in 0..SHARED_NAMES {
+        shared.create(format!("name-{n}"), 0o644)?;
+    }
+    let common = shared.create("common", 0o644)?;
+    for page in 0..2 * FAR {
+        common.write_all_at(page * PAGE, &[7; PAGE as usize])?;
+    }
+    common.set_xattr("user.common", b"value", SetXattr::Any)?;
+    Ok(())
+}
+
+/// One side of all cases.
+pub struct Side {
+    letter: &'static str,
+    volume: Volume,
+    own: Dir,
+    shared: Dir,
+}
+
+/// An operation that is ready to run round after round.
+pub type Work = Box<dyn FnMut(usize) -> Result<()>>;
+
+/// Where a side works.
+struct Place {
+    dir: Dir,
+    prefix: String,
+    relation: Relation,
+    /// 0 for side A, 1 for side B.
+    side: u64,
+}
+
+impl Side {
+    /// Side A or B, with handles of its own. Run it on the side's thread.
+    pub fn new(volume: &Volume, second: bool) -> Result<Self> {
+        let letter = if second { "b" } else { "a" };
+        let volume = volume.clone();
+        Ok(Self {
+            letter,
+            own: volume.open_dir(format!("/top/own-{letter}"))?,
+            shared: volume.open_dir("/top/shared")?,
+            volume,
+        })
+    }
+
+    fn place(&self, relation: Relation) -> Place {
+        let (dir, prefix) = match relation {
+            Relation::OwnDirectories => (&self.own, String::new()),
+            Relation::OneDirectory
+            | Relation::FarPages
+            | Relation::NeighbouringPages
+            | Relation::SameThing => (&self.shared, String::new()),
+            Relation::OwnDirectoriesByPath => (
+                self.volume.deref_dir(),
+                format!("/top/own-{}/", self.letter),
+            ),
+            Relation::OneDirectoryByPath => (self.volume.deref_dir(), "/top/shared/".into()),
+        };
+        Place {
+            dir: dir.clone(),
+            prefix,
+            relation,
+            side: u64::from(self.letter == "b"),
+        }
+    }
+
+    /// Makes what an operation needs; `tag` keeps the names of cases apart.
+    pub fn ready(&self, op: Op, relation: Relation, tag: usize) -> Result<Work> {
+        let place = self.place(relation);
+        let path = |what: &str| format!("{}{what}-{tag}-{}", place.prefix, self.letter);
+        let names: Vec<String> = (0..=WARM + ROUNDS)
+            .map(|n| path(&format!("new{n}")))
+            .collect();
+        if relation == Relation::SameThing {
+            return place.same_thing(op);
+        }
+        match op {
+            Op::Create
+            | Op::Mkdir
+            | Op::Symlink
+            | Op::Open
+            | Op::Unlink
+            | Op::Rmdir
+            | Op::Link
+            | Op::Rename
+            | Op::Stat
+            | Op::Miss
+            | Op::Readdir => {
+                let old = path("old");
+                place.on_names(op, names, old)
+            }
+            _ => {
+                let (file, page) = place.file(op, &path("old"))?;
+                Ok(on_file(op, file, page))
+            }
+        }
+    }
+}
+
+/// A volume is its root directory.
+trait DerefDir {
+    fn deref_dir(&self) -> &Dir;
+}
+
+impl DerefDir for Volume {
+    fn deref_dir(&self) -> &Dir {
+        self
+    }
+}
+
+impl Place {
+    fn on_names(self, op: Op, names: Vec<String>, old: String) -> Result<Work> {
+        let Place { dir, prefix, .. } = self;
+        let listed = if prefix.is_empty() {
+            ".".into()
+        } else {
+            prefix
+        };
+        match op {
+            Op::Unlink => names
+                .iter()
+                .try_for_each(|n| dir.create(n, 0o644).map(drop))?,
+            Op::Rmdir => names
+                .iter()
+                .try_for_each(|n| dir.create_dir(n, 0o755).map(drop))?,
+            Op::Open | Op::Link | Op::Stat => drop(dir.create(&old, 0o644)?),
+            Op::Rename => drop(dir.create(&names[0], 0o644)?),
+            _ => {}
+        }
+        Ok(match op {
+            Op::Create => Box::new(move |r| done(dir.create(&names[r], 0o644))),
+            Op::Mkdir => Box::new(move |r| done(dir.create_dir(&names[r], 0o755))),
+            Op::Symlink => Box::new(move |r| Ok(dir.symlink("target", &names[r])?)),
+            Op::Open => Box::new(move |_| done(dir.open(&old, BOTH, 0))),
+            Op::Unlink => Box::new(move |r| Ok(dir.unlink(&names[r])?)),
+            Op::Rmdir => Box::new(move |r| Ok(dir.remove_dir(&names[r])?)),
+            Op::Link => Box::new(move |r| Ok(dir.link(&old, &names[r])?)),
+            Op::Rename => {
+                Box::new(move |r| Ok(dir.rename(&names[r], &names[r + 1], RenameMode::Replace)?))
+            }
+            Op::Stat => Box::new(move |_| done(dir.stat(&old))),
+            Op::Miss => Box::new(move |_| match dir.stat(&old) {
+                Err(extant::Error::NotFound) => Ok(()),
+                other => anyhow::bail!("a name nobody made: {other:?}"),
+            }),
+            _ => Box::new(move |_| done(dir.read_dir_from(&listed, 0, 16))),
+        })
+    }
+
+    /// The file of an operation on open files, and the page it works on.
+    fn file(&self, op: Op, old: &str) -> Result<(File, u64)> {
+        let page = match self.relation {
+            Relation::FarPages => Some(self.side * FAR),
+            Relation::NeighbouringPages => Some(self.side),
+            _ => None,
+        };
+        if let Some(page) = page {
+            return Ok((self.dir.open("common", BOTH, 0)?, page));
+        }
+        if op == Op::SyncClean {
+            // A file with nothing to make durable.
+            let clean = ["/top/own-a/clean", "/top/own-b/clean"][self.side as usize];
+            return Ok((self.dir.open(clean, BOTH, 0)?, 0));
+        }
+        let file = self.dir.create(old, 0o644)?;
+        let pages = if op == Op::Truncate {
+            WARM + ROUNDS + 1
+        } else {
+            2
+        };
+        for page in 0..pages as u64 {
+            file.write_all_at(page * PAGE, &[3; PAGE as usize])?;
+        }
+        if matches!(op, Op::Setxattr | Op::Getxattr) {
+            file.set_xattr("user.own", b"first", SetXattr::Any)?;
+        }
+        Ok((file, 0))
+    }
+
+    fn same_thing(self, op: Op) -> Result<Work> {
+        let dir = self.dir;
+        let file = dir.open("common", BOTH, 0)?;
+        Ok(match op {
+            Op::Open => Box::new(move |_| done(dir.open("common", BOTH, 0))),
+            Op::Stat => Box::new(move |_| done(dir.stat("common"))),
+            Op::Miss => Box::new(move |_| match dir.stat("nobody") {
+                Err(extant::Error::NotFound) => Ok(()),
+                other => anyhow::bail!("a name nobody made: {other:?}"),
+            }),
+            Op::Readdir => Box::new(move |_| done(dir.read_dir_from(".", 0, 16))),
+            Op::Getxattr => Box::new(move |_| done(file.get_xattr("user.common"))),
+            _ => on_file(op, file, 0),
+        })
+    }
+}
+
+/// An operation's outcome, without what it found.
+fn done<T>(found: extant::Result<T>) -> Result<()> {
+    found.map(drop).map_err(Into::into)
+}
+
+fn on_file(op: Op, file: File, page: u64) -> Work {
+    let at = page * PAGE;
+    let mut buffer = vec![5; PAGE as usize];
+    let set = |file: File, set: SetAttributes| -> Work {
+        Box::new(move |_| Ok(file.set_attributes(&set)?))
+    };
+    match op {
+        Op::Chmod => set(
+            file,
+            SetAttributes {
+                mode: Some(0o600),
+                ..Default::default()
+            },
+        ),
+        Op::Utimes => set(
+            file,
+            SetAttributes {
+                atime: Some(Timestamp::default()),
+                mtime: Some(Timestamp::default()),
+                ..Default::default()
+            },
+        ),
+        // The smallest transaction: one item.
+        Op::Commit => set(
+            file,
+            SetAttributes {
+                uid: Some(0),
+                ..Default::default()
+            },
+        ),
+        Op::Fstat => Box::new(move |_| done(file.stat())),
+        Op::Read => Box::new(move |_| done(file.read_at(at, &mut buffer))),
+        Op::Write => Box::new(move |_| Ok(file.write_all_at(at, &buffer)?)),
+        Op::Append => Box::new(move |_| done(file.append(&buffer))),
+        Op::Truncate => Box::new(move |r| Ok(file.truncate((WARM + ROUNDS - r) as u64 * PAGE)?)),
+        Op::Fallocate => {
+            // Behind what the file holds; the sides as far apart as their pages.
+            let first = 256 + page * 16;
+            let keep = Fallocate::Allocate { keep_size: true };
+            Box::new(move |r| Ok(file.fallocate(keep, (first + 2 * r as u64) * PAGE, 2 * PAGE)?))
+        }
+        Op::Setxattr => Box::new(move |r| {
+            let value = [b'a' + r as u8; 8];
+            Ok(file.set_xattr("user.own", &value, SetXattr::Any)?)
+        }),
+        Op::Getxattr => Box::new(move |_| done(file.get_xattr("user.own"))),
+        Op::Seek => Box::new(move |_| done(file.seek(0, Seek::Data))),
+        _ => Box::new(move |_| Ok(file.fsync()?)),
+    }
+}

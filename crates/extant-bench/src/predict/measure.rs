@@ -1,0 +1,331 @@
+//! What operations cost on one core, and what two make together.
+
+use anyhow::{Context, Result, anyhow};
+use extant::{Dir, Fallocate, File, OpenFlags, SetAttributes, Volume};
+use lockmeter::Snapshot;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use std::sync::Barrier;
+use std::time::Instant;
+
+lockmeter::lock_class!(
+    /// The lock of the variant from before.
+    OneLock = "one lock per volume"
+);
+lockmeter::lock_class!(
+    /// Held for nothing, to know what the meter adds.
+    Empty = "(empty)"
+);
+
+/// What is predicted.
+///
+/// ```
+/// use extant_bench::predict::measure::Workload;
+/// assert_eq!(Workload::ALL.len(), 5);
+/// assert_eq!(Workload::Fallocate2.name(), "fallocate2");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    /// mdtest's creates: empty files in a directory of each task's own.
+    Create,
+    /// mdtest's removals.
+    Unlink,
+    /// stat of a thousand names of an own directory.
+    Stat,
+    /// Preallocation of 8 KiB at a time, cut to nothing at 1 MiB, own files.
+    Fallocate2,
+    /// Transactions of one item: the owner of an own file is set.
+    Commits,
+}
+
+impl Workload {
+    /// All.
+    pub const ALL: [Self; 5] = [
+        Self::Create,
+        Self::Unlink,
+        Self::Stat,
+        Self::Fallocate2,
+        Self::Commits,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "mdtest-create",
+            Self::Unlink => "mdtest-unlink",
+            Self::Stat => "stat",
+            Self::Fallocate2 => "fallocate2",
+            Self::Commits => "commits",
+        }
+    }
+
+    /// The case of the conflict test that runs it on two sides.
+    pub fn case(self) -> &'static str {
+        match self {
+            Self::Create => "create × create, other directories",
+            Self::Unlink => "unlink × unlink, other directories",
+            Self::Stat => "stat × stat, other directories",
+            Self::Fallocate2 => "fallocate × fallocate, other directories",
+            Self::Commits => "commit × commit, other directories",
+        }
+    }
+}
+
+/// How many operations are timed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Size {
+    /// Operations of each task in a round.
+    pub ops: usize,
+    /// Rounds; medians of them are taken.
+    pub rounds: usize,
+}
+
+/// A class of locks as one operation uses it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LockUse {
+    /// The class.
+    pub class: String,
+    /// Acquisitions of one operation.
+    pub per_op: f64,
+    /// Mean hold in nanoseconds, every one measured, less what measuring adds.
+    pub hold_ns: f64,
+}
+
+/// What one workload showed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// The workload.
+    pub workload: Workload,
+    /// Every operation under one lock of the volume.
+    pub before: bool,
+    /// CPU time of an operation, one task.
+    pub cpu_ns: f64,
+    /// Operations a second of one task.
+    pub one: f64,
+    /// Of two tasks together.
+    pub two: f64,
+    /// Nanoseconds that a sync takes afterwards for each operation, all cores of this machine.
+    pub sync_ns: f64,
+    /// Locks by class.
+    pub locks: Vec<LockUse>,
+}
+
+type Task = Box<dyn FnMut(usize) -> Result<()> + Send>;
+
+/// Names that a task looks at in turn.
+const LOOKED_AT: usize = 1000;
+const STEP: u64 = 8 << 10;
+const WHOLE: u64 = 1 << 20;
+
+impl Workload {
+    fn task(self, volume: &Volume, number: usize, ops: usize) -> Result<Task> {
+        let volume = volume.clone();
+        let dir: Dir = volume.create_dir(format!("/task-{number}"), 0o755)?;
+        let name = move |n: usize| format!("file.mdtest.{number}.{n}");
+        let file = |dir: &Dir| -> Result<File> { Ok(dir.create("file", 0o644)?) };
+        Ok(match self {
+            Self::Create => Box::new(move |n| {
+                dir.create(name(n), 0o644)?;
+                Ok(())
+            }),
+            Self::Unlink => {
+                (0..ops).try_for_each(|n| dir.create(name(n), 0o644).map(drop))?;
+                Box::new(move |n| Ok(dir.unlink(name(n))?))
+            }
+            Self::Stat => {
+                (0..LOOKED_AT).try_for_each(|n| dir.create(name(n), 0o644).map(drop))?;
+                Box::new(move |n| {
+                    let seen = dir.stat(name(n % LOOKED_AT))?;
+                    anyhow::ensure!(seen.links == 1, "a file of one name");
+                    Ok(())
+                })
+            }
+            Self::Fallocate2 => {
+                let file = dir.open("file", OpenFlags::WRITE.union(OpenFlags::CREATE), 0o600)?;
+                dir.unlink("file")?;
+                let mut at = 0;
+                Box::new(move |_| {
+                    if at == WHOLE {
+                        file.truncate(0)?;
+                        at = 0;
+                    }
+                    file.fallocate(Fallocate::Allocate { keep_size: false }, at, STEP)?;
+                    at += STEP;
+                    Ok(())
+                })
+            }
+            Self::Commits => {
+                let file = file(&dir)?;
+                let set = SetAttributes {
+                    uid: Some(0),
+                    ..Default::default()
+                };
+                Box::new(move |_| Ok(file.set_attributes(&set)?))
+            }
+        })
+    }
+}
+
+/// One round: wall seconds, and CPU seconds of all tasks.
+fn round(
+    volume: &Volume,
+    workload: Workload,
+    tasks: usize,
+    ops: usize,
+    before: bool,
+) -> Result<(f64, f64)> {
+    let one_lock: lockmeter::Mutex<(), OneLock> = lockmeter::Mutex::new(());
+    let work: Vec<Task> = (0..tasks)
+        .map(|t| workload.task(volume, t, ops))
+        .collect::<Result<_>>()?;
+    let start = Barrier::new(tasks + 1);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = work
+            .into_iter()
+            .map(|mut task| {
+                let (start, one_lock) = (&start, &one_lock);
+                scope.spawn(move || -> Result<(Instant, f64)> {
+                    start.wait();
+                    let begin = thread_seconds();
+                    for n in 0..ops {
+                        let _held = before.then(|| one_lock.lock());
+                        task(n)?;
+                    }
+                    Ok((Instant::now(), thread_seconds() - begin))
+                })
+            })
+            .collect();
+        start.wait();
+        let begin = Instant::now();
+        let mut wall: f64 = 0.0;
+        let mut cpu = 0.0;
+        for task in running {
+            let (end, used) = task.join().map_err(|_| anyhow!("a task panicked"))??;
+            wall = wall.max(end.duration_since(begin).as_secs_f64());
+            cpu += used;
+        }
+        Ok((wall, cpu))
+    })
+}
+
+fn thread_seconds() -> f64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Measures a workload on new volumes, which `fresh` makes, without a background thread: nothing is pushed
+/// while operations are timed. The meter is switched, so measure nothing else meanwhile.
+pub fn measure(
+    workload: Workload,
+    before: bool,
+    size: Size,
+    fresh: &dyn Fn() -> Result<Volume>,
+) -> Result<Measured> {
+    let ops = size.ops as f64;
+    let (mut one, mut two, mut cpu, mut sync) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..size.rounds.max(1) {
+        for tasks in [1, 2] {
+            let volume = fresh()?;
+            let (wall, used) = round(&volume, workload, tasks, size.ops, before)?;
+            let begin = Instant::now();
+            volume.sync()?;
+            if tasks == 1 {
+                sync.push(begin.elapsed().as_secs_f64() * 1e9 / ops);
+                one.push(ops / wall);
+                cpu.push(used * 1e9 / ops);
+            } else {
+                two.push(2.0 * ops / wall);
+            }
+            volume.close()?;
+        }
+    }
+    let one = median(one);
+    let mut locks = locks(workload, before, size.ops, fresh)?;
+    for lock in &mut locks {
+        // A hold contains the metering of locks taken inside it; it cannot be longer than the operation.
+        lock.hold_ns = lock.hold_ns.min(1e9 / one / lock.per_op);
+    }
+    Ok(Measured {
+        workload,
+        before,
+        cpu_ns: median(cpu),
+        one,
+        two: median(two),
+        sync_ns: median(sync),
+        locks,
+    })
+}
+
+/// Acquisitions and holds, every one measured, of one task.
+fn locks(
+    workload: Workload,
+    before: bool,
+    ops: usize,
+    fresh: &dyn Fn() -> Result<Volume>,
+) -> Result<Vec<LockUse>> {
+    let volume = fresh()?;
+    // What the task finds is made with the meter off.
+    let mut task = workload.task(&volume, 0, ops)?;
+    let one_lock: lockmeter::Mutex<(), OneLock> = lockmeter::Mutex::new(());
+    let empty: lockmeter::Mutex<(), Empty> = lockmeter::Mutex::new(());
+    lockmeter::set_exact_hold(true);
+    lockmeter::set_on(true);
+    let start = Snapshot::take();
+    (0..10_000).for_each(|_| drop(empty.lock()));
+    let done = (0..ops).try_for_each(|n| {
+        let _held = before.then(|| one_lock.lock());
+        task(n)
+    });
+    let seen = Snapshot::take().since(&start);
+    lockmeter::set_on(false);
+    lockmeter::set_exact_hold(false);
+    done?;
+    drop(task);
+    volume.close()?;
+    let floor = seen
+        .class("(empty)")
+        .context("the empty lock was counted")?
+        .total
+        .hold_mean_ns();
+    Ok(seen
+        .classes
+        .iter()
+        .filter(|c| c.name != "(empty)")
+        .map(|c| LockUse {
+            class: c.name.clone(),
+            per_op: c.total.acquisitions as f64 / ops as f64,
+            hold_ns: (c.total.hold_mean_ns() - floor).max(0.0),
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_runs_and_its_locks_are_seen() {
+        let size = Size {
+            ops: 300,
+            rounds: 1,
+        };
+        for workload in Workload::ALL {
+            for before in [false, true] {
+                let m = measure(workload, before, size, &|| Ok(extant::doc_volume())).unwrap();
+                assert!(m.cpu_ns > 0.0 && m.one > 0.0 && m.two > 0.0, "{m:?}");
+                // The volume's own thread commits now and then, too.
+                let commits = m.locks.iter().find(|l| l.class == "commit list of a slot");
+                let lists = commits.is_some_and(|l| l.per_op > 0.9);
+                assert_eq!(lists, workload != Workload::Stat, "{m:?}");
+                let one = m.locks.iter().find(|l| l.class == "one lock per volume");
+                assert_eq!(one.is_some_and(|l| l.per_op == 1.0), before);
+            }
+        }
+    }
+}

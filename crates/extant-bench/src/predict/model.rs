@@ -1,0 +1,161 @@
+//! From measured figures to a closed queueing network.
+//!
+//! A core is a customer that runs one operation after another. What an operation does alone is a delay; what only
+//! one core can do at a time is a station:
+//! - each class of locks that several cores share, with the demand acquisitions × hold; classes that belong to a slot, or to
+//!   an object that only one task works on, are no stations;
+//! - each cache line that the conflict test found shared, with the demand of a transfer for each time it is touched.
+//!
+//! Assumed:
+//! - the instances of a class (block groups, shards) are chosen with equal chance;
+//! - taking a lock that another core had last moves its line, [`Costs::line_ns`], while the lock is held;
+//! - service times are exponential, as exact Mean Value Analysis has it. Holds vary less, so waits come out
+//!   longer than they are;
+//! - memory bandwidth, shared caches and clock rates do not change with the number of cores that work;
+//! - every task has a core and a directory or file of its own.
+
+use super::measure::Measured;
+use super::mva::{Point, Station, solve};
+use serde::Serialize;
+
+/// What is assumed of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Costs {
+    /// Nanoseconds to fetch a line that another core wrote.
+    pub line_ns: f64,
+    /// Block groups among which the tasks' files are spread.
+    pub groups: f64,
+}
+
+/// A line that the conflict test found shared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SharedLine {
+    /// Where it is touched.
+    pub place: String,
+    /// In how many of an operation's runs, 0 to 1.
+    pub share: f64,
+}
+
+/// How many instances of a class tasks in directories of their own share; `None` if each has its own.
+fn shared(class: &str, costs: Costs) -> Option<f64> {
+    match class {
+        "directory bucket"
+        | "directory loading"
+        | "inode state"
+        | "inode index chunk"
+        | "file map"
+        | "preallocation of a file"
+        | "preallocation of a slot"
+        | "page index"
+        | "page chunk"
+        | "commit list of a slot"
+        | "list of a slot"
+        | "dirty inodes of a slot"
+        | "inode stretches of a slot"
+        | "walk cache of a slot" => None,
+        "block group" => Some(costs.groups),
+        // Everything else counts as one for all: the worst case.
+        _ => Some(1.0),
+    }
+}
+
+/// Stations for so many cores.
+pub fn stations(
+    measured: &Measured,
+    lines: &[SharedLine],
+    costs: Costs,
+    cores: u32,
+) -> Vec<Station> {
+    // The chance that another core had it last.
+    let moved = 1.0 - 1.0 / f64::from(cores.max(1));
+    let locks = measured.locks.iter().filter_map(|lock| {
+        let instances = shared(&lock.class, costs)?;
+        let each = lock.hold_ns + moved * costs.line_ns;
+        Some(Station::new(&lock.class, lock.per_op * each, instances))
+    });
+    let lines = lines
+        .iter()
+        .map(|line| Station::new(&line.place, line.share * moved * costs.line_ns, 1.0));
+    locks.chain(lines).filter(|s| s.demand_ns > 0.0).collect()
+}
+
+/// What so many cores make of a workload.
+pub fn predict(measured: &Measured, lines: &[SharedLine], costs: Costs, cores: u32) -> Point {
+    let stations = stations(measured, lines, costs, cores);
+    // What is done with locks held is part of the operation's time: that of one core holds no transfers.
+    let held: f64 = self::stations(measured, &[], costs, 1)
+        .iter()
+        .map(|s| s.demand_ns)
+        .sum();
+    let alone = (1e9 / measured.one - held).max(0.0);
+    solve(alone, &stations, cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::{LockUse, Workload};
+    use super::*;
+
+    const COSTS: Costs = Costs {
+        line_ns: 50.0,
+        groups: 64.0,
+    };
+
+    fn measured(locks: &[(&str, f64, f64)]) -> Measured {
+        Measured {
+            workload: Workload::Create,
+            before: false,
+            cpu_ns: 500.0,
+            one: 2e6,
+            two: 4e6,
+            sync_ns: 500.0,
+            locks: locks
+                .iter()
+                .map(|&(class, per_op, hold_ns)| LockUse {
+                    class: class.into(),
+                    per_op,
+                    hold_ns,
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn one_core_makes_what_was_measured() {
+        let m = measured(&[
+            ("counter pool", 0.01, 100.0),
+            ("one lock per volume", 1.0, 480.0),
+        ]);
+        let lines = [SharedLine {
+            place: "x".into(),
+            share: 1.0,
+        }];
+        assert!((predict(&m, &lines, COSTS, 1).per_second / 2e6 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn own_locks_scale_and_one_lock_does_not() {
+        let own = measured(&[
+            ("directory bucket", 2.0, 200.0),
+            ("commit list of a slot", 1.0, 90.0),
+        ]);
+        assert!((predict(&own, &[], COSTS, 256).per_second / 512e6 - 1.0).abs() < 1e-9);
+        let one = measured(&[("one lock per volume", 1.0, 480.0)]);
+        let far = predict(&one, &[], COSTS, 256);
+        assert!(far.per_second < 2e6 && far.busiest > 0.99);
+        let groups = measured(&[("block group", 1.0, 480.0)]);
+        assert!(predict(&groups, &[], COSTS, 256).per_second > 30.0 * far.per_second);
+    }
+
+    #[test]
+    fn a_shared_line_bounds() {
+        let lines = [SharedLine {
+            place: "counts".into(),
+            share: 1.0,
+        }];
+        let point = predict(&measured(&[]), &lines, COSTS, 256);
+        // At most one transfer at a time.
+        assert!(point.per_second <= 1e9 / (50.0 * 255.0 / 256.0) + 1.0);
+        assert_eq!(point.bottleneck.as_deref(), Some("counts"));
+    }
+}

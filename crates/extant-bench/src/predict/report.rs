@@ -1,0 +1,242 @@
+//! Predictions as tables and plots.
+
+use super::measure::Measured;
+use super::model::{Costs, SharedLine, predict};
+use super::mva::Point;
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Cores that are shown.
+pub const CORES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/// A workload as it is and as it was before, measured and predicted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Prediction {
+    /// What was measured.
+    pub now: Measured,
+    /// The same with one lock for the volume.
+    pub before: Measured,
+    /// Shared lines of the conflict test.
+    pub lines: Vec<SharedLine>,
+    /// Points for [`CORES`].
+    pub predicted: Vec<Point>,
+    /// The same for the variant from before.
+    pub predicted_before: Vec<Point>,
+}
+
+impl Prediction {
+    /// Solves both networks.
+    pub fn new(now: Measured, before: Measured, lines: Vec<SharedLine>, costs: Costs) -> Self {
+        let points = |m: &Measured| CORES.map(|n| predict(m, &lines, costs, n)).to_vec();
+        Self {
+            predicted: points(&now),
+            predicted_before: points(&before),
+            now,
+            before,
+            lines,
+        }
+    }
+}
+
+fn rate(per_second: f64) -> String {
+    match per_second {
+        x if x >= 1e7 => format!("{:.0} M", x / 1e6),
+        x if x >= 1e6 => format!("{:.2} M", x / 1e6),
+        x => format!("{:.0} k", x / 1e3),
+    }
+}
+
+/// The report as Markdown.
+pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
+    let mut text = format!(
+        "# Prediction\n\nWritten by `extant bench predict --report`; method and assumptions are in\n\
+         [scaling.md](../scaling.md). {machine}\n\nA line written by another core costs {} ns; files are spread over {} block groups.\n\
+         *Before*: every operation under one lock of the volume. Operations a second, in memory, between two pushes.\n\n",
+        costs.line_ns, costs.groups
+    );
+    let _ = writeln!(
+        text,
+        "| | | CPU ns | measured 1 | 2 | predicted 2 | {} |",
+        {
+            let some: Vec<_> = CORES[2..].iter().map(u32::to_string).collect();
+            some.join(" | ")
+        }
+    );
+    let _ = writeln!(
+        text,
+        "|---|---|---|---|---|---{}|",
+        "|---".repeat(CORES.len() - 2)
+    );
+    for p in all {
+        for (what, m, points) in [
+            ("now", &p.now, &p.predicted),
+            ("before", &p.before, &p.predicted_before),
+        ] {
+            let cells: Vec<_> = points[1..].iter().map(|x| rate(x.per_second)).collect();
+            let _ = writeln!(
+                text,
+                "| {} | {what} | {:.0} | {} | {} | {} |",
+                m.workload.name(),
+                m.cpu_ns,
+                rate(m.one),
+                rate(m.two),
+                cells.join(" | ")
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\n| | two cores, measured against predicted | one core's sync, ns for each operation | what bounds 256 cores | in use |\n|---|---|---|---|---|"
+    );
+    for p in all {
+        let Some(last) = p.predicted.last() else {
+            continue;
+        };
+        let two = p.predicted.get(1).map_or(0.0, |x| p.now.two / x.per_second);
+        let _ = writeln!(
+            text,
+            "| {} | {:.0} % | {:.0} | {} | {:.0} % |",
+            p.now.workload.name(),
+            100.0 * two,
+            p.now.sync_ns,
+            last.bottleneck.as_deref().unwrap_or("nothing shared"),
+            100.0 * last.busiest
+        );
+    }
+    for p in all {
+        let name = p.now.workload.name();
+        let _ = writeln!(
+            text,
+            "\n## {name}\n\n![{name}](prediction-{name}.svg)\n\n| lock | acquisitions an operation | hold ns |\n|---|---|---|"
+        );
+        for lock in &p.now.locks {
+            let _ = writeln!(
+                text,
+                "| {} | {:.4} | {:.0} |",
+                lock.class, lock.per_op, lock.hold_ns
+            );
+        }
+        for line in &p.lines {
+            let _ = writeln!(
+                text,
+                "\nShared line: {} in {:.0} % of operations.",
+                line.place,
+                100.0 * line.share
+            );
+        }
+    }
+    text
+}
+
+/// Plots one workload: lines are predicted, points measured; both axes are logarithmic.
+pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
+    let failed = |e: &dyn std::fmt::Display| anyhow!("{}: {e}", path.display());
+    let curve = |points: &[Point]| -> Vec<(f64, f64)> {
+        points
+            .iter()
+            .map(|x| (f64::from(x.cores), x.per_second))
+            .collect()
+    };
+    let (now, before) = (curve(&p.predicted), curve(&p.predicted_before));
+    let measured = |m: &Measured| [(1.0, m.one), (2.0, m.two)];
+    let (points, old) = (measured(&p.now), measured(&p.before));
+    let all = || {
+        now.iter()
+            .chain(&before)
+            .chain(&points)
+            .chain(&old)
+            .map(|x| x.1)
+    };
+    let low = all().fold(f64::INFINITY, f64::min).max(1.0) / 2.0;
+    let high = all().fold(1.0, f64::max) * 2.0;
+    let area = SVGBackend::new(path, (720, 440)).into_drawing_area();
+    area.fill(&WHITE).map_err(|e| failed(&e))?;
+    let title = format!("{}: operations a second", p.now.workload.name());
+    let mut chart = ChartBuilder::on(&area)
+        .caption(title, ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(72)
+        .build_cartesian_2d(
+            (0.9f64..300.0).log_scale(),
+            (low..high.max(low * 10.0)).log_scale(),
+        )
+        .map_err(|e| failed(&e))?;
+    chart
+        .configure_mesh()
+        .x_desc("cores")
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| rate(*y))
+        .draw()
+        .map_err(|e| failed(&e))?;
+    for (name, line, dots, colour) in [
+        ("now", now, points, BLUE),
+        ("before: one lock per volume", before, old, RED),
+    ] {
+        chart
+            .draw_series(LineSeries::new(line, colour.stroke_width(2)))
+            .map_err(|e| failed(&e))?
+            .label(format!("{name}, predicted"))
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour));
+        chart
+            .draw_series(dots.iter().map(|&at| Circle::new(at, 4, colour.filled())))
+            .map_err(|e| failed(&e))?
+            .label(format!("{name}, measured"))
+            .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.filled()));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE)
+        .border_style(BLACK)
+        .draw()
+        .map_err(|e| failed(&e))?;
+    area.present().map_err(|e| failed(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::{LockUse, Workload};
+    use super::*;
+
+    #[test]
+    fn tables_and_plots_show_both() {
+        let measured = |before: bool| Measured {
+            workload: Workload::Stat,
+            before,
+            cpu_ns: 100.0,
+            one: 1e7,
+            two: if before { 9e6 } else { 1.9e7 },
+            sync_ns: 1.0,
+            locks: vec![LockUse {
+                class: if before {
+                    "one lock per volume"
+                } else {
+                    "directory bucket"
+                }
+                .into(),
+                per_op: 1.0,
+                hold_ns: 80.0,
+            }],
+        };
+        let costs = Costs {
+            line_ns: 100.0,
+            groups: 32.0,
+        };
+        let p = Prediction::new(measured(false), measured(true), vec![], costs);
+        let text = markdown(std::slice::from_ref(&p), costs, "Machine.");
+        assert!(
+            text.contains("| stat | now | 100 | 10 M | 19 M | 20 M |"),
+            "{text}"
+        );
+        assert!(text.contains("nothing shared"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.svg");
+        plot(&p, &path).unwrap();
+        let svg = std::fs::read_to_string(path).unwrap();
+        assert!(svg.contains("one lock per volume, predicted") && svg.contains("<circle"));
+    }
+}

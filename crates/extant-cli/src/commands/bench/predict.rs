@@ -1,0 +1,156 @@
+//! `extant bench predict`.
+
+use super::{fresh, scratch};
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use anyhow::{Context, Result, ensure};
+use extant::mkfs::MkfsOptions;
+use extant::{OpenOptions, Volume};
+use extant_bench::predict::measure::{self, Size, Workload};
+use extant_bench::predict::model::{Costs, SharedLine};
+use extant_bench::predict::report::{self, Prediction};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Predict what more cores would bring
+///
+/// Measures on one core what operations cost and how long they hold which locks, and computes with a queueing model
+/// what 1 to 256 cores make of it; beside it what two cores make here. Each workload is also run with
+/// one lock for the whole volume.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example:\n  extant bench conflicts --json > conflicts.json\n  \
+    extant bench predict --conflicts conflicts.json --report docs/bench/prediction.md"
+)]
+pub struct PredictArgs {
+    /// Operations of each task in a round
+    #[arg(long, default_value_t = 100_000)]
+    ops: usize,
+    /// Rounds, of which the median is taken
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Nanoseconds to fetch a cache line that another core wrote
+    #[arg(long, default_value_t = 100.0)]
+    line_ns: f64,
+    /// What `extant bench conflicts --json` printed; without it no line counts as shared
+    #[arg(long, value_name = "FILE")]
+    conflicts: Option<PathBuf>,
+    /// Write the report to this file, and plots beside it
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Facts<'a> {
+    costs: Costs,
+    size: Size,
+    workloads: &'a [Prediction],
+}
+
+/// Bytes of the volumes, by the operations of a round.
+fn bytes(ops: usize) -> u64 {
+    (ops as u64)
+        .saturating_mul(64 << 10)
+        .clamp(512 << 20, 8 << 30)
+}
+
+pub fn run(args: &PredictArgs) -> Result<()> {
+    ensure!(args.ops > 0 && args.rounds > 0, "ops and rounds begin at 1");
+    ensure!(
+        args.line_ns.is_finite() && args.line_ns >= 0.0,
+        "line-ns is a time"
+    );
+    let shared = match &args.conflicts {
+        Some(path) => shared_lines(path)?,
+        None => BTreeMap::new(),
+    };
+    let size = Size {
+        ops: args.ops,
+        rounds: args.rounds,
+    };
+    let costs = Costs {
+        line_ns: args.line_ns,
+        groups: (bytes(args.ops) >> 27) as f64,
+    };
+    let scratch = scratch()?;
+    let image = scratch.path().join("image");
+    let roomy = || roomy(&image, bytes(args.ops));
+    let progress = Progress::up_to("measurements", 2 * Workload::ALL.len() as u64);
+    let mut all = Vec::new();
+    for workload in Workload::ALL {
+        let measure = |before| -> Result<_> {
+            let measured = measure::measure(workload, before, size, &roomy)?;
+            progress.add(1);
+            interrupt::check()?;
+            Ok(measured)
+        };
+        let (now, before) = (measure(false)?, measure(true)?);
+        let lines = shared.get(workload.case()).cloned().unwrap_or_default();
+        all.push(Prediction::new(now, before, lines, costs));
+    }
+    progress.done();
+    if let Some(path) = &args.report {
+        let text = report::markdown(&all, costs, &super::machine());
+        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+        for p in &all {
+            let plot = path.with_file_name(format!("prediction-{}.svg", p.now.workload.name()));
+            report::plot(p, &plot)?;
+        }
+    }
+    if args.json {
+        return output::json(&Facts {
+            costs,
+            size,
+            workloads: &all,
+        });
+    }
+    let mut out = output::stdout();
+    write!(out, "{}", report::markdown(&all, costs, &super::machine()))?;
+    Ok(out.flush()?)
+}
+
+/// A new volume whose log holds a whole round, so that operations meet no push.
+fn roomy(path: &Path, bytes: u64) -> Result<Volume> {
+    let options = MkfsOptions {
+        size: Some(bytes),
+        journal_size: Some(bytes / 4),
+        ..MkfsOptions::default()
+    };
+    fresh(path, &options, &OpenOptions::new().background(false))
+}
+
+/// Lines outside of the allocator that operations met at, by case.
+fn shared_lines(path: &Path) -> Result<BTreeMap<String, Vec<SharedLine>>> {
+    let context = || path.display().to_string();
+    let text = std::fs::read(path).with_context(context)?;
+    let facts: serde_json::Value = serde_json::from_slice(&text).with_context(context)?;
+    let cases = facts["cases"]
+        .as_array()
+        .with_context(|| format!("{}: not what bench conflicts prints", path.display()))?;
+    let rounds = extant_bench::conflicts::ROUNDS as f64;
+    let mut all = BTreeMap::new();
+    for case in cases {
+        // One station for each line, however many places in the code touch it.
+        let mut lines: BTreeMap<u64, SharedLine> = BTreeMap::new();
+        for f in case["findings"].as_array().into_iter().flatten() {
+            let share = f["rounds"].as_f64().unwrap_or(0.0) / rounds;
+            if share == 0.0 || f["allocator"] == true {
+                continue;
+            }
+            let place = f["a"].as_str().unwrap_or_default().to_string();
+            let line = lines
+                .entry(f["line"].as_u64().unwrap_or_default())
+                .or_insert(SharedLine { place, share });
+            line.share = line.share.max(share);
+        }
+        let name = case["name"].as_str().unwrap_or_default().to_string();
+        all.insert(name, lines.into_values().collect());
+    }
+    Ok(all)
+}
