@@ -149,6 +149,8 @@ pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
             .chain(&points)
             .chain(&old)
             .map(|x| x.1)
+            // A scale without an end would have no end of marks.
+            .filter(|rate| rate.is_finite())
     };
     let low = all().fold(f64::INFINITY, f64::min).max(1.0) / 2.0;
     let high = all().fold(1.0, f64::max) * 2.0;

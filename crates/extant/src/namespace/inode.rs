@@ -165,11 +165,19 @@ impl Inode {
 
     /// Copies what [`Inode::owner_and_mode`] shows out of the core; call it with the state locked.
     pub fn mirror(&self, core: &InodeCore) {
-        self.mode.store(u32::from(core.mode), Ordering::Relaxed);
-        self.uid.store(core.uid, Ordering::Relaxed);
-        self.gid.store(core.gid, Ordering::Relaxed);
-        self.flags.store(core.flags, Ordering::Relaxed);
-        self.size.store(core.size, Ordering::Relaxed);
+        // Written only when they change: others read this line at every permission check.
+        let note = |mirror: &AtomicU32, value: u32| {
+            if mirror.load(Ordering::Relaxed) != value {
+                mirror.store(value, Ordering::Relaxed);
+            }
+        };
+        note(&self.mode, u32::from(core.mode));
+        note(&self.uid, core.uid);
+        note(&self.gid, core.gid);
+        note(&self.flags, core.flags);
+        if self.size.load(Ordering::Relaxed) != core.size {
+            self.size.store(core.size, Ordering::Relaxed);
+        }
     }
 
     /// Name of the field at an offset of this type.
