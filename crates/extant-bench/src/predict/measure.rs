@@ -185,26 +185,29 @@ fn round(
             .into_iter()
             .map(|mut task| {
                 let (start, one_lock) = (&start, &one_lock);
-                scope.spawn(move || -> Result<(Instant, f64)> {
+                scope.spawn(move || -> Result<(Instant, Instant, f64)> {
                     start.wait();
-                    let begin = thread_seconds();
+                    let (begin, cpu) = (Instant::now(), thread_seconds());
                     for n in 0..ops {
                         let _held = before.then(|| one_lock.lock());
                         task(n)?;
                     }
-                    Ok((Instant::now(), thread_seconds() - begin))
+                    Ok((begin, Instant::now(), thread_seconds() - cpu))
                 })
             })
             .collect();
         start.wait();
-        let begin = Instant::now();
-        let mut wall: f64 = 0.0;
-        let mut cpu = 0.0;
+        // By the tasks' own clocks: this thread may wake when they are done.
+        let (mut first, mut last, mut cpu) = (None, None, 0.0);
         for task in running {
-            let (end, used) = task.join().map_err(|_| anyhow!("a task panicked"))??;
-            wall = wall.max(end.duration_since(begin).as_secs_f64());
+            let (begin, end, used) = task.join().map_err(|_| anyhow!("a task panicked"))??;
+            first = first.into_iter().chain([begin]).min();
+            last = last.into_iter().chain([end]).max();
             cpu += used;
         }
+        let (first, last) = first.zip(last).context("no task ran")?;
+        // Never nothing, so that rates are numbers.
+        let wall = last.duration_since(first).as_secs_f64().max(1e-9);
         Ok((wall, cpu))
     })
 }
@@ -319,6 +322,7 @@ mod tests {
             for before in [false, true] {
                 let m = measure(workload, before, size, &|| Ok(extant::doc_volume())).unwrap();
                 assert!(m.cpu_ns > 0.0 && m.one > 0.0 && m.two > 0.0, "{m:?}");
+                assert!(m.one.is_finite() && m.two.is_finite(), "{m:?}");
                 // The volume's own thread commits now and then, too.
                 let commits = m.locks.iter().find(|l| l.class == "commit list of a slot");
                 let lists = commits.is_some_and(|l| l.per_op > 0.9);

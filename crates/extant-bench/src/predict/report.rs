@@ -152,6 +152,9 @@ pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
             // A scale without an end would have no end of marks.
             .filter(|rate| rate.is_finite())
     };
+    if !all().all(f64::is_finite) {
+        return Err(failed(&"a rate is no number"));
+    }
     let low = all().fold(f64::INFINITY, f64::min).max(1.0) / 2.0;
     let high = all().fold(1.0, f64::max) * 2.0;
     let area = SVGBackend::new(path, (720, 440)).into_drawing_area();
