@@ -234,11 +234,15 @@ impl Engine {
         let tx = self.begin_core()?;
         let mut state = inode.state.lock();
         let seen = state.stamp;
+        // One without a name stays there until it is freed.
+        let leaves = state.core.links > 0;
         tx.commit(seen, |c| {
-            c.misc(inode.ino, MiscEvent::OrphanRemove);
+            if leaves {
+                c.misc(inode.ino, MiscEvent::OrphanRemove);
+            }
             self.log_core(inode, &mut state, c);
         });
-        state.orphan = false;
+        state.orphan = !leaves;
         Ok(())
     }
 
