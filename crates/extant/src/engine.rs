@@ -4,6 +4,7 @@ use crate::alloc::block::{BlockAlloc, GroupSource};
 use crate::alloc::inode::{InodeAlloc, InodeSource};
 use crate::alloc::search::Request;
 use crate::alloc::window::Window;
+use crate::api::node::Share;
 use crate::buffers::Buffers;
 use crate::error::{Error, Result};
 use crate::formatter::directory::Allowance;
@@ -119,6 +120,8 @@ pub struct Engine {
     pub(crate) short_of_space: Mutex<(), locks::ShortOfSpace>,
     pub(crate) index: InodeIndex,
     pub(crate) walks: WalkCache,
+    /// What the nodes made in a slot hold the engine by; none once the volume is closed.
+    pub(crate) node_shares: PerSlot<Mutex<Option<Share>, locks::NodeShare>>,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
     /// Inodes that the last walk for clean ones left in core.
@@ -152,7 +155,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Fails when the volume has stopped after an error.
     /// The volume has not been closed.
     #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
@@ -163,6 +165,7 @@ impl Engine {
         }
     }
 
+    /// Fails when the volume has stopped after an error.
     pub(crate) fn check_running(&self) -> Result<()> {
         self.check_here()?;
         match self.stopped.get() {

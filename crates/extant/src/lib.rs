@@ -2,7 +2,8 @@
 //!
 //! [`OpenOptions`] opens an image or block device as a [`Volume`]; a volume is its root directory, so the
 //! path operations of [`Dir`] work on it; [`Dir::open`] gives a [`File`]. All of them may be shared and
-//! cloned between threads; operations that commute do not wait for each other.
+//! cloned between threads; operations that commute do not wait for each other. Servers, which get names one at a time and
+//! know inodes by number, work with [`Node`]s instead.
 //!
 //! ```
 //! # fn main() -> Result<(), extant::Error> {
@@ -49,6 +50,7 @@ mod whereabouts;
 pub use alloc::search::BlockScan;
 pub use api::dir::{Dir, DirEntry};
 pub use api::file::{File, OpenFlags};
+pub use api::node::{MakeNode, Node};
 pub use api::open::OpenOptions;
 pub use api::volume::{StatFs, Volume};
 pub use api::watch::Watch;

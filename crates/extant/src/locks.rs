@@ -14,6 +14,10 @@ lock_class!(
     pub(crate) WalkCache = "walk cache of a slot"
 );
 lock_class!(
+    /// A slot's reference to the engine, for nodes.
+    pub(crate) NodeShare = "node share of a slot"
+);
+lock_class!(
     /// Bringing a directory's names in.
     pub(crate) NamesLoading = "directory loading"
 );

@@ -1,6 +1,6 @@
 //! Path operations, relative to a directory.
 
-use super::file::{File, OpenFlags};
+use super::file::{File, OpenFlags, check_open};
 use super::volume::Guard;
 use super::watch::Watch;
 use crate::engine::Engine;
@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};
 use crate::namespace::create::{How, New};
 use crate::namespace::credentials::{Credentials, EXECUTE, READ, WRITE};
+use crate::namespace::directory::Dentry;
 use crate::namespace::inode::Inode;
 use crate::namespace::rename::RenameMode;
 use crate::namespace::walk_cache::At;
@@ -84,6 +85,23 @@ pub struct DirEntry {
     /// Position: listing from here on gives what comes after this name, whatever was added or removed
     /// before it meanwhile.
     pub cookie: u64,
+}
+
+/// Names of a directory after a cookie.
+pub(crate) fn entries(
+    engine: &Engine,
+    dir: &Inode,
+    cookie: u64,
+    at_least: usize,
+) -> Result<Vec<DirEntry>> {
+    let entry = |e: Dentry| DirEntry {
+        cookie: e.hash.cookie(),
+        name: e.name.as_bytes().to_vec(),
+        ino: e.ino.0,
+        file_type: e.ftype,
+    };
+    let names = engine.list(dir, cookie, at_least)?;
+    Ok(names.into_iter().map(entry).collect())
 }
 
 impl Dir {
@@ -291,17 +309,7 @@ impl Dir {
             return Err(Error::SymlinkLoop);
         }
         if !made {
-            let mut wanted = 0;
-            if flags.contains(OpenFlags::READ) {
-                wanted |= READ;
-            }
-            if flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND | OpenFlags::TRUNCATE) {
-                if inode.directory().is_some() {
-                    return Err(Error::IsDirectory);
-                }
-                wanted |= WRITE;
-            }
-            self.engine()?.permit(self.who(), inode, wanted)?;
+            check_open(self.engine()?, self.who(), inode, flags)?;
         }
         let truncate =
             flags.contains(OpenFlags::TRUNCATE) && !made && inode.ftype == FileType::Regular;
@@ -355,16 +363,7 @@ impl Dir {
         mode: u16,
         rdev: u32,
     ) -> Result<()> {
-        let what = match file_type {
-            FileType::Regular => New::File,
-            FileType::Directory | FileType::Symlink => {
-                return Err(Error::Invalid("mknod of this type"));
-            }
-            FileType::CharDevice | FileType::BlockDevice if !self.who().is_privileged() => {
-                return Err(Error::NotPermitted);
-            }
-            special => New::Special(special, rdev),
-        };
+        let what = New::special(self.who(), file_type, rdev)?;
         self.make(path, &what, mode).map(|_| ())
     }
 
@@ -540,17 +539,7 @@ impl Dir {
             return Err(Error::NotDirectory);
         }
         self.engine()?.permit(self.who(), &inode, READ)?;
-        Ok(self
-            .engine()?
-            .list(&inode, cookie, at_least)?
-            .into_iter()
-            .map(|e| DirEntry {
-                cookie: e.hash.cookie(),
-                name: e.name.as_bytes().to_vec(),
-                ino: e.ino.0,
-                file_type: e.ftype,
-            })
-            .collect())
+        entries(self.engine()?, &inode, cookie, at_least)
     }
 
     /// Value of an extended attribute of the name itself.

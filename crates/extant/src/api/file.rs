@@ -4,6 +4,7 @@ use super::dir::Caller;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};
+use crate::namespace::credentials::{Credentials, READ, WRITE};
 use crate::namespace::extents::Extent;
 use crate::namespace::fallocate::{Fallocate, Seek};
 use crate::namespace::inode::Inode;
@@ -37,6 +38,35 @@ bitflags::bitflags! {
         /// Fail on a last symbolic link.
         const NO_FOLLOW = 64;
     }
+}
+
+/// Fails unless the caller may open an inode that exists so.
+pub(crate) fn check_open(
+    engine: &Engine,
+    who: &Credentials,
+    inode: &Inode,
+    flags: OpenFlags,
+) -> Result<()> {
+    if inode.ftype == FileType::Symlink {
+        return Err(Error::SymlinkLoop);
+    }
+    let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND | OpenFlags::TRUNCATE);
+    if writes && inode.directory().is_some() {
+        return Err(Error::IsDirectory);
+    }
+    let mut wanted = 0;
+    if flags.contains(OpenFlags::READ) {
+        wanted |= READ;
+    }
+    if writes {
+        wanted |= WRITE;
+    }
+    engine.check_access(who, inode, wanted)?;
+    let appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
+    if writes && !appends && inode.flags.load(Ordering::Relaxed) & inode_flags::APPEND != 0 {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
 }
 
 /// An open file. It stays usable when its last name goes; its space is freed when it is closed. Closing

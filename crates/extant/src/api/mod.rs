@@ -2,6 +2,7 @@
 
 pub mod dir;
 pub mod file;
+pub mod node;
 pub mod open;
 pub mod volume;
 pub mod watch;

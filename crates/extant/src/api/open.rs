@@ -276,6 +276,7 @@ impl Opening<'_> {
             space: Space::new(self.geometry.blocks_count, free.blocks, self.reserve()),
             index: InodeIndex::new(self.geometry.groups, self.geometry.inodes_per_group),
             walks: Default::default(),
+            node_shares: Default::default(),
             in_core: SlotList::new(),
             in_core_count: Counter::new(),
             inodes_left: AtomicU64::new(0),
@@ -560,6 +561,7 @@ impl Engine {
     /// The volume is closed: handles are stale, memory is given back.
     pub(crate) fn end(&self) {
         self.gone.store(true, Ordering::Release);
+        self.drop_shares();
         self.evict_all();
     }
 

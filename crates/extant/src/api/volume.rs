@@ -1,6 +1,7 @@
 //! An open volume.
 
 use super::dir::Dir;
+use super::node::Node;
 use super::watch::Watch;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -9,6 +10,7 @@ use crate::locks::{self, Mutex};
 use crate::namespace::credentials::Credentials;
 use crate::namespace::observe::InodeObserver;
 use crate::statistics::Statistics;
+use ext4_format::InodeNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::jbd2;
@@ -161,6 +163,25 @@ impl Volume {
     /// The root directory.
     pub fn root(&self) -> Dir {
         self.root.clone()
+    }
+
+    /// The root directory, as servers work with it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.root_node()?.ino(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn root_node(&self) -> Result<Node> {
+        self.node(InodeNr::ROOT.0)
+    }
+
+    /// The inode of a number, which must be in use; for servers that are asked by number. Whether it is the one that
+    /// had the number when it was learnt, [`Node::generation`] tells.
+    pub fn node(&self, ino: u32) -> Result<Node> {
+        Node::of_number(&self.guard.engine, InodeNr(ino))
     }
 
     /// Makes everything durable.

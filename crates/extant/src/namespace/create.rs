@@ -40,6 +40,18 @@ pub(crate) struct How {
 }
 
 impl New<'_> {
+    /// What mknod makes of a type.
+    pub(crate) fn special(who: &Credentials, ftype: FileType, rdev: u32) -> Result<Self> {
+        match ftype {
+            FileType::Regular => Ok(Self::File),
+            FileType::Directory | FileType::Symlink => Err(Error::Invalid("mknod of this type")),
+            FileType::CharDevice | FileType::BlockDevice if !who.is_privileged() => {
+                Err(Error::NotPermitted)
+            }
+            special => Ok(Self::Special(special, rdev)),
+        }
+    }
+
     fn ftype(&self) -> FileType {
         match self {
             Self::File => FileType::Regular,

@@ -3,7 +3,9 @@
 use super::inode::Inode;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use ext4_format::inode::flags;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The identity an operation runs under.
 ///
@@ -109,6 +111,21 @@ impl Engine {
         } else {
             Err(Error::PermissionDenied)
         }
+    }
+
+    /// Fails unless the caller has all the permission bits of `wanted`, and the volume and the inode can be written if
+    /// that is among them; a device, FIFO or socket is written without the volume.
+    pub(crate) fn check_access(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
+        use ext4_format::FileType::{Directory, Regular, Symlink};
+        if wanted & WRITE != 0 {
+            if matches!(inode.ftype, Regular | Directory | Symlink) {
+                self.check_writable()?;
+            }
+            if inode.flags.load(Ordering::Relaxed) & flags::IMMUTABLE != 0 {
+                return Err(Error::NotPermitted);
+            }
+        }
+        self.permit(who, inode, wanted)
     }
 
     /// The sticky-bit rule: who may remove or rename `victim` out of `dir`.

@@ -53,6 +53,37 @@ impl Engine {
             .and_then(|inode| not_itself(dir, inode))
     }
 
+    /// The same, for a caller who must be allowed to search the directory; the inode counts one more handle. If it is
+    /// removed before it is counted, the name may lead to another one by now.
+    pub(crate) fn lookup_to_hold(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Arc<Inode>> {
+        let mut before: Option<Arc<Inode>> = None;
+        loop {
+            if dir.directory().is_none() {
+                return Err(Error::NotDirectory);
+            }
+            self.permit(who, dir, EXECUTE)?;
+            let inode = self.lookup(dir, name)?;
+            if inode.ino == dir.ino {
+                // "." of a directory that whoever asks holds, if it was removed too.
+                inode.opens.fetch_add(1, Ordering::AcqRel);
+                return Ok(inode);
+            }
+            match self.opened(&inode) {
+                Ok(()) => return Ok(inode),
+                // One that is found again has no links by what the disk says.
+                Err(e) if before.is_some_and(|before| Arc::ptr_eq(&before, &inode)) => {
+                    return Err(e);
+                }
+                Err(_) => before = Some(inode),
+            }
+        }
+    }
+
     /// Asks the on-disk index of a large directory that is not in memory, instead of bringing all of
     /// it in. `None`: the directory is in memory, or small, or came in meanwhile.
     fn lookup_cold(

@@ -1,0 +1,434 @@
+//! Operations by inode, for servers that get names one at a time and numbers instead of paths.
+
+use super::dir::{DirEntry, entries};
+use super::file::{OpenFlags, check_open};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::namespace::attributes::{Attributes, SetAttributes};
+use crate::namespace::create::{How, New};
+use crate::namespace::credentials::Credentials;
+use crate::namespace::extents::Extent;
+use crate::namespace::fallocate::{Fallocate, Seek};
+use crate::namespace::inode::Inode;
+use crate::namespace::rename::RenameMode;
+use crate::namespace::xattrs::SetXattr;
+use crossbeam_utils::CachePadded;
+use ext4_format::inode::flags as inode_flags;
+use ext4_format::{FileType, InodeNr};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A slot's reference to the engine: nodes count their use of the volume here, so that two tasks that make nodes
+/// share no counter. Padded: the count of its uses stands apart from what operations read.
+pub(crate) type Share = Arc<CachePadded<Arc<Engine>>>;
+
+impl Engine {
+    /// The share of the calling thread's slot.
+    fn share(self: &Arc<Self>) -> Share {
+        let mut place = self.node_shares.local().lock();
+        if let Some(share) = &*place {
+            return Arc::clone(share);
+        }
+        let share = Arc::new(CachePadded::new(Arc::clone(self)));
+        // The engine holds what holds the engine until the volume is closed, and not after that.
+        if self.check_here().is_ok() {
+            *place = Some(Arc::clone(&share));
+        }
+        share
+    }
+
+    /// The volume is closed: no share is kept any more.
+    pub(crate) fn drop_shares(&self) {
+        for place in self.node_shares.iter() {
+            let old = place.lock().take();
+            drop(old);
+        }
+    }
+}
+
+/// What [`Node::make`] makes.
+///
+/// ```
+/// use extant::{FileType, MakeNode};
+/// let null = MakeNode::Special(FileType::CharDevice, 0x103);
+/// assert_ne!(null, MakeNode::Symlink(b"/dev/null"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MakeNode<'a> {
+    /// An empty regular file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link with this target.
+    Symlink(&'a [u8]),
+    /// A device (with its number, as [`Attributes::rdev`] shows it), FIFO or socket.
+    Special(FileType, u32),
+}
+
+/// An inode, held: if its last name goes it stays usable until its last node, and the last
+/// [`File`](crate::File) opened on it, is dropped. Cheap to clone. Operations name the caller they are done for, and
+/// check what he may do.
+///
+/// A node does not keep the volume open: when that is closed, every operation fails with [`Error::Stale`].
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// use extant::{Credentials, MakeNode};
+/// let who = Credentials::root();
+/// let root = volume.root_node()?;
+/// let dir = root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
+/// let (file, made) = dir.create(&who, b"file", 0o644, false)?;
+/// assert!(made);
+/// file.write_at(&who, 0, b"data")?;
+/// dir.unlink(&who, b"file")?;
+/// let mut data = [0; 4];
+/// assert_eq!(file.read_at(0, &mut data)?, 4);
+/// assert_eq!(file.attributes()?.links, 0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Node {
+    inode: Arc<Inode>,
+    share: Share,
+}
+
+impl Node {
+    /// A node for an inode that counts it already.
+    fn of(engine: &Arc<Engine>, inode: Arc<Inode>) -> Self {
+        Self {
+            inode,
+            share: engine.share(),
+        }
+    }
+
+    /// The node of a number in use.
+    pub(crate) fn of_number(engine: &Arc<Engine>, ino: InodeNr) -> Result<Self> {
+        engine.check_here()?;
+        let inode = engine.inode_in_use(ino)?;
+        engine.opened(&inode)?;
+        Ok(Self::of(engine, inode))
+    }
+
+    fn engine(&self) -> Result<&Arc<Engine>> {
+        self.share.check_here()?;
+        Ok(&self.share)
+    }
+
+    /// Inode number.
+    pub fn ino(&self) -> u32 {
+        self.inode.ino.0
+    }
+
+    /// Generation of the number: number and generation together name one inode for ever.
+    pub fn generation(&self) -> u32 {
+        self.inode.state.lock().core.generation
+    }
+
+    /// Type.
+    pub fn file_type(&self) -> FileType {
+        self.inode.ftype
+    }
+
+    /// Attributes. Reads memory only.
+    pub fn attributes(&self) -> Result<Attributes> {
+        self.engine()?.attributes(&self.inode)
+    }
+
+    /// What a name of this directory leads to, "." and ".." too.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let who = extant::Credentials::root();
+    /// volume.create_dir("/dir", 0o755)?;
+    /// let root = volume.root_node()?;
+    /// let dir = root.lookup(&who, b"dir")?;
+    /// assert_eq!(dir.lookup(&who, b"..")?.ino(), root.ino());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such name.
+    pub fn lookup(&self, who: &Credentials, name: &[u8]) -> Result<Self> {
+        if name.is_empty() {
+            return Err(Error::NotFound);
+        }
+        let engine = self.engine()?;
+        let inode = engine.lookup_to_hold(who, &self.inode, name)?;
+        Ok(Self::of(engine, inode))
+    }
+
+    /// Makes an inode under a name of this directory that must be free.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if it is taken; [`Error::NotPermitted`] for a device by anybody but root.
+    pub fn make(
+        &self,
+        who: &Credentials,
+        name: &[u8],
+        what: MakeNode<'_>,
+        mode: u16,
+    ) -> Result<Self> {
+        let what = match what {
+            MakeNode::File => New::File,
+            MakeNode::Directory => New::Directory,
+            MakeNode::Symlink(target) => New::Symlink(target),
+            MakeNode::Special(file_type, rdev) => New::special(who, file_type, rdev)?,
+        };
+        let how = How {
+            mode,
+            exclusive: true,
+            open: true,
+        };
+        let engine = self.engine()?;
+        let (inode, _) = engine.create(who, &self.inode, name, &what, how)?;
+        Ok(Self::of(engine, inode))
+    }
+
+    /// Makes a regular file, or unless `exclusive` finds what the name leads to; the flag says that it was made. Who
+    /// means to open what was found asks [`Node::check_open`].
+    pub fn create(
+        &self,
+        who: &Credentials,
+        name: &[u8],
+        mode: u16,
+        exclusive: bool,
+    ) -> Result<(Self, bool)> {
+        let how = How {
+            mode,
+            exclusive,
+            open: true,
+        };
+        let engine = self.engine()?;
+        let (inode, made) = engine.create(who, &self.inode, name, &New::File, how)?;
+        Ok((Self::of(engine, inode), made))
+    }
+
+    /// Gives this inode another name, in `dir`.
+    pub fn link(&self, who: &Credentials, dir: &Self, name: &[u8]) -> Result<()> {
+        self.same_volume(dir)?
+            .link(who, &self.inode, &dir.inode, name)
+    }
+
+    /// Removes a name of this directory, of anything but a directory.
+    pub fn unlink(&self, who: &Credentials, name: &[u8]) -> Result<()> {
+        self.engine()?.unlink(who, &self.inode, name)
+    }
+
+    /// Removes an empty directory in this one.
+    pub fn remove_dir(&self, who: &Credentials, name: &[u8]) -> Result<()> {
+        self.engine()?.rmdir(who, &self.inode, name)
+    }
+
+    /// Moves a name of this directory to `to`, which may be this one too.
+    pub fn rename(
+        &self,
+        who: &Credentials,
+        name: &[u8],
+        to: &Self,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.same_volume(to)?
+            .rename(who, (&self.inode, name), (&to.inode, new_name), mode)
+    }
+
+    fn same_volume(&self, other: &Self) -> Result<&Arc<Engine>> {
+        if !Arc::ptr_eq(&self.share, &other.share) && !Arc::ptr_eq(&**self.share, &**other.share) {
+            return Err(Error::CrossDevice);
+        }
+        self.engine()
+    }
+
+    /// Names of this directory after a cookie (0: from the start), at least `at_least` if there are so many; an
+    /// empty answer is the end. Names with equal cookies come together. "." and ".." are not among them; cookies 1
+    /// and 2 are left for them. Who lists asks [`Node::check_open`] once.
+    pub fn list(&self, cookie: u64, at_least: usize) -> Result<Vec<DirEntry>> {
+        entries(self.engine()?, &self.inode, cookie, at_least)
+    }
+
+    /// Number of the directory above this one.
+    pub fn parent(&self) -> Result<u32> {
+        Ok(self.engine()?.parent_of(&self.inode)?.0)
+    }
+
+    /// Where this symbolic link points.
+    pub fn read_link(&self) -> Result<Box<[u8]>> {
+        self.engine()?.symlink_target(&self.inode)
+    }
+
+    /// Fails unless the caller has all the permissions of `mask` (4 read, 2 write, 1 execute or search), as access(2)
+    /// does.
+    pub fn check_access(&self, who: &Credentials, mask: u16) -> Result<()> {
+        self.engine()?.check_access(who, &self.inode, mask)
+    }
+
+    /// Fails unless the caller may open the inode so: by its permissions, and because an immutable file is not opened
+    /// for writing, an append-only one only to append. Nothing is cut, whatever the flags say.
+    pub fn check_open(&self, who: &Credentials, flags: OpenFlags) -> Result<()> {
+        check_open(self.engine()?, who, &self.inode, flags)
+    }
+
+    fn check_file(&self) -> Result<()> {
+        match self.inode.ftype {
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_change(&self) -> Result<()> {
+        self.check_file()?;
+        if self.inode.flags.load(Ordering::Relaxed) & inode_flags::IMMUTABLE != 0 {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Reads at an offset; fewer bytes than asked only at the end of the file. That the caller may was checked when he
+    /// opened it.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.check_file()?;
+        self.engine()?.read(&self.inode, offset, buf)
+    }
+
+    /// Writes at an offset; see [`File::write_at`](crate::File::write_at). That the caller may was checked when he
+    /// opened it; who he is decides on set-id bits and on root's reserve.
+    pub fn write_at(&self, who: &Credentials, offset: u64, data: &[u8]) -> Result<usize> {
+        self.check_change()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.engine()?
+            .write(who, &self.inode, Some(offset), data)
+            .map(|at| (at.end - at.start) as usize)
+    }
+
+    /// Writes what somebody was told is written when it was put into a cache above this library. It is not refused for
+    /// what became of the inode's flags since, and takes no set-id bits away: who filled the cache saw to that.
+    pub fn write_cached(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        self.check_file()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.engine()?
+            .write(&Credentials::root(), &self.inode, Some(offset), data)
+            .map(|at| (at.end - at.start) as usize)
+    }
+
+    /// Writes at the end, atomically towards other writers; see [`File::append`](crate::File::append).
+    pub fn append(&self, who: &Credentials, data: &[u8]) -> Result<Range<u64>> {
+        self.check_change()?;
+        if data.is_empty() {
+            let end = self.inode.size.load(Ordering::Acquire);
+            return Ok(end..end);
+        }
+        self.engine()?.write(who, &self.inode, None, data)
+    }
+
+    /// Sets the size of a file that was opened for writing.
+    pub fn truncate(&self, who: &Credentials, size: u64) -> Result<()> {
+        self.check_change()?;
+        if self.inode.flags.load(Ordering::Relaxed) & inode_flags::APPEND != 0 {
+            return Err(Error::NotPermitted);
+        }
+        self.engine()?.truncate(who, &self.inode, size)
+    }
+
+    /// Preallocates, punches or zeroes a range of a file that was opened for writing.
+    pub fn fallocate(
+        &self,
+        who: &Credentials,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.check_change()?;
+        let takes_away = !matches!(how, Fallocate::Allocate { .. });
+        if takes_away && self.inode.flags.load(Ordering::Relaxed) & inode_flags::APPEND != 0 {
+            return Err(Error::NotPermitted);
+        }
+        self.engine()?.fallocate(who, &self.inode, how, offset, len)
+    }
+
+    /// Offset of the next data or hole.
+    pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        self.engine()?.seek(&self.inode, offset, what)
+    }
+
+    /// Where the file lies on the device; see [`File::extents`](crate::File::extents).
+    pub fn extents(&self) -> Result<Vec<Extent>> {
+        self.check_file()?;
+        self.engine()?.extents(&self.inode)
+    }
+
+    /// Changes attributes.
+    pub fn set_attributes(&self, who: &Credentials, set: &SetAttributes) -> Result<()> {
+        self.engine()?.set_attributes(who, &self.inode, set)
+    }
+
+    /// Value of an extended attribute.
+    pub fn get_xattr(&self, who: &Credentials, name: &[u8]) -> Result<Vec<u8>> {
+        self.engine()?.get_xattr(who, &self.inode, name)
+    }
+
+    /// Names of the extended attributes.
+    pub fn list_xattrs(&self, who: &Credentials) -> Result<Vec<Vec<u8>>> {
+        self.engine()?.list_xattrs(who, &self.inode)
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(
+        &self,
+        who: &Credentials,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<()> {
+        self.engine()?
+            .set_xattr(who, &self.inode, name, Some(value), how)
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, who: &Credentials, name: &[u8]) -> Result<()> {
+        self.engine()?
+            .set_xattr(who, &self.inode, name, None, SetXattr::Any)
+    }
+
+    /// Data and metadata are on disk when this returns; with `datasync` data, and the metadata needed to read it. Of
+    /// a directory: its names.
+    pub fn fsync(&self, datasync: bool) -> Result<()> {
+        // What a file needs to be read is what is logged of it: there is nothing to leave out.
+        let _ = datasync;
+        self.engine()?.fsync(&self.inode)
+    }
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        // It is held already, so that nothing can free it now.
+        self.inode.opens.fetch_add(1, Ordering::AcqRel);
+        Self::of(&self.share, Arc::clone(&self.inode))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Err(e) = self.share.closed(&self.inode) {
+            tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at its last node");
+        }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.inode.ftype {
+            FileType::Directory => "Directory",
+            _ => "Node",
+        };
+        write!(f, "{name}({})", self.inode.ino.0)
+    }
+}

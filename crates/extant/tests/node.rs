@@ -1,0 +1,368 @@
+//! Nodes: inodes that servers hold by number, whatever happens to their names.
+
+mod common;
+
+use common::*;
+use extant::{
+    Credentials, Error, FileType, MakeNode, Node, OpenFlags, RenameMode, SetAttributes, SetXattr,
+    Volume,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const ARGS: &[&str] = &["-t", "ext4", "-J", "size=4"];
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+fn names(dir: &Node) -> Vec<String> {
+    let list = dir.list(0, usize::MAX).unwrap();
+    let mut names: Vec<_> = list
+        .into_iter()
+        .map(|e| String::from_utf8(e.name).unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_operation_of_a_node() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("32M", ARGS);
+    let v = open(&device);
+    let who = root();
+    let top = v.root_node().unwrap();
+    assert_eq!(top.parent().unwrap(), top.ino());
+    let dir = top.make(&who, b"dir", MakeNode::Directory, 0o755).unwrap();
+    let (file, made) = dir.create(&who, b"file", 0o640, true).unwrap();
+    assert!(made);
+    assert_eq!(file.write_at(&who, 3, b"abc").unwrap(), 3);
+    assert_eq!(file.append(&who, b"d").unwrap(), 6..7);
+    assert_eq!(file.write_cached(7, b"e").unwrap(), 1);
+    let mut data = [9; 16];
+    assert_eq!(file.read_at(0, &mut data).unwrap(), 8);
+    assert_eq!(&data[..8], b"\0\0\0abcde");
+    file.truncate(&who, 5).unwrap();
+    assert_eq!(file.attributes().unwrap().size, 5);
+    assert_eq!(file.attributes().unwrap().mode, 0o100_640);
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..Default::default()
+    };
+    file.set_attributes(&who, &mode).unwrap();
+    file.set_xattr(&who, b"user.a", b"1", SetXattr::Any)
+        .unwrap();
+    assert_eq!(file.get_xattr(&who, b"user.a").unwrap(), b"1");
+    assert_eq!(file.list_xattrs(&who).unwrap(), [b"user.a"]);
+    file.remove_xattr(&who, b"user.a").unwrap();
+    file.fsync(true).unwrap();
+
+    let again = dir.lookup(&who, b"file").unwrap();
+    assert_eq!(
+        (again.ino(), again.generation()),
+        (file.ino(), file.generation())
+    );
+    let (found, made) = dir.create(&who, b"file", 0, false).unwrap();
+    assert!(!made && found.ino() == file.ino());
+    assert!(matches!(
+        dir.create(&who, b"file", 0, true),
+        Err(Error::Exists)
+    ));
+    file.link(&who, &top, b"other").unwrap();
+    assert_eq!(file.attributes().unwrap().links, 2);
+    dir.rename(&who, b"file", &top, b"moved", RenameMode::Replace)
+        .unwrap();
+    assert_eq!(names(&top), ["dir", "lost+found", "moved", "other"]);
+    assert_eq!(names(&dir), [""; 0]);
+    let link = top
+        .make(&who, b"link", MakeNode::Symlink(b"dir/x"), 0o777)
+        .unwrap();
+    assert_eq!(&*link.read_link().unwrap(), b"dir/x");
+    let fifo = top
+        .make(&who, b"fifo", MakeNode::Special(FileType::Fifo, 0), 0o600)
+        .unwrap();
+    assert_eq!(fifo.file_type(), FileType::Fifo);
+    assert_eq!(dir.lookup(&who, b"..").unwrap().ino(), top.ino());
+    assert_eq!(dir.lookup(&who, b".").unwrap().ino(), dir.ino());
+    assert_eq!(dir.parent().unwrap(), top.ino());
+    top.remove_dir(&who, b"dir").unwrap();
+    assert!(matches!(top.lookup(&who, b"dir"), Err(Error::NotFound)));
+    assert!(matches!(top.lookup(&who, b""), Err(Error::NotFound)));
+    assert!(matches!(file.lookup(&who, b"x"), Err(Error::NotDirectory)));
+    assert!(matches!(top.read_at(0, &mut data), Err(Error::IsDirectory)));
+    assert_eq!(v.node(file.ino()).unwrap().generation(), file.generation());
+    drop((top, dir, file, again, found, link, fifo));
+    v.close().unwrap();
+    assert_clean(&device, "after every operation");
+}
+
+#[test]
+fn what_a_node_holds_outlives_its_names_but_not_the_node() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("32M", ARGS);
+    let v = open(&device);
+    let who = root();
+    let top = v.root_node().unwrap();
+    let before = v.statfs().unwrap();
+    let (file, _) = top.create(&who, b"file", 0o600, true).unwrap();
+    file.write_at(&who, 0, &[7; 100_000]).unwrap();
+    file.fsync(false).unwrap();
+    let second = file.clone();
+    top.unlink(&who, b"file").unwrap();
+    let dir = top.make(&who, b"dir", MakeNode::Directory, 0o755).unwrap();
+    top.remove_dir(&who, b"dir").unwrap();
+    // Replaced by a rename.
+    let (old, _) = top.create(&who, b"old", 0o600, true).unwrap();
+    top.create(&who, b"new", 0o600, true).unwrap();
+    top.rename(&who, b"new", &top, b"old", RenameMode::Replace)
+        .unwrap();
+    let empty = top.make(&who, b"e", MakeNode::Directory, 0o755).unwrap();
+    top.make(&who, b"d", MakeNode::Directory, 0o755).unwrap();
+    top.rename(&who, b"d", &top, b"e", RenameMode::Replace)
+        .unwrap();
+    drop(file);
+    v.sync().unwrap();
+
+    // In use, and without a name.
+    assert_eq!(second.attributes().unwrap().links, 0);
+    let mut byte = [0];
+    assert_eq!(second.read_at(99_999, &mut byte).unwrap(), 1);
+    assert_eq!(old.attributes().unwrap().links, 0);
+    for gone in [&dir, &empty] {
+        assert_eq!(gone.attributes().unwrap().links, 0);
+        assert_eq!(names(gone), [""; 0]);
+        assert_eq!(gone.lookup(&who, b".").unwrap().ino(), gone.ino());
+        assert!(matches!(
+            gone.create(&who, b"x", 0o600, false),
+            Err(Error::NotFound)
+        ));
+        assert!(matches!(gone.lookup(&who, b"x"), Err(Error::NotFound)));
+    }
+    assert!(matches!(v.node(second.ino()), Err(Error::NotFound)));
+
+    drop((second, dir, old, empty));
+    top.unlink(&who, b"old").unwrap();
+    top.remove_dir(&who, b"e").unwrap();
+    v.sync().unwrap();
+    let after = v.statfs().unwrap();
+    assert_eq!(after.free_inodes, before.free_inodes);
+    assert_eq!(after.free_blocks, before.free_blocks);
+    drop(top);
+    v.close().unwrap();
+    assert_clean(&device, "all nodes gone");
+}
+
+/// A crash, or the end of the volume, frees what only nodes held.
+#[test]
+fn what_only_nodes_hold_is_freed_by_recovery_and_by_closing() {
+    if !have("mke2fs") {
+        return;
+    }
+    let features: [&[&str]; 2] = [ARGS, &["-t", "ext4", "-J", "size=4", "-O", "orphan_file"]];
+    for (args, cut) in features.into_iter().flat_map(|f| [(f, false), (f, true)]) {
+        let device = mem_image("32M", args);
+        let v = open(&device);
+        let who = root();
+        let before = v.statfs().unwrap();
+        let top = v.root_node().unwrap();
+        let held: Vec<Node> = (0..40)
+            .map(|n| {
+                let name = format!("n{n}").into_bytes();
+                if n % 2 == 0 {
+                    let dir = top.make(&who, &name, MakeNode::Directory, 0o755).unwrap();
+                    top.remove_dir(&who, &name).unwrap();
+                    dir
+                } else {
+                    let (file, _) = top.create(&who, &name, 0o600, true).unwrap();
+                    file.write_at(&who, 0, &[1; 9_000]).unwrap();
+                    top.unlink(&who, &name).unwrap();
+                    file
+                }
+            })
+            .collect();
+        v.sync().unwrap();
+        if cut {
+            v.invalidate();
+        } else {
+            v.close().unwrap();
+        }
+        assert!(matches!(held[0].attributes(), Err(Error::Stale)));
+        assert!(matches!(top.lookup(&who, b"n0"), Err(Error::Stale)));
+        drop((held, top));
+        let v = open(&device);
+        let after = v.statfs().unwrap();
+        assert_eq!(after.free_inodes, before.free_inodes, "{args:?} {cut}");
+        assert_eq!(after.free_blocks, before.free_blocks, "{args:?} {cut}");
+        v.close().unwrap();
+        assert_clean(&device, "after recovery");
+    }
+}
+
+/// Whoever looks a name up while others take it away finds it or not, and what is found can be used.
+#[test]
+fn lookups_race_with_removals() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("32M", ARGS);
+    let v = open(&device);
+    let done = AtomicBool::new(false);
+    let use_it = |node: Node| {
+        assert!(node.attributes().unwrap().links <= 2);
+        match node.file_type() {
+            FileType::Directory => assert!(node.list(0, 1).unwrap().is_empty()),
+            _ => assert_eq!(node.read_at(0, &mut [0; 8]).unwrap(), 4),
+        }
+    };
+    let changes = |volume: &Volume| {
+        let (who, top) = (root(), volume.root_node().unwrap());
+        for round in 0..3_000 {
+            let (file, made) = top.create(&who, b"file.new", 0o600, true).unwrap();
+            assert!(made);
+            file.write_at(&who, 0, b"data").unwrap();
+            top.rename(&who, b"file.new", &top, b"file", RenameMode::Replace)
+                .unwrap();
+            let dir = top.make(&who, b"dir", MakeNode::Directory, 0o755).unwrap();
+            if round % 2 == 0 {
+                drop(dir);
+                top.remove_dir(&who, b"dir").unwrap();
+                top.unlink(&who, b"file").unwrap();
+            } else {
+                top.remove_dir(&who, b"dir").unwrap();
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        for name in [b"file".as_slice(), b"dir"] {
+            let (v, done) = (&v, &done);
+            s.spawn(move || {
+                let (who, top) = (root(), v.root_node().unwrap());
+                while !done.load(Ordering::Relaxed) {
+                    match top.lookup(&who, name) {
+                        Ok(node) => use_it(node),
+                        Err(e) => assert!(matches!(e, Error::NotFound), "{e}"),
+                    }
+                }
+            });
+        }
+        changes(&v);
+        done.store(true, Ordering::Relaxed);
+    });
+    v.close().unwrap();
+    assert_clean(&device, "after the race");
+}
+
+/// A large directory is looked up on disk until somebody changes it.
+#[test]
+fn nodes_of_a_large_directory_that_is_not_in_memory() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("64M", ARGS);
+    let v = open(&device);
+    let who = root();
+    let dir = v.create_dir("/large", 0o755).unwrap();
+    for n in 0..4_000 {
+        dir.create(format!("a-rather-long-name-of-a-file-{n}"), 0o600)
+            .unwrap();
+    }
+    drop(dir);
+    v.close().unwrap();
+    let v = open(&device);
+    let top = v.root_node().unwrap();
+    let dir = top.lookup(&who, b"large").unwrap();
+    std::thread::scope(|s| {
+        for task in 0..2 {
+            let (dir, who) = (&dir, &who);
+            s.spawn(move || {
+                for n in 0..4_000 {
+                    let name = format!("a-rather-long-name-of-a-file-{n}");
+                    let mine = n % 2 == task;
+                    match dir.lookup(who, name.as_bytes()) {
+                        Ok(node) => assert!(node.attributes().unwrap().ino > 11),
+                        Err(e) => assert!(!mine && matches!(e, Error::NotFound), "{name}: {e}"),
+                    }
+                    if mine && n > 1_000 {
+                        dir.unlink(who, name.as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(dir.list(0, usize::MAX).unwrap().len(), 1_001);
+    drop((dir, top));
+    v.close().unwrap();
+    assert_clean(&device, "after removing");
+}
+
+#[test]
+fn opening_is_checked_by_permissions_and_flags() {
+    let v = extant::doc_volume();
+    let (who, alice) = (root(), Credentials::new(1000, 1000, &[]));
+    let top = v.root_node().unwrap();
+    let (file, _) = top.create(&who, b"file", 0o644, true).unwrap();
+    let says = |who: &Credentials, flags| file.check_open(who, flags).map_err(|e| e.errno());
+    let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
+    assert_eq!(says(&alice, read), Ok(()));
+    assert_eq!(says(&alice, write), Err(13));
+    assert_eq!(says(&alice, read | OpenFlags::TRUNCATE), Err(13));
+    assert_eq!(top.check_open(&who, write).map_err(|e| e.errno()), Err(21));
+    assert!(top.check_open(&alice, read).is_ok());
+    assert!(matches!(
+        file.check_access(&who, 1),
+        Err(Error::PermissionDenied)
+    ));
+    assert!(file.check_access(&alice, 0).is_ok());
+    let flags = |flags| SetAttributes {
+        flags: Some(flags),
+        ..Default::default()
+    };
+    let (immutable, append) = (0x10, 0x20);
+    file.set_attributes(&who, &flags(append)).unwrap();
+    assert_eq!(says(&who, write), Err(1));
+    assert_eq!(says(&who, write | OpenFlags::APPEND), Ok(()));
+    let cut = write | OpenFlags::APPEND | OpenFlags::TRUNCATE;
+    assert_eq!(says(&who, cut), Err(1));
+    assert!(matches!(file.truncate(&who, 0), Err(Error::NotPermitted)));
+    assert!(file.append(&who, b"x").is_ok());
+    file.set_attributes(&who, &flags(immutable)).unwrap();
+    assert_eq!(says(&who, write | OpenFlags::APPEND), Err(1));
+    assert_eq!(says(&who, read), Ok(()));
+    assert!(matches!(
+        file.write_at(&who, 0, b"x"),
+        Err(Error::NotPermitted)
+    ));
+    assert!(file.write_cached(0, b"y").is_ok());
+    file.set_attributes(&who, &flags(0)).unwrap();
+    let other = extant::doc_volume().root_node().unwrap();
+    assert!(matches!(
+        file.link(&who, &other, b"x"),
+        Err(Error::CrossDevice)
+    ));
+}
+
+/// Nodes do not keep a volume, or its memory, once it is closed.
+#[test]
+fn a_closed_volume_is_given_back_when_its_nodes_go() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("16M", ARGS);
+    let v = open(&device);
+    let nodes: Vec<Node> = std::thread::scope(|s| {
+        let tasks: Vec<_> = (0..4).map(|_| s.spawn(|| v.root_node().unwrap())).collect();
+        tasks.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    drop(v);
+    assert!(Arc::strong_count(&device) > 1);
+    let copy = nodes[0].clone();
+    drop(nodes);
+    assert!(matches!(copy.list(0, 1), Err(Error::Stale)));
+    drop(copy);
+    assert_eq!(Arc::strong_count(&device), 1);
+}
