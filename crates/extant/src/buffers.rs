@@ -218,6 +218,11 @@ impl Buffers {
         }
     }
 
+    /// Number of blocks in memory.
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().map.len()).sum()
+    }
+
     /// Number of dirty blocks.
     pub fn dirty_count(&self) -> usize {
         self.dirty.load(Ordering::Relaxed)

@@ -9,6 +9,7 @@ use crate::buffers::Buffers;
 use crate::error::{Error, Result};
 use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Published};
+use crate::gate::Gate;
 use crate::groups::Groups;
 use crate::journal::Writer;
 use crate::journal::settle::Settling;
@@ -28,7 +29,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
 use percpu::{Counter, PerSlot, SlotList};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -100,6 +101,28 @@ pub struct Limits {
     pub commit_interval: Duration,
 }
 
+/// Called when a volume stops after a failure.
+#[derive(Clone)]
+pub(crate) struct StopHook(pub Arc<dyn Fn(&str) + Send + Sync>);
+
+impl std::fmt::Debug for StopHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StopHook")
+    }
+}
+
+/// Whether a volume is still there for its callers.
+pub(crate) mod ended {
+    /// It is.
+    pub const NOT: u8 = 0;
+    /// It was shut down, on demand.
+    pub const SHUT_DOWN: u8 = 1;
+    /// It has failed, and that was to end everything.
+    pub const FAILED: u8 = 2;
+    /// It was closed, or invalidated: handles are stale.
+    pub const GONE: u8 = 3;
+}
+
 /// Everything that belongs to one open volume. Aligned so that the counts of its references, which every new handle
 /// writes, stand on a line that operations do not read.
 #[repr(align(128))]
@@ -139,8 +162,13 @@ pub struct Engine {
     /// Why nothing may be changed, if so.
     pub(crate) read_only: Option<String>,
     pub(crate) stopped: OnceLock<String>,
-    /// The volume is closed, or was by force: handles are good for nothing.
-    pub(crate) gone: AtomicBool,
+    /// One of [`ended`]: if it is over, handles are good for nothing.
+    pub(crate) ended: AtomicU8,
+    /// A failure ends reading too.
+    pub(crate) fail_all: bool,
+    pub(crate) on_stop: Option<StopHook>,
+    /// Holds changes back while the volume is frozen.
+    pub(crate) gate: Gate,
     pub(crate) watchers: Watchers,
     pub(crate) observed: Observed,
     /// The superblock on the device says that the volume is in use. It does from the first commit on: a
@@ -155,13 +183,21 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The volume has not been closed.
+    /// The volume has not been closed or shut down.
     #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
-        if self.gone.load(Ordering::Acquire) {
-            Err(Error::Stale)
-        } else {
-            Ok(())
+        match self.ended.load(Ordering::Acquire) {
+            ended::NOT => Ok(()),
+            other => Err(self.why_ended(other)),
+        }
+    }
+
+    #[cold]
+    fn why_ended(&self, how: u8) -> Error {
+        match (how, self.stopped.get()) {
+            (ended::GONE, _) => Error::Stale,
+            (ended::FAILED, Some(why)) => Error::Stopped(why.clone()),
+            _ => Error::Stopped("the volume was shut down".into()),
         }
     }
 

@@ -34,6 +34,8 @@ mod chunked;
 mod engine;
 mod error;
 mod formatter;
+mod freeze;
+mod gate;
 mod groups;
 mod journal;
 mod locks;
@@ -48,6 +50,7 @@ mod superblock;
 mod whereabouts;
 
 pub use alloc::search::BlockScan;
+pub use api::control::{ErrorPolicy, Frozen, Memory, Shutdown};
 pub use api::dir::{Dir, DirEntry};
 pub use api::file::{File, OpenFlags};
 pub use api::node::{MakeNode, Node};

@@ -134,6 +134,10 @@ lock_class!(
     pub(crate) Kick = "background kick"
 );
 lock_class!(
+    /// Who waits for a frozen volume.
+    pub(crate) Gate = "frozen volume"
+);
+lock_class!(
     /// Renames that move a directory to another parent.
     pub(crate) Rename = "directory rename"
 );

@@ -128,6 +128,14 @@ impl<T: Default> CommitLists<T> {
         self.context.load(Ordering::Acquire)
     }
 
+    /// Whether any slot's list, of the current context or of one that is being closed, is such. A commit that runs
+    /// meanwhile may be seen or not.
+    pub fn any(&self, such: impl Fn(&T) -> bool) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| slot.lock().by_parity.iter().any(&such))
+    }
+
     /// Closes the current context and returns its number with what was committed into it, one
     /// list per slot in the order of slots. Of two switches at once, one follows the other.
     pub fn switch(&self) -> (u64, Vec<T>) {
@@ -173,7 +181,9 @@ mod tests {
         let (a, b) = (SlotId::new(0), SlotId::new(1));
         assert_eq!(log.commit_on(a, |n, _, l| (l.push(1), n).1), 7);
         log.commit_on(b, |_, _, l| l.push(2));
+        assert!(log.any(|l| l.contains(&2)));
         assert_eq!(log.switch(), (7, vec![vec![1], vec![2]]));
+        assert!(!log.any(|l| !l.is_empty()));
         log.commit_on(b, |_, _, l| l.push(3));
         assert_eq!(log.switch_if(7), None);
         assert_eq!(log.switch_if(8), Some(vec![vec![], vec![3]]));

@@ -1,11 +1,12 @@
 //! Opening and closing a volume.
 
+use super::control::ErrorPolicy;
 use super::volume::{StatFs, Volume};
 use crate::alloc::block::BlockAlloc;
 use crate::alloc::inode::InodeAlloc;
 use crate::alloc::search::BlockScan;
 use crate::buffers::{Buffers, Image};
-use crate::engine::{Engine, Kick, Limits};
+use crate::engine::{Engine, Kick, Limits, StopHook, ended};
 use crate::error::{Error, Result};
 use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Moment};
@@ -30,7 +31,7 @@ use ext4_format::superblock::{
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
 use percpu::{Counter, PerSlot, SlotList};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ pub struct OpenOptions {
     background: bool,
     most_log_blocks: Option<u64>,
     block_scan: BlockScan,
+    errors: ErrorPolicy,
+    on_stop: Option<StopHook>,
 }
 
 impl Default for OpenOptions {
@@ -72,6 +75,8 @@ impl OpenOptions {
             background: true,
             most_log_blocks: None,
             block_scan: BlockScan::default(),
+            errors: ErrorPolicy::default(),
+            on_stop: None,
         }
     }
 
@@ -133,6 +138,27 @@ impl OpenOptions {
         self
     }
 
+    /// What becomes of the volume when it stops after a failure.
+    #[must_use]
+    pub fn errors(mut self, policy: ErrorPolicy) -> Self {
+        self.errors = policy;
+        self
+    }
+
+    /// Calls `hook` with the reason, once, when the volume stops after a failure; not when it is shut down on demand.
+    /// It is called by the thread that met the failure, perhaps with locks held: it must not call the volume, only
+    /// take note or wake somebody.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().on_stop(|why| eprintln!("stopped: {why}"));
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn on_stop(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_stop = Some(StopHook(Arc::new(hook)));
+        self
+    }
+
     /// Opens an image file or block device.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
@@ -188,6 +214,9 @@ impl OpenOptions {
         }
     }
 }
+
+/// The superblock's way to ask for a panic.
+const ERRORS_PANIC: u16 = 3;
 
 struct Opening<'a> {
     options: &'a OpenOptions,
@@ -293,7 +322,14 @@ impl Opening<'_> {
             limits: self.options.limits(),
             read_only: self.read_only.clone(),
             stopped: OnceLock::new(),
-            gone: AtomicBool::new(false),
+            ended: AtomicU8::new(ended::NOT),
+            fail_all: match self.options.errors {
+                ErrorPolicy::Superblock => self.raw.errors.get() == ERRORS_PANIC,
+                ErrorPolicy::ReadOnly => false,
+                ErrorPolicy::Shutdown => true,
+            },
+            on_stop: self.options.on_stop.clone(),
+            gate: Default::default(),
             watchers: Default::default(),
             observed: Default::default(),
             marked_open: AtomicBool::new(false),
@@ -437,7 +473,11 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
             return;
         };
         let timed = last.elapsed() >= interval;
-        let done = if timed {
+        // None: the volume is frozen.
+        let pass = engine.gate.try_enter();
+        let done = if pass.is_none() {
+            Ok(())
+        } else if timed {
             last = Instant::now();
             // A volume at rest keeps no memory for the next burst.
             let before = std::mem::replace(&mut pushes, engine.log.pushes.load(Ordering::Relaxed));
@@ -457,6 +497,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
                 return;
             }
         }
+        drop(pass);
         engine.shrink_inodes();
     }
 }
@@ -480,8 +521,8 @@ impl Engine {
         )
     }
 
-    /// Writes the superblock in place, past the journal: only while nothing is logged, at open and close.
-    fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
+    /// Writes the superblock in place, past the journal: only while nothing is logged, at open, freezing and close.
+    pub(crate) fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
         let now = crate::namespace::now().secs;
         let (block, image) = formatter.superblock_update(&self.buffers, now, moment)?;
         self.device
@@ -533,6 +574,9 @@ impl Engine {
         if self.read_only.is_some() {
             return Ok(());
         }
+        if self.ended.load(Ordering::Acquire) == ended::SHUT_DOWN {
+            return Ok(());
+        }
         self.check_running()?;
         self.free_open_orphans()?;
         self.sync()?;
@@ -547,10 +591,12 @@ impl Engine {
         Ok(())
     }
 
-    /// From now on nothing is committed and every handle is stale. Returns when no write is on its way.
-    pub(crate) fn cut_off(&self) {
-        self.gone.store(true, Ordering::Release);
-        self.stop(&Error::Stopped("the volume was closed by force".into()));
+    /// From now on nothing is committed and every handle is good for nothing; `how` is one of [`ended`]. Returns when
+    /// no write is on its way.
+    pub(crate) fn cut_off(&self, how: u8, why: &str) {
+        self.ended.fetch_max(how, Ordering::AcqRel);
+        self.stop(&Error::Stopped(why.into()));
+        self.gate.open();
         // A push has one of these locks, or is at the last stage.
         drop(self.journal.lock());
         drop(self.formatter.lock());
@@ -560,7 +606,7 @@ impl Engine {
 
     /// The volume is closed: handles are stale, memory is given back.
     pub(crate) fn end(&self) {
-        self.gone.store(true, Ordering::Release);
+        self.ended.store(ended::GONE, Ordering::Release);
         self.drop_shares();
         self.evict_all();
     }

@@ -3,7 +3,7 @@
 use super::dir::Dir;
 use super::node::Node;
 use super::watch::Watch;
-use crate::engine::Engine;
+use crate::engine::{Engine, ended};
 use crate::error::Result;
 use crate::journal::recovery::Recovery;
 use crate::locks::{self, Mutex};
@@ -39,12 +39,12 @@ use std::thread::JoinHandle;
 #[derive(Clone)]
 pub struct Volume {
     root: Dir,
-    guard: Arc<Guard>,
+    pub(super) guard: Arc<Guard>,
 }
 
 /// Ends the background thread and closes the volume when the last clone goes.
 pub(crate) struct Guard {
-    engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
     background: Mutex<Option<JoinHandle<()>>, locks::Volume>,
     closed: Mutex<bool, locks::Volume>,
     recovery: Recovery,
@@ -57,6 +57,7 @@ impl Guard {
         if std::mem::replace(&mut *closed, true) {
             return Ok(());
         }
+        self.engine.thaw();
         self.engine.kick.end();
         if let Some(thread) = self.background.lock().take() {
             // It only ends; what it could not do, closing says.
@@ -72,7 +73,8 @@ impl Guard {
         if std::mem::replace(&mut *closed, true) {
             return;
         }
-        self.engine.cut_off();
+        self.engine
+            .cut_off(ended::GONE, "the volume was closed by force");
         self.engine.kick.end();
         if let Some(thread) = self.background.lock().take() {
             let _ = thread.join();

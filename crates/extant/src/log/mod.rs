@@ -129,6 +129,11 @@ impl Log {
         self.formatted.load(Ordering::Acquire)
     }
 
+    /// Something is committed and not yet pushed.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.lists.any(|list| !list.is_empty())
+    }
+
     /// A context is on disk.
     pub(crate) fn settled(&self, context: u64) {
         let mut durable = self.durable.lock();

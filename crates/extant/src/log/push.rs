@@ -7,7 +7,7 @@
 //! into a fourth.
 
 use super::item::{InodeEvent, ItemList};
-use crate::engine::Engine;
+use crate::engine::{Engine, ended};
 use crate::error::{Error, Result};
 use crate::formatter::{Formatter, MetaSpace, Moment, Output};
 use crate::locks::{self, Mutex};
@@ -106,6 +106,12 @@ impl Engine {
                 return Ok(());
             }
             let mut formatter = self.formatter.lock();
+            if self.gate.is_shut() {
+                // Frozen: what is committed now waits in memory.
+                drop(formatter);
+                self.gate.wait_while_shut();
+                continue;
+            }
             if self.log.formatted() >= target {
                 // Somebody else has it in hand: wait until it is on disk.
                 drop(formatter);
@@ -283,10 +289,20 @@ impl Engine {
     /// Stops the volume: no further change reaches the device, every waiter is told.
     pub(crate) fn stop(&self, why: &Error) {
         tracing::error!(error = %why, "volume stopped");
+        let failed = self.check_here().is_ok() && self.stopped.set(why.to_string()).is_ok();
+        // On demand, perhaps after a failure.
         let _ = self.stopped.set(why.to_string());
         self.record_error(why);
-        let _durable = self.log.durable.lock();
-        self.log.durable_changed.notify_all();
+        if failed && self.fail_all {
+            self.ended.store(ended::FAILED, Ordering::Release);
+        }
+        {
+            let _durable = self.log.durable.lock();
+            self.log.durable_changed.notify_all();
+        }
+        if let Some(hook) = self.on_stop.as_ref().filter(|_| failed) {
+            (hook.0)(&why.to_string());
+        }
     }
 }
 

@@ -74,6 +74,7 @@ impl Engine {
     /// Opens a transaction in the name of a caller: waits for log space and reserves metadata blocks.
     /// Call it with no bucket or inode locked.
     pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
+        self.gate.look();
         self.check_writable()?;
         self.throttle()?;
         crate::stir::point();
@@ -91,11 +92,12 @@ impl Engine {
     /// Opens a transaction that changes only what is there, and takes away: it allocates nothing, and
     /// works on a full volume.
     pub(crate) fn begin_core(&self) -> Result<Transaction<'_>> {
+        self.gate.look();
         self.begin_promised(0)
     }
 
     /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never
-    /// fails for lack of space.
+    /// fails for lack of space. The caller has passed the gate of a frozen volume, or does no more than commit.
     pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
         self.check_writable()?;
         self.throttle()?;

@@ -70,18 +70,20 @@ impl Engine {
         len: u64,
     ) -> Result<()> {
         let _span = lockmeter::span!("fallocate");
+        self.gate.look();
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         if len == 0 {
             return Err(Error::Invalid("fallocate of no bytes"));
         }
-        let mut map = file.map.write();
         if let Fallocate::Allocate { keep_size } = how
-            && self.extend(who, inode, file, &mut map, offset..end, keep_size)?
+            && self.extend(who, inode, file, offset..end, keep_size)?
         {
             return Ok(());
         }
+        let _pass = self.gate.enter();
+        let mut map = file.map.write();
         self.load_map(inode, &mut map)?;
         let (size, inode_flags) = {
             let state = inode.state.lock();
@@ -153,10 +155,10 @@ impl Engine {
         who: &Credentials,
         inode: &Arc<Inode>,
         file: &FileData,
-        map: &mut FileMap,
         range: Range<u64>,
         keep_size: bool,
     ) -> Result<bool> {
+        let map = &mut *file.map.write();
         let Range { start: offset, end } = range;
         let inode_flags = inode.flags.load(Ordering::Relaxed);
         let bs = u64::from(self.geometry.block_size);

@@ -198,6 +198,7 @@ impl Engine {
         data: &[u8],
     ) -> Result<Range<u64>> {
         let _span = lockmeter::span!("write");
+        let _pass = self.gate.enter();
         self.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let bs = self.geometry.block_size as usize;

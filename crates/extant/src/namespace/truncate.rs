@@ -20,6 +20,7 @@ impl Engine {
     /// Sets the size of a regular file.
     pub(crate) fn truncate(&self, who: &Credentials, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let _span = lockmeter::span!("truncate");
+        let _pass = self.gate.enter();
         self.check_writable()?;
         let file = inode.file().ok_or(match inode.ftype {
             FileType::Directory => Error::IsDirectory,
@@ -210,6 +211,7 @@ impl Engine {
 
     /// Finishes a truncation that a crash interrupted: what lies past the size goes.
     pub(crate) fn finish_truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let _pass = self.gate.enter();
         if let Some(file) = inode.file() {
             let bs = u64::from(self.geometry.block_size);
             let first = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
@@ -249,6 +251,7 @@ impl Engine {
     /// The last link and the last handle are gone, or the inode is an orphan found at open: its blocks
     /// and its number become free.
     pub(crate) fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _pass = self.gate.enter();
         let mut map = inode.file().map(|f| f.map.write());
         if let Some(map) = &mut map {
             self.drop_pages(inode, 0, u32::MAX);

@@ -116,7 +116,12 @@ impl Engine {
         std::thread::scope(|s| {
             let workers: Vec<_> = all
                 .chunks(total.div_ceil(threads))
-                .map(|part| s.spawn(move || self.write_back_list(part.to_vec())))
+                .map(|part| {
+                    s.spawn(move || {
+                        let _for_the_caller = self.gate.adopt();
+                        self.write_back_list(part.to_vec())
+                    })
+                })
                 .collect();
             workers
                 .into_iter()
@@ -421,6 +426,12 @@ impl Engine {
         if self.read_only.is_some() {
             return Ok(());
         }
+        let pass = self.gate.enter_or_shut();
+        if pass.is_none() && inode.last_context.load(Ordering::Acquire) <= self.log.durable() {
+            // Frozen, and durable since.
+            return Ok(());
+        }
+        let _pass = pass.unwrap_or_else(|| self.gate.enter());
         self.write_back(inode)?;
         let context = inode.last_context.load(Ordering::Acquire);
         if context > self.log.durable() {
@@ -437,6 +448,12 @@ impl Engine {
         if self.read_only.is_some() {
             return Ok(());
         }
+        let pass = self.gate.enter_or_shut();
+        if pass.is_none() && !self.log.is_pending() {
+            // Frozen, and durable since.
+            return Ok(());
+        }
+        let _pass = pass.unwrap_or_else(|| self.gate.enter());
         self.write_back_all()?;
         self.push_all()
     }

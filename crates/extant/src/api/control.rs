@@ -1,0 +1,162 @@
+//! Stopping a volume, holding it still, and what it keeps in memory.
+
+use super::volume::{Guard, Volume};
+use crate::engine::ended;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How [`Volume::shutdown`] stops a volume; the three ways of Linux's `FS_IOC_SHUTDOWN`.
+///
+/// ```
+/// assert_eq!(extant::Shutdown::default(), extant::Shutdown::Sync);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Everything is made durable first (`GOING_DOWN`'s default).
+    #[default]
+    Sync,
+    /// What is in the log is made durable, data that is only in memory is lost (`LOGFLUSH`).
+    LogFlush,
+    /// At once, as when the power is cut (`NOLOGFLUSH`).
+    NoLogFlush,
+}
+
+/// What becomes of a volume that stops after a failure.
+///
+/// ```
+/// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorPolicy {
+    /// What the superblock asks for: `panic` is [`ErrorPolicy::Shutdown`], everything else
+    /// [`ErrorPolicy::ReadOnly`].
+    #[default]
+    Superblock,
+    /// Nothing can be changed any more; reading goes on. A failure to write metadata or the journal leaves no choice
+    /// but this, so `continue` and `remount-ro` of the superblock are the same here.
+    ReadOnly,
+    /// Every further operation fails.
+    Shutdown,
+}
+
+/// Bytes and objects that a volume has in memory.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// volume.write_file("/a", &[1; 5000])?;
+/// let memory = volume.memory();
+/// assert_eq!((memory.data, memory.dirty), (8192, 8192));
+/// assert!(memory.inodes >= 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes of data pages.
+    pub data: u64,
+    /// Bytes of data pages that are not on the device.
+    pub dirty: u64,
+    /// Bytes of metadata blocks.
+    pub metadata: u64,
+    /// Bytes of metadata blocks that are not at their place on the device.
+    pub dirty_metadata: u64,
+    /// Inodes in core.
+    pub inodes: u64,
+}
+
+/// A volume held still, by [`Volume::freeze`], until this is dropped.
+#[must_use = "the volume is thawed when this is dropped"]
+pub struct Frozen {
+    guard: Arc<Guard>,
+}
+
+impl Frozen {
+    /// Lets changes go on; so does dropping.
+    pub fn thaw(self) {}
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.guard.engine.thaw();
+    }
+}
+
+impl Volume {
+    /// Stops the volume: every later operation fails with [`Error::Stopped`] (`EIO`), one that is under way perhaps
+    /// with another error. If what was to be made durable cannot be, the volume stops all the same and the error is
+    /// returned. Handles stay, and the volume is still to be closed, which writes nothing.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// volume.shutdown(extant::Shutdown::Sync)?;
+    /// assert!(matches!(volume.stat("/"), Err(extant::Error::Stopped(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        let engine = &self.guard.engine;
+        engine.check_here()?;
+        let writes = engine.read_only.is_none();
+        let done = match how {
+            Shutdown::Sync => match engine.freeze() {
+                // Then everything is durable.
+                Err(Error::Busy(_)) => Ok(()),
+                other => other,
+            },
+            Shutdown::LogFlush if writes && !engine.gate.is_shut() => engine.push_all(),
+            Shutdown::LogFlush | Shutdown::NoLogFlush => Ok(()),
+        };
+        engine.cut_off(ended::SHUT_DOWN, "the volume was shut down");
+        done
+    }
+
+    /// Holds the volume still until the answer is dropped. Everything done so far is durable and at its place, the
+    /// journal is empty and the superblock says so: a copy of the device is a volume that was closed cleanly (but for
+    /// files without a name that are open, which whoever opens the copy frees). Nothing is written meanwhile: who
+    /// would change something waits, also a [`Volume::sync`] that comes while the volume is being frozen; who
+    /// reads goes on.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is frozen already.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let frozen = volume.freeze()?;
+    /// // copy the image here
+    /// assert!(volume.stat("/").is_ok());
+    /// frozen.thaw();
+    /// volume.create("/a", 0o600)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn freeze(&self) -> Result<Frozen> {
+        self.guard.engine.freeze()?;
+        Ok(Frozen {
+            guard: Arc::clone(&self.guard),
+        })
+    }
+
+    /// What the volume has in memory.
+    pub fn memory(&self) -> Memory {
+        let engine = &self.guard.engine;
+        let count = |n: i64| u64::try_from(n).unwrap_or(0);
+        let block = u64::from(engine.geometry.block_size);
+        Memory {
+            data: count(engine.cached_bytes.sum()),
+            dirty: count(engine.dirty_bytes.sum()),
+            metadata: engine.buffers.count() as u64 * block,
+            dirty_metadata: engine.buffers.dirty_count() as u64 * block,
+            inodes: count(engine.in_core_count.sum()),
+        }
+    }
+
+    /// The volume was shut down, or has failed, or was closed.
+    pub fn is_over(&self) -> bool {
+        self.guard.engine.ended.load(Ordering::Acquire) != ended::NOT
+    }
+}
