@@ -1,0 +1,179 @@
+//! What a file system implements, and what it agrees on with the kernel.
+
+use bitflags::bitflags;
+use rustix::io::Errno;
+
+use crate::answer::Answer;
+use crate::notify::Notifier;
+use crate::request::Request;
+
+bitflags! {
+    /// Capabilities that kernel and server agree on at INIT (`FUSE_*` of `linux/fuse.h`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct InitFlags: u64 {
+        /// Several reads of a file at once.
+        const ASYNC_READ = 1 << 0;
+        /// POSIX locks are the server's.
+        const POSIX_LOCKS = 1 << 1;
+        /// `O_TRUNC` reaches `Open`.
+        const ATOMIC_O_TRUNC = 1 << 3;
+        /// `.` and `..` can be looked up, for NFS.
+        const EXPORT_SUPPORT = 1 << 4;
+        /// Writes of more than a page.
+        const BIG_WRITES = 1 << 5;
+        /// The umask is the server's to apply.
+        const DONT_MASK = 1 << 6;
+        /// `flock` is the server's.
+        const FLOCK_LOCKS = 1 << 10;
+        /// Ioctls on directories.
+        const HAS_IOCTL_DIR = 1 << 11;
+        /// Cached data is dropped when size or mtime have changed.
+        const AUTO_INVAL_DATA = 1 << 12;
+        /// `ReadDirPlus` instead of `ReadDir`.
+        const DO_READDIRPLUS = 1 << 13;
+        /// ... only when the caller seems to look at the entries.
+        const READDIRPLUS_AUTO = 1 << 14;
+        /// Direct I/O in several requests at once.
+        const ASYNC_DIO = 1 << 15;
+        /// The page cache writes back later; size and mtime are the kernel's until then.
+        const WRITEBACK_CACHE = 1 << 16;
+        /// `Open` may answer `ENOSYS`: it is not asked again.
+        const NO_OPEN_SUPPORT = 1 << 17;
+        /// Lookups and listings of one directory at once.
+        const PARALLEL_DIROPS = 1 << 18;
+        /// The older form of `HANDLE_KILLPRIV_V2`.
+        const HANDLE_KILLPRIV = 1 << 19;
+        /// POSIX ACLs are checked and cached by the kernel.
+        const POSIX_ACL = 1 << 20;
+        /// Reads of the device tell an abort from an unmount.
+        const ABORT_ERROR = 1 << 21;
+        /// Requests of more than 32 pages.
+        const MAX_PAGES = 1 << 22;
+        /// Targets of symbolic links are cached.
+        const CACHE_SYMLINKS = 1 << 23;
+        /// `OpenDir` may answer `ENOSYS`: it is not asked again.
+        const NO_OPENDIR_SUPPORT = 1 << 24;
+        /// Cached data is dropped only when the server says so.
+        const EXPLICIT_INVAL_DATA = 1 << 25;
+        /// Automatic submounts.
+        const SUBMOUNTS = 1 << 27;
+        /// The server takes set-id bits away, when it is told to.
+        const HANDLE_KILLPRIV_V2 = 1 << 28;
+        /// `SetXattr` has flags of its own.
+        const SETXATTR_EXT = 1 << 29;
+        /// There are more than 32 flags.
+        const INIT_EXT = 1 << 30;
+        /// Security contexts come with what is created.
+        const SECURITY_CTX = 1 << 32;
+        /// DAX by inode.
+        const HAS_INODE_DAX = 1 << 33;
+        /// The caller's group comes with what is created.
+        const CREATE_SUPP_GROUP = 1 << 34;
+        /// Names can be expired instead of dropped.
+        const HAS_EXPIRE_ONLY = 1 << 35;
+        /// Files open for direct I/O can be mapped shared.
+        const DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        /// Open files can be passed through to others.
+        const PASSTHROUGH = 1 << 37;
+        /// Lookups of `.` and `..` are not supported, so the kernel hands out no file handles.
+        const NO_EXPORT_SUPPORT = 1 << 38;
+        /// Requests can be asked for again.
+        const HAS_RESEND = 1 << 39;
+        /// Id-mapped mounts.
+        const ALLOW_IDMAP = 1 << 40;
+        /// Requests through io_uring.
+        const OVER_IO_URING = 1 << 41;
+        /// Requests can time out.
+        const REQUEST_TIMEOUT = 1 << 42;
+    }
+}
+
+/// What the kernel offers at INIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelOffer {
+    /// Minor version of its protocol; the major one is 7.
+    pub minor: u32,
+    /// Largest read-ahead.
+    pub max_readahead: u32,
+    /// What it can do.
+    pub flags: InitFlags,
+}
+
+/// What the handler wants of it. What the kernel does not offer is left out by the session; what the session
+/// itself needs is added.
+///
+/// ```
+/// use fuse_server::{InitFlags, Wants};
+/// let wants = Wants { flags: InitFlags::PARALLEL_DIROPS | InitFlags::ASYNC_READ, ..Wants::default() };
+/// assert_eq!(wants.max_write, 1 << 20);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wants {
+    /// Capabilities.
+    pub flags: InitFlags,
+    /// Largest write in one request, and with it the largest read: 4 KiB to 1 MiB, whole pages.
+    pub max_write: u32,
+    /// Largest read-ahead, at most what the kernel offers.
+    pub max_readahead: u32,
+    /// How many requests may wait that nobody waits for (read-ahead, write-back).
+    pub max_background: u16,
+    /// From how many such requests on the kernel holds writers back.
+    pub congestion_threshold: u16,
+    /// Nanoseconds between times the file system can tell apart; a power of ten.
+    pub time_granularity: u32,
+}
+
+impl Default for Wants {
+    fn default() -> Self {
+        Self {
+            flags: InitFlags::ASYNC_READ | InitFlags::PARALLEL_DIROPS,
+            max_write: 1 << 20,
+            max_readahead: u32::MAX,
+            max_background: 64,
+            congestion_threshold: 48,
+            time_granularity: 1,
+        }
+    }
+}
+
+/// A file system. It is called from many threads at once, and may block: a session adds threads when all wait.
+///
+/// ```
+/// use std::time::Duration;
+/// use fuse_server::{Answer, Attr, Errno, Handler, KernelOffer, Notifier, Operation, Request, Wants};
+///
+/// /// Nothing but an empty root.
+/// struct Empty;
+///
+/// impl Handler for Empty {
+///     fn init(&self, _: &KernelOffer, _: Notifier) -> Wants {
+///         Wants::default()
+///     }
+///
+///     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
+///         match request.operation {
+///             Operation::GetAttr { .. } if request.node == 1 => {
+///                 let attr = Attr { ino: 1, mode: 0o040755, nlink: 2, ..Attr::default() };
+///                 answer.attr(&attr, Duration::from_secs(1));
+///                 Ok(())
+///             }
+///             Operation::Lookup { .. } => Err(Errno::NOENT),
+///             _ => Err(Errno::NOSYS),
+///         }
+///     }
+/// }
+/// ```
+pub trait Handler: Send + Sync + 'static {
+    /// The first call: what the kernel can do, and a way to tell it things unasked. Returns what is wanted of it.
+    fn init(&self, kernel: &KernelOffer, notifier: Notifier) -> Wants;
+
+    /// Carries out a request. An error is the whole answer; `ENOSYS` tells the kernel for many operations not to
+    /// ask again. For requests without answer ([`Forget`](crate::Operation::Forget)) what is answered is dropped.
+    ///
+    /// A panic ends the session: the request is answered with `EIO` and the connection is aborted, for nobody
+    /// knows what state the panic left behind.
+    fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno>;
+
+    /// The last call, when the file system is unmounted and all threads are done.
+    fn destroy(&self) {}
+}

@@ -1,0 +1,255 @@
+//! Mounting: by mount(2) where that is allowed, else through `fusermount3`.
+
+mod direct;
+mod fusermount;
+mod mountinfo;
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+pub use mountinfo::{Mounted, mounted_at, mounts};
+
+/// How to mount.
+///
+/// ```no_run
+/// let options = fuse_server::MountOptions {
+///     source: "example".into(),
+///     subtype: Some("example".into()),
+///     default_permissions: true,
+///     ..Default::default()
+/// };
+/// let connection = fuse_server::mount("/mnt", &options)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What is mounted, as `mount` lists it.
+    pub source: OsString,
+    /// The type is listed as `fuse.` and this.
+    pub subtype: Option<String>,
+    /// Read only.
+    pub read_only: bool,
+    /// Not only the user who mounted may use it. Who is not root needs `user_allow_other` in `/etc/fuse.conf`.
+    pub allow_other: bool,
+    /// The kernel checks permissions by mode, owner and ACL.
+    pub default_permissions: bool,
+    /// Set-id bits mean nothing. Always so if root does not mount it.
+    pub nosuid: bool,
+    /// Device files cannot be opened. Always so if root does not mount it.
+    pub nodev: bool,
+    /// Nothing can be executed.
+    pub noexec: bool,
+    /// Reads change no time.
+    pub noatime: bool,
+    /// Reads change no time of directories.
+    pub nodiratime: bool,
+    /// Reads change times always, not only when they are old (`strictatime`).
+    pub strictatime: bool,
+    /// Times are written late (`lazytime`).
+    pub lazytime: bool,
+    /// Every write is synchronous.
+    pub sync: bool,
+    /// Every change of a directory is synchronous.
+    pub dirsync: bool,
+    /// Largest read in one request; 0 is the kernel's choice.
+    pub max_read: u32,
+    /// Further options for the kernel's FUSE, each `name` or `name=value`.
+    pub extra: Vec<String>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            source: "fuse".into(),
+            subtype: None,
+            read_only: false,
+            allow_other: false,
+            default_permissions: false,
+            nosuid: true,
+            nodev: true,
+            noexec: false,
+            noatime: false,
+            nodiratime: false,
+            strictatime: false,
+            lazytime: false,
+            sync: false,
+            dirsync: false,
+            max_read: 0,
+            extra: Vec::new(),
+        }
+    }
+}
+
+impl MountOptions {
+    /// Options that both ways of mounting give to the kernel's FUSE.
+    fn for_fuse(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        if self.allow_other {
+            options.push("allow_other".to_owned());
+        }
+        if self.default_permissions {
+            options.push("default_permissions".to_owned());
+        }
+        if self.max_read != 0 {
+            options.push(format!("max_read={}", self.max_read));
+        }
+        options.extend(self.extra.iter().cloned());
+        options
+    }
+}
+
+/// A mounted file system that waits to be served. Dropped, it is unmounted.
+#[derive(Debug)]
+pub struct Connection {
+    device: Arc<OwnedFd>,
+    mount: Place,
+}
+
+/// Where a connection is mounted, and which file system it is there: the place may have been mounted over since.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    target: PathBuf,
+    device: (u32, u32),
+}
+
+impl Connection {
+    fn new(device: OwnedFd, target: PathBuf) -> io::Result<Self> {
+        // The kernel knows the root without asking the server, who does not answer yet.
+        let stat = rustix::fs::statx(
+            rustix::fs::CWD,
+            &target,
+            AtFlags::STATX_DONT_SYNC,
+            StatxFlags::TYPE,
+        )?;
+        let mount = Place {
+            target,
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+        };
+        Ok(Self {
+            device: Arc::new(device),
+            mount,
+        })
+    }
+
+    /// Where it is mounted: absolute, without symbolic links.
+    pub fn target(&self) -> &Path {
+        &self.mount.target
+    }
+
+    /// The number under which the kernel lists it in `/sys/fs/fuse/connections`.
+    pub fn number(&self) -> u32 {
+        self.mount.device.1
+    }
+
+    pub(crate) fn shared_device(&self) -> &Arc<OwnedFd> {
+        &self.device
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.mount
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.mount.detach();
+    }
+}
+
+impl Place {
+    fn is_mounted(&self) -> bool {
+        matches!(mounted_at(&self.target), Ok(Some(mounted)) if mounted.device == self.device)
+    }
+
+    /// Takes the mount away if it is still there; who uses it keeps it until done.
+    pub(crate) fn detach(&self) {
+        if self.is_mounted() {
+            // Nothing can be done if this fails, and who drops a connection has no use for the error.
+            let _ = detach(&self.target);
+        }
+    }
+
+    /// Ends the connection, so that everyone who waits for an answer gets an error.
+    pub(crate) fn abort(&self) {
+        let control = format!("/sys/fs/fuse/connections/{}/abort", self.device.1);
+        if std::fs::write(control, "1").is_ok() {
+            return;
+        }
+        if self.is_mounted() {
+            let force = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+            if rustix::mount::unmount(&self.target, force).is_err() {
+                let _ = detach(&self.target);
+            }
+        }
+    }
+}
+
+/// Mounts at `target`: directly if the process may (root, or root of an own user namespace), else through
+/// `fusermount3`.
+pub fn mount(target: impl AsRef<Path>, options: &MountOptions) -> io::Result<Connection> {
+    let target = target.as_ref().canonicalize()?;
+    let device = match direct::mount(&target, options) {
+        Ok(device) => device,
+        Err(error) if is_forbidden(&error) => {
+            fusermount::mount(&target, options).map_err(|helper| explain(&error, &helper))?
+        }
+        Err(error) => return Err(error),
+    };
+    match Connection::new(device, target.clone()) {
+        Ok(connection) => Ok(connection),
+        Err(error) => {
+            let _ = detach(&target);
+            Err(error)
+        }
+    }
+}
+
+fn is_forbidden(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+fn explain(direct: &io::Error, helper: &io::Error) -> io::Error {
+    io::Error::new(
+        helper.kind(),
+        format!("no permission to mount ({direct}), and fusermount3 did not: {helper}"),
+    )
+}
+
+/// Unmounts what is mounted at `target`; fails with `EBUSY` while it is in use.
+pub fn unmount(target: impl AsRef<Path>) -> io::Result<()> {
+    unmount_with(target.as_ref(), UnmountFlags::NOFOLLOW, &[])
+}
+
+/// Unmounts what is mounted at `target` now; who uses it keeps it until done (`umount --lazy`).
+pub fn detach(target: impl AsRef<Path>) -> io::Result<()> {
+    unmount_with(
+        target.as_ref(),
+        UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        &[OsStr::new("-z")],
+    )
+}
+
+fn unmount_with(target: &Path, flags: UnmountFlags, helper_flags: &[&OsStr]) -> io::Result<()> {
+    match rustix::mount::unmount(target, flags) {
+        Err(Errno::PERM | Errno::ACCESS) => fusermount::unmount(target, helper_flags),
+        result => Ok(result?),
+    }
+}
+
+fn c_string(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(|_| Errno::INVAL.into())
+}
