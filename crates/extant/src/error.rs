@@ -63,6 +63,9 @@ pub enum Error {
     /// The buffer is too small for the answer.
     #[error("result too large for the buffer")]
     Range,
+    /// An argument is longer than any system call takes.
+    #[error("argument too long")]
+    TooBig,
     /// The format or this volume cannot do this: what.
     #[error("operation not supported: {0}")]
     Unsupported(&'static str),
@@ -134,6 +137,7 @@ impl Error {
             Self::ReadOnly(_) => E::ROFS,
             Self::NoAttribute => E::NODATA,
             Self::Range => E::RANGE,
+            Self::TooBig => E::TOOBIG,
             Self::Unsupported(_) => E::OPNOTSUPP,
             Self::BadHandle(_) => E::BADF,
             Self::CrossDevice => E::XDEV,

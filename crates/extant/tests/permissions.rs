@@ -10,5 +10,7 @@ mod callers;
 mod common;
 #[path = "permissions/owners.rs"]
 mod owners;
+#[path = "permissions/servers.rs"]
+mod servers;
 #[path = "permissions/set_id.rs"]
 mod set_id;

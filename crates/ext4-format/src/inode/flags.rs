@@ -1,5 +1,7 @@
 //! Bits of `flags`.
 
+use crate::FileType;
+
 /// Secure deletion.
 pub const SECRM: u32 = 0x1;
 /// Keep for undeletion.
@@ -16,6 +18,8 @@ pub const APPEND: u32 = 0x20;
 pub const NODUMP: u32 = 0x40;
 /// Access time is not kept.
 pub const NOATIME: u32 = 0x80;
+/// Do not compress.
+pub const NOCOMPR: u32 = 0x400;
 /// Encrypted.
 pub const ENCRYPT: u32 = 0x800;
 /// A directory with a hashed index.
@@ -48,18 +52,31 @@ pub const INLINE_DATA: u32 = 0x1000_0000;
 pub const PROJINHERIT: u32 = 0x2000_0000;
 /// Names ignore case.
 pub const CASEFOLD: u32 = 0x4000_0000;
-/// What chattr may change.
-pub const USER_MODIFIABLE: u32 = 0x604b_c0ff & !(VERITY | EXTENTS | HUGE_FILE);
-/// What a new inode takes over from its directory; [`DIRSYNC`], [`CASEFOLD`] and
-/// [`PROJINHERIT`] go to directories only.
+/// What lsattr shows.
+pub const USER_VISIBLE: u32 = 0x725b_dfff;
+/// What chattr may change. [`EXTENTS`] among them means to change the mapping of the whole file.
+pub const USER_MODIFIABLE: u32 = 0x624b_c0ff;
+/// What a new inode takes over from its directory, as far as its type has it: see [`of_type`].
 pub const INHERITED: u32 = SECRM
     | UNRM
     | COMPR
     | SYNC
     | NODUMP
     | NOATIME
+    | NOCOMPR
     | JOURNAL_DATA
     | NOTAIL
     | DIRSYNC
+    | DAX
     | PROJINHERIT
     | CASEFOLD;
+
+/// Those of the flags that an inode of a type may have: some mean something for directories only, and what is neither a
+/// directory nor a regular file has but two.
+pub const fn of_type(file_type: FileType, flags: u32) -> u32 {
+    match file_type {
+        FileType::Directory => flags,
+        FileType::Regular => flags & !(DIRSYNC | TOPDIR | CASEFOLD | PROJINHERIT),
+        _ => flags & (NODUMP | NOATIME),
+    }
+}

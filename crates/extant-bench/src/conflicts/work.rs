@@ -239,8 +239,8 @@ fn on_file(op: Op, file: File, page: u64) -> Work {
         Op::Utimes => set(
             file,
             SetAttributes {
-                atime: Some(Timestamp::default()),
-                mtime: Some(Timestamp::default()),
+                atime: Some(Timestamp::default().into()),
+                mtime: Some(Timestamp::default().into()),
                 ..Default::default()
             },
         ),

@@ -36,8 +36,8 @@ pub fn run(args: &Args) -> Result<()> {
         }
     };
     let set = SetAttributes {
-        atime: Some(time),
-        mtime: Some(time),
+        atime: Some(time.into()),
+        mtime: Some(time.into()),
         ..Default::default()
     };
     Images::each(true, &args.paths, |volume, address| {

@@ -74,9 +74,10 @@ fn changes(meta: &Meta, rules: &Rules) -> Option<SetAttributes> {
         mode: (rules.keep_mode && meta.kind != FileType::Symlink).then_some(meta.mode),
         uid: rules.keep_owner.then_some(meta.uid),
         gid: rules.keep_owner.then_some(meta.gid),
-        atime: rules.keep_times.then_some(meta.atime),
-        mtime: rules.keep_times.then_some(meta.mtime),
+        atime: rules.keep_times.then_some(meta.atime.into()),
+        mtime: rules.keep_times.then_some(meta.mtime.into()),
         flags: None,
+        ..Default::default()
     };
     (set != SetAttributes::default()).then_some(set)
 }

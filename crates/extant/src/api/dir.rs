@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};
 use crate::namespace::create::{How, New};
-use crate::namespace::credentials::{Credentials, EXECUTE, READ, WRITE};
+use crate::namespace::credentials::{Credentials, EXECUTE, READ};
 use crate::namespace::directory::Dentry;
 use crate::namespace::inode::Inode;
 use crate::namespace::rename::RenameMode;
@@ -509,8 +509,11 @@ impl Dir {
     /// Sets the size of a file.
     pub fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
         self.at_inode(path, true, |inode| {
-            self.engine()?.permit(self.who(), inode, WRITE)?;
-            self.engine()?.truncate(self.who(), inode, size)
+            let set = SetAttributes {
+                size: Some(size),
+                ..Default::default()
+            };
+            self.engine()?.set_attributes(self.who(), inode, &set)
         })
     }
 

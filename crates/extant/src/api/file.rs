@@ -63,7 +63,7 @@ pub(crate) fn check_open(
     }
     engine.check_access(who, inode, wanted)?;
     let appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
-    if writes && !appends && inode.flags.load(Ordering::Relaxed) & inode_flags::APPEND != 0 {
+    if writes && !appends && inode.has_flag(inode_flags::APPEND) {
         return Err(Error::NotPermitted);
     }
     Ok(())
@@ -126,9 +126,10 @@ impl File {
         if !self.flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND) {
             return Err(Error::BadHandle("not open for writing"));
         }
-        let bound = self.inode.flags.load(Ordering::Relaxed);
         let appends = self.flags.contains(OpenFlags::APPEND);
-        if bound & inode_flags::IMMUTABLE != 0 || bound & inode_flags::APPEND != 0 && !appends {
+        if self.inode.has_flag(inode_flags::IMMUTABLE)
+            || self.inode.has_flag(inode_flags::APPEND) && !appends
+        {
             return Err(Error::NotPermitted);
         }
         Ok(())
@@ -237,6 +238,9 @@ impl File {
     /// Sets the size.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.writable()?;
+        if self.inode.has_flag(inode_flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
         self.truncate_unchecked(size)
     }
 
@@ -247,6 +251,10 @@ impl File {
     /// Preallocates, punches or zeroes a range.
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.writable()?;
+        let takes_away = !matches!(how, Fallocate::Allocate { .. });
+        if takes_away && self.inode.has_flag(inode_flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
         self.engine()?
             .fallocate(&self.caller.who, &self.inode, how, offset, len)
     }

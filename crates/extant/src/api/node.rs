@@ -282,7 +282,7 @@ impl Node {
 
     fn check_change(&self) -> Result<()> {
         self.check_file()?;
-        if self.inode.flags.load(Ordering::Relaxed) & inode_flags::IMMUTABLE != 0 {
+        if self.inode.has_flag(inode_flags::IMMUTABLE) {
             return Err(Error::NotPermitted);
         }
         Ok(())
@@ -332,7 +332,7 @@ impl Node {
     /// Sets the size of a file that was opened for writing.
     pub fn truncate(&self, who: &Credentials, size: u64) -> Result<()> {
         self.check_change()?;
-        if self.inode.flags.load(Ordering::Relaxed) & inode_flags::APPEND != 0 {
+        if self.inode.has_flag(inode_flags::APPEND) {
             return Err(Error::NotPermitted);
         }
         self.engine()?.truncate(who, &self.inode, size)
@@ -348,7 +348,7 @@ impl Node {
     ) -> Result<()> {
         self.check_change()?;
         let takes_away = !matches!(how, Fallocate::Allocate { .. });
-        if takes_away && self.inode.flags.load(Ordering::Relaxed) & inode_flags::APPEND != 0 {
+        if takes_away && self.inode.has_flag(inode_flags::APPEND) {
             return Err(Error::NotPermitted);
         }
         self.engine()?.fallocate(who, &self.inode, how, offset, len)
@@ -368,6 +368,20 @@ impl Node {
     /// Changes attributes.
     pub fn set_attributes(&self, who: &Credentials, set: &SetAttributes) -> Result<()> {
         self.engine()?.set_attributes(who, &self.inode, set)
+    }
+
+    /// Takes away what the file lets its process do: set-user-id, set-group-id where it means execution, capabilities.
+    /// For servers that are told to (FUSE's `KILL_SUIDGID`); [`Node::write_at`] and [`Node::truncate`] see to it
+    /// themselves when the caller is not root.
+    pub fn strip_privileges(&self, who: &Credentials) -> Result<()> {
+        self.engine()?.strip_privileges(who, &self.inode)
+    }
+
+    /// Takes the set-group-id bit away, as setting an access ACL does for who is no member of the group.
+    pub fn clear_set_group_id(&self) -> Result<()> {
+        let engine = self.engine()?;
+        engine.check_writable()?;
+        engine.clear_mode(&self.inode, |_| 0o2000)
     }
 
     /// Value of an extended attribute.

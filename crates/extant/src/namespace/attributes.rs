@@ -1,6 +1,6 @@
 //! What stat shows, and what chmod, chown and utimes change.
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, WRITE};
 use super::inode::Inode;
 use super::{from_ns, now};
 use crate::engine::Engine;
@@ -57,6 +57,26 @@ pub struct Attributes {
     pub flags: u32,
 }
 
+/// A time to set.
+///
+/// ```
+/// use extant::{SetTime, Timestamp};
+/// assert_eq!(SetTime::from(Timestamp::new(1, 0)), SetTime::At(Timestamp::new(1, 0)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the call. To set both times so, it is enough to be allowed to write.
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+impl From<Timestamp> for SetTime {
+    fn from(time: Timestamp) -> Self {
+        Self::At(time)
+    }
+}
+
 /// What to change; `None` leaves it.
 ///
 /// ```
@@ -71,12 +91,42 @@ pub struct SetAttributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
+    /// Size of a regular file, set before the rest; the caller must be allowed to write.
+    pub size: Option<u64>,
+    /// The caller has the file open for writing: no permission bit is asked for [`size`](Self::size).
+    pub by_handle: bool,
     /// Last access.
-    pub atime: Option<Timestamp>,
+    pub atime: Option<SetTime>,
     /// Last change of the data.
-    pub mtime: Option<Timestamp>,
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode, else that is now. For a cache above the volume that writes back the times of changes
+    /// made in it: only root, and who was checked already, may set it; times set with it are not refused for what the
+    /// inode's flags are by now.
+    pub ctime: Option<Timestamp>,
     /// The user-modifiable inode flags.
     pub flags: Option<u32>,
+}
+
+impl SetAttributes {
+    /// Anything besides the size.
+    fn has_more_than_size(&self) -> bool {
+        let only = Self {
+            size: self.size,
+            by_handle: self.by_handle,
+            ..Self::default()
+        };
+        *self != only || self.size.is_none()
+    }
+
+    /// Only the times that a cache has kept.
+    fn is_cached_times(&self) -> bool {
+        let others = self.mode.is_some()
+            || self.uid.is_some()
+            || self.gid.is_some()
+            || self.size.is_some()
+            || self.flags.is_some();
+        self.ctime.is_some() && !others
+    }
 }
 
 impl Engine {
@@ -124,6 +174,58 @@ impl Engine {
         Ok(attributes)
     }
 
+    /// Whether the caller may change these attributes, in the order in which Linux asks.
+    fn permit_attributes(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        let (uid, gid, _) = inode.owner_and_mode();
+        if set.ctime.is_some() && !who.is_unbound() {
+            return Err(Error::NotPermitted);
+        }
+        if set.is_cached_times() {
+            return Ok(());
+        }
+        let touches = (set.atime, set.mtime) == (Some(SetTime::Now), Some(SetTime::Now));
+        let times = !touches && (set.atime.is_some() || set.mtime.is_some());
+        let owned = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || times;
+        let others = owned || touches || set.size.is_some();
+        let kept = owned || set.size.is_some();
+        if others && inode.has_flag(flags::IMMUTABLE) || kept && inode.has_flag(flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        if set.size.is_some() {
+            match inode.ftype {
+                FileType::Regular => {}
+                FileType::Directory => return Err(Error::IsDirectory),
+                _ => return Err(Error::Invalid("not a regular file")),
+            }
+            if !set.by_handle {
+                self.permit(who, inode, WRITE)?;
+            }
+        }
+        let owns = self.permit_owner(who, inode);
+        if touches && !owned && owns.is_err() {
+            self.permit(who, inode, WRITE)?;
+        }
+        if owned || set.flags.is_some() {
+            owns?;
+        }
+        if !who.is_unbound() {
+            let gives_away = set.uid.is_some_and(|u| u != uid);
+            let foreign_group = set.gid.is_some_and(|g| g != gid && !who.in_group(g));
+            if gives_away || foreign_group {
+                return Err(Error::NotPermitted);
+            }
+        }
+        match set.flags {
+            Some(new) => self.permit_flags(who, inode, new),
+            None => Ok(()),
+        }
+    }
+
     /// Changes attributes.
     pub(crate) fn set_attributes(
         &self,
@@ -133,20 +235,11 @@ impl Engine {
     ) -> Result<()> {
         let _span = lockmeter::span!("set attributes");
         self.check_writable()?;
-        let (uid, gid, _) = inode.owner_and_mode();
-        let owns = who.is_privileged() || who.uid == uid;
-        let bound = inode.flags.load(Ordering::Relaxed) & flags::IMMUTABLE != 0;
-        if !owns || (bound && set.flags.is_none()) {
-            return Err(Error::NotPermitted);
-        }
-        if !who.is_privileged() {
-            let gives_away = set.uid.is_some_and(|u| u != uid);
-            let foreign_group = set.gid.is_some_and(|g| g != gid && !who.in_group(g));
-            let binds = set
-                .flags
-                .is_some_and(|f| f & (flags::IMMUTABLE | flags::APPEND) != 0);
-            if gives_away || foreign_group || binds {
-                return Err(Error::NotPermitted);
+        self.permit_attributes(who, inode, set)?;
+        if let Some(size) = set.size {
+            self.truncate(who, inode, size)?;
+            if !set.has_more_than_size() {
+                return Ok(());
             }
         }
         let acl = match set.mode {
@@ -178,7 +271,7 @@ impl Engine {
             }
             if let Some(new) = set.mode {
                 let mut new = new & 0o7777;
-                if !who.is_privileged() && !who.in_group(set.gid.unwrap_or(gid)) {
+                if !who.is_unbound() && !who.in_group(set.gid.unwrap_or(core.gid)) {
                     new &= !0o2000;
                 }
                 core.mode = core.mode & 0o170_000 | new;
@@ -188,12 +281,17 @@ impl Engine {
             }
             core.uid = set.uid.unwrap_or(core.uid);
             core.gid = set.gid.unwrap_or(core.gid);
-            core.atime = set.atime.map_or(core.atime, |t| self.storable(t));
-            core.mtime = set.mtime.map_or(core.mtime, |t| self.storable(t));
+            let at = |set: Option<SetTime>, old| match set {
+                None => old,
+                Some(SetTime::Now) => time,
+                Some(SetTime::At(t)) => self.storable(t),
+            };
+            core.atime = at(set.atime, core.atime);
+            core.mtime = at(set.mtime, core.mtime);
             if let Some(new) = set.flags {
-                core.flags = core.flags & !flags::USER_MODIFIABLE | new & flags::USER_MODIFIABLE;
+                core.flags = changed_flags(core.flags, new);
             }
-            core.ctime = time;
+            core.ctime = set.ctime.map_or(time, |t| self.storable(t));
             let core = state.core;
             inode.mirror(&core);
             if let Some(acl) = &acl {
@@ -202,6 +300,70 @@ impl Engine {
             self.log_core(inode, &mut state, c);
         });
         self.tell_attributes(inode);
+        Ok(())
+    }
+
+    /// Takes away what a file lets its process do, as when somebody without privilege changes its contents: set-user-id,
+    /// set-group-id where it means execution, capabilities.
+    pub(crate) fn strip_privileges(&self, who: &Credentials, inode: &Arc<Inode>) -> Result<()> {
+        self.check_writable()?;
+        if inode.directory().is_some() {
+            return Ok(());
+        }
+        self.drop_capability(who, inode)?;
+        let executes = |mode: u16| if mode & 0o010 != 0 { 0o2000 } else { 0 };
+        self.clear_mode(inode, |mode| 0o4000 | executes(mode))
+    }
+
+    /// Takes bits out of the mode.
+    pub(crate) fn clear_mode(&self, inode: &Arc<Inode>, bits: impl Fn(u16) -> u16) -> Result<()> {
+        let mode = inode.owner_and_mode().2;
+        if mode & bits(mode) == 0 {
+            return Ok(());
+        }
+        let tx = self.begin_core()?;
+        let mut state = inode.state.lock();
+        if state.freed {
+            return Err(Error::NotFound);
+        }
+        let names = inode.directory();
+        let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
+        tx.commit(seen, |c| {
+            let core = &mut state.core;
+            if let Some(names) = names {
+                self.fold_times(names, core);
+            }
+            core.mode &= !bits(core.mode);
+            core.ctime = now();
+            let core = state.core;
+            inode.mirror(&core);
+            self.log_core(inode, &mut state, c);
+        });
+        drop(state);
+        self.tell_attributes(inode);
+        Ok(())
+    }
+
+    /// Whether the caller, who owns the inode, may give it these flags.
+    fn permit_flags(&self, who: &Credentials, inode: &Inode, new: u32) -> Result<()> {
+        let old = inode.flags.load(Ordering::Relaxed);
+        let wanted = changed_flags(old, new);
+        let settable = flags::USER_MODIFIABLE & !flags::EXTENTS;
+        if flags::of_type(inode.ftype, new & settable) != new & settable {
+            return Err(Error::Unsupported("a flag that this type of inode has not"));
+        }
+        // Not even root changes anything of what stays immutable.
+        let rest = (old ^ wanted) & !flags::IMMUTABLE;
+        if old & wanted & flags::IMMUTABLE != 0 && rest != 0 {
+            return Err(Error::NotPermitted);
+        }
+        let bound = flags::IMMUTABLE | flags::APPEND | flags::JOURNAL_DATA;
+        if !who.is_unbound() && (old ^ wanted) & bound != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if (old ^ wanted) & (flags::CASEFOLD | flags::DAX) != 0 {
+            return Err(Error::Unsupported("this flag"));
+        }
         Ok(())
     }
 
@@ -228,4 +390,10 @@ impl Engine {
             Ok(inode)
         }
     }
+}
+
+/// The flags after chattr: what it may change, but how a file is mapped, which would mean to write its mapping anew.
+fn changed_flags(old: u32, new: u32) -> u32 {
+    let settable = flags::USER_MODIFIABLE & !flags::EXTENTS;
+    old & !settable | new & settable
 }

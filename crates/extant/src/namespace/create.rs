@@ -45,7 +45,7 @@ impl New<'_> {
         match ftype {
             FileType::Regular => Ok(Self::File),
             FileType::Directory | FileType::Symlink => Err(Error::Invalid("mknod of this type")),
-            FileType::CharDevice | FileType::BlockDevice if !who.is_privileged() => {
+            FileType::CharDevice | FileType::BlockDevice if !who.is_unbound() => {
                 Err(Error::NotPermitted)
             }
             special => Ok(Self::Special(special, rdev)),
@@ -94,11 +94,9 @@ impl Engine {
                 None => Err(denied),
             };
         }
-        permit_new_names(parent)?;
         let ftype = what.ftype();
         let is_dir = ftype == FileType::Directory;
-        let inherited = self.inherited_acls(parent, ftype, mode)?;
-        let (mode, xattrs) = inherited;
+        let (mode, xattrs) = self.inherited_acls(who, parent, ftype, mode)?;
         let data = match what {
             New::Symlink(target) => self.place_symlink(who, parent, target)?,
             _ => None,
@@ -329,12 +327,13 @@ impl Engine {
             mode |= 0o2000;
         } else if set_gid
             && mode & 0o2010 == 0o2010
-            && !who.is_privileged()
+            && !who.is_unbound()
             && !who.in_group(parent_gid)
         {
             // Nobody makes a program that runs as a group he is no member of.
             mode &= !0o2000;
         }
+        let inherited = parent.flags.load(Ordering::Relaxed) & flags::INHERITED;
         let by_extents = self.geometry.features.has_extents();
         let mapped = matches!(what, New::File | New::Directory)
             || matches!(what, New::Symlink(target) if target.len() > Self::FAST_SYMLINK_MAX);
@@ -347,11 +346,12 @@ impl Engine {
                 New::Symlink(target) => target.len() as u64,
                 _ => 0,
             },
-            flags: if by_extents && mapped {
-                flags::EXTENTS
-            } else {
-                0
-            },
+            flags: flags::of_type(ftype, inherited)
+                | if by_extents && mapped {
+                    flags::EXTENTS
+                } else {
+                    0
+                },
             // Differs between the lives of a number; NFS handles and checksums want that.
             generation: time.nanos.rotate_left(16)
                 ^ (time.secs as u32)
@@ -466,8 +466,10 @@ impl Engine {
         }
     }
 
+    /// The mode of a new inode, and the ACLs it takes over: a default ACL stands in the place of the umask.
     fn inherited_acls(
         &self,
+        who: &Credentials,
         parent: &Inode,
         ftype: FileType,
         mode: u16,
@@ -476,7 +478,7 @@ impl Engine {
             return Ok((mode, None));
         }
         let Some(default) = self.acl(parent, super::xattrs::DEFAULT)? else {
-            return Ok((mode, None));
+            return Ok((mode & !who.umask(), None));
         };
         let access = default.inherit(mode);
         let mode = mode & !0o777 | access.mode();
@@ -488,14 +490,5 @@ impl Engine {
             set.set(super::xattrs::DEFAULT, &default.to_disk())?;
         }
         Ok((mode, (!set.is_empty()).then(|| Arc::new(set))))
-    }
-}
-
-/// An immutable directory takes no new names.
-pub(crate) fn permit_new_names(dir: &Inode) -> Result<()> {
-    if dir.flags.load(Ordering::Relaxed) & flags::IMMUTABLE != 0 {
-        Err(Error::NotPermitted)
-    } else {
-        Ok(())
     }
 }

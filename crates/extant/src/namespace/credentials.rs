@@ -5,14 +5,15 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use ext4_format::inode::flags;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The identity an operation runs under.
 ///
 /// ```
 /// use extant::Credentials;
 /// assert!(Credentials::root().is_privileged());
-/// assert!(!Credentials::new(1000, 1000, &[27]).is_privileged());
+/// let user = Credentials::new(1000, 1000, &[27]).with_umask(0o022);
+/// assert!(!user.is_privileged());
+/// assert_eq!(user.groups(), [27]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
@@ -20,8 +21,10 @@ pub struct Credentials {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Supplementary groups.
-    pub groups: Arc<[u32]>,
+    /// Supplementary groups, if there are any: a server makes credentials for each request.
+    groups: Option<Arc<[u32]>>,
+    umask: u16,
+    checked: bool,
 }
 
 impl Credentials {
@@ -30,7 +33,9 @@ impl Credentials {
         Self {
             uid,
             gid,
-            groups: groups.into(),
+            groups: (!groups.is_empty()).then(|| groups.into()),
+            umask: 0,
+            checked: false,
         }
     }
 
@@ -39,9 +44,59 @@ impl Credentials {
         Self::new(0, 0, &[])
     }
 
+    /// Permission bits to leave out of what this caller makes, unless the directory has a default ACL: then that
+    /// decides.
+    #[must_use]
+    pub fn with_umask(self, umask: u16) -> Self {
+        Self {
+            umask: umask & 0o777,
+            ..self
+        }
+    }
+
+    /// The same caller, where somebody else, usually the kernel (FUSE's `default_permissions`), has checked already
+    /// that he may do what he asks for: permission bits, ACLs, ownership, the sticky bit, capabilities. What remains
+    /// is what only the volume knows, as immutable and append-only flags; and user and group still own what is made,
+    /// and decide what becomes of set-id bits.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let user = Credentials::new(1000, 1000, &[]);
+    /// let top = volume.root_node()?;
+    /// assert!(top.create(&user, b"mine", 0o600, true).is_err(), "the root directory is root's");
+    /// let (mine, _) = top.create(&user.already_checked(), b"mine", 0o600, true)?;
+    /// assert_eq!(mine.attributes()?.uid, 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn already_checked(self) -> Self {
+        Self {
+            checked: true,
+            ..self
+        }
+    }
+
     /// Permission bits do not bind this caller.
     pub fn is_privileged(&self) -> bool {
         self.uid == 0
+    }
+
+    /// Supplementary groups.
+    pub fn groups(&self) -> &[u32] {
+        self.groups.as_deref().unwrap_or_default()
+    }
+
+    /// Permission bits left out of what this caller makes.
+    pub fn umask(&self) -> u16 {
+        self.umask
+    }
+
+    /// What is checked by the identity of a caller is not checked for this one.
+    pub(crate) fn is_unbound(&self) -> bool {
+        self.is_privileged() || self.checked
     }
 
     /// What is left of a file's mode when this caller changes its contents: set-user-id goes, and
@@ -58,14 +113,15 @@ impl Credentials {
     /// `gid` is the group until now. Here root is no exception, but is a member of every group.
     pub(crate) fn mode_after_chown(&self, mode: u16, gid: u32) -> u16 {
         let executes = mode & 0o010 != 0;
-        let member = self.is_privileged() || self.in_group(gid);
+        // The groups of a caller whom others have checked are not known; they say when the bit must go.
+        let member = self.is_unbound() || self.in_group(gid);
         let set_gid = if executes || !member { 0o2000 } else { 0 };
         mode & !(0o4000 | set_gid)
     }
 
     /// Member of the group.
     pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
+        self.gid == gid || self.groups().contains(&gid)
     }
 }
 
@@ -77,8 +133,14 @@ pub const WRITE: u16 = 2;
 pub const EXECUTE: u16 = 1;
 
 impl Engine {
-    /// Fails unless the caller has all the permission bits of `wanted` on the inode.
+    /// Fails unless the caller has all the permission bits of `wanted` on the inode. Nobody writes an immutable one.
     pub(crate) fn permit(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
+        if wanted & WRITE != 0 && inode.has_flag(flags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        if who.checked {
+            return Ok(());
+        }
         let (uid, gid, mode) = inode.owner_and_mode();
         if who.is_privileged() {
             // Even root executes a file only if somebody may.
@@ -117,13 +179,8 @@ impl Engine {
     /// that is among them; a device, FIFO or socket is written without the volume.
     pub(crate) fn check_access(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
         use ext4_format::FileType::{Directory, Regular, Symlink};
-        if wanted & WRITE != 0 {
-            if matches!(inode.ftype, Regular | Directory | Symlink) {
-                self.check_writable()?;
-            }
-            if inode.flags.load(Ordering::Relaxed) & flags::IMMUTABLE != 0 {
-                return Err(Error::NotPermitted);
-            }
+        if wanted & WRITE != 0 && matches!(inode.ftype, Regular | Directory | Symlink) {
+            self.check_writable()?;
         }
         self.permit(who, inode, wanted)
     }
@@ -137,10 +194,7 @@ impl Engine {
     ) -> Result<()> {
         let (dir_uid, _, dir_mode) = dir.owner_and_mode();
         let sticky = dir_mode & 0o1000 != 0;
-        if !sticky
-            || who.is_privileged()
-            || who.uid == dir_uid
-            || who.uid == victim.owner_and_mode().0
+        if !sticky || who.is_unbound() || who.uid == dir_uid || who.uid == victim.owner_and_mode().0
         {
             Ok(())
         } else {
@@ -150,7 +204,7 @@ impl Engine {
 
     /// Fails unless the caller owns the inode.
     pub(crate) fn permit_owner(&self, who: &Credentials, inode: &Inode) -> Result<()> {
-        if who.is_privileged() || who.uid == inode.owner_and_mode().0 {
+        if who.is_unbound() || who.uid == inode.owner_and_mode().0 {
             Ok(())
         } else {
             Err(Error::NotPermitted)

@@ -144,6 +144,11 @@ impl Inode {
         )
     }
 
+    /// Has any of these flags.
+    pub fn has_flag(&self, flags: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flags != 0
+    }
+
     /// Notes that something of this inode was logged in a context. Written once per context: of a
     /// directory many tasks work in this is a line they only read.
     pub fn logged_in(&self, context: u64) {

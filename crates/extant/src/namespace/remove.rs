@@ -34,11 +34,11 @@ impl Engine {
         let tx = self.begin_core()?;
         let mut bucket = names.lock(hash);
         let inode = self.inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
+        self.permit_removal(who, parent, &inode)?;
+        self.permit_change(parent, &inode)?;
         if inode.directory().is_some() {
             return Err(Error::IsDirectory);
         }
-        self.permit_removal(who, parent, &inode)?;
-        self.permit_change(parent, &inode)?;
         let mut map = inode.touched_file().map(|f| f.map.write());
         let may_die =
             inode.state.lock().core.links <= 1 && inode.opens.load(Ordering::Acquire) == 0;
@@ -185,8 +185,7 @@ impl Engine {
 
     /// Immutable and append-only flags forbid taking names away.
     pub(crate) fn permit_change(&self, dir: &Inode, victim: &Inode) -> Result<()> {
-        let bound =
-            |i: &Inode| i.flags.load(Ordering::Relaxed) & (flags::IMMUTABLE | flags::APPEND) != 0;
+        let bound = |i: &Inode| i.has_flag(flags::IMMUTABLE | flags::APPEND);
         if bound(dir) || bound(victim) {
             Err(Error::NotPermitted)
         } else {

@@ -154,9 +154,6 @@ impl Engine {
             hash: self.hash(new_name),
             name: new_name,
         };
-        self.permit(who, old_dir, WRITE | EXECUTE)?;
-        self.permit(who, new_dir, WRITE | EXECUTE)?;
-        super::create::permit_new_names(new_dir)?;
         loop {
             let source = self.lookup(old_dir, old_name)?;
             let target = match self.lookup(new_dir, new_name) {
@@ -226,8 +223,10 @@ impl Engine {
         if target.is_some_and(|t| t.ino == source.ino) {
             return Ok(());
         }
+        self.permit(who, old.dir, WRITE | EXECUTE)?;
         self.permit_removal(who, old.dir, source)?;
         self.permit_change(old.dir, source)?;
+        self.permit(who, new.dir, WRITE | EXECUTE)?;
         if old.dir.ino != new.dir.ino {
             // A directory that moves changes inside: its "..".
             let swapped = target.filter(|_| mode == RenameMode::Exchange);

@@ -9,6 +9,7 @@ use crate::log::item::MiscEvent;
 use crate::log::{Commit, Cost};
 use ext4_format::FileType;
 use ext4_format::acl::Acl;
+use ext4_format::inode::flags;
 use ext4_format::xattr::XattrSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,11 @@ pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// What a program file lets its process do.
 const CAPABILITY: &[u8] = b"security.capability";
+
+/// Longest name, with its name space.
+const NAME_MAX: usize = 255;
+/// Longest value that a system call takes.
+const VALUE_MAX: usize = 65_536;
 
 fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
@@ -102,8 +108,8 @@ impl Engine {
         let _span = lockmeter::span!("set xattr");
         self.check_writable()?;
         self.permit_xattr(who, inode, name, super::credentials::WRITE)?;
-        if name.len() > 255 {
-            return Err(Error::Range);
+        if value.is_some_and(|v| v.len() > VALUE_MAX) {
+            return Err(Error::TooBig);
         }
         self.change_xattrs(who, inode, |set| {
             match (set.get(name).is_some(), how, value) {
@@ -256,26 +262,44 @@ impl Engine {
         name: &[u8],
         wanted: u16,
     ) -> Result<()> {
-        let prefix = name.split(|&b| b == b'.').next().unwrap_or_default();
+        use super::credentials::WRITE;
+        let (prefix, rest) = name.split_at(name.iter().position(|&b| b == b'.').unwrap_or(0));
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(Error::Range);
+        }
+        let writes = wanted == WRITE;
+        if writes && inode.has_flag(flags::IMMUTABLE | flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        let refused = if writes {
+            Error::NotPermitted
+        } else {
+            Error::NoAttribute
+        };
+        let known = matches!(prefix, b"user" | b"trusted" | b"security");
+        if known && rest.len() < 2 {
+            return Err(Error::Invalid(
+                "an attribute's name ends with its name space",
+            ));
+        }
         match prefix {
             b"user" => {
                 if !matches!(inode.ftype, FileType::Regular | FileType::Directory) {
-                    let denied = wanted == super::credentials::WRITE;
-                    return Err(if denied {
-                        Error::NotPermitted
-                    } else {
-                        Error::NoAttribute
-                    });
+                    return Err(refused);
+                }
+                let sticky = inode.directory().is_some() && inode.owner_and_mode().2 & 0o1000 != 0;
+                if writes && sticky {
+                    self.permit_owner(who, inode)?;
                 }
                 self.permit(who, inode, wanted)
             }
-            b"trusted" if !who.is_privileged() => Err(Error::NotPermitted),
+            b"trusted" if !who.is_unbound() => Err(refused),
             b"trusted" => Ok(()),
-            b"security" if wanted == super::credentials::READ => Ok(()),
-            b"security" if who.is_privileged() => Ok(()),
+            b"security" if !writes => Ok(()),
+            b"security" if who.is_unbound() => Ok(()),
             b"security" => Err(Error::NotPermitted),
             b"system" if is_acl(name) => {
-                if wanted == super::credentials::WRITE {
+                if writes {
                     if inode.ftype == FileType::Symlink {
                         return Err(Error::Unsupported("ACLs on symbolic links"));
                     }

@@ -1,7 +1,7 @@
 //! Trees with one of everything, made by either side.
 
 use crate::common::*;
-use extant::{Dir, Fallocate, FileType, SetAttributes, SetXattr, Timestamp};
+use extant::{Dir, Fallocate, FileType, SetAttributes, SetTime, SetXattr, Timestamp};
 use std::path::Path;
 
 pub fn pattern(n: u64, len: usize) -> Vec<u8> {
@@ -137,7 +137,7 @@ pub fn make(v: &Dir, many: usize) {
         ("/kinds/file3", 0o000, 1, 2, 0, 999_999_999),
         ("/kinds", 0o1777, 5, 6, 2_147_483_647, 5),
     ] {
-        let time = Some(Timestamp { secs, nanos });
+        let time = Some(SetTime::At(Timestamp { secs, nanos }));
         v.set_attributes(
             path,
             &SetAttributes {
@@ -163,10 +163,7 @@ pub fn make(v: &Dir, many: usize) {
     v.set_attributes(
         "/kinds/file4",
         &SetAttributes {
-            mtime: Some(Timestamp {
-                secs: 4_000_000_000,
-                nanos: 7,
-            }),
+            mtime: Some(Timestamp::new(4_000_000_000, 7).into()),
             ..Default::default()
         },
     )

@@ -325,10 +325,7 @@ fn attributes(then: &OnFile) -> Option<SetAttributes> {
             ..none
         },
         OnFile::Touch { mtime } => SetAttributes {
-            mtime: Some(Timestamp {
-                secs: mtime.0,
-                nanos: mtime.1,
-            }),
+            mtime: Some(Timestamp::new(mtime.0, mtime.1).into()),
             ..none
         },
         _ => return None,

@@ -6,7 +6,7 @@ use crate::ops::{Op, SLOTS, bulk_name, pattern};
 use crate::reference::{self, Answer, Id, Kind, Model};
 use blockdev::MemDevice;
 use extant::{
-    Attributes, Error, File, OpenFlags, Seek, SetAttributes, SetXattr, Timestamp, Volume,
+    Attributes, Error, File, OpenFlags, Seek, SetAttributes, SetTime, SetXattr, Timestamp, Volume,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -232,10 +232,10 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
         }
         Op::Times { path, atime, mtime } => {
             let time = |t: &(i64, u32)| {
-                Some(Timestamp {
+                Some(SetTime::At(Timestamp {
                     secs: t.0,
                     nanos: t.1,
-                })
+                }))
             };
             let set = SetAttributes {
                 atime: time(atime),
