@@ -158,6 +158,11 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.inner.discard(offset, len)
     }
 
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(Op::Write, offset, len)?;
+        self.inner.trim(offset, len)
+    }
+
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

@@ -3,7 +3,8 @@
 //! Two users of one image would corrupt it, so opening takes a lock: exclusive for writing,
 //! shared for reading (`flock`, held by the open file, released when it is dropped or the
 //! process dies). A block special file opened for writing is also opened `O_EXCL`, by which the
-//! kernel refuses one that is mounted.
+//! kernel refuses one that is mounted. An image file that a loop device shows is not opened for
+//! writing: the kernel may have it mounted, and knows nothing of our lock.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
-use crate::{BlockDevice, check_range, refuse_read_only, total_len, write_zeroes};
+use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write_zeroes};
 
 /// How [`FileDevice::open`] opens the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,9 @@ impl FileDevice {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(in_use(path)),
             Err(TryLockError::Error(e)) => return Err(at_path(path, e)),
+        }
+        if access == Access::ReadWrite && !block_special {
+            kernel::refuse_loop(&file, path)?;
         }
         // The end of a block special file is its size; no ioctl is needed.
         let len = file.seek(SeekFrom::End(0))?;
@@ -235,6 +239,26 @@ impl BlockDevice for FileDevice {
         match rustix::fs::fallocate(&self.file, flags, offset, len) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => write_zeroes(self, offset, len),
+            Err(e) => Err(at_path(&self.path, e.into())),
+        }
+    }
+
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.may_write("trim")?;
+        check_range(self.len(), offset, len, "trim")?;
+        if len == 0 {
+            return Ok(());
+        }
+        if self.block_special && kernel::discard(&self.file, offset, len).is_ok() {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{}: the device cannot trim", self.path.display()),
+            )),
             Err(e) => Err(at_path(&self.path, e.into())),
         }
     }

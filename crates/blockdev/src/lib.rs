@@ -27,10 +27,10 @@
 //!   unspecified mix of both; the file system above never issues such a pair.
 //! - A write is durable only after a [`flush`](BlockDevice::flush) that began after the write
 //!   returned. Until then any part of it, at a grain of 512 bytes, may be lost by a crash.
-#![forbid(unsafe_code)]
 
 mod fault;
 mod file;
+mod kernel;
 mod mem;
 mod record;
 mod replay;
@@ -96,6 +96,23 @@ pub trait BlockDevice: Send + Sync {
         write_zeroes(self, offset, len)
     }
 
+    /// Says that nobody needs what the range holds; what it reads as afterwards is not known. A device that cannot
+    /// make anything of that answers `Unsupported`.
+    ///
+    /// ```
+    /// use blockdev::{BlockDevice, MemDevice};
+    /// let dev = MemDevice::from_bytes(&[1; 1 << 20]);
+    /// dev.trim(0, 1 << 20).unwrap();
+    /// assert_eq!(dev.allocated(), 0);
+    /// ```
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the device cannot trim",
+        ))
+    }
+
     /// Whether writes are refused.
     fn read_only(&self) -> bool;
 }
@@ -117,6 +134,9 @@ macro_rules! forward {
             fn flush(&self) -> io::Result<()> { (**self).flush() }
             fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).discard(offset, len)
+            }
+            fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+                (**self).trim(offset, len)
             }
             fn read_only(&self) -> bool { (**self).read_only() }
         }

@@ -210,6 +210,10 @@ impl BlockDevice for MemDevice {
         Ok(())
     }
 
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.discard(offset, len)
+    }
+
     fn read_only(&self) -> bool {
         false
     }

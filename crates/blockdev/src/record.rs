@@ -159,6 +159,14 @@ impl<D: BlockDevice> BlockDevice for RecordingDevice<D> {
         )
     }
 
+    /// Recorded as a discard: what was there is gone.
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.record(
+            |dev| dev.trim(offset, len),
+            || Event::Discard { offset, len },
+        )
+    }
+
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

@@ -74,6 +74,10 @@ impl<D: BlockDevice> BlockDevice for SlowDevice<D> {
         self.inner.discard(offset, len)
     }
 
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.trim(offset, len)
+    }
+
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

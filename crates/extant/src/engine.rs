@@ -167,6 +167,8 @@ pub struct Engine {
     /// A failure ends reading too.
     pub(crate) fail_all: bool,
     pub(crate) on_stop: Option<StopHook>,
+    /// Held while a run of free blocks is out of use to be trimmed: who is short of space waits for it.
+    pub(crate) trimming: Mutex<(), locks::Trimming>,
     /// Holds changes back while the volume is frozen.
     pub(crate) gate: Gate,
     pub(crate) watchers: Watchers,

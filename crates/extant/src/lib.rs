@@ -47,6 +47,7 @@ mod space;
 mod statistics;
 mod stir;
 mod superblock;
+mod trim;
 mod whereabouts;
 
 pub use alloc::search::BlockScan;

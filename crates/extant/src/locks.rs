@@ -134,6 +134,10 @@ lock_class!(
     pub(crate) Kick = "background kick"
 );
 lock_class!(
+    /// A free run that is out of use while the device forgets it.
+    pub(crate) Trimming = "trimming"
+);
+lock_class!(
     /// Who waits for a frozen volume.
     pub(crate) Gate = "frozen volume"
 );

@@ -55,6 +55,16 @@ impl BlockGroup {
     }
 }
 
+/// Which run of free blocks [`BlockAlloc::take_free`] takes.
+pub(crate) struct Wanted {
+    /// Fewest blocks of it.
+    pub least: u32,
+    /// Most blocks taken of it.
+    pub most: u32,
+    /// One that begins at the start of the range may be shorter.
+    pub any_at_start: bool,
+}
+
 /// Blocks of one volume.
 pub struct BlockAlloc {
     groups: Chunked<BlockGroup>,
@@ -217,6 +227,24 @@ impl BlockAlloc {
         self.ranks.update(index, &group.rank, buddy);
         let first = self.geometry.group_first_block(GroupNr(index));
         Ok(Some((BlockNr(first.0 + u64::from(start)), len)))
+    }
+
+    /// Takes the first run of free blocks such as wanted, or what is wanted of it, among those of a range of a group.
+    pub(crate) fn take_free(
+        &self,
+        group: GroupNr,
+        range: std::ops::Range<u32>,
+        wanted: &Wanted,
+        source: &dyn GroupSource,
+    ) -> Result<Option<(BlockNr, u32)>> {
+        self.take_from(group.0, true, source, |buddy| {
+            let here = buddy.run_at(range.start, range.end.saturating_sub(range.start));
+            let (start, len) = match wanted.any_at_start && here > 0 {
+                true => (range.start, here),
+                false => buddy.free_in(range.start, range.end, wanted.least)?,
+            };
+            Some((start, len.min(wanted.most)))
+        })
     }
 
     /// Brings the bitmaps of these blocks in core: whoever frees blocks calls it before logging the

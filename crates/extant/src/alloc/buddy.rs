@@ -209,6 +209,20 @@ impl Buddy {
         next(self.level(0), block, end, false).unwrap_or(end) - block
     }
 
+    /// The first run of free blocks in `[from, to)`, as far as it lies in there, that has at least so many.
+    pub fn free_in(&self, from: u32, to: u32, least: u32) -> Option<(u32, u32)> {
+        let to = to.min(self.blocks);
+        let mut at = from.max(self.first);
+        while let Some(start) = next(self.level(0), at, to, true) {
+            let end = next(self.level(0), start, to, false).unwrap_or(to);
+            if end - start >= least {
+                return Some((start, end - start));
+            }
+            at = end;
+        }
+        None
+    }
+
     /// An aligned free run of that order: of the smallest runs that hold one, the first from block `from` on,
     /// else the first before it.
     pub fn aligned(&self, order: u32, from: u32) -> Option<u32> {

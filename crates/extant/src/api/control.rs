@@ -141,6 +141,29 @@ impl Volume {
         })
     }
 
+    /// Tells the device that nobody needs the blocks that are free in `[start, start + len)`, in bytes, as far as they
+    /// come in runs of at least `least` bytes: Linux's `FITRIM`. An image file becomes sparse by it. Returns how many
+    /// bytes that were; on a volume that is nearly full, and at work, it may leave some out.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device cannot trim; [`Error::Invalid`] if the range holds no block of the volume,
+    /// or `least` is more than a group of blocks.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let trimmed = volume.trim(0, u64::MAX, 0)?;
+    /// let stats = volume.statfs()?;
+    /// assert_eq!(trimmed, stats.free_blocks * u64::from(stats.block_size));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn trim(&self, start: u64, len: u64, least: u64) -> Result<u64> {
+        let engine = &self.guard.engine;
+        engine.check_here()?;
+        engine.trim(start, len, least)
+    }
+
     /// What the volume has in memory.
     pub fn memory(&self) -> Memory {
         let engine = &self.guard.engine;

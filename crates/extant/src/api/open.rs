@@ -330,6 +330,7 @@ impl Opening<'_> {
             },
             on_stop: self.options.on_stop.clone(),
             gate: Default::default(),
+            trimming: Mutex::new(()),
             watchers: Default::default(),
             observed: Default::default(),
             marked_open: AtomicBool::new(false),

@@ -35,6 +35,7 @@ impl Engine {
         // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
         // and waits.
         let _short = self.short_of_space.lock();
+        let _no_trim = self.trimming.lock();
         loop {
             let before = self.space.settled();
             self.push_and_release()?;

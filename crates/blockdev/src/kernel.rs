@@ -1,0 +1,147 @@
+//! What the kernel does with a device or an image file, and is asked to do: the discard of a block device is an ioctl.
+#![allow(unsafe_code)] // one ioctl, whose argument is two numbers
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// `BLKDISCARD`, `_IO(0x12, 119)`.
+const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+
+/// Says to a block device that nobody needs the range; it must be aligned to the device's blocks.
+pub(crate) fn discard(device: &File, offset: u64, len: u64) -> io::Result<()> {
+    // SAFETY: the kernel reads two 64-bit numbers, start and length, which live until it returns.
+    unsafe {
+        let range = rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, len]);
+        rustix::ioctl::ioctl(device, range)?;
+    }
+    Ok(())
+}
+
+/// Fails if a loop device shows this file. One that is just being taken down gets a moment.
+pub(crate) fn refuse_loop(file: &File, path: &Path) -> io::Result<()> {
+    let meta = file.metadata()?;
+    for wait in [5, 20, 50, 100, 0] {
+        let Some(name) = shown_by(meta.dev(), meta.ino()) else {
+            return Ok(());
+        };
+        if wait == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!(
+                    "{}: in use by the kernel: the loop device {name} shows it",
+                    path.display()
+                ),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(wait));
+    }
+    Ok(())
+}
+
+/// The loop device that shows the file with this device and inode number.
+fn shown_by(dev: u64, ino: u64) -> Option<String> {
+    // Without sysfs there is nothing to be known.
+    let devices = std::fs::read_dir("/sys/block").ok()?;
+    devices.flatten().find_map(|device| {
+        let name = device.file_name().into_string().ok()?;
+        let backing = name
+            .starts_with("loop")
+            .then(|| std::fs::read(device.path().join("loop/backing_file")).ok())??;
+        let backing = backing.strip_suffix(b"\n").unwrap_or(&backing);
+        let backing = std::fs::metadata(as_path(backing)).ok()?;
+        ((backing.dev(), backing.ino()) == (dev, ino)).then(|| format!("/dev/{name}"))
+    })
+}
+
+fn as_path(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Access, BlockDevice, FileDevice};
+    use std::path::Path;
+    use std::process::Command;
+
+    /// A loop device for the time of a test.
+    struct Loop(String);
+
+    impl Loop {
+        /// None where loop devices cannot be made.
+        fn of(path: &Path) -> Option<Self> {
+            let made = Command::new("losetup")
+                .args(["--find", "--show"])
+                .arg(path)
+                .output()
+                .ok()?;
+            let name = String::from_utf8(made.stdout).ok()?;
+            made.status.success().then(|| Self(name.trim().into()))
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").args(["-d", &self.0]).status();
+        }
+    }
+
+    #[test]
+    fn an_image_shown_by_a_loop_device_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        FileDevice::create(&path, 1 << 20).unwrap();
+        let Some(shown) = Loop::of(&path) else {
+            eprintln!("no loop device: nothing tested");
+            return;
+        };
+        // Another name is the same file.
+        let other = dir.path().join("other");
+        std::fs::hard_link(&path, &other).unwrap();
+        for path in [&path, &other] {
+            let err = FileDevice::open(path, Access::ReadWrite).unwrap_err();
+            assert_eq!(err.kind(), std::io::ErrorKind::ResourceBusy);
+            assert!(err.to_string().contains(&shown.0), "{err}");
+            FileDevice::open(path, Access::ReadOnly).unwrap();
+        }
+        // The device itself may be written, by one.
+        let device = FileDevice::open(&shown.0, Access::ReadWrite).unwrap();
+        assert_eq!(device.len(), 1 << 20);
+        let err = FileDevice::open(&shown.0, Access::ReadWrite).unwrap_err();
+        assert_eq!(err.kind(), std::io::ErrorKind::ResourceBusy, "{err}");
+        device.write_at(0, &[7; 1 << 20]).unwrap();
+        device.flush().unwrap();
+        device.trim(64 << 10, 512 << 10).unwrap();
+        drop(device);
+        drop(shown);
+        let image = FileDevice::open(&path, Access::ReadWrite).unwrap();
+        let mut bytes = vec![0; 64 << 10];
+        image.read_at(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|&b| b == 7));
+    }
+
+    #[test]
+    fn trimming_a_file_gives_its_space_back() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let dev = FileDevice::create(dir.path().join("img"), 4 << 20).unwrap();
+        dev.write_at(0, &[7; 4 << 20]).unwrap();
+        dev.flush().unwrap();
+        let blocks = || std::fs::metadata(dev.path()).unwrap().blocks();
+        let before = blocks();
+        match dev.trim(1 << 20, 2 << 20) {
+            Err(e) if e.kind() == std::io::ErrorKind::Unsupported => return,
+            done => done.unwrap(),
+        }
+        assert!(blocks() + 4000 <= before, "{before}, then {}", blocks());
+        assert_eq!(dev.len(), 4 << 20);
+        assert!(dev.trim(4 << 20, 1).is_err());
+        let path = dev.path().to_owned();
+        drop(dev);
+        let dev = FileDevice::open(path, Access::ReadOnly).unwrap();
+        assert!(dev.trim(0, 4096).is_err());
+    }
+}
