@@ -4,31 +4,46 @@
 //! handler from as many threads as it takes. Requests come over `/dev/fuse`, or over io_uring where the kernel has
 //! that: one decoder for both. It knows nothing of any particular file system.
 //!
-//! Nothing that all threads share is locked or written to per request, and nothing is allocated: what a request
-//! brings is borrowed from the transport's buffer, and its answer is written into one.
+//! Over io_uring nothing that all threads share is locked or written to per request, and over both nothing is
+//! allocated: what a request brings is borrowed from the transport's buffer, and its answer is written into one.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use fuse_server::{MemoryFs, MountOptions, Session, Transport};
+//!
+//! let connection = fuse_server::mount("/mnt", &MountOptions::default())?;
+//! let session = Session::new(connection, Arc::new(MemoryFs::new()), Transport::Auto, 0)?;
+//! session.run()?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![warn(missing_docs)]
 
-#[allow(dead_code)]
 mod answer;
 mod attr;
-// The transports that call it come with the next commits.
-#[allow(dead_code)]
+mod classic;
+mod crew;
 mod decode;
 mod handler;
+mod init;
+mod ioctl;
 mod listing;
-#[allow(dead_code)]
+mod memory;
 mod mount;
-#[allow(dead_code)]
 mod notify;
 mod request;
-#[allow(missing_docs, dead_code)]
+mod session;
+mod shared;
+mod uring;
+#[allow(missing_docs)]
 mod wire;
 
 pub use answer::Answer;
 pub use attr::{Attr, Entry, FileLock, Opened, OpenedFlags, StatFs, Time};
 pub use handler::{Handler, InitFlags, KernelOffer, Wants};
 pub use listing::Listing;
+pub use memory::MemoryFs;
 pub use mount::{Connection, MountOptions, Mounted, detach, mount, mounted_at, mounts, unmount};
 pub use notify::Notifier;
 pub use request::{Forgets, Operation, Request, SetAttr, SetTime};
 pub use rustix::io::Errno;
+pub use session::{Session, Transport};

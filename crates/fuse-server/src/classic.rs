@@ -1,0 +1,154 @@
+//! The classic transport: threads that read requests from `/dev/fuse` and write answers to it.
+//!
+//! Each thread has a channel of its own (a descriptor cloned from the connection's), so that the kernel keeps what
+//! it is busy with in a list of its own. The kernel hands requests out from one queue, under one lock, to whoever
+//! reads: the crew's counter is of no weight beside that.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::answer::Answer;
+use crate::crew::Crew;
+use crate::decode::{self, Body};
+use crate::ioctl::clone_channel;
+use crate::shared::{Shared, error_code};
+use crate::wire::{OutHeader, opcode};
+
+/// However many requests block, there are no more threads than this.
+const LIMIT: usize = 512;
+/// So many threads may wait for requests beyond those that were started at first; more leave.
+const SPARE: usize = 8;
+/// Beside rings the device brings only what nobody waits for. After that it is left alone for so long: what comes
+/// meanwhile comes in one batch, instead of waking this thread once for every file that is forgotten.
+const GATHER: Duration = Duration::from_millis(1);
+
+pub(crate) struct Classic {
+    shared: Arc<Shared>,
+    device: Arc<OwnedFd>,
+    crew: Crew,
+    enough: usize,
+    buffer_size: usize,
+    beside_rings: bool,
+}
+
+impl Classic {
+    /// Starts `threads` threads. `payload` is the longest data of a request or answer.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        device: &Arc<OwnedFd>,
+        payload: usize,
+        threads: usize,
+        beside_rings: bool,
+    ) -> io::Result<()> {
+        let classic = Arc::new(Self {
+            shared: Arc::clone(shared),
+            device: Arc::clone(device),
+            crew: Crew::new(LIMIT),
+            enough: threads + SPARE,
+            // Room for the header and structure; an attribute with its name is longer than the smallest payload.
+            buffer_size: payload.max(128 << 10) + 4096,
+            beside_rings,
+        });
+        for _ in 0..threads.max(1) {
+            classic.grow()?;
+        }
+        Ok(())
+    }
+
+    fn grow(self: &Arc<Self>) -> io::Result<()> {
+        if !self.crew.join() {
+            return Ok(());
+        }
+        let classic = Arc::clone(self);
+        let started = self.shared.spawn("fuse".to_owned(), move || {
+            classic.work();
+            classic.crew.leave();
+        });
+        if started.is_err() {
+            self.crew.leave();
+        }
+        started
+    }
+
+    /// A channel of this thread's own, or the connection's where the device cannot be opened (a user whose
+    /// descriptor comes from `fusermount3`).
+    fn channel(&self) -> Arc<OwnedFd> {
+        let fresh = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        match fresh {
+            Ok(fresh) if clone_channel(&fresh, self.device.as_fd()).is_ok() => Arc::new(fresh),
+            _ => Arc::clone(&self.device),
+        }
+    }
+
+    fn work(self: &Arc<Self>) {
+        let channel = self.channel();
+        let mut input = vec![0; self.buffer_size];
+        let mut output = vec![0; self.buffer_size];
+        loop {
+            let length = match rustix::io::read(&*channel, &mut input) {
+                Ok(length) => length,
+                // A signal; or the request was given up while it was being read.
+                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => continue,
+                // Unmounted, or aborted.
+                Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => return,
+                Err(error) => return self.shared.fail(error.into()),
+            };
+            if self.crew.take() {
+                // Without another thread this one does what it can.
+                let _ = self.grow();
+            }
+            let gather = self.serve(&channel, &input[..length], &mut output);
+            if gather && self.beside_rings {
+                std::thread::sleep(GATHER);
+            }
+            if self.crew.done(self.enough) {
+                return;
+            }
+        }
+    }
+
+    /// Whether it was something nobody waits for.
+    fn serve(&self, channel: &OwnedFd, message: &[u8], output: &mut [u8]) -> bool {
+        let Ok((header, body)) = decode::header(message) else {
+            self.shared
+                .fail(io::Error::other("the kernel's message is no request"));
+            return false;
+        };
+        if let Some(result) = self.shared.serve(&header, Body::Joined(body), output) {
+            answer(
+                channel,
+                header.unique,
+                result.map(|length| &output[..length]),
+            );
+        }
+        matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET)
+    }
+}
+
+/// Writes an answer. If the kernel does not take it, the request is over: given up, or ended with an error by the
+/// kernel because the answer is not what it allows.
+pub(crate) fn answer(channel: &OwnedFd, unique: u64, result: Result<&[u8], Errno>) {
+    let (error, payload) = match result {
+        Ok(payload) => (0, payload),
+        Err(error) => (error_code(error), &[][..]),
+    };
+    let length = size_of::<OutHeader>() + payload.len();
+    // No payload is longer than the buffers, which are some megabytes at most.
+    let header = OutHeader {
+        len: length as u32,
+        error,
+        unique,
+    };
+    let _ = rustix::io::writev(
+        channel,
+        &[IoSlice::new(header.as_bytes()), IoSlice::new(payload)],
+    );
+}
+
+const _: () = assert!(Answer::SMALL <= 4096);

@@ -1,0 +1,153 @@
+//! What all threads of a session share, and what both transports do with a request.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use crate::answer::Answer;
+use crate::decode::{self, Body, Dialect};
+use crate::handler::Handler;
+use crate::mount::{Connection, Place};
+use crate::request::Operation;
+use crate::wire::InHeader;
+
+/// Read by all threads, written by none while the session runs, but when it fails.
+pub(crate) struct Shared {
+    handler: Arc<dyn Handler>,
+    dialect: Dialect,
+    place: Place,
+    failure: Mutex<Option<io::Error>>,
+    failed: AtomicBool,
+    alive: Mutex<usize>,
+    all_gone: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        handler: Arc<dyn Handler>,
+        dialect: Dialect,
+        connection: &Connection,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            handler,
+            dialect,
+            place: connection.place().clone(),
+            failure: Mutex::new(None),
+            failed: AtomicBool::new(false),
+            alive: Mutex::new(0),
+            all_gone: Condvar::new(),
+        })
+    }
+
+    /// Carries a request out. `None`: nobody waits for an answer. Else how long the answer in `buffer` is, or the
+    /// error that is the answer.
+    pub(crate) fn serve(
+        &self,
+        header: &InHeader,
+        body: Body<'_>,
+        buffer: &mut [u8],
+    ) -> Option<Result<usize, Errno>> {
+        let result = self.carry_out(header, body, buffer);
+        decode::is_answered(header.opcode).then_some(result)
+    }
+
+    fn carry_out(
+        &self,
+        header: &InHeader,
+        body: Body<'_>,
+        buffer: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let request = decode::request(header, body, self.dialect)?;
+        match request.operation {
+            // What was interrupted is answered in its own time: the kernel waits for that, as it does for a disk.
+            Operation::Interrupt { .. } | Operation::Destroy => return Ok(0),
+            Operation::Unknown(_) => return Err(Errno::NOSYS),
+            _ => {}
+        }
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(Errno::IO);
+        }
+        let mut answer = Answer::for_operation(buffer, header.opcode);
+        match catch_unwind(AssertUnwindSafe(|| {
+            self.handler.handle(&request, &mut answer)
+        })) {
+            Ok(Ok(())) => answer.finish(),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                self.fail(io::Error::other("a request's handler panicked"));
+                Err(Errno::IO)
+            }
+        }
+    }
+
+    /// Ends the session with an error. The connection is aborted, so that nobody waits for an answer for ever.
+    pub(crate) fn fail(&self, error: io::Error) {
+        self.failure.lock().get_or_insert(error);
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            self.place.abort();
+        }
+    }
+
+    /// Starts a thread of the session.
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        name: String,
+        run: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let alive = Alive::new(self);
+        std::thread::Builder::new().name(name).spawn(move || {
+            let _alive = alive;
+            run();
+        })?;
+        Ok(())
+    }
+
+    /// Waits until all threads are gone.
+    pub(crate) fn wait(&self) {
+        let mut alive = self.alive.lock();
+        while *alive > 0 {
+            self.all_gone.wait(&mut alive);
+        }
+    }
+
+    pub(crate) fn destroy(&self) -> io::Result<()> {
+        self.handler.destroy();
+        self.failure.lock().take().map_or(Ok(()), Err)
+    }
+}
+
+/// A thread that is counted until it ends, however it ends.
+struct Alive(Arc<Shared>);
+
+impl Alive {
+    fn new(shared: &Arc<Shared>) -> Self {
+        *shared.alive.lock() += 1;
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0
+                .fail(io::Error::other("a thread of the transport panicked"));
+        }
+        let mut alive = self.0.alive.lock();
+        *alive -= 1;
+        if *alive == 0 {
+            self.0.all_gone.notify_all();
+        }
+    }
+}
+
+/// An error as answers carry it: the kernel takes -511 to -1.
+pub(crate) fn error_code(error: Errno) -> i32 {
+    match error.raw_os_error() {
+        code @ 1..=511 => -code,
+        _ => -Errno::IO.raw_os_error(),
+    }
+}

@@ -1,0 +1,315 @@
+//! The io_uring transport: a queue per CPU, each served by threads that stay on that CPU.
+//!
+//! A request is put on the queue of the CPU its caller runs on, and is carried out there: no other CPU is woken,
+//! no memory changes its CPU. Each thread has a ring of its own with a single entry: it hands in an answer and waits
+//! for the next request in one system call. When it takes a request and no other thread of its queue waits, it
+//! starts one, which registers one more entry: then a handler that blocks (an fsync) holds up nobody but its caller.
+//! Entries cannot be taken back, so these threads stay until the end.
+//!
+//! Forgotten files and interrupts still come through `/dev/fuse`; a thread of the classic transport takes them.
+
+mod lane;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::answer::Answer;
+use crate::crew::Crew;
+use crate::decode::{self, Body};
+use crate::shared::{Shared, error_code};
+use crate::wire::{InHeader, OutHeader};
+use lane::{Lane, Parts, Ring};
+
+/// However many requests of one queue block, it has no more threads than this.
+const LIMIT: usize = 128;
+
+/// The rings of a session that wait to be registered. Dropped before that, their threads end.
+pub(crate) struct Rings {
+    gate: Arc<Gate>,
+    queues: usize,
+    reports: mpsc::Receiver<io::Result<()>>,
+}
+
+/// What threads with a ring wait for.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Closed,
+    Open,
+    /// There will be no rings.
+    GivenUp,
+}
+
+impl Gate {
+    fn set(&self, state: State) {
+        *self.state.lock() = state;
+        self.changed.notify_all();
+    }
+
+    /// Whether it was opened.
+    fn pass(&self) -> bool {
+        let mut state = self.state.lock();
+        while *state == State::Closed {
+            self.changed.wait(&mut state);
+        }
+        *state == State::Open
+    }
+}
+
+impl Rings {
+    /// Starts a thread with a ring for every CPU there can be. When it returns, all of them have what they need.
+    pub(crate) fn prepare(
+        shared: &Arc<Shared>,
+        device: &Arc<OwnedFd>,
+        payload: usize,
+    ) -> io::Result<Self> {
+        let queues = possible_cpus()?;
+        let gate = Arc::new(Gate::default());
+        let (report, reports) = mpsc::channel();
+        let rings = Self {
+            gate: Arc::clone(&gate),
+            queues: usize::from(queues),
+            reports,
+        };
+        for id in 0..queues {
+            let queue = Arc::new(Queue {
+                shared: Arc::clone(shared),
+                device: Arc::clone(device),
+                id,
+                payload,
+                crew: CachePadded::new(Crew::new(LIMIT)),
+            });
+            queue.crew.join();
+            let (gate, report) = (Arc::clone(&gate), report.clone());
+            shared.spawn(format!("fuse-ring-{id}"), move || {
+                queue.first(&gate, &report)
+            })?;
+        }
+        rings.hear()?;
+        Ok(rings)
+    }
+
+    /// Registers all rings with the kernel, which has agreed on them.
+    pub(crate) fn register(self) -> io::Result<()> {
+        self.gate.set(State::Open);
+        self.hear()
+    }
+
+    /// Every queue's report.
+    fn hear(&self) -> io::Result<()> {
+        (0..self.queues).try_for_each(|_| {
+            self.reports
+                .recv()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread with a ring ended early")))
+        })
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        let mut state = self.gate.state.lock();
+        if *state == State::Closed {
+            *state = State::GivenUp;
+            self.gate.changed.notify_all();
+        }
+    }
+}
+
+/// How many queues the kernel wants to see: one for every CPU that could ever be plugged in.
+fn possible_cpus() -> io::Result<u16> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    count(list.trim())
+        .ok_or_else(|| io::Error::other("the list of possible CPUs is not understood"))
+}
+
+/// How many numbers a list such as `0-3,8` has.
+fn count(list: &str) -> Option<u16> {
+    list.split(',').try_fold(0u16, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+/// The requests of one CPU.
+struct Queue {
+    shared: Arc<Shared>,
+    device: Arc<OwnedFd>,
+    id: u16,
+    payload: usize,
+    crew: CachePadded<Crew>,
+}
+
+impl Queue {
+    /// The thread that every queue has from the start. It reports twice: that it has a ring, that it is registered.
+    fn first(self: &Arc<Self>, gate: &Gate, report: &mpsc::Sender<io::Result<()>>) {
+        self.stay();
+        let mut ring = match Ring::new(&self.device, self.payload) {
+            Ok(ring) => ring,
+            Err(error) => return drop(report.send(Err(error))),
+        };
+        let _ = report.send(Ok(()));
+        if !gate.pass() {
+            return;
+        }
+        match ring.lane() {
+            Ok(mut lane) => match lane.register(self.id) {
+                Ok(()) => {
+                    let _ = report.send(Ok(()));
+                    self.work(&mut lane);
+                }
+                Err(error) => drop(report.send(Err(error.into()))),
+            },
+            Err(error) => drop(report.send(Err(error))),
+        }
+    }
+
+    /// Starts one more thread. That there is none more is no error: requests wait then.
+    fn grow(self: &Arc<Self>) {
+        if !self.crew.join() {
+            return;
+        }
+        let queue = Arc::clone(self);
+        let started = self
+            .shared
+            .spawn(format!("fuse-ring-{}", self.id), move || {
+                queue.stay();
+                let _ = queue.one_more();
+                queue.crew.leave();
+            });
+        if started.is_err() {
+            self.crew.leave();
+        }
+    }
+
+    fn one_more(self: &Arc<Self>) -> io::Result<()> {
+        let mut ring = Ring::new(&self.device, self.payload)?;
+        let mut lane = ring.lane()?;
+        lane.register(self.id)?;
+        self.work(&mut lane);
+        Ok(())
+    }
+
+    /// Keeps this thread on the queue's CPU, if the process may use that.
+    fn stay(&self) {
+        let cpu = usize::from(self.id);
+        if cpu < CpuSet::MAX_CPU && sched_getaffinity(None).is_ok_and(|allowed| allowed.is_set(cpu))
+        {
+            let mut set = CpuSet::new();
+            set.set(cpu);
+            // A thread elsewhere serves the queue as well, if not as fast.
+            let _ = sched_setaffinity(None, &set);
+        }
+    }
+
+    fn work(self: &Arc<Self>, lane: &mut Lane<'_>) {
+        let mut desk = Desk {
+            small: [0; Answer::SMALL],
+            aside: Vec::new(),
+        };
+        loop {
+            match lane.wait() {
+                Ok(()) => {}
+                Err(Errno::INTR | Errno::AGAIN) => {
+                    std::thread::yield_now();
+                    lane.again();
+                    continue;
+                }
+                // Unmounted, or aborted; or the request was given up by the abort that comes next.
+                Err(
+                    Errno::NOTCONN
+                    | Errno::CONNABORTED
+                    | Errno::NODEV
+                    | Errno::NOENT
+                    | Errno::CANCELED,
+                ) => return,
+                Err(error) => return self.shared.fail(error.into()),
+            }
+            if self.crew.take() {
+                self.grow();
+            }
+            desk.serve(&self.shared, &mut lane.parts());
+            lane.commit(self.id);
+            self.crew.done(usize::MAX);
+        }
+    }
+}
+
+/// What a thread needs besides its ring's buffers. Request and answer share the payload buffer, so one of them
+/// is elsewhere while the handler runs: the answer, unless it may be long, and then what is asked is short.
+struct Desk {
+    small: [u8; Answer::SMALL],
+    aside: Vec<u8>,
+}
+
+impl Desk {
+    fn serve(&mut self, shared: &Shared, parts: &mut Parts<'_>) {
+        let Parts { header, payload } = parts;
+        let Ok((head, _)) = InHeader::read_from_prefix(&header.in_out) else {
+            return;
+        };
+        let length = (header.entry.payload_sz as usize).min(payload.len());
+        let result = if decode::answer_is_long(head.opcode) {
+            self.aside.clear();
+            self.aside.extend_from_slice(&payload[..length]);
+            shared.serve(
+                &head,
+                Body::Split {
+                    fixed: &header.op_in,
+                    rest: &self.aside,
+                },
+                payload,
+            )
+        } else {
+            let body = Body::Split {
+                fixed: &header.op_in,
+                rest: &payload[..length],
+            };
+            let result = shared.serve(&head, body, &mut self.small);
+            if let Some(Ok(length)) = result {
+                payload[..length].copy_from_slice(&self.small[..length]);
+            }
+            result
+        };
+        let (length, error) = match result.unwrap_or(Ok(0)) {
+            Ok(length) => (length, 0),
+            Err(error) => (0, error_code(error)),
+        };
+        // No payload is longer than the buffer.
+        let out = OutHeader {
+            len: (size_of::<OutHeader>() + length) as u32,
+            error,
+            unique: head.unique,
+        };
+        header.in_out[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
+        header.entry.payload_sz = length as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(count("0"), Some(1));
+        assert_eq!(count("0-127"), Some(128));
+        assert_eq!(count("0-3,8,10-11"), Some(7));
+        assert_eq!(count(""), None);
+        assert_eq!(count("3-1"), None);
+        assert_eq!(count("0-65535"), None);
+    }
+}
