@@ -196,6 +196,56 @@ fn orphan(s: &mut Script<'_>) {
     s.sync();
 }
 
+/// Files made without a name: some are named, some are not.
+fn unnamed(s: &mut Script<'_>) {
+    let content = |n: usize| vec![n as u8; 9_000];
+    let files: Vec<_> = (0..6)
+        .map(|n| {
+            let file = s.volume.create_unnamed(0o644).unwrap();
+            file.write_all_at(0, &content(n)).unwrap();
+            if n % 2 == 0 {
+                file.fsync().unwrap();
+            }
+            s.op(|_| Ok(()));
+            file
+        })
+        .collect();
+    s.sync();
+    for (n, file) in files.iter().enumerate().take(4) {
+        s.op(|v| v.link_file(file, format!("/named{n}")));
+        if n == 1 {
+            s.sync();
+        }
+    }
+    s.op(|v| v.link_file(&files[0], "/again"));
+    s.op(|v| v.unlink("/named1"));
+    s.sync();
+    drop(files);
+    // Named in the context that made it.
+    s.op(|v| v.link_file(&v.create_unnamed(0o600)?, "/at once"));
+    s.sync();
+}
+
+fn whiteout(s: &mut Script<'_>) {
+    s.op(|v| v.create_dir("/a", 0o755).map(drop));
+    s.op(|v| v.create_dir("/a/d", 0o755).map(drop));
+    for name in ["/a/x", "/a/y", "/z"] {
+        s.op(|v| v.write_file(name, b"1").or_else(|_| v.unlink(name)));
+    }
+    s.sync();
+    s.op(|v| v.rename("/a/x", "/a/renamed", RenameMode::Whiteout));
+    s.op(|v| v.rename("/a/d", "/d", RenameMode::Whiteout));
+    s.op(|v| v.rename("/a/y", "/z", RenameMode::Whiteout));
+    s.sync();
+    s.op(|v| {
+        v.rename("/d", "/a/d", RenameMode::Replace)
+            .or_else(|_| v.unlink("/a/d"))
+    });
+    s.op(|v| v.rename("/d", "/a/d", RenameMode::WhiteoutNoReplace));
+    s.op(|v| v.rename("/d", "/moved", RenameMode::Whiteout));
+    s.sync();
+}
+
 fn import(s: &mut Script<'_>) {
     for d in 0..3 {
         s.op(|v| v.create_dir(format!("/d{d}"), 0o755).map(drop));
@@ -389,6 +439,8 @@ workloads! {
     grow_and_cut: &["-t", "ext4", "-J", "size=4"];
     directory_growth: &["-t", "ext4", "-b", "1024", "-J", "size=4"];
     orphan: &["-t", "ext4", "-J", "size=4", "-O", "orphan_file"];
+    unnamed: &["-t", "ext4", "-J", "size=4", "-O", "orphan_file"];
+    whiteout: &["-t", "ext4", "-J", "size=4"];
     import: &["-t", "ext4", "-J", "size=4"];
 }
 
@@ -418,6 +470,8 @@ fn orphans_on_the_list() {
         &["-t", "ext4", "-J", "size=4"],
         orphan,
     );
+    let name = "unnamed, no orphan file";
+    run(name, &["-t", "ext4", "-J", "size=4"], unnamed);
 }
 
 #[test]

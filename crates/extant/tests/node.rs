@@ -366,3 +366,146 @@ fn a_closed_volume_is_given_back_when_its_nodes_go() {
     drop(copy);
     assert_eq!(Arc::strong_count(&device), 1);
 }
+
+#[test]
+fn files_are_made_without_a_name() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("32M", ARGS);
+    let v = open(&device);
+    let who = root();
+    let top = v.root_node().unwrap();
+    let before = v.statfs().unwrap();
+    let default = acl_bytes(&[
+        (1, 6, u32::MAX),
+        (2, 4, 77),
+        (4, 6, u32::MAX),
+        (16, 6, u32::MAX),
+        (32, 4, u32::MAX),
+    ]);
+    let dir = top.make(&who, b"dir", MakeNode::Directory, 0o755).unwrap();
+    dir.set_xattr(&who, b"system.posix_acl_default", &default, SetXattr::Any)
+        .unwrap();
+    let file = dir.make_unnamed(&who, 0o666).unwrap();
+    assert_eq!(file.attributes().unwrap().mode, 0o100_664);
+    assert!(file.get_xattr(&who, b"system.posix_acl_access").is_ok());
+    assert_eq!(file.attributes().unwrap().links, 0);
+    // Large enough to be cut in several steps, while it has no name.
+    for n in 0..64 {
+        file.write_at(&who, n * 200_000, &[n as u8; 5_000]).unwrap();
+    }
+    file.fsync(false).unwrap();
+    file.truncate(&who, 3).unwrap();
+    file.link(&who, &top, b"named").unwrap();
+    assert_eq!(file.attributes().unwrap().links, 1);
+    v.sync().unwrap();
+    assert_eq!(v.read_file("/named").unwrap().len(), 3);
+    // Its first name is its chance: once removed it is as any other.
+    top.unlink(&who, b"named").unwrap();
+    assert!(matches!(
+        file.link(&who, &top, b"again"),
+        Err(Error::NotFound)
+    ));
+    // Others were never named.
+    let others: Vec<_> = (0..30)
+        .map(|_| dir.make_unnamed(&who, 0o600).unwrap())
+        .collect();
+    for other in &others {
+        other.write_at(&who, 0, &[1; 10_000]).unwrap();
+    }
+    v.sync().unwrap();
+    assert!(matches!(
+        dir.make_unnamed(&Credentials::new(7, 7, &[]), 0o600),
+        Err(Error::PermissionDenied)
+    ));
+    assert!(matches!(
+        file.make_unnamed(&who, 0o600),
+        Err(Error::NotDirectory)
+    ));
+    drop((file, others));
+    drop(dir);
+    top.remove_dir(&who, b"dir").unwrap();
+    v.sync().unwrap();
+    let after = v.statfs().unwrap();
+    assert_eq!(after.free_inodes, before.free_inodes);
+    assert_eq!(after.free_blocks, before.free_blocks);
+    drop(top);
+    v.close().unwrap();
+    assert_clean(&device, "files without a name");
+}
+
+#[test]
+fn a_rename_leaves_a_whiteout() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("32M", ARGS);
+    let v = open(&device);
+    let who = Credentials::new(0, 0, &[]);
+    let top = v.root_node().unwrap();
+    let dir = top.make(&who, b"dir", MakeNode::Directory, 0o777).unwrap();
+    let is_whiteout = |dir: &Node, name: &[u8]| {
+        let a = dir.lookup(&who, name).unwrap().attributes().unwrap();
+        assert_eq!(
+            (a.mode, a.rdev, a.links, a.uid),
+            (0o020_000, 0, 1, 0),
+            "{name:?}"
+        );
+    };
+    let white = RenameMode::Whiteout;
+    for n in 0..200 {
+        let name = format!("f{n}");
+        dir.create(&who, name.as_bytes(), 0o600, true).unwrap();
+        dir.rename(
+            &who,
+            name.as_bytes(),
+            &dir,
+            format!("g{n}").as_bytes(),
+            white,
+        )
+        .unwrap();
+        is_whiteout(&dir, name.as_bytes());
+    }
+    assert_eq!(dir.list(0, usize::MAX).unwrap().len(), 400);
+    // A directory moves to another parent, over an empty one.
+    dir.make(&who, b"d", MakeNode::Directory, 0o755).unwrap();
+    top.make(&who, b"d", MakeNode::Directory, 0o755).unwrap();
+    let links = (
+        top.attributes().unwrap().links,
+        dir.attributes().unwrap().links,
+    );
+    dir.rename(&who, b"d", &top, b"d", white).unwrap();
+    is_whiteout(&dir, b"d");
+    assert_eq!(top.attributes().unwrap().links, links.0);
+    assert_eq!(dir.attributes().unwrap().links, links.1 - 1);
+    let strict = RenameMode::WhiteoutNoReplace;
+    assert!(matches!(
+        dir.rename(&who, b"g0", &dir, b"g1", strict),
+        Err(Error::Exists)
+    ));
+    let free = v.statfs().unwrap().free_inodes;
+    assert!(dir.rename(&who, b"nothing", &dir, b"x", white).is_err());
+    assert_eq!(v.statfs().unwrap().free_inodes, free);
+    dir.rename(&who, b"g0", &top, b"g0", strict).unwrap();
+    is_whiteout(&dir, b"g0");
+    // Anybody may make one, and a device of that number, but no other device.
+    let alice = Credentials::new(1000, 1000, &[]);
+    let (mine, _) = dir.create(&alice, b"mine", 0o600, true).unwrap();
+    drop(mine);
+    dir.rename(&alice, b"mine", &dir, b"ours", white).unwrap();
+    assert_eq!(
+        dir.lookup(&alice, b"mine")
+            .unwrap()
+            .attributes()
+            .unwrap()
+            .uid,
+        1000
+    );
+    let device_of = |rdev| MakeNode::Special(FileType::CharDevice, rdev);
+    dir.make(&alice, b"white", device_of(0), 0).unwrap();
+    assert!(dir.make(&alice, b"null", device_of(259), 0).is_err());
+    drop((top, dir));
+    v.close().unwrap();
+    assert_clean(&device, "whiteouts");
+}

@@ -363,6 +363,14 @@ impl InodeAlloc {
         self.slots.local().lock().born_free.push((ino, stamp));
     }
 
+    /// The number was handed out just now, and nothing was logged for it.
+    pub fn undo(&self, allocated: Allocated) {
+        match allocated.after {
+            0 => self.clear(allocated.ino),
+            stamp => self.release_at_once(allocated.ino, stamp),
+        }
+    }
+
     /// The checkpoint that frees the number is on disk. `rest` keeps it back for five seconds,
     /// for volumes without a journal: a crash could leave the directory entry of its last life [I3].
     pub fn release(&self, ino: InodeNr, rest: bool) {

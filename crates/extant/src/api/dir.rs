@@ -404,6 +404,38 @@ impl Dir {
         })
     }
 
+    /// Makes a regular file without a name in this directory, and opens it for reading and writing: it goes when it is
+    /// closed, or in a crash, unless [`link_file`](Self::link_file) names it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create_unnamed(0o644)?;
+    /// file.write_all_at(0, b"whole or not at all")?;
+    /// volume.link_file(&file, "/report")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_unnamed(&self, mode: u16) -> Result<File> {
+        let inode = self
+            .engine()?
+            .create_unnamed(self.who(), &self.inode, mode)?;
+        Ok(self.handle(inode, OpenFlags::READ | OpenFlags::WRITE))
+    }
+
+    /// Gives an open file another name; or a first one, if it was made without.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if all its names were removed, [`Error::CrossDevice`] for a file of another volume.
+    pub fn link_file(&self, file: &File, path: impl AsRef<[u8]>) -> Result<()> {
+        if !file.is_of(&self.caller.engine) {
+            return Err(Error::CrossDevice);
+        }
+        self.at_parent(path.as_ref(), |dir, name| {
+            self.engine()?.link(self.who(), file.inode(), dir, name)
+        })
+    }
+
     /// Removes a name of anything but a directory.
     pub fn unlink(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();

@@ -111,6 +111,14 @@ impl File {
         (&self.inode, self.flags)
     }
 
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    pub(crate) fn is_of(&self, engine: &Arc<Engine>) -> bool {
+        Arc::ptr_eq(&self.caller.engine, engine)
+    }
+
     fn readable(&self) -> Result<()> {
         if self.inode.directory().is_some() {
             return Err(Error::IsDirectory);

@@ -208,7 +208,28 @@ impl Node {
         Ok((Self::of(engine, inode), made))
     }
 
-    /// Gives this inode another name, in `dir`.
+    /// Makes a regular file without a name, as it would be made in this directory (`O_TMPFILE`): it goes with its last
+    /// node, or in a crash, unless it is given a name.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let who = extant::Credentials::root();
+    /// let top = volume.root_node()?;
+    /// let file = top.make_unnamed(&who, 0o600)?;
+    /// file.write_at(&who, 0, b"all of it")?;
+    /// file.link(&who, &top, b"name")?;
+    /// assert_eq!(volume.read_file("/name")?, b"all of it");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn make_unnamed(&self, who: &Credentials, mode: u16) -> Result<Self> {
+        let engine = self.engine()?;
+        let inode = engine.create_unnamed(who, &self.inode, mode)?;
+        Ok(Self::of(engine, inode))
+    }
+
+    /// Gives this inode another name, in `dir`; or a first one, if it was made without.
     pub fn link(&self, who: &Credentials, dir: &Self, name: &[u8]) -> Result<()> {
         self.same_volume(dir)?
             .link(who, &self.inode, &dir.inode, name)

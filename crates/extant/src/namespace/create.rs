@@ -45,6 +45,8 @@ impl New<'_> {
         match ftype {
             FileType::Regular => Ok(Self::File),
             FileType::Directory | FileType::Symlink => Err(Error::Invalid("mknod of this type")),
+            // A whiteout anybody may make.
+            FileType::CharDevice if rdev == 0 => Ok(Self::Special(ftype, rdev)),
             FileType::CharDevice | FileType::BlockDevice if !who.is_unbound() => {
                 Err(Error::NotPermitted)
             }
@@ -52,7 +54,7 @@ impl New<'_> {
         }
     }
 
-    fn ftype(&self) -> FileType {
+    pub(crate) fn ftype(&self) -> FileType {
         match self {
             Self::File => FileType::Regular,
             Self::Directory => FileType::Directory,
@@ -150,8 +152,7 @@ impl Engine {
             New::Special(..) => Content::Special,
         };
         let mut inode = Inode::new(ino, ftype, core, content);
-        inode.has_acl.store(xattrs.is_some(), Ordering::Relaxed);
-        *inode.opens.get_mut() = u32::from(open);
+        inode.newborn(u32::from(open), xattrs.clone());
         let entry = Dentry {
             hash,
             ino,
@@ -163,7 +164,7 @@ impl Engine {
             && let Err(e) = self.room_for_subdirectory(state.core.links)
         {
             drop(parent_state);
-            self.inodes.release(ino, false);
+            self.inodes.undo(allocated);
             return Err(undo_data(e));
         }
         let seen = bucket
@@ -196,12 +197,7 @@ impl Engine {
                 state.core.links = self.links_plus_one(state.core.links);
                 self.log_core(parent, state, c);
             }
-            let state = inode.state.get_mut();
-            state.stamp = c.stamp;
-            state.born = c.context;
-            state.without_xattrs = xattrs.is_none();
-            state.xattrs.clone_from(&xattrs);
-            *inode.last_context.get_mut() = c.context;
+            inode.born_in(c);
             if let Some(dir) = inode.directory() {
                 dir.core_stamp.store(c.stamp, Ordering::Relaxed);
             }
@@ -261,11 +257,15 @@ impl Engine {
         if inode.directory().is_some() {
             return Err(Error::NotPermitted);
         }
+        // One without a name may be cut in steps, which counts on its being an orphan.
+        let unnamed = inode.state.lock().unnamed;
+        let file = inode.touched_file().filter(|_| unnamed);
+        let _no_steps = file.map(|f| f.map.write());
         let mut state = inode.state.lock();
         if state.core.flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
             return Err(Error::NotPermitted);
         }
-        if state.freed || state.core.links == 0 {
+        if state.freed || state.core.links == 0 && !state.unnamed {
             return Err(Error::NotFound);
         }
         if state.core.links >= ext4_format::inode::LINK_MAX {
@@ -284,6 +284,10 @@ impl Engine {
             .max(state.stamp);
         tx.commit(seen, |c| {
             state.core.links += 1;
+            if std::mem::take(&mut state.unnamed) {
+                state.orphan = false;
+                c.misc(inode.ino, MiscEvent::OrphanRemove);
+            }
             state.core.ctime = time;
             state.stamp = c.stamp;
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
@@ -310,7 +314,7 @@ impl Engine {
         self.index.insert(Arc::clone(inode));
     }
 
-    fn new_core(
+    pub(crate) fn new_core(
         &self,
         who: &Credentials,
         parent: &Inode,
@@ -467,7 +471,7 @@ impl Engine {
     }
 
     /// The mode of a new inode, and the ACLs it takes over: a default ACL stands in the place of the umask.
-    fn inherited_acls(
+    pub(crate) fn inherited_acls(
         &self,
         who: &Credentials,
         parent: &Inode,

@@ -4,6 +4,7 @@ use super::directory::Directory;
 use super::extent_map::Run;
 use super::file::FileData;
 use crate::locks::{self, Mutex};
+use crate::log::Commit;
 use crate::log::item::Stamp;
 use ext4_format::inode::InodeCore;
 use ext4_format::xattr::XattrSet;
@@ -47,6 +48,8 @@ pub struct State {
     pub core_dirty: bool,
     /// On the orphan list of the volume.
     pub orphan: bool,
+    /// It was made without a name and has had none: it may be given one.
+    pub unnamed: bool,
     /// The inode was freed; only stale handles still hold the object.
     pub freed: bool,
     /// All extended attributes, once read or set.
@@ -126,12 +129,30 @@ impl Inode {
                 born: 0,
                 core_dirty: false,
                 orphan: false,
+                unnamed: false,
                 freed: false,
                 xattrs: None,
                 without_xattrs: false,
             }),
             content,
         }
+    }
+
+    /// It is being made, with so many handles and these attributes.
+    pub fn newborn(&mut self, opens: u32, xattrs: Option<Arc<XattrSet>>) {
+        *self.has_acl.get_mut() = xattrs.is_some();
+        *self.opens.get_mut() = opens;
+        let state = self.state.get_mut();
+        state.without_xattrs = xattrs.is_none();
+        state.xattrs = xattrs;
+    }
+
+    /// What makes it is being committed.
+    pub fn born_in(&mut self, c: &Commit<'_>) {
+        let state = self.state.get_mut();
+        state.stamp = c.stamp;
+        state.born = c.context;
+        *self.last_context.get_mut() = c.context;
     }
 
     /// Mode, owner and group without the lock: what a permission check needs. The three may stem from

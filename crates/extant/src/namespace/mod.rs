@@ -34,8 +34,10 @@ pub mod remove;
 pub mod rename;
 pub mod steps;
 pub mod truncate;
+pub mod unnamed;
 pub mod walk_cache;
 pub mod watch;
+pub mod whiteout;
 pub mod write_back;
 pub mod xattrs;
 

@@ -7,6 +7,7 @@ use super::inode::{Inode, State, StateGuard};
 use super::name::Name;
 use super::remove::Fate;
 use super::watch::WatchEvent;
+use super::whiteout::Whiteout;
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -26,6 +27,16 @@ pub enum RenameMode {
     NoReplace,
     /// Swap the two names.
     Exchange,
+    /// Replace it, and leave a whiteout, a character device of number 0:0, at the old name.
+    Whiteout,
+    /// Leave a whiteout, but fail with [`Error::Exists`] if the new name is taken.
+    WhiteoutNoReplace,
+}
+
+impl RenameMode {
+    fn leaves_whiteout(self) -> bool {
+        matches!(self, Self::Whiteout | Self::WhiteoutNoReplace)
+    }
 }
 
 /// One side of a rename.
@@ -201,7 +212,9 @@ impl Engine {
         mode: RenameMode,
     ) -> Result<()> {
         match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+            (RenameMode::NoReplace | RenameMode::WhiteoutNoReplace, Some(_)) => {
+                return Err(Error::Exists);
+            }
             (RenameMode::Exchange, None) => return Err(Error::NotFound),
             _ => {}
         }
@@ -237,7 +250,7 @@ impl Engine {
         if let Some(target) = target {
             self.permit_removal(who, new.dir, target)?;
             self.permit_change(new.dir, target)?;
-            if mode == RenameMode::Replace {
+            if mode != RenameMode::Exchange {
                 match (source.directory().is_some(), target.directory().is_some()) {
                     (true, false) => return Err(Error::NotDirectory),
                     (false, true) => return Err(Error::IsDirectory),
@@ -294,12 +307,16 @@ impl Engine {
         mode: RenameMode,
     ) -> Result<Option<Outcome>> {
         let replaced_dir = match target {
-            Some(t) if mode == RenameMode::Replace && t.directory().is_some() => {
+            Some(t) if mode != RenameMode::Exchange && t.directory().is_some() => {
                 Some((t.ino, self.names(t)?))
             }
             _ => None,
         };
-        let tx = self.begin(who, Cost::NAME.times(2))?;
+        let (mut whiteout, cost) = match mode.leaves_whiteout() {
+            true => (Some(self.prepare_whiteout(who, old.dir)?), Cost::XATTR),
+            false => (None, Cost { meta_blocks: 0 }),
+        };
+        let tx = self.begin(who, Cost::NAME.times(2).and(cost))?;
         let mut room = match target {
             None => self.room_to_add(new.dir, new.names, new.hash, new.name)?,
             Some(_) => Room::PLENTY,
@@ -319,7 +336,7 @@ impl Engine {
         {
             return Err(Error::NotEmpty);
         }
-        let replaced = target.filter(|_| mode == RenameMode::Replace);
+        let replaced = target.filter(|_| mode != RenameMode::Exchange);
         let mut map = replaced.and_then(|t| t.file()).map(|f| f.map.write());
         let may_die = replaced.is_some_and(|t| {
             t.opens.load(Ordering::Acquire) == 0 && (is_dir(t) || t.state.lock().core.links <= 1)
@@ -341,7 +358,7 @@ impl Engine {
         // The directories' own cores change only with the number of directories in them. A file that is renamed
         // leaves them alone, and others that work there.
         let recounts = is_dir(source) && crosses
-            || target.is_some_and(|t| is_dir(t) && (crosses || mode == RenameMode::Replace));
+            || target.is_some_and(|t| is_dir(t) && (crosses || mode != RenameMode::Exchange));
         let parents = [old.dir, new.dir].into_iter().filter(|_| recounts);
         let mut states = States::lock([source].into_iter().chain(target).chain(parents).collect());
         let parents_stamp = if recounts {
@@ -356,6 +373,7 @@ impl Engine {
             .max(old.names.core_stamp.load(Ordering::Relaxed))
             .max(new.names.core_stamp.load(Ordering::Relaxed))
             .max(parents_stamp)
+            .max(whiteout.as_ref().map_or(0, Whiteout::after))
             .max(replaced_dir.map_or(0, |(_, d)| d.core_stamp.load(Ordering::Relaxed)))
             .max(last_stamp(source))
             .max(target.map_or(0, |t| last_stamp(t)));
@@ -370,6 +388,7 @@ impl Engine {
             new.names.note_move();
         }
         let mut fate = Fate::Linked;
+        let mut left = None;
         tx.commit(seen, |c| {
             // Directory link counts: what leaves and what comes.
             let mut old_links = 0i32;
@@ -409,10 +428,18 @@ impl Engine {
                     }
                 }
                 _ => {
-                    if let Some(gone) = held.old.remove(old.hash, old.name) {
+                    let white = whiteout.take().and_then(|w| {
+                        let at = held.old.find(old.hash, old.name)?.clone();
+                        w.log(who, old.dir, at, time, c)
+                    });
+                    if let Some((inode, entry)) = white {
+                        c.name(old.dir.ino, &mut held.old, &entry, false, to_ns(time));
+                        held.old.set(entry);
+                        left = Some(inode);
+                    } else if let Some(gone) = held.old.remove(old.hash, old.name) {
                         c.name(old.dir.ino, &mut held.old, &gone, true, to_ns(time));
+                        old.names.note(-1, to_ns(time), c.stamp);
                     }
-                    old.names.note(-1, to_ns(time), c.stamp);
                     if target.is_none() {
                         new.names.note(1, to_ns(time), c.stamp);
                     } else if target.is_some_and(|t| is_dir(t)) {
@@ -465,7 +492,14 @@ impl Engine {
                 }
             }
         });
+        if let Some(inode) = &left {
+            // While the names are locked: nobody looks for it before it is there.
+            self.adopt(inode);
+        }
         self.tell_renamed(mode, old, new, (source, target));
+        if let Some(inode) = &left {
+            self.tell_created(old.dir, old.name, inode.ino);
+        }
         let long = Directory::is_long(held.new_bucket());
         if let Some(gone) = replaced.filter(|t| is_dir(t)) {
             self.inodes.note_directory(gone.ino, false);

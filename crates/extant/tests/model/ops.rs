@@ -387,6 +387,8 @@ impl Generator {
                     RenameMode::Replace,
                     RenameMode::NoReplace,
                     RenameMode::Exchange,
+                    RenameMode::Whiteout,
+                    RenameMode::WhiteoutNoReplace,
                 ]);
                 let new = if self.chance(50) {
                     self.path(m)

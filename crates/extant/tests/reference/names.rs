@@ -224,7 +224,9 @@ impl Model {
         self.takes_names(to)?;
         let target = self.lookup(to, new_name);
         match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => return err(Errno::EXIST),
+            (RenameMode::NoReplace | RenameMode::WhiteoutNoReplace, Some(_)) => {
+                return err(Errno::EXIST);
+            }
             (RenameMode::Exchange, None) => return err(Errno::NOENT),
             _ => {}
         }
@@ -242,7 +244,7 @@ impl Model {
             if target == source {
                 return Ok(());
             }
-            if mode == RenameMode::Replace {
+            if mode != RenameMode::Exchange {
                 match (self.is_dir(source), self.names(target)) {
                     (true, None) => return err(Errno::NOTDIR),
                     (false, Some(_)) => return err(Errno::ISDIR),
@@ -265,6 +267,14 @@ impl Model {
             }
             (_, Some(target)) => self.node(target).links -= 1,
             _ => {}
+        }
+        if matches!(mode, RenameMode::Whiteout | RenameMode::WhiteoutNoReplace) {
+            self.make_at(
+                from,
+                old_name,
+                Kind::Special(extant::FileType::CharDevice, 0),
+                0,
+            )?;
         }
         Ok(())
     }
