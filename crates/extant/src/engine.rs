@@ -15,6 +15,7 @@ use crate::journal::Writer;
 use crate::journal::settle::Settling;
 use crate::locks::{self, Condvar, Mutex};
 use crate::log::Log;
+use crate::namespace::access_times::{AccessTimes, LazyTimes};
 use crate::namespace::index_room::IndexRooms;
 use crate::namespace::inode::Inode;
 use crate::namespace::inode_index::InodeIndex;
@@ -99,6 +100,10 @@ pub struct Limits {
     pub inodes: u64,
     /// Time between timed commits.
     pub commit_interval: Duration,
+    /// Which reads are noted.
+    pub access_times: AccessTimes,
+    /// Times alone are not written before a day has passed.
+    pub lazy_times: bool,
 }
 
 /// Called when a volume stops after a failure.
@@ -150,6 +155,7 @@ pub struct Engine {
     /// Inodes that the last walk for clean ones left in core.
     pub(crate) inodes_left: AtomicU64,
     pub(crate) dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>, locks::DirtyInodes>>,
+    pub(crate) lazy_times: LazyTimes,
     pub(crate) dirty_bytes: Counter,
     pub(crate) cached_bytes: Counter,
     pub(crate) log: Log,

@@ -63,6 +63,7 @@ pub use ext4_format::FileType;
 pub use ext4_format::geometry::Geometry;
 pub use ext4_format::timestamp::Timestamp;
 pub use journal::recovery::Recovery;
+pub use namespace::access_times::AccessTimes;
 pub use namespace::attributes::{Attributes, SetAttributes, SetTime};
 pub use namespace::credentials::Credentials;
 pub use namespace::extents::Extent;

@@ -86,6 +86,10 @@ lock_class!(
     pub(crate) Share = "preallocation of a slot"
 );
 lock_class!(
+    /// A slot's inodes with times to write some day.
+    pub(crate) LazyTimes = "lazy times of a slot"
+);
+lock_class!(
     /// A slot's inodes with something to write back.
     pub(crate) DirtyInodes = "dirty inodes of a slot"
 );

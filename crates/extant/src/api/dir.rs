@@ -90,7 +90,7 @@ pub struct DirEntry {
 /// Names of a directory after a cookie.
 pub(crate) fn entries(
     engine: &Engine,
-    dir: &Inode,
+    dir: &Arc<Inode>,
     cookie: u64,
     at_least: usize,
 ) -> Result<Vec<DirEntry>> {
@@ -101,6 +101,7 @@ pub(crate) fn entries(
         file_type: e.ftype,
     };
     let names = engine.list(dir, cookie, at_least)?;
+    engine.accessed(dir);
     Ok(names.into_iter().map(entry).collect())
 }
 
@@ -192,7 +193,11 @@ impl Dir {
     }
 
     /// The same for reading what is loaded from the inode's place on disk, where there may be another by now.
-    fn of_inode<R>(&self, path: impl AsRef<[u8]>, f: impl Fn(&Inode) -> Result<R>) -> Result<R> {
+    fn of_inode<R>(
+        &self,
+        path: impl AsRef<[u8]>,
+        f: impl Fn(&Arc<Inode>) -> Result<R>,
+    ) -> Result<R> {
         self.at_inode(path, false, |inode| {
             let read = f(inode);
             if inode.is_gone() {
@@ -552,7 +557,10 @@ impl Dir {
     /// Where a symbolic link points.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.of_inode(path, |inode| {
-            Ok(self.engine()?.symlink_target(inode)?.into_vec())
+            let engine = self.engine()?;
+            let target = engine.symlink_target(inode)?;
+            engine.accessed(inode);
+            Ok(target.into_vec())
         })
     }
 
@@ -613,7 +621,7 @@ impl Dir {
 
     /// Makes the directory's names durable.
     pub fn fsync(&self) -> Result<()> {
-        self.engine()?.fsync(&self.inode)
+        self.engine()?.fsync(&self.inode, false)
     }
 
     /// Opens a regular file by inode number; for servers that keep numbers.

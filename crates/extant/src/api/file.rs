@@ -151,7 +151,10 @@ impl File {
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.readable()?;
-        self.engine()?.read(&self.inode, offset, buf)
+        let engine = self.engine()?;
+        let read = engine.read(&self.inode, offset, buf)?;
+        engine.accessed(&self.inode);
+        Ok(read)
     }
 
     /// Writes `data` at an offset (at the end, if opened to append). Returns how many bytes: fewer than all
@@ -314,12 +317,12 @@ impl File {
 
     /// Data and metadata are on disk when this returns.
     pub fn fsync(&self) -> Result<()> {
-        self.engine()?.fsync(&self.inode)
+        self.engine()?.fsync(&self.inode, false)
     }
 
     /// Data, and the metadata needed to read it, are on disk when this returns.
     pub fn fdatasync(&self) -> Result<()> {
-        self.engine()?.fsync(&self.inode)
+        self.engine()?.fsync(&self.inode, true)
     }
 
     /// Type of the file.

@@ -279,7 +279,10 @@ impl Node {
 
     /// Where this symbolic link points.
     pub fn read_link(&self) -> Result<Box<[u8]>> {
-        self.engine()?.symlink_target(&self.inode)
+        let engine = self.engine()?;
+        let target = engine.symlink_target(&self.inode)?;
+        engine.accessed(&self.inode);
+        Ok(target)
     }
 
     /// Fails unless the caller has all the permissions of `mask` (4 read, 2 write, 1 execute or search), as access(2)
@@ -313,7 +316,19 @@ impl Node {
     /// opened it.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.check_file()?;
-        self.engine()?.read(&self.inode, offset, buf)
+        let engine = self.engine()?;
+        let read = engine.read(&self.inode, offset, buf)?;
+        engine.accessed(&self.inode);
+        Ok(read)
+    }
+
+    /// Somebody has read what this library did not see read, as out of a cache above it: the time of the last access
+    /// changes if the volume's habit says so. [`Node::read_at`], [`Node::list`] and [`Node::read_link`] see to it
+    /// themselves.
+    pub fn accessed(&self) {
+        if let Ok(engine) = self.engine() {
+            engine.accessed(&self.inode);
+        }
     }
 
     /// Writes at an offset; see [`File::write_at`](crate::File::write_at). That the caller may was checked when he
@@ -436,9 +451,7 @@ impl Node {
     /// Data and metadata are on disk when this returns; with `datasync` data, and the metadata needed to read it. Of
     /// a directory: its names.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
-        // What a file needs to be read is what is logged of it: there is nothing to leave out.
-        let _ = datasync;
-        self.engine()?.fsync(&self.inode)
+        self.engine()?.fsync(&self.inode, datasync)
     }
 }
 

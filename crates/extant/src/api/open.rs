@@ -17,6 +17,7 @@ use crate::journal::{Journal, LogArea, Writer};
 use crate::locks::Mutex;
 use crate::log::Log;
 use crate::mapping::MappingReader;
+use crate::namespace::access_times::AccessTimes;
 use crate::namespace::inode_index::InodeIndex;
 use crate::space::{Reserve, Space};
 use crate::superblock;
@@ -54,6 +55,8 @@ pub struct OpenOptions {
     most_log_blocks: Option<u64>,
     block_scan: BlockScan,
     errors: ErrorPolicy,
+    access_times: AccessTimes,
+    lazy_times: bool,
     on_stop: Option<StopHook>,
 }
 
@@ -76,6 +79,8 @@ impl OpenOptions {
             most_log_blocks: None,
             block_scan: BlockScan::default(),
             errors: ErrorPolicy::default(),
+            access_times: AccessTimes::default(),
+            lazy_times: false,
             on_stop: None,
         }
     }
@@ -135,6 +140,21 @@ impl OpenOptions {
     #[must_use]
     pub fn background(mut self, yes: bool) -> Self {
         self.background = yes;
+        self
+    }
+
+    /// Which reads change the time of the last access; none if nothing is said.
+    #[must_use]
+    pub fn access_times(mut self, which: AccessTimes) -> Self {
+        self.access_times = which;
+        self
+    }
+
+    /// A time that changed alone is kept in memory, and written with the next change of its inode, at sync and close, or
+    /// after a day; a crash loses it.
+    #[must_use]
+    pub fn lazy_times(mut self, yes: bool) -> Self {
+        self.lazy_times = yes;
         self
     }
 
@@ -211,6 +231,8 @@ impl OpenOptions {
             dirty_bytes: cache_bytes / 4,
             inodes: self.inodes.unwrap_or((memory / 8 / 640).max(10_000)),
             commit_interval: self.commit_interval,
+            access_times: self.access_times,
+            lazy_times: self.lazy_times,
         }
     }
 }
@@ -310,6 +332,7 @@ impl Opening<'_> {
             in_core_count: Counter::new(),
             inodes_left: AtomicU64::new(0),
             dirty_inodes: PerSlot::default(),
+            lazy_times: Default::default(),
             dirty_bytes: Counter::new(),
             cached_bytes: Counter::new(),
             log: Log::new(capacity, self.options.most_log_blocks),
@@ -486,6 +509,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
                 engine.log.spare.release();
                 crate::block_memory::release();
             }
+            engine.settle_old_times();
             engine.write_back_all().and_then(|()| engine.push_all())
         } else if asked {
             engine.push_all()

@@ -45,6 +45,8 @@ impl Engine {
         if over <= 0 {
             return;
         }
+        // What has times to write can leave after the next write-back.
+        self.settle_times();
         let durable = self.log.durable();
         self.walks.clear();
         for inode in self.in_core.iter() {
@@ -101,7 +103,7 @@ impl Engine {
                 && i.touched_file().is_none_or(|f| f.pages.is_empty())
                 && i.state
                     .try_lock()
-                    .is_some_and(|s| !s.core_dirty && !s.orphan)
+                    .is_some_and(|s| !s.core_dirty && !s.lazy_times && !s.orphan)
         });
         if gone {
             self.discard_window_of(inode);

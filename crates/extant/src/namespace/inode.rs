@@ -46,6 +46,10 @@ pub struct State {
     pub born: u64,
     /// `core` holds changes not yet logged (times and sizes of writes; logged by write-back).
     pub core_dirty: bool,
+    /// `core` holds a time that is to be logged some day; logged with anything else that changes.
+    pub lazy_times: bool,
+    /// On the list of those that have such a time, or had.
+    pub on_lazy_list: bool,
     /// On the orphan list of the volume.
     pub orphan: bool,
     /// It was made without a name and has had none: it may be given one.
@@ -128,6 +132,8 @@ impl Inode {
                 stamp: 0,
                 born: 0,
                 core_dirty: false,
+                lazy_times: false,
+                on_lazy_list: false,
                 orphan: false,
                 unnamed: false,
                 freed: false,

@@ -11,6 +11,7 @@
 //!
 //! A push takes none of these, so opening a transaction may wait for a push under any of them but 5.
 
+pub mod access_times;
 pub mod attributes;
 pub mod create;
 pub mod credentials;

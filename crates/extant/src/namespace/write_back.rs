@@ -148,7 +148,8 @@ impl Engine {
         let tx = self.begin_core()?;
         state = inode.state.lock();
         if state.core_dirty && !state.freed {
-            let seen = state.stamp;
+            let names = inode.directory();
+            let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
             tx.commit(seen, |c| self.log_core(inode, &mut state, c));
         }
         Ok(())
@@ -175,6 +176,7 @@ impl Engine {
         state.stamp = c.stamp;
         // A size not yet backed by data on the device is not logged: write-back will come to it.
         state.core_dirty = state.disk_size != state.core.size;
+        state.lazy_times = false;
         if let Some(dir) = inode.directory() {
             dir.core_stamp.store(c.stamp, Ordering::Relaxed);
             // This item outranks those of earlier names, so it must know their times.
@@ -421,7 +423,7 @@ impl Engine {
     }
 
     /// Everything of this inode that a crash must not lose is on disk when this returns.
-    pub(crate) fn fsync(&self, inode: &Arc<Inode>) -> Result<()> {
+    pub(crate) fn fsync(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
         self.check_running()?;
         if self.read_only.is_some() {
             return Ok(());
@@ -432,6 +434,9 @@ impl Engine {
             return Ok(());
         }
         let _pass = pass.unwrap_or_else(|| self.gate.enter());
+        if !datasync {
+            self.settle_times_of(inode);
+        }
         self.write_back(inode)?;
         let context = inode.last_context.load(Ordering::Acquire);
         if context > self.log.durable() {
@@ -454,6 +459,7 @@ impl Engine {
             return Ok(());
         }
         let _pass = pass.unwrap_or_else(|| self.gate.enter());
+        self.settle_times();
         self.write_back_all()?;
         self.push_all()
     }
