@@ -35,10 +35,13 @@ pub enum AccessTimes {
 /// Seconds after which a time that was read is noted again, and after which a lazy one is written.
 const DAY: i64 = 24 * 60 * 60;
 
-/// Inodes with lazy times, the longest waiting first.
+/// Inodes with lazy times and since when, the longest waiting first.
+type Waiting = VecDeque<(i64, Weak<Inode>)>;
+
+/// Those of every slot.
 #[derive(Default)]
 pub(crate) struct LazyTimes {
-    slots: PerSlot<Mutex<VecDeque<(i64, Weak<Inode>)>, locks::LazyTimes>>,
+    slots: PerSlot<Mutex<Waiting, locks::LazyTimes>>,
 }
 
 /// Whether a read now is noted, by the rule of relative times.
