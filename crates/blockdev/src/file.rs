@@ -100,6 +100,31 @@ impl FileDevice {
         Ok(dev)
     }
 
+    /// An image of `len` zero bytes without a name in a directory: it goes with the device.
+    ///
+    /// ```
+    /// use blockdev::{BlockDevice, FileDevice};
+    /// let dev = FileDevice::temporary(std::env::temp_dir(), 1 << 20).unwrap();
+    /// assert_eq!(dev.len(), 1 << 20);
+    /// ```
+    pub fn temporary(dir: impl AsRef<Path>, len: u64) -> io::Result<Self> {
+        let dir = dir.as_ref();
+        let unnamed = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .custom_flags((OFlags::TMPFILE | OFlags::CLOEXEC).bits() as i32)
+            .open(dir);
+        let file = match unnamed {
+            Ok(file) => file,
+            // Not every file system has unnamed files.
+            Err(_) => named_for_a_moment(dir)?,
+        };
+        let dev = Self::adopt(file, dir, Access::ReadWrite, false)?;
+        dev.set_len(len)?;
+        Ok(dev)
+    }
+
     fn adopt(mut file: File, path: &Path, access: Access, block_special: bool) -> io::Result<Self> {
         let locked = match access {
             Access::ReadWrite => file.try_lock(),
@@ -265,6 +290,28 @@ impl BlockDevice for FileDevice {
 
     fn read_only(&self) -> bool {
         self.access == Access::ReadOnly
+    }
+}
+
+/// A new file whose name is taken away at once.
+fn named_for_a_moment(dir: &Path) -> io::Result<File> {
+    let mut tries = 0;
+    loop {
+        let path = dir.join(format!(".blockdev-{}-{tries}", std::process::id()));
+        let made = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        match made {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
+            Err(e) => return Err(at_path(&path, e)),
+            Ok(file) => {
+                std::fs::remove_file(&path).map_err(|e| at_path(&path, e))?;
+                return Ok(file);
+            }
+        }
     }
 }
 

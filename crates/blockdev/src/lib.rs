@@ -8,6 +8,7 @@
 //! | [`MemDevice`] | sparse memory with copy-on-write snapshots | tests, benchmarks, crash images |
 //! | [`RecordingDevice`] | any device, with a [`Log`] of every write and flush | crash tests, with [`Replayer`] |
 //! | [`FaultDevice`] | any device, failing on demand | tests of error paths |
+//! | [`Overlay`] | a device that is only read under a store that takes all writes | trying things out |
 //! | [`SlowDevice`] | any device, with flushes that take time | tests and benchmarks of fsync |
 //!
 //! ```
@@ -32,6 +33,7 @@ mod fault;
 mod file;
 mod kernel;
 mod mem;
+mod overlay;
 mod record;
 mod replay;
 mod slow;
@@ -39,6 +41,7 @@ mod slow;
 pub use fault::{FaultDevice, Op};
 pub use file::{Access, FileDevice};
 pub use mem::MemDevice;
+pub use overlay::{Overlay, apply_overlay};
 pub use record::{Event, Log, RecordingDevice};
 pub use replay::{Crash, Fate, Replayer};
 pub use slow::SlowDevice;

@@ -43,6 +43,7 @@ mod log;
 mod mapping;
 pub mod mkfs;
 mod namespace;
+pub mod scratch;
 mod space;
 mod statistics;
 mod stir;
