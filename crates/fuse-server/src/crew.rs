@@ -48,6 +48,11 @@ impl Crew {
         self.waiting.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
+    /// Whether some thread is inside a handler.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) < self.members.load(Ordering::Relaxed)
+    }
+
     /// The thread waits again. True: it may leave, because `enough` others wait already.
     pub(crate) fn done(&self, enough: usize) -> bool {
         self.waiting.fetch_add(1, Ordering::Relaxed) >= enough
@@ -66,6 +71,7 @@ mod tests {
         assert!(crew.take());
         assert!(crew.join());
         assert!(!crew.join(), "three are the limit");
+        assert!(crew.is_busy());
         assert!(!crew.done(2));
         assert!(crew.take() || crew.take());
         crew.done(9);

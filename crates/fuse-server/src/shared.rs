@@ -92,6 +92,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// Starts a thread of the session.
     pub(crate) fn spawn(
         self: &Arc<Self>,

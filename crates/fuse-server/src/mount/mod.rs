@@ -175,6 +175,16 @@ impl Place {
         matches!(mounted_at(&self.target), Ok(Some(mounted)) if mounted.device == self.device)
     }
 
+    /// Has the kernel ask the server for the attributes of the root. What they are is of no interest.
+    pub(crate) fn ask_root(&self) {
+        let _ = rustix::fs::statx(
+            rustix::fs::CWD,
+            &self.target,
+            AtFlags::STATX_FORCE_SYNC,
+            StatxFlags::BASIC_STATS,
+        );
+    }
+
     /// Takes the mount away if it is still there; who uses it keeps it until done.
     pub(crate) fn detach(&self) {
         if self.is_mounted() {

@@ -6,6 +6,10 @@
 //! starts one, which registers one more entry: then a handler that blocks (an fsync) holds up nobody but its caller.
 //! Entries cannot be taken back, so these threads stay until the end.
 //!
+//! A request that finds no entry free waits in the kernel until some entry of its queue is handed back; that one was
+//! registered meanwhile does not help it. So a new thread has somebody ask the root's attributes, from the same CPU:
+//! when that is answered, what waits is fetched.
+//!
 //! Forgotten files and interrupts still come through `/dev/fuse`; a thread of the classic transport takes them.
 
 mod lane;
@@ -13,6 +17,7 @@ mod lane;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
@@ -29,6 +34,8 @@ use lane::{Lane, Parts, Ring};
 
 /// However many requests of one queue block, it has no more threads than this.
 const LIMIT: usize = 128;
+/// Longer than handlers that do not block.
+const SOON: Duration = Duration::from_micros(500);
 
 /// The rings of a session that wait to be registered. Dropped before that, their threads end.
 pub(crate) struct Rings {
@@ -199,8 +206,23 @@ impl Queue {
         let mut ring = Ring::new(&self.device, self.payload)?;
         let mut lane = ring.lane()?;
         lane.register(self.id)?;
+        self.nudge();
         self.work(&mut lane);
         Ok(())
+    }
+
+    /// Soon sends a request through the queue, if a handler is still busy then: if none is, all of the queue's
+    /// entries have been handed back since, and nothing waits. A thread of no other use does it, for it waits for the
+    /// answer; it stays on the CPU of this thread, which starts it. A request that would have needed it and does not
+    /// get it goes on when another is answered.
+    fn nudge(self: &Arc<Self>) {
+        let queue = Arc::clone(self);
+        let _ = self.shared.spawn("fuse-nudge".to_owned(), move || {
+            std::thread::sleep(SOON);
+            if queue.crew.is_busy() {
+                queue.shared.place().ask_root();
+            }
+        });
     }
 
     /// Keeps this thread on the queue's CPU, if the process may use that.

@@ -1,0 +1,143 @@
+//! Mounting for tests: nothing stays behind, however a test ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuse_server::{Connection, Handler, MountOptions, Session, Transport};
+use rustix::fs::{FlockOperation, flock};
+use rustix::mount::UnmountFlags;
+use tempfile::TempDir;
+
+/// No test takes nearly as long.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// A mounted handler. Dropped, it is unmounted, by force if need be.
+pub struct Mount {
+    pub path: PathBuf,
+    server: Option<JoinHandle<io::Result<()>>>,
+    _watchdog: mpsc::Sender<()>,
+    _dir: TempDir,
+}
+
+/// Runs a test over each transport that can be had here.
+pub fn over_each(test: impl Fn(Transport)) {
+    for transport in [Transport::Classic, Transport::Uring] {
+        if available(transport) {
+            test(transport);
+        }
+    }
+}
+
+fn available(transport: Transport) -> bool {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: there is no /dev/fuse");
+        return false;
+    }
+    if transport == Transport::Uring && !Path::new(SWITCH).exists() {
+        eprintln!("skipped: this kernel has no FUSE over io_uring");
+        return false;
+    }
+    if !rustix::process::geteuid().is_root() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "these tests have to run as root in CI"
+        );
+        eprintln!("skipped: only root may mount and turn io_uring on");
+        return false;
+    }
+    true
+}
+
+impl Mount {
+    pub fn new(handler: Arc<dyn Handler>, transport: Transport) -> Self {
+        let dir = TempDir::new().unwrap();
+        let session = with_uring(|| {
+            let connection = connect(dir.path());
+            Session::new(connection, handler, transport, 0).unwrap()
+        });
+        assert_eq!(session.transport(), transport);
+        let watchdog = watchdog(session.target());
+        let path = session.target().to_path_buf();
+        let server = std::thread::spawn(move || session.run());
+        Self {
+            path,
+            server: Some(server),
+            _watchdog: watchdog,
+            _dir: dir,
+        }
+    }
+
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// What the session said at its end, which somebody else has brought about.
+    pub fn ended(mut self) -> io::Result<()> {
+        self.server.take().unwrap().join().unwrap()
+    }
+
+    /// Unmounts, which has to work: nobody uses it.
+    pub fn unmount(self) -> io::Result<()> {
+        fuse_server::unmount(&self.path)?;
+        self.ended()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            let _ = fuse_server::detach(&self.path);
+            let _ = server.join();
+        }
+    }
+}
+
+pub fn connect(dir: &Path) -> Connection {
+    let options = MountOptions {
+        subtype: Some("test".into()),
+        default_permissions: true,
+        ..MountOptions::default()
+    };
+    fuse_server::mount(dir, &options).unwrap()
+}
+
+/// Turns io_uring on while `f` mounts. The switch is the machine's, so tests take turns.
+pub fn with_uring<T>(f: impl FnOnce() -> T) -> T {
+    let Ok(switch) = File::open(SWITCH) else {
+        return f();
+    };
+    flock(&switch, FlockOperation::LockExclusive).unwrap();
+    struct Restore(String);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let _ = fs::write(SWITCH, &self.0);
+        }
+    }
+    let _restore = Restore(fs::read_to_string(SWITCH).unwrap());
+    fs::write(SWITCH, "Y").unwrap();
+    f()
+}
+
+/// Ends the connection and the process if the test does not end by itself. Dropping the sender calls it off.
+fn watchdog(path: &Path) -> mpsc::Sender<()> {
+    static NAME: OnceLock<String> = OnceLock::new();
+    let path = path.to_path_buf();
+    let name = NAME.get_or_init(|| std::env::args().next().unwrap_or_default());
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        if receiver.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("{name}: a test with a mount hangs; it is aborted");
+            // The test's own threads wait for answers: without an end of the connection the process has none.
+            let force = UnmountFlags::FORCE | UnmountFlags::DETACH;
+            let _ = rustix::mount::unmount(&path, force);
+            std::process::exit(101);
+        }
+    });
+    sender
+}
