@@ -160,7 +160,8 @@ fn check(kind: &str, args: &[&str]) {
     let geometry = open(&base).geometry().clone();
     // Opening marks the image; every run starts from the same one.
     let base = mem_image("48M", args);
-    let model = Model::new(geometry.features.has_extents(), geometry.inode_size == 128);
+    let mut model = Model::new(geometry.features.has_extents(), geometry.inode_size == 128);
+    model.block_size = geometry.block_size.into();
     let len = if torture() { 500 } else { 160 };
     // Every kind has sequences of its own.
     let own = kind

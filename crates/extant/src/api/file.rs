@@ -270,6 +270,40 @@ impl File {
             .fallocate(&self.caller.who, &self.inode, how, offset, len)
     }
 
+    /// Copies up to `len` bytes from `offset` on to another file of this volume, or another place of this one, inside
+    /// the library; holes become holes. Returns how many bytes were copied: fewer than all at the end of this file, or
+    /// if the space ran out after a part.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for ranges of one file that overlap, [`Error::CrossDevice`] for a file of another volume,
+    /// [`Error::BadHandle`] if `to` was opened to append.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// use extant::OpenFlags;
+    /// volume.write_file("/a", b"hello, world")?;
+    /// let from = volume.open("/a", OpenFlags::READ, 0)?;
+    /// let to = volume.create("/b", 0o600)?;
+    /// assert_eq!(from.copy_range_to(7, &to, 0, 100)?, 5);
+    /// assert_eq!(volume.read_file("/b")?, b"world");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn copy_range_to(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
+        self.readable()?;
+        to.writable()?;
+        if to.flags.contains(OpenFlags::APPEND) {
+            return Err(Error::BadHandle("open to append"));
+        }
+        let engine = to.engine()?;
+        if !std::ptr::eq(engine, self.engine()?) {
+            return Err(Error::CrossDevice);
+        }
+        let (from, target) = ((&self.inode, offset), (&to.inode, to_offset));
+        engine.copy_range(&to.caller.who, from, target, len)
+    }
+
     /// Where the file lies on the device, in its order; neighbouring blocks are one extent. What has not been
     /// written back lies nowhere yet.
     pub fn extents(&self) -> Result<Vec<Extent>> {

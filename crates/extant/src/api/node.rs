@@ -374,6 +374,29 @@ impl Node {
         self.engine()?.truncate(who, &self.inode, size)
     }
 
+    /// Copies a range to another file of this volume, or another place of this one; see
+    /// [`File::copy_range_to`](crate::File::copy_range_to). This file was opened for reading, that one for writing.
+    pub fn copy_range(
+        &self,
+        who: &Credentials,
+        offset: u64,
+        to: &Self,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.check_file()?;
+        to.check_change()?;
+        if to.inode.has_flag(inode_flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        let engine = to.engine()?;
+        if !std::ptr::eq(engine, self.engine()?) {
+            return Err(Error::CrossDevice);
+        }
+        let (from, target) = ((&self.inode, offset), (&to.inode, to_offset));
+        engine.copy_range(who, from, target, len)
+    }
+
     /// Preallocates, punches or zeroes a range of a file that was opened for writing.
     pub fn fallocate(
         &self,

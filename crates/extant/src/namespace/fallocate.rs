@@ -6,6 +6,7 @@ use super::file::{FileData, FileMap};
 use super::inode::Inode;
 use super::now;
 use super::pages::place;
+use super::shift::Shift;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
@@ -33,6 +34,12 @@ pub enum Fallocate {
         /// The file's size stays.
         keep_size: bool,
     },
+    /// Takes the range out: what is behind it moves to its place, and the file becomes shorter. The range is of whole
+    /// blocks and ends before the file does.
+    CollapseRange,
+    /// Puts a hole in: what is there and behind moves, and the file becomes longer. The range is of whole blocks and
+    /// begins inside the file.
+    InsertRange,
 }
 
 impl Default for Fallocate {
@@ -100,6 +107,14 @@ impl Engine {
                 "preallocation in a file without extents",
             ));
         }
+        let shift = match how {
+            Fallocate::CollapseRange | Fallocate::InsertRange => {
+                let out = how == Fallocate::CollapseRange;
+                let (most, bs) = (self.max_size(inode_flags), self.geometry.block_size);
+                Some(Shift::new(out, offset, len, size, most, bs.into())?)
+            }
+            _ => None,
+        };
         self.drop_capability(who, inode)?;
         {
             let mut state = inode.state.lock();
@@ -145,6 +160,10 @@ impl Engine {
                 let new_size = (!keep_size).then_some(end.max(size));
                 self.allocate_range(who, inode, &mut map, first, last, new_size)
             }
+            Fallocate::CollapseRange | Fallocate::InsertRange => match shift {
+                Some(shift) => self.shift(who, inode, file, &mut map, &shift),
+                None => Ok(()),
+            },
         }
     }
 
@@ -377,6 +396,18 @@ impl Engine {
         if first >= last {
             return Ok(());
         }
+        self.punch_blocks(who, inode, map, first, last)
+    }
+
+    /// Makes blocks `[first, last)` a hole.
+    pub(super) fn punch_blocks(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        map: &mut FileMap,
+        first: u32,
+        last: u32,
+    ) -> Result<()> {
         self.drop_pages(inode, first, last - 1);
         let mut at = first;
         while at < last {

@@ -13,6 +13,7 @@
 
 pub mod access_times;
 pub mod attributes;
+pub mod copy;
 pub mod create;
 pub mod credentials;
 pub mod directory;
@@ -33,6 +34,7 @@ mod placement;
 pub mod read_write;
 pub mod remove;
 pub mod rename;
+pub mod shift;
 pub mod steps;
 pub mod truncate;
 pub mod unnamed;

@@ -101,7 +101,7 @@ impl Engine {
             false => most,
         };
         let mut window = file.window.lock();
-        let mut size = window.size.max(logical / 2).max(LEAST_WINDOW / 2) * 2;
+        let mut size = window.size.max(logical / 2).clamp(LEAST_WINDOW / 2, most) * 2;
         if self.blocks.is_busy() {
             // The groups are fought over: fewer visits.
             size *= 2;

@@ -354,12 +354,20 @@ impl Generator {
                     Fallocate::PunchHole,
                     Fallocate::PunchHole,
                     Fallocate::ZeroRange { keep_size },
+                    Fallocate::CollapseRange,
+                    Fallocate::InsertRange,
                 ]);
+                let (mut at, mut len) = (self.offset(), self.len() as u64);
+                if matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange) {
+                    // Mostly as it must be, and inside.
+                    at = self.rng.below(24) * 2048;
+                    len = (self.rng.below(8) * 2048).max(1024);
+                }
                 Op::Fallocate {
                     path: self.file(m),
                     how,
-                    at: self.offset(),
-                    len: self.len() as u64,
+                    at,
+                    len,
                 }
             }
             38..=41 => Op::Read {

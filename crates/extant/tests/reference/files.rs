@@ -44,7 +44,7 @@ impl Model {
     }
 
     pub fn fallocate(&mut self, id: Id, how: Fallocate, at: u64, len: u64) -> Answer<()> {
-        let extents = self.extents;
+        let (extents, bs) = (self.extents, self.block_size);
         let Some(data) = self.data_mut(id) else {
             return err(Errno::INVAL);
         };
@@ -54,8 +54,26 @@ impl Model {
         if !extents && how != Fallocate::PunchHole {
             return err(Errno::OPNOTSUPP);
         }
+        let aligned = at.is_multiple_of(bs) && len.is_multiple_of(bs);
         let (at, end) = (at as usize, (at + len) as usize);
         let (zero, keep) = match how {
+            Fallocate::CollapseRange | Fallocate::InsertRange if !aligned => {
+                return err(Errno::INVAL);
+            }
+            Fallocate::CollapseRange => {
+                if end >= data.len() {
+                    return err(Errno::INVAL);
+                }
+                data.drain(at..end);
+                return Ok(());
+            }
+            Fallocate::InsertRange => {
+                if at >= data.len() {
+                    return err(Errno::INVAL);
+                }
+                data.splice(at..at, vec![0; end - at]);
+                return Ok(());
+            }
             Fallocate::Allocate { keep_size } => (false, keep_size),
             Fallocate::PunchHole => (true, true),
             Fallocate::ZeroRange { keep_size } => (true, keep_size),

@@ -83,6 +83,8 @@ pub struct Model {
     pub next: Option<Id>,
     /// Files with extents: without them nothing is preallocated.
     pub extents: bool,
+    /// Ranges taken out of files and put in are of whole ones.
+    pub block_size: u64,
     /// Seconds only, to 2038.
     pub short_times: bool,
 }
@@ -111,6 +113,7 @@ impl Model {
             nodes: vec![Rc::new(root)],
             next: None,
             extents,
+            block_size: 4096,
             short_times,
         }
     }
