@@ -344,14 +344,20 @@ impl Node {
     }
 
     /// Writes what somebody was told is written when it was put into a cache above this library. It is not refused for
-    /// what became of the inode's flags since, and takes no set-id bits away: who filled the cache saw to that.
+    /// what became of the inode's flags since, takes no set-id bits away, and changes no times: who filled the cache saw
+    /// to that, and writes the times back by [`SetAttributes::ctime`].
     pub fn write_cached(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.check_file()?;
         if data.is_empty() {
             return Ok(0);
         }
         self.engine()?
-            .write(&Credentials::root(), &self.inode, Some(offset), data)
+            .write(
+                &Credentials::root().keeping_times(),
+                &self.inode,
+                Some(offset),
+                data,
+            )
             .map(|at| (at.end - at.start) as usize)
     }
 

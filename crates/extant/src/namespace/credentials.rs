@@ -1,9 +1,12 @@
 //! Who calls, and what the mode bits and ACLs let them do.
 
 use super::inode::Inode;
+use super::now;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use ext4_format::inode::InodeCore;
 use ext4_format::inode::flags;
+use ext4_format::timestamp::Timestamp;
 use std::sync::Arc;
 
 /// The identity an operation runs under.
@@ -25,6 +28,7 @@ pub struct Credentials {
     groups: Option<Arc<[u32]>>,
     umask: u16,
     checked: bool,
+    cache: bool,
 }
 
 impl Credentials {
@@ -36,12 +40,36 @@ impl Credentials {
             groups: (!groups.is_empty()).then(|| groups.into()),
             umask: 0,
             checked: false,
+            cache: false,
         }
     }
 
     /// User 0: no permission check applies.
     pub fn root() -> Self {
         Self::new(0, 0, &[])
+    }
+
+    /// The same caller, through a cache above the volume that keeps the times of files it changes and writes them
+    /// back by [`SetAttributes::ctime`](crate::SetAttributes::ctime): data that are written and sizes that are set change
+    /// no times by themselves.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let who = extant::Credentials::root().keeping_times();
+    /// let (file, _) = volume.root_node()?.create(&who, b"file", 0o600, true)?;
+    /// let made = file.attributes()?.mtime;
+    /// file.write_at(&who, 0, b"text")?;
+    /// assert_eq!(file.attributes()?.mtime, made);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn keeping_times(self) -> Self {
+        Self {
+            cache: true,
+            ..self
+        }
     }
 
     /// Permission bits to leave out of what this caller makes, unless the directory has a default ACL: then that
@@ -92,6 +120,16 @@ impl Credentials {
     /// Permission bits left out of what this caller makes.
     pub fn umask(&self) -> u16 {
         self.umask
+    }
+
+    /// Times of the last change of data and inode, once this caller changes data.
+    pub(crate) fn times_of_change(&self, core: &InodeCore) -> (Timestamp, Timestamp) {
+        if self.cache {
+            (core.mtime, core.ctime)
+        } else {
+            let time = now();
+            (time, time)
+        }
     }
 
     /// What is checked by the identity of a caller is not checked for this one.

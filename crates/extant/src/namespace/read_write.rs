@@ -4,7 +4,6 @@ use super::credentials::Credentials;
 use super::extent_map::Found;
 use super::file::{FileData, FileMap};
 use super::inode::Inode;
-use super::now;
 use super::pages::{CHUNK_PAGES, SharedChunk, place};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -401,17 +400,7 @@ impl Engine {
         drop(chunk);
         crate::stir::point();
         drop(map);
-        let time = now();
-        let mut state = inode.state.lock();
-        let mode = who.mode_after_write(state.core.mode, state.core.gid);
-        if state.core.mtime != time || state.core.mode != mode {
-            state.core.mtime = time;
-            state.core.ctime = time;
-            state.core.mode = mode;
-            state.core_dirty = true;
-            inode.mirror(&state.core);
-        }
-        drop(state);
+        note_written(who, inode, 0);
         self.note_dirty(inode);
         true
     }
@@ -445,16 +434,16 @@ impl Engine {
     }
 }
 
-/// The file reaches to `end`, and was changed now.
+/// The file reaches at least to `end`, and was changed now.
 fn note_written(who: &Credentials, inode: &Inode, end: u64) {
-    let time = now();
     let mut state = inode.state.lock();
     let mode = who.mode_after_write(state.core.mode, state.core.gid);
-    if state.core.mtime != time || state.core.mode != mode || state.core.size < end {
+    let (mtime, ctime) = who.times_of_change(&state.core);
+    if state.core.mtime != mtime || state.core.mode != mode || state.core.size < end {
         state.core.mode = mode;
         state.core.size = state.core.size.max(end);
-        state.core.mtime = time;
-        state.core.ctime = time;
+        state.core.mtime = mtime;
+        state.core.ctime = ctime;
         state.core_dirty = true;
         inode.mirror(&state.core);
     }

@@ -58,7 +58,7 @@ impl Engine {
         let in_steps = !self.in_one_step(inode, &gone);
         let tx = self.begin_core()?;
         let mut state = inode.state.lock();
-        let time = now();
+        let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         let mut taken = Vec::new();
         let mut struck_out = false;
@@ -69,8 +69,8 @@ impl Engine {
             } else {
                 size
             };
-            state.core.mtime = time;
-            state.core.ctime = time;
+            state.core.mtime = mtime;
+            state.core.ctime = ctime;
             state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
             inode.mirror(&state.core);
             if in_steps {
