@@ -1,0 +1,100 @@
+//! Talking to a running mount over a local socket that only its owner can open: status, metrics, the meters
+//! switched on and off, sync, freeze, and waiting for its end.
+//!
+//! A client writes one [`Command`] as a line of JSON and reads one [`Reply`], a line of JSON too. A connection that
+//! froze the mount holds it frozen until it ends, so a client that dies leaves nothing frozen. One that waits for the
+//! end is told when the last byte is in the image.
+
+mod client;
+mod server;
+mod status;
+
+pub use client::Client;
+pub use server::Server;
+pub use status::{LogStatus, MemoryStatus, SpaceStatus, Status};
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// What a client asks for.
+///
+/// ```
+/// let line = serde_json::to_string(&extant_fuse::control::Command::Status).unwrap();
+/// assert_eq!(line, r#""status""#);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Command {
+    /// Live counters.
+    Status,
+    /// The same as Prometheus text, the lock meter included.
+    Metrics,
+    /// The lock meter's report as text.
+    Locks,
+    /// The function profile as text.
+    Profile,
+    /// Switches the lock meter.
+    MeterLocks(bool),
+    /// Switches the function profile.
+    MeterProfile(bool),
+    /// Makes everything durable.
+    Sync,
+    /// Everything durable, and no change until this connection ends or asks for [`Command::Thaw`].
+    Freeze,
+    /// Changes go on.
+    Thaw,
+    /// Answers when the mount has ended and the image is closed.
+    WaitForEnd,
+}
+
+/// What the server answers.
+///
+/// ```
+/// use extant_fuse::control::Reply;
+/// assert_eq!(serde_json::from_str::<Reply>(r#""done""#).unwrap(), Reply::Done);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// To [`Command::Status`].
+    Status(Box<Status>),
+    /// A report.
+    Text(String),
+    /// What was asked is done.
+    Done,
+    /// It failed, and why.
+    Failed(String),
+}
+
+/// The directory of the sockets of this user's mounts: below /run for root, below XDG_RUNTIME_DIR or the directory
+/// for temporary files for others.
+pub fn directory() -> PathBuf {
+    let user = rustix::process::geteuid();
+    // Root of a user name space of its own has /run, but may not write there.
+    if user.is_root() && is_own("/run") {
+        return "/run/extant".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("extant"),
+        _ => std::env::temp_dir().join(format!("extant-{}", user.as_raw())),
+    }
+}
+
+fn is_own(dir: &str) -> bool {
+    let owner = std::fs::metadata(dir).map(|m| m.uid());
+    owner.is_ok_and(|owner| owner == rustix::process::geteuid().as_raw())
+}
+
+/// The socket of the mount with this device number (major and minor of `st_dev`), which no two mounts share at a time.
+pub fn socket_of((major, minor): (u32, u32)) -> PathBuf {
+    directory().join(format!("{major}:{minor}.sock"))
+}
+
+/// Longest line that is taken.
+const LONGEST: u64 = 64 << 20;
+
+fn bad(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.into())
+}

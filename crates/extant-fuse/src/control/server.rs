@@ -1,0 +1,228 @@
+//! The mount's side of the socket: a thread for each client, of which there are few.
+
+use super::{Command, LONGEST, Reply, bad, directory};
+use crate::mount::{Freeze, Shared};
+
+use lockmeter::{Condvar, Mutex, lock_class};
+use rustix::fs::Mode;
+use std::fs::{DirBuilder, Permissions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+lock_class!(
+    /// Clients of the control socket.
+    pub(crate) Clients = "control clients"
+);
+
+/// The socket of a running mount. Ends, and tells those who wait for it, with [`Server::end`].
+pub struct Server {
+    path: PathBuf,
+    inner: Arc<Inner>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    state: Mutex<State, Clients>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// How the mount ended, once it has.
+    end: Option<Result<(), String>>,
+    clients: Vec<(UnixStream, JoinHandle<()>)>,
+}
+
+/// A directory that nobody else can write, made if need be.
+fn own_directory(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().recursive(false).mode(0o700).create(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
+    let meta = dir.symlink_metadata()?;
+    let owned = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
+    if !owned || meta.mode() & 0o022 != 0 {
+        let why = format!("{}: not a directory of this user alone", dir.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(())
+}
+
+impl Server {
+    /// Listens at a path in [`directory`], which is made if it is not there; what an ended server left there is
+    /// replaced.
+    pub(crate) fn start(path: &Path, shared: Arc<Shared>) -> io::Result<Self> {
+        own_directory(path.parent().unwrap_or(&directory()))?;
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, Permissions::from_mode(Mode::RWXU.bits() & 0o600))?;
+        let inner = Arc::new(Inner {
+            shared,
+            state: Mutex::new(State::default()),
+            ended: Condvar::new(),
+        });
+        let theirs = Arc::clone(&inner);
+        let accepting = thread::Builder::new()
+            .name("control".into())
+            .spawn(move || accept(&listener, &theirs))?;
+        Ok(Self {
+            path: path.into(),
+            inner,
+            accepting: Some(accepting),
+        })
+    }
+
+    /// The mount has ended, so: whoever waits is told, and the socket goes.
+    pub fn end(mut self, how: Result<(), String>) {
+        self.finish(how);
+    }
+
+    fn finish(&mut self, how: Result<(), String>) {
+        let Some(accepting) = self.accepting.take() else {
+            return;
+        };
+        // The path first: who comes too late finds nothing instead of nobody.
+        let _ = std::fs::remove_file(&self.path);
+        let clients = {
+            let mut state = self.inner.state.lock();
+            state.end = Some(how);
+            std::mem::take(&mut state.clients)
+        };
+        self.inner.ended.notify_all();
+        for (stream, thread) in clients {
+            // Who is waited for has been answered by then; who asks nothing is read to the end.
+            let _ = stream.shutdown(Shutdown::Read);
+            let _ = thread.join();
+        }
+        // The listening thread ends at the next client, or with the process: nothing depends on it.
+        drop(accepting);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.finish(Err("the server ended early".into()));
+    }
+}
+
+fn accept(listener: &UnixListener, inner: &Arc<Inner>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            return;
+        };
+        // The directory keeps others out already; this holds if somebody opens it up.
+        let me = rustix::process::geteuid();
+        let peer = rustix::net::sockopt::socket_peercred(&stream);
+        if !peer.is_ok_and(|peer| peer.uid == me || peer.uid.is_root()) {
+            continue;
+        }
+        let Ok(copy) = stream.try_clone() else {
+            continue;
+        };
+        let mut state = inner.state.lock();
+        if state.end.is_some() {
+            return;
+        }
+        state.clients.retain(|(_, thread)| !thread.is_finished());
+        let theirs = Arc::clone(inner);
+        let serving = thread::Builder::new().name("control client".into());
+        if let Ok(thread) = serving.spawn(move || serve(stream, &theirs)) {
+            state.clients.push((copy, thread));
+        }
+    }
+}
+
+/// Answers one client until it goes.
+fn serve(stream: UnixStream, inner: &Inner) {
+    let Ok(mut answers) = stream.try_clone() else {
+        return;
+    };
+    let mut lines = BufReader::new(stream);
+    // Ends with this function, however that ends: a client that is gone leaves nothing frozen.
+    let mut frozen: Option<Freeze> = None;
+    let mut line = String::new();
+    loop {
+        line.clear();
+        match lines.by_ref().take(LONGEST).read_line(&mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let reply = match serde_json::from_str(&line) {
+            Ok(command) => inner.answer(command, &mut frozen),
+            Err(e) => Reply::Failed(format!("not understood: {e}")),
+        };
+        if send(&mut answers, &reply).is_err() {
+            return;
+        }
+    }
+}
+
+fn send(stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply).map_err(|e| bad(e.to_string()))?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+impl Inner {
+    fn answer(&self, command: Command, frozen: &mut Option<Freeze>) -> Reply {
+        let done = |r: extant::Result<()>| match r {
+            Ok(()) => Reply::Done,
+            Err(e) => Reply::Failed(e.to_string()),
+        };
+        match command {
+            Command::Status => match self.shared.status() {
+                Ok(status) => Reply::Status(Box::new(status)),
+                Err(e) => Reply::Failed(e.to_string()),
+            },
+            Command::Metrics => match self.shared.status() {
+                Ok(status) => {
+                    let locks = lockmeter::Snapshot::take().to_prometheus();
+                    Reply::Text(status.to_prometheus() + &locks)
+                }
+                Err(e) => Reply::Failed(e.to_string()),
+            },
+            Command::Locks => Reply::Text(lockmeter::Snapshot::take().to_string()),
+            Command::Profile => Reply::Text(lockmeter::profile::Table::take().to_string()),
+            Command::MeterLocks(on) => {
+                lockmeter::set_on(on);
+                Reply::Done
+            }
+            Command::MeterProfile(on) => {
+                lockmeter::profile::set_on(on);
+                Reply::Done
+            }
+            Command::Sync => done(self.shared.volume.sync()),
+            Command::Freeze if frozen.is_some() => Reply::Failed("frozen already".into()),
+            Command::Freeze => match self.shared.freeze() {
+                Ok(guard) => {
+                    *frozen = Some(guard);
+                    Reply::Done
+                }
+                Err(e) => Reply::Failed(e.to_string()),
+            },
+            Command::Thaw => match frozen.take() {
+                Some(_) => Reply::Done,
+                None => Reply::Failed("not frozen by this connection".into()),
+            },
+            Command::WaitForEnd => {
+                let mut state = self.state.lock();
+                loop {
+                    match &state.end {
+                        Some(Ok(())) => return Reply::Done,
+                        Some(Err(why)) => return Reply::Failed(why.clone()),
+                        None => self.ended.wait(&mut state),
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Live counters of a mount.
+
+use crate::RequestCount;
+use serde::{Deserialize, Serialize};
+
+/// Live counters of a mount.
+///
+/// ```
+/// let status = extant_fuse::control::Status { image: "disk.img".into(), ..Default::default() };
+/// assert!(status.to_prometheus().contains("extant_nodes_known{image=\"disk.img\"} 0"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// The image.
+    pub image: String,
+    /// Process of the server.
+    pub process: u32,
+    /// How requests come: "uring" or "classic".
+    pub transport: String,
+    /// Why it cannot be written, if so.
+    pub read_only: Option<String>,
+    /// Whether changes wait for a thaw.
+    pub frozen: bool,
+    /// Requests that failed because the image is broken or its device failed.
+    pub troubles: u64,
+    /// What the last of them found.
+    pub last_trouble: Option<String>,
+    /// Seconds since it was mounted.
+    pub uptime_seconds: f64,
+    /// Inodes that the kernel knows.
+    pub nodes_known: u64,
+    /// Requests by kind.
+    pub requests: Vec<RequestCount>,
+    /// What is in memory.
+    pub memory: MemoryStatus,
+    /// What the log has done.
+    pub log: LogStatus,
+    /// Free and total space.
+    pub space: SpaceStatus,
+    /// Whether the lock meter is on.
+    pub locks_metered: bool,
+    /// Whether the function profile is on.
+    pub profiled: bool,
+}
+
+/// What a mount holds in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryStatus {
+    /// Bytes of file data.
+    pub data_bytes: u64,
+    /// Those of them that are not written back.
+    pub dirty_bytes: u64,
+    /// Bytes of metadata blocks.
+    pub metadata_bytes: u64,
+    /// Inodes in core.
+    pub inodes: u64,
+}
+
+/// What the log of a mount has done since it was mounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogStatus {
+    /// Transactions that were pushed.
+    pub commits: u64,
+    /// Pushes.
+    pub pushes: u64,
+    /// Bytes written to the journal.
+    pub bytes: u64,
+}
+
+/// Space of a mount, in bytes and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpaceStatus {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Free bytes.
+    pub free_bytes: u64,
+    /// Inodes in all.
+    pub inodes: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+}
+
+impl Status {
+    /// The counters as Prometheus text: counters end in `_total`, times are seconds.
+    pub fn to_prometheus(&self) -> String {
+        let mut out = Exposition {
+            image: escape(&self.image),
+            text: String::new(),
+        };
+        let m = &self.memory;
+        let s = &self.space;
+        let gauges: [(&str, &str, f64); 11] = [
+            (
+                "uptime_seconds",
+                "Time since the mount",
+                self.uptime_seconds,
+            ),
+            (
+                "nodes_known",
+                "Inodes the kernel knows",
+                self.nodes_known as f64,
+            ),
+            (
+                "frozen",
+                "1 while changes wait for a thaw",
+                f64::from(u8::from(self.frozen)),
+            ),
+            ("data_bytes", "File data in memory", m.data_bytes as f64),
+            (
+                "dirty_bytes",
+                "File data not written back",
+                m.dirty_bytes as f64,
+            ),
+            (
+                "metadata_bytes",
+                "Metadata blocks in memory",
+                m.metadata_bytes as f64,
+            ),
+            ("inodes_in_core", "Inodes in memory", m.inodes as f64),
+            ("size_bytes", "Space of the volume", s.bytes as f64),
+            (
+                "free_bytes",
+                "Free space of the volume",
+                s.free_bytes as f64,
+            ),
+            ("inodes", "Inodes of the volume", s.inodes as f64),
+            (
+                "free_inodes",
+                "Free inodes of the volume",
+                s.free_inodes as f64,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            out.head(name, help, "gauge");
+            out.sample(name, "", value);
+        }
+        let counters = [
+            ("commits_total", "Transactions pushed", self.log.commits),
+            ("pushes_total", "Pushes of the log", self.log.pushes),
+            (
+                "log_bytes_total",
+                "Bytes written to the journal",
+                self.log.bytes,
+            ),
+            (
+                "troubles_total",
+                "Requests that found the image or its device broken",
+                self.troubles,
+            ),
+        ];
+        for (name, help, value) in counters {
+            out.head(name, help, "counter");
+            out.sample(name, "", value as f64);
+        }
+        type Of = fn(&RequestCount) -> f64;
+        let by_kind: [(&str, &str, Of); 4] = [
+            ("requests_total", "Requests answered", |r| r.requests as f64),
+            (
+                "request_failures_total",
+                "Requests answered with an error",
+                |r| r.failures as f64,
+            ),
+            ("request_seconds_total", "Time spent on requests", |r| {
+                r.total_us / 1e6
+            }),
+            ("request_bytes_total", "File data of requests", |r| {
+                r.bytes as f64
+            }),
+        ];
+        for (name, help, of) in by_kind {
+            out.head(name, help, "counter");
+            for line in &self.requests {
+                out.sample(name, &line.kind, of(line));
+            }
+        }
+        out.text
+    }
+}
+
+/// Text in the exposition format of Prometheus.
+struct Exposition {
+    image: String,
+    text: String,
+}
+
+impl Exposition {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        self.text += &format!("# HELP extant_{name} {help}\n# TYPE extant_{name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, request: &str, value: f64) {
+        let kind = match request {
+            "" => String::new(),
+            kind => format!(",kind=\"{kind}\""),
+        };
+        let Self { image, text } = self;
+        *text += &format!("extant_{name}{{image=\"{image}\"{kind}}} {value}\n");
+    }
+}
+
+fn escape(label: &str) -> String {
+    label
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}

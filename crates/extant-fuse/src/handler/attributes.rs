@@ -1,0 +1,140 @@
+//! Attributes as the kernel shows and changes them.
+
+use super::{FOREVER, Filesystem};
+use crate::nodes::{Held, node_of};
+use ext4_format::inode::flags;
+use extant::{Attributes, Credentials, Node, SetAttributes, SetTime, Timestamp};
+use fuse_server::{Answer, Attr, Entry, Errno, SetAttr, Time};
+use rustix::fs::StatxAttributes;
+
+pub(super) fn time(t: Timestamp) -> Time {
+    Time {
+        seconds: t.secs,
+        nanoseconds: t.nanos,
+    }
+}
+
+fn timestamp(t: Time) -> Timestamp {
+    Timestamp::new(t.seconds, t.nanoseconds.min(999_999_999))
+}
+
+fn set_time(t: fuse_server::SetTime) -> SetTime {
+    match t {
+        fuse_server::SetTime::Now => SetTime::Now,
+        fuse_server::SetTime::At(t) => SetTime::At(timestamp(t)),
+    }
+}
+
+impl Filesystem {
+    /// Attributes as the kernel keeps them.
+    pub(super) fn attr(&self, a: &Attributes) -> Attr {
+        Attr {
+            ino: a.ino.into(),
+            size: a.size,
+            blocks: a.sectors,
+            atime: time(a.atime),
+            mtime: time(a.mtime),
+            ctime: time(a.ctime),
+            btime: time(a.crtime),
+            mode: a.mode,
+            nlink: a.links,
+            uid: a.uid,
+            gid: a.gid,
+            rdev: a.rdev,
+            blksize: self.block_size,
+            flags: 0,
+        }
+    }
+
+    /// What the kernel learns of an inode with its name. Nobody but the kernel changes anything, so it may keep
+    /// all of it until it forgets the inode.
+    pub(super) fn entry(&self, node: &Node) -> Result<Entry, Errno> {
+        let a = self.tried(node.attributes())?;
+        Ok(Entry {
+            node: node_of(a.ino),
+            generation: a.generation.into(),
+            attr: self.attr(&a),
+            entry_ttl: FOREVER,
+            attr_ttl: FOREVER,
+        })
+    }
+
+    pub(super) fn get_attr(&self, held: &Held, answer: &mut Answer<'_>) -> Result<(), Errno> {
+        let a = self.tried(held.node.attributes())?;
+        answer.attr(&self.attr(&a), FOREVER);
+        Ok(())
+    }
+
+    pub(super) fn statx(&self, held: &Held, answer: &mut Answer<'_>) -> Result<(), Errno> {
+        let a = self.tried(held.node.attributes())?;
+        type S = StatxAttributes;
+        let known = [
+            (flags::IMMUTABLE, S::IMMUTABLE),
+            (flags::APPEND, S::APPEND),
+            (flags::NODUMP, S::NODUMP),
+        ];
+        let all = known.iter().fold(0, |all, (_, bit)| all | bit.bits());
+        let set = known.iter().filter(|(flag, _)| a.flags & flag != 0);
+        let set = set.fold(0, |set, (_, bit)| set | bit.bits());
+        answer.statx(&self.attr(&a), FOREVER, set, all);
+        Ok(())
+    }
+
+    pub(super) fn set_attr(
+        &self,
+        held: &Held,
+        who: &Credentials,
+        set: &SetAttr,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        if set.kill_suidgid {
+            self.tried(held.node.strip_privileges(who))?;
+        }
+        // The kernel's time of the change, where it keeps that, is the one it goes on to show. What comes with it the
+        // engine does not refuse for the inode's flags: that is for times written back, not for calls of now.
+        let bound = flags::IMMUTABLE | flags::APPEND;
+        let ctime = match set.ctime {
+            Some(ctime) if is_write_back(set) => Some(timestamp(ctime)),
+            Some(ctime) => {
+                let a = self.tried(held.node.attributes())?;
+                (a.flags & bound == 0).then(|| timestamp(ctime))
+            }
+            None => None,
+        };
+        let narrow = |mode: u32| (mode & 0o7777) as u16;
+        let change = SetAttributes {
+            mode: set.mode.map(narrow),
+            uid: set.uid,
+            gid: set.gid,
+            size: set.size,
+            atime: set.atime.map(set_time),
+            mtime: set.mtime.map(set_time),
+            ctime,
+            // The kernel asks for a handle's file only what the handle may.
+            by_handle: set.handle.is_some(),
+            flags: None,
+        };
+        self.tried(held.node.set_attributes(who, &change))?;
+        self.get_attr(held, answer)
+    }
+}
+
+/// Whether the kernel only writes back the times that it kept for a file it wrote to: as the file's change then is
+/// the write, both are one time, which no call that sets times makes of them. These may be stored even where the
+/// caller, who may be anybody by now, could set no times.
+fn is_write_back(set: &SetAttr) -> bool {
+    let SetAttr {
+        size: None,
+        mode: None,
+        uid: None,
+        gid: None,
+        atime: None,
+        mtime: Some(fuse_server::SetTime::At(mtime)),
+        ctime: Some(ctime),
+        ..
+    } = set
+    else {
+        return false;
+    };
+    mtime == ctime
+}

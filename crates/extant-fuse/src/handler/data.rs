@@ -1,0 +1,148 @@
+//! File data.
+
+use super::Filesystem;
+use super::names::open_flags;
+use crate::nodes::Held;
+use extant::{Credentials, Fallocate, OpenFlags, Seek};
+use fuse_server::{Answer, Errno};
+use rustix::fs::{FallocateFlags, FileType};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// `whence` of lseek.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl Filesystem {
+    pub(super) fn read(
+        &self,
+        held: &Held,
+        (offset, size): (u64, u32),
+        answer: &mut Answer<'_>,
+    ) -> Result<u64, Errno> {
+        let mut n = 0;
+        answer.fill(size as usize, |buf| {
+            n = self.tried(held.node.read_at(offset, buf))?;
+            Ok(n)
+        })?;
+        Ok(n as u64)
+    }
+
+    pub(super) fn write(
+        &self,
+        held: &Held,
+        who: &Credentials,
+        data: (u64, &[u8]),
+        answer: &mut Answer<'_>,
+    ) -> Result<u64, Errno> {
+        let write = |at: u64, data: &[u8]| held.node.write_at(who, at, data);
+        self.write_by(write, data, answer)
+    }
+
+    fn write_by(
+        &self,
+        write: impl Fn(u64, &[u8]) -> extant::Result<usize>,
+        (offset, data): (u64, &[u8]),
+        answer: &mut Answer<'_>,
+    ) -> Result<u64, Errno> {
+        let mut done = 0;
+        while done < data.len() {
+            // No sum of these is beyond the largest size, which the first write is checked against.
+            match write(offset.saturating_add(done as u64), &data[done..]) {
+                Ok(n) => done += n,
+                // What is stored counts; the next write will fail.
+                Err(_) if done > 0 => break,
+                Err(e) => return self.tried(Err(e)),
+            }
+        }
+        // A request holds less than 4 GiB.
+        answer.written(done as u32);
+        Ok(done as u64)
+    }
+
+    /// Data that the kernel kept back: whoever wrote it has been told that it is written.
+    pub(super) fn write_cached(
+        &self,
+        held: &Held,
+        (offset, data): (u64, &[u8]),
+        answer: &mut Answer<'_>,
+    ) -> Result<u64, Errno> {
+        let write = |at: u64, data: &[u8]| held.node.write_cached(at, data);
+        self.write_by(write, (offset, data), answer)
+    }
+
+    pub(super) fn release(held: &Held, flags: u32) {
+        if open_flags(flags).contains(OpenFlags::WRITE) {
+            // Never below nothing, whatever the kernel says.
+            let less = |n: u32| n.checked_sub(1);
+            let _ = held.writers.fetch_update(Relaxed, Relaxed, less);
+        }
+    }
+
+    pub(super) fn fallocate(
+        &self,
+        held: &Held,
+        who: &Credentials,
+        (offset, length, mode): (u64, u64, u32),
+    ) -> Result<(), Errno> {
+        type F = FallocateFlags;
+        let mode = F::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
+        let keep_size = mode.contains(F::KEEP_SIZE);
+        let how = match mode.difference(F::KEEP_SIZE) {
+            m if m.is_empty() => Fallocate::Allocate { keep_size },
+            F::PUNCH_HOLE if keep_size => Fallocate::PunchHole,
+            F::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        self.tried(held.node.fallocate(who, how, offset, length))
+    }
+
+    pub(super) fn seek(
+        &self,
+        node: u64,
+        held: &Held,
+        (offset, whence): (u64, u32),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let what = match whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::INVAL),
+        };
+        if held.writers.load(Relaxed) > 0 {
+            // The kernel may hold data here that it has not written back. It does so when it is told that the
+            // file changed; if that cannot be told, the answer is of what is here.
+            if let Some(notifier) = self.notifier.get() {
+                let _ = notifier.inval_inode(node, 0, 0);
+            }
+        }
+        let found = self.tried(held.node.seek(offset, what))?;
+        answer.offset(found);
+        Ok(())
+    }
+
+    pub(super) fn copy_range(
+        &self,
+        held: &Held,
+        who: &Credentials,
+        (offset, to, to_offset, length): (u64, u64, u64, u64),
+    ) -> Result<u64, Errno> {
+        let to = self.shared.nodes.get(to)?;
+        let _ = (held, who, offset, to, to_offset, length);
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
+/// The type of an inode as directory entries and stat show it.
+pub(super) fn type_bits(kind: extant::FileType) -> u32 {
+    use extant::FileType as F;
+    let kind = match kind {
+        F::Regular => FileType::RegularFile,
+        F::Directory => FileType::Directory,
+        F::Symlink => FileType::Symlink,
+        F::CharDevice => FileType::CharacterDevice,
+        F::BlockDevice => FileType::BlockDevice,
+        F::Fifo => FileType::Fifo,
+        F::Socket => FileType::Socket,
+    };
+    kind.as_raw_mode()
+}

@@ -1,0 +1,159 @@
+//! What ioctl asks of ext4: inode flags in both spellings, label, generation, trimming, shutdown.
+
+use super::Filesystem;
+use crate::nodes::Held;
+use ext4_format::inode::flags as inode_flags;
+use extant::{Credentials, SetAttributes, Shutdown};
+use fuse_server::{Answer, Errno};
+
+const GETFLAGS: u32 = 0x8008_6601;
+const SETFLAGS: u32 = 0x4008_6602;
+const GETFLAGS_32: u32 = 0x8004_6601;
+const SETFLAGS_32: u32 = 0x4004_6602;
+const GETVERSION: u32 = 0x8008_7601;
+const FSGETXATTR: u32 = 0x801c_581f;
+const FSSETXATTR: u32 = 0x401c_5820;
+const FITRIM: u32 = 0xc018_5879;
+const GETFSLABEL: u32 = 0x8100_9431;
+const SETFSLABEL: u32 = 0x4100_9432;
+const SHUTDOWN: u32 = 0x8004_587d;
+
+/// Bytes of `struct fsxattr`: flags, extent size, extents, project, CoW extent size, padding.
+const FSXATTR_LEN: usize = 28;
+/// Bytes that a label's ioctl carries.
+const LABEL_LEN: usize = 256;
+
+/// Flags in the spelling of `struct fsxattr` that ext4 has.
+const XFLAGS: [(u32, u32); 5] = [
+    (0x0008, inode_flags::IMMUTABLE),
+    (0x0010, inode_flags::APPEND),
+    (0x0020, inode_flags::SYNC),
+    (0x0040, inode_flags::NOATIME),
+    (0x0080, inode_flags::NODUMP),
+];
+
+fn word(input: &[u8], at: usize) -> Result<u32, Errno> {
+    let bytes = input.get(at..at + 4).ok_or(Errno::INVAL)?;
+    Ok(u32::from_ne_bytes(
+        bytes.try_into().map_err(|_| Errno::INVAL)?,
+    ))
+}
+
+fn long(input: &[u8], at: usize) -> Result<u64, Errno> {
+    let bytes = input.get(at..at + 8).ok_or(Errno::INVAL)?;
+    Ok(u64::from_ne_bytes(
+        bytes.try_into().map_err(|_| Errno::INVAL)?,
+    ))
+}
+
+/// One call.
+pub(super) struct Call<'a> {
+    pub command: u32,
+    pub input: &'a [u8],
+    /// Bytes that the answer may have.
+    pub output: u32,
+}
+
+impl Filesystem {
+    pub(super) fn ioctl(
+        &self,
+        held: &Held,
+        who: &Credentials,
+        call: &Call<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let input = call.input;
+        match call.command {
+            GETFLAGS | GETFLAGS_32 => {
+                let flags = self.flags_of(held)? & inode_flags::USER_VISIBLE;
+                give(call, &flags.to_ne_bytes(), answer)
+            }
+            SETFLAGS | SETFLAGS_32 => {
+                self.set_flags(held, who, word(input, 0)?)?;
+                give(call, &[], answer)
+            }
+            GETVERSION => give(call, &held.node.generation().to_ne_bytes(), answer),
+            FSGETXATTR => {
+                let flags = self.flags_of(held)?;
+                let set = XFLAGS.iter().filter(|(_, flag)| flags & flag != 0);
+                let xflags = set.fold(0u32, |all, (xflag, _)| all | xflag);
+                let mut out = [0; FSXATTR_LEN];
+                out[..4].copy_from_slice(&xflags.to_ne_bytes());
+                give(call, &out, answer)
+            }
+            FSSETXATTR => {
+                let (xflags, project) = (word(input, 0)?, word(input, 12)?);
+                let known = XFLAGS.iter().fold(0, |all, (xflag, _)| all | xflag);
+                if xflags & !known != 0 || project != 0 {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                let mut flags = self.flags_of(held)? & inode_flags::USER_VISIBLE;
+                for (xflag, flag) in XFLAGS {
+                    flags = flags & !flag | if xflags & xflag != 0 { flag } else { 0 };
+                }
+                self.set_flags(held, who, flags)?;
+                give(call, &[], answer)
+            }
+            FITRIM => {
+                privileged(who)?;
+                let (start, len, least) = (long(input, 0)?, long(input, 8)?, long(input, 16)?);
+                let trimmed = self.tried(self.shared.volume.trim(start, len, least))?;
+                let words = [start, trimmed, least];
+                let out: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+                give(call, &out, answer)
+            }
+            GETFSLABEL => {
+                let label = self.tried(self.shared.volume.label())?;
+                let mut out = [0; LABEL_LEN];
+                let len = label.len().min(LABEL_LEN - 1);
+                out[..len].copy_from_slice(&label.as_bytes()[..len]);
+                give(call, &out, answer)
+            }
+            SETFSLABEL => {
+                privileged(who)?;
+                let end = input.iter().position(|&b| b == 0).unwrap_or(input.len());
+                let _ = &input[..end];
+                give(call, &[], answer)
+            }
+            SHUTDOWN => {
+                privileged(who)?;
+                let how = match word(input, 0)? {
+                    0 => Shutdown::Sync,
+                    1 => Shutdown::LogFlush,
+                    2 => Shutdown::NoLogFlush,
+                    _ => return Err(Errno::INVAL),
+                };
+                self.tried(self.shared.volume.shutdown(how))?;
+                give(call, &[], answer)
+            }
+            _ => Err(Errno::NOTTY),
+        }
+    }
+
+    fn flags_of(&self, held: &Held) -> Result<u32, Errno> {
+        Ok(self.tried(held.node.attributes())?.flags)
+    }
+
+    fn set_flags(&self, held: &Held, who: &Credentials, flags: u32) -> Result<(), Errno> {
+        let set = SetAttributes {
+            flags: Some(flags),
+            ..Default::default()
+        };
+        self.tried(held.node.set_attributes(who, &set))
+    }
+}
+
+fn privileged(who: &Credentials) -> Result<(), Errno> {
+    if who.is_privileged() {
+        Ok(())
+    } else {
+        Err(Errno::PERM)
+    }
+}
+
+fn give(call: &Call<'_>, out: &[u8], answer: &mut Answer<'_>) -> Result<(), Errno> {
+    // A caller that has room for less gets less, as with a 32-bit flags word in a 64-bit call.
+    let len = out.len().min(call.output as usize);
+    answer.ioctl(0, &out[..len]);
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Directories listed, with offsets that stay good while names come and go: the position in the order of the
+//! directory's hash.
+
+use super::Filesystem;
+use super::data::type_bits;
+use crate::nodes::Held;
+use extant::{Credentials, DirEntry};
+use fuse_server::{Answer, Entry, Errno, Listing};
+use std::time::Duration;
+
+/// Names asked of the engine at a time: about as many as fit a buffer of 4 KiB or a good part of a larger one.
+const AT_A_TIME: usize = 128;
+
+/// Offsets behind "." and ".."; all cookies of names are larger.
+const AFTER_DOT: u64 = 1;
+const AFTER_DOTS: u64 = 2;
+
+impl Filesystem {
+    pub(super) fn read_dir(
+        &self,
+        held: &Held,
+        who: &Credentials,
+        (offset, size, plus): (u64, u32, bool),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let mut out = Out {
+            fs: self,
+            dir: held,
+            who,
+            listing: answer.directory(size),
+            plus,
+            start: offset.max(AFTER_DOTS),
+        };
+        if offset < AFTER_DOTS && !out.dots(offset)? {
+            return Ok(());
+        }
+        let mut cookie = offset.max(AFTER_DOTS);
+        loop {
+            let names = self.tried(held.node.list(cookie, AT_A_TIME))?;
+            let Some(last) = names.last().map(|e| e.cookie) else {
+                break;
+            };
+            if !out.names(&names, cookie)? {
+                break;
+            }
+            cookie = last;
+        }
+        Ok(())
+    }
+}
+
+struct Out<'a, 'b> {
+    fs: &'a Filesystem,
+    dir: &'a Held,
+    who: &'a Credentials,
+    listing: Listing<'b>,
+    plus: bool,
+    /// Where this answer begins.
+    start: u64,
+}
+
+impl Out<'_, '_> {
+    /// False once the buffer is full.
+    fn dots(&mut self, offset: u64) -> Result<bool, Errno> {
+        let own = self.dir.node.ino();
+        let bits = type_bits(extant::FileType::Directory);
+        if offset < AFTER_DOT && !self.plain(own, AFTER_DOT, bits, b".") {
+            return Ok(false);
+        }
+        let parent = self.fs.tried(self.dir.node.parent())?;
+        Ok(self.plain(parent, AFTER_DOTS, bits, b".."))
+    }
+
+    /// A name of which the kernel learns no more than its type.
+    fn plain(&mut self, ino: u32, next: u64, bits: u32, name: &[u8]) -> bool {
+        if self.plus {
+            let mut entry = Entry::negative(Duration::ZERO);
+            entry.attr.ino = ino.into();
+            self.listing.push_plus(&entry, next, bits, name)
+        } else {
+            self.listing.push(ino.into(), next, bits, name)
+        }
+    }
+
+    /// Names that come together, after `before`. Those with equal cookies are given whole or again: only the last
+    /// of them has its own cookie as the place to go on from.
+    fn names(&mut self, names: &[DirEntry], before: u64) -> Result<bool, Errno> {
+        let mut earlier = before;
+        for (at, entry) in names.iter().enumerate() {
+            let more_of_it = names.get(at + 1).is_some_and(|n| n.cookie == entry.cookie);
+            // Going on from before them has to lead further: not if they are the first of this answer.
+            let next = if more_of_it && earlier > self.start {
+                earlier
+            } else {
+                entry.cookie
+            };
+            if !self.name(entry, next)? {
+                return Ok(false);
+            }
+            if !more_of_it {
+                earlier = entry.cookie;
+            }
+        }
+        Ok(true)
+    }
+
+    fn name(&mut self, entry: &DirEntry, next: u64) -> Result<bool, Errno> {
+        let bits = type_bits(entry.file_type);
+        if !self.plus {
+            return Ok(self.plain(entry.ino, next, bits, &entry.name));
+        }
+        // By name: the number may be another file's by now. What is gone, or broken, is listed without more, and
+        // whoever looks it up is told.
+        let found = self.dir.node.lookup(self.who, &entry.name);
+        let Ok(Ok((node, full))) = found.map(|node| self.fs.entry(&node).map(|e| (node, e))) else {
+            return Ok(self.plain(entry.ino, next, bits, &entry.name));
+        };
+        let kind = type_bits(node.file_type());
+        // Told first: the kernel may forget it as soon as it has the answer.
+        let number = full.node;
+        self.fs.shared.nodes.tell(node);
+        let pushed = self.listing.push_plus(&full, next, kind, &entry.name);
+        if !pushed {
+            self.fs.shared.nodes.forget(number, 1);
+        }
+        Ok(pushed)
+    }
+}

@@ -1,0 +1,420 @@
+//! A volume as a handler of FUSE requests.
+//!
+//! The kernel checks permissions by mode bits and ACLs, resolves paths, keeps names, attributes and pages; it may keep
+//! all of them until it forgets the inode, as nothing changes but through it. It does not know of immutable and
+//! append-only files: those the engine guards. Locks are the kernel's own, too: a volume has one kernel.
+//!
+//! Open files have no handles here: a node number says everything, and the kernel forgets no inode that is open.
+
+mod attributes;
+mod data;
+mod ioctl;
+mod listing;
+mod names;
+mod wants;
+mod xattrs;
+
+use crate::control;
+use crate::counters::Kind;
+use crate::mount::Shared;
+use crate::options::MountOptions;
+use extant::{Credentials, MakeNode, Volume};
+use fuse_server::{
+    Answer, Errno, Handler, KernelOffer, Notifier, Operation, Request, StatFs, Wants,
+};
+use std::cell::RefCell;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How long the kernel may keep what it was told: until it forgets it.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// A volume as a handler of FUSE requests. It keeps the volume open as long as it lives.
+///
+/// ```
+/// let options = extant_fuse::MountOptions::default();
+/// let fs = extant_fuse::Filesystem::new(extant::doc_volume(), "disk.img", &options)?;
+/// assert_eq!(fs.status()?.nodes_known, 0);
+/// # Ok::<(), extant::Error>(())
+/// ```
+pub struct Filesystem {
+    shared: Arc<Shared>,
+    notifier: OnceLock<Notifier>,
+    read_only: bool,
+    write_through: bool,
+    /// The kernel may keep that a name is missing.
+    keeps_missing: bool,
+    block_size: u32,
+}
+
+thread_local! {
+    /// Who asked last on this thread: mostly who asks next.
+    static WHO: RefCell<Credentials> = RefCell::new(checked(0, 0));
+}
+
+/// A caller whose permissions the kernel has checked.
+fn checked(uid: u32, gid: u32) -> Credentials {
+    Credentials::new(uid, gid, &[]).already_checked()
+}
+
+impl Filesystem {
+    /// Serves a volume; `image` is its name in reports.
+    pub fn new(volume: Volume, image: &str, options: &MountOptions) -> extant::Result<Self> {
+        let read_only = volume.read_only().is_some();
+        let block_size = volume.geometry().block_size;
+        let shared = Arc::new(Shared::new(volume, image.into())?);
+        Ok(Self {
+            shared,
+            notifier: OnceLock::new(),
+            read_only,
+            write_through: options.write_through || options.sync,
+            keeps_missing: true,
+            block_size,
+        })
+    }
+
+    /// Live counters.
+    pub fn status(&self) -> extant::Result<control::Status> {
+        self.shared.status()
+    }
+
+    /// Names the transport in reports.
+    pub fn set_transport(&self, name: &'static str) {
+        // Said once; a second time would say the same.
+        let _ = self.shared.transport.set(name);
+    }
+
+    /// Listens for clients of the control socket at a path.
+    pub fn listen(&self, socket: &Path) -> io::Result<control::Server> {
+        control::Server::start(socket, Arc::clone(&self.shared))
+    }
+
+    /// The errno of a failure, which is also logged if it is not one of every day.
+    fn tried<T>(&self, done: extant::Result<T>) -> Result<T, Errno> {
+        done.map_err(|e| {
+            match &e {
+                extant::Error::Format(_) | extant::Error::Io { .. } => {
+                    self.shared.trouble(&e);
+                }
+                _ => tracing::debug!(error = %e, "request failed"),
+            }
+            Errno::from_raw_os_error(e.errno())
+        })
+    }
+
+    /// Runs `f` for who asks; `umask` counts for what is made.
+    fn for_caller<R>(
+        &self,
+        request: &Request<'_>,
+        umask: u32,
+        f: impl FnOnce(&Credentials) -> R,
+    ) -> R {
+        let umask = (umask & 0o777) as u16;
+        // Taken out meanwhile: a handler that fails half way leaves nothing borrowed.
+        let mut who = WHO.with(|who| {
+            let mut who = who.borrow_mut();
+            if (who.uid, who.gid) != (request.uid, request.gid) {
+                *who = checked(request.uid, request.gid);
+            }
+            who.clone()
+        });
+        if umask != 0 {
+            who = who.with_umask(umask);
+        }
+        f(&who)
+    }
+
+    /// Does what is asked; says what kind of request it was, and how many bytes of data it moved.
+    fn act(
+        &self,
+        request: &Request<'_>,
+        answer: &mut Answer<'_>,
+        kind: &mut Kind,
+    ) -> Result<u64, Errno> {
+        type Op<'a> = Operation<'a>;
+        let nodes = &self.shared.nodes;
+        let held = || nodes.get(request.node);
+        let mut of = |k: Kind| *kind = k;
+        match &request.operation {
+            Op::Lookup { name } => {
+                of(Kind::Lookup);
+                self.for_caller(request, 0, |who| self.lookup(&*held()?, who, name, answer))?;
+            }
+            Op::Forget { lookups } => {
+                of(Kind::Forget);
+                nodes.forget(request.node, *lookups);
+            }
+            Op::BatchForget(forgets) => {
+                of(Kind::Forget);
+                forgets.for_each(|(node, n)| nodes.forget(node, n));
+            }
+            Op::GetAttr { .. } => {
+                of(Kind::GetAttr);
+                self.get_attr(&*held()?, answer)?;
+            }
+            Op::Statx { .. } => {
+                of(Kind::GetAttr);
+                self.statx(&*held()?, answer)?;
+            }
+            Op::SetAttr(set) => {
+                of(Kind::SetAttr);
+                self.for_caller(request, 0, |who| self.set_attr(&*held()?, who, set, answer))?;
+            }
+            Op::ReadLink => {
+                of(Kind::ReadLink);
+                let held = held()?;
+                answer.bytes(&self.tried(held.node.read_link())?);
+            }
+            Op::Symlink { name, target } => {
+                of(Kind::Symlink);
+                let what = (*name, MakeNode::Symlink(target), 0o777);
+                self.for_caller(request, 0, |who| self.make(&*held()?, who, what, answer))?;
+            }
+            Op::Mknod {
+                name,
+                mode,
+                rdev,
+                umask,
+            } => {
+                of(Kind::Mknod);
+                let what = (*name, *mode, *rdev);
+                self.for_caller(request, *umask, |who| {
+                    self.mknod(&*held()?, who, what, answer)
+                })?;
+            }
+            Op::Mkdir { name, mode, umask } => {
+                of(Kind::Mkdir);
+                let what = (*name, MakeNode::Directory, *mode);
+                self.for_caller(request, *umask, |who| {
+                    self.make(&*held()?, who, what, answer)
+                })?;
+            }
+            Op::Unlink { name } => {
+                of(Kind::Unlink);
+                self.for_caller(request, 0, |who| self.tried(held()?.node.unlink(who, name)))?;
+            }
+            Op::Rmdir { name } => {
+                of(Kind::Rmdir);
+                self.for_caller(request, 0, |who| {
+                    self.tried(held()?.node.remove_dir(who, name))
+                })?;
+            }
+            Op::Rename {
+                name,
+                new_parent,
+                new_name,
+                flags,
+            } => {
+                of(Kind::Rename);
+                let names = (*name, *new_parent, *new_name);
+                self.for_caller(request, 0, |who| self.rename(&*held()?, who, names, *flags))?;
+            }
+            Op::Link { target, name } => {
+                of(Kind::Link);
+                self.for_caller(request, 0, |who| {
+                    self.link(&*held()?, who, (*target, name), answer)
+                })?;
+            }
+            Op::Open {
+                flags,
+                kill_suidgid,
+            } => {
+                of(Kind::Open);
+                let how = (*flags, *kill_suidgid);
+                self.for_caller(request, 0, |who| self.open(&*held()?, who, how, answer))?;
+            }
+            Op::Create {
+                name,
+                mode,
+                umask,
+                flags,
+                kill_suidgid,
+            } => {
+                of(Kind::Create);
+                let how = (*name, *mode, *flags, *kill_suidgid);
+                self.for_caller(request, *umask, |who| {
+                    self.create(&*held()?, who, how, answer)
+                })?;
+            }
+            Op::Tmpfile {
+                mode, umask, flags, ..
+            } => {
+                of(Kind::Tmpfile);
+                let how = (*mode, *flags);
+                self.for_caller(request, *umask, |who| {
+                    self.tmpfile(&*held()?, who, how, answer)
+                })?;
+            }
+            Op::Release { flags, .. } => {
+                of(Kind::Release);
+                Self::release(&*held()?, *flags);
+            }
+            _ => return self.act_on_data(request, answer, kind),
+        }
+        Ok(0)
+    }
+
+    fn act_on_data(
+        &self,
+        request: &Request<'_>,
+        answer: &mut Answer<'_>,
+        kind: &mut Kind,
+    ) -> Result<u64, Errno> {
+        type Op<'a> = Operation<'a>;
+        let held = || self.shared.nodes.get(request.node);
+        let mut of = |k: Kind| *kind = k;
+        match &request.operation {
+            Op::Read { offset, size, .. } => {
+                of(Kind::Read);
+                return self.read(&*held()?, (*offset, *size), answer);
+            }
+            Op::Write {
+                offset,
+                data,
+                cached,
+                kill_suidgid,
+                ..
+            } => {
+                of(Kind::Write);
+                let held = held()?;
+                let data = (*offset, *data);
+                if *cached {
+                    return self.write_cached(&held, data, answer);
+                }
+                return self.for_caller(request, 0, |who| {
+                    if *kill_suidgid {
+                        self.tried(held.node.strip_privileges(who))?;
+                    }
+                    self.write(&held, who, data, answer)
+                });
+            }
+            Op::Fsync { datasync, .. } | Op::FsyncDir { datasync, .. } => {
+                of(Kind::Fsync);
+                self.tried(held()?.node.fsync(*datasync))?;
+            }
+            Op::ReadDir { offset, size, .. } => {
+                of(Kind::ReadDir);
+                let how = (*offset, *size, false);
+                self.for_caller(request, 0, |who| self.read_dir(&*held()?, who, how, answer))?;
+            }
+            Op::ReadDirPlus { offset, size, .. } => {
+                of(Kind::ReadDir);
+                let how = (*offset, *size, true);
+                self.for_caller(request, 0, |who| self.read_dir(&*held()?, who, how, answer))?;
+            }
+            Op::StatFs => {
+                of(Kind::StatFs);
+                let s = self.tried(self.shared.volume.statfs())?;
+                answer.statfs(&StatFs {
+                    blocks: s.blocks,
+                    free: s.free_blocks,
+                    available: s.available_blocks,
+                    files: s.inodes,
+                    free_files: s.free_inodes,
+                    block_size: s.block_size,
+                    fragment_size: s.block_size,
+                    name_length: s.name_max,
+                });
+            }
+            Op::SetXattr {
+                name, value, flags, ..
+            } => {
+                of(Kind::SetXattr);
+                let how = (*name, *value, *flags);
+                self.for_caller(request, 0, |who| self.set_xattr(&*held()?, who, how))?;
+            }
+            Op::GetXattr { name, size } => {
+                of(Kind::GetXattr);
+                let how = (*name, *size);
+                self.for_caller(request, 0, |who| {
+                    self.get_xattr(&*held()?, who, how, answer)
+                })?;
+            }
+            Op::ListXattr { size } => {
+                of(Kind::ListXattr);
+                self.for_caller(request, 0, |who| {
+                    self.list_xattrs(&*held()?, who, *size, answer)
+                })?;
+            }
+            Op::RemoveXattr { name } => {
+                of(Kind::RemoveXattr);
+                self.for_caller(request, 0, |who| self.remove_xattr(&*held()?, who, name))?;
+            }
+            Op::Ioctl {
+                command,
+                input,
+                output,
+                ..
+            } => {
+                of(Kind::Ioctl);
+                let call = ioctl::Call {
+                    command: *command,
+                    input,
+                    output: *output,
+                };
+                self.for_caller(request, 0, |who| self.ioctl(&*held()?, who, &call, answer))?;
+            }
+            Op::Seek { offset, whence, .. } => {
+                of(Kind::Seek);
+                self.seek(request.node, &*held()?, (*offset, *whence), answer)?;
+            }
+            Op::Fallocate {
+                offset,
+                length,
+                mode,
+                ..
+            } => {
+                of(Kind::Fallocate);
+                let how = (*offset, *length, *mode);
+                self.for_caller(request, 0, |who| self.fallocate(&*held()?, who, how))?;
+            }
+            Op::CopyFileRange {
+                offset,
+                to_node,
+                to_offset,
+                length,
+                ..
+            } => {
+                of(Kind::CopyRange);
+                let how = (*offset, *to_node, *to_offset, *length);
+                let copied =
+                    self.for_caller(request, 0, |who| self.copy_range(&*held()?, who, how))?;
+                answer.copied(copied);
+                return Ok(copied);
+            }
+            Op::SyncFs => {
+                of(Kind::SyncFs);
+                self.tried(self.shared.volume.sync())?;
+            }
+            // What the kernel asks for by another way, or does by itself when it is told that there is none: flush
+            // after the pages it wrote, opening directories, access (it checks permissions), poll, locks, block
+            // numbers.
+            _ => return Err(Errno::NOSYS),
+        }
+        Ok(0)
+    }
+}
+
+impl Handler for Filesystem {
+    fn init(&self, kernel: &KernelOffer, notifier: Notifier) -> Wants {
+        let _ = self.notifier.set(notifier);
+        self.wants(kernel)
+    }
+
+    fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
+        let start = Instant::now();
+        let mut kind = Kind::Other;
+        let done = self.act(request, answer, &mut kind);
+        let bytes = *done.as_ref().unwrap_or(&0);
+        self.shared
+            .counters
+            .count(kind, start.elapsed(), done.is_err(), bytes);
+        done.map(|_| ())
+    }
+
+    fn destroy(&self) {
+        self.shared.nodes.clear();
+    }
+}

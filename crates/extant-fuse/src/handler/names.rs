@@ -1,0 +1,213 @@
+//! Names: looked up, made, moved, removed.
+
+use super::{FOREVER, Filesystem};
+use crate::nodes::Held;
+use extant::{Credentials, FileType, MakeNode, Node, OpenFlags, RenameMode};
+use fuse_server::{Answer, Entry, Errno, Opened, OpenedFlags};
+use rustix::fs::{OFlags, RenameFlags};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The bits of a mode that are permissions.
+fn permissions(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}
+
+pub(super) fn open_flags(flags: u32) -> OpenFlags {
+    let flags = OFlags::from_bits_retain(flags);
+    let mut open = match flags & OFlags::RWMODE {
+        OFlags::RDWR => OpenFlags::READ | OpenFlags::WRITE,
+        OFlags::WRONLY => OpenFlags::WRITE,
+        _ => OpenFlags::READ,
+    };
+    if flags.contains(OFlags::APPEND) {
+        open |= OpenFlags::APPEND;
+    }
+    if flags.contains(OFlags::TRUNC) {
+        open |= OpenFlags::TRUNCATE;
+    }
+    open
+}
+
+/// The type of what mknod is to make, and its device number where it has one.
+fn special(mode: u32, rdev: u32) -> Result<MakeNode<'static>, Errno> {
+    Ok(match rustix::fs::FileType::from_raw_mode(mode) {
+        rustix::fs::FileType::RegularFile => MakeNode::File,
+        rustix::fs::FileType::CharacterDevice => MakeNode::Special(FileType::CharDevice, rdev),
+        rustix::fs::FileType::BlockDevice => MakeNode::Special(FileType::BlockDevice, rdev),
+        rustix::fs::FileType::Fifo => MakeNode::Special(FileType::Fifo, 0),
+        rustix::fs::FileType::Socket => MakeNode::Special(FileType::Socket, 0),
+        _ => return Err(Errno::INVAL),
+    })
+}
+
+/// What the kernel may do with an open file: its pages stay, as nobody changes the file behind its back, and direct
+/// writes to it need not wait for each other.
+pub(super) const OPENED: Opened = Opened {
+    handle: 0,
+    flags: OpenedFlags::KEEP_CACHE.union(OpenedFlags::PARALLEL_DIRECT_WRITES),
+};
+
+impl Filesystem {
+    /// Answers with an inode, of which the kernel is told once more.
+    fn tell(&self, node: Node, answer: &mut Answer<'_>) -> Result<(), Errno> {
+        let entry = self.entry(&node)?;
+        self.shared.nodes.tell(node);
+        answer.entry(&entry);
+        Ok(())
+    }
+
+    pub(super) fn lookup(
+        &self,
+        dir: &Held,
+        who: &Credentials,
+        name: &[u8],
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        match dir.node.lookup(who, name) {
+            Ok(node) => self.tell(node, answer),
+            // That there is none the kernel may keep too.
+            Err(extant::Error::NotFound) if self.keeps_missing => {
+                answer.entry(&Entry::negative(FOREVER));
+                Ok(())
+            }
+            Err(e) => self.tried(Err(e)),
+        }
+    }
+
+    pub(super) fn make(
+        &self,
+        dir: &Held,
+        who: &Credentials,
+        (name, what, mode): (&[u8], MakeNode<'_>, u32),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let node = self.tried(dir.node.make(who, name, what, permissions(mode)))?;
+        self.tell(node, answer)
+    }
+
+    pub(super) fn mknod(
+        &self,
+        dir: &Held,
+        who: &Credentials,
+        (name, mode, rdev): (&[u8], u32, u32),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        self.make(dir, who, (name, special(mode, rdev)?, mode), answer)
+    }
+
+    /// An open file from here on: told of once more, and counted if it is open for writing.
+    fn tell_open(&self, node: Node, flags: u32, answer: &mut Answer<'_>) -> Result<(), Errno> {
+        let entry = self.entry(&node)?;
+        let held = self.shared.nodes.tell(node);
+        if open_flags(flags).contains(OpenFlags::WRITE) {
+            held.writers.fetch_add(1, Relaxed);
+        }
+        answer.created(&entry, OPENED);
+        Ok(())
+    }
+
+    pub(super) fn create(
+        &self,
+        dir: &Held,
+        who: &Credentials,
+        (name, mode, flags, kill_suidgid): (&[u8], u32, u32, bool),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let exclusive = flags & OFlags::EXCL.bits() != 0;
+        let made = dir.node.create(who, name, permissions(mode), exclusive);
+        let (node, made) = self.tried(made)?;
+        if !made {
+            self.prepare_open(&node, who, flags, kill_suidgid)?;
+        }
+        self.tell_open(node, flags, answer)
+    }
+
+    pub(super) fn tmpfile(
+        &self,
+        dir: &Held,
+        who: &Credentials,
+        (mode, flags): (u32, u32),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let node = self.tried(dir.node.make_unnamed(who, permissions(mode)))?;
+        self.tell_open(node, flags, answer)
+    }
+
+    /// Checks that a file may be opened so, and cuts it if asked.
+    fn prepare_open(
+        &self,
+        node: &Node,
+        who: &Credentials,
+        flags: u32,
+        kill_suidgid: bool,
+    ) -> Result<(), Errno> {
+        let flags = open_flags(flags);
+        self.tried(node.check_open(who, flags))?;
+        if flags.contains(OpenFlags::TRUNCATE) {
+            if kill_suidgid {
+                self.tried(node.strip_privileges(who))?;
+            }
+            // The kernel notes the time, where it keeps the times.
+            let done = if self.writes_back() {
+                node.truncate(&who.clone().keeping_times(), 0)
+            } else {
+                node.truncate(who, 0)
+            };
+            self.tried(done)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn open(
+        &self,
+        held: &Held,
+        who: &Credentials,
+        (flags, kill_suidgid): (u32, bool),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        if self.read_only && flags & (OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits() == 0 {
+            // Reading what nobody changes needs no handle: the kernel never asks again.
+            return Err(Errno::NOSYS);
+        }
+        self.prepare_open(&held.node, who, flags, kill_suidgid)?;
+        if open_flags(flags).contains(OpenFlags::WRITE) {
+            held.writers.fetch_add(1, Relaxed);
+        }
+        answer.opened(OPENED);
+        Ok(())
+    }
+
+    pub(super) fn link(
+        &self,
+        dir: &Held,
+        who: &Credentials,
+        (target, name): (u64, &[u8]),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let held = self.shared.nodes.get(target)?;
+        self.tried(held.node.link(who, &dir.node, name))?;
+        self.tell(held.node.clone(), answer)
+    }
+
+    pub(super) fn rename(
+        &self,
+        dir: &Held,
+        who: &Credentials,
+        (name, new_parent, new_name): (&[u8], u64, &[u8]),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        let no_replace = flags.contains(RenameFlags::NOREPLACE);
+        let whiteout = flags.contains(RenameFlags::WHITEOUT);
+        let mode = match (flags.contains(RenameFlags::EXCHANGE), no_replace, whiteout) {
+            (false, false, false) => RenameMode::Replace,
+            (false, true, false) => RenameMode::NoReplace,
+            (false, false, true) => RenameMode::Whiteout,
+            (false, true, true) => RenameMode::WhiteoutNoReplace,
+            (true, false, false) => RenameMode::Exchange,
+            (true, ..) => return Err(Errno::INVAL),
+        };
+        let to = self.shared.nodes.get(new_parent)?;
+        self.tried(dir.node.rename(who, name, &to.node, new_name, mode))
+    }
+}

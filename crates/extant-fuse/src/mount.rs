@@ -1,0 +1,115 @@
+//! What the handler and the control socket of one mount share.
+
+use crate::control::{LogStatus, MemoryStatus, SpaceStatus, Status};
+use crate::counters::Counters;
+use crate::nodes::Nodes;
+use extant::{Frozen, Volume};
+use lockmeter::{Mutex, lock_class};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+lock_class!(
+    /// The last trouble of a mount.
+    pub(crate) Trouble = "last trouble"
+);
+
+/// What the handler and the control socket of one mount share.
+pub(crate) struct Shared {
+    pub volume: Volume,
+    pub nodes: Nodes,
+    pub counters: Counters,
+    /// The image, as reports name it.
+    pub image: String,
+    /// How requests come, once that is known.
+    pub transport: OnceLock<&'static str>,
+    since: Instant,
+    freezes: AtomicU32,
+    troubles: AtomicU64,
+    last_trouble: Mutex<Option<String>, Trouble>,
+}
+
+impl Shared {
+    pub fn new(volume: Volume, image: String) -> extant::Result<Self> {
+        Ok(Self {
+            nodes: Nodes::new(volume.root_node()?),
+            volume,
+            counters: Counters::new(),
+            image,
+            transport: OnceLock::new(),
+            since: Instant::now(),
+            freezes: AtomicU32::new(0),
+            troubles: AtomicU64::new(0),
+            last_trouble: Mutex::new(None),
+        })
+    }
+
+    /// Live counters.
+    pub fn status(&self) -> extant::Result<Status> {
+        let log = self.volume.statistics();
+        let memory = self.volume.memory();
+        let space = self.volume.statfs()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(space.block_size.into());
+        Ok(Status {
+            image: self.image.clone(),
+            process: std::process::id(),
+            transport: self.transport.get().copied().unwrap_or("starting").into(),
+            read_only: self.volume.read_only(),
+            frozen: self.freezes.load(Relaxed) > 0,
+            troubles: self.troubles.load(Relaxed),
+            last_trouble: self.last_trouble.lock().clone(),
+            uptime_seconds: self.since.elapsed().as_secs_f64(),
+            nodes_known: self.nodes.count() as u64,
+            requests: self.counters.read(),
+            memory: MemoryStatus {
+                data_bytes: memory.data,
+                dirty_bytes: memory.dirty,
+                metadata_bytes: memory.metadata,
+                inodes: memory.inodes,
+            },
+            log: LogStatus {
+                commits: log.commits,
+                pushes: log.pushes,
+                bytes: log.log_bytes,
+            },
+            space: SpaceStatus {
+                bytes: bytes(space.blocks),
+                free_bytes: bytes(space.free_blocks),
+                inodes: space.inodes,
+                free_inodes: space.free_inodes,
+            },
+            locks_metered: lockmeter::is_on(),
+            profiled: lockmeter::profile::is_on(),
+        })
+    }
+
+    /// The image is broken, or its device failed: nobody sees the log of a server in the background, so the last
+    /// such thing is kept.
+    pub fn trouble(&self, error: &extant::Error) {
+        tracing::error!(image = self.image, %error, "request failed");
+        self.troubles.fetch_add(1, Relaxed);
+        *self.last_trouble.lock() = Some(error.to_string());
+    }
+
+    /// Holds up all changes until the guard goes.
+    pub fn freeze(self: &Arc<Self>) -> extant::Result<Freeze> {
+        let frozen = self.volume.freeze()?;
+        self.freezes.fetch_add(1, Relaxed);
+        Ok(Freeze {
+            shared: Arc::clone(self),
+            _frozen: frozen,
+        })
+    }
+}
+
+/// Changes wait while this lives.
+pub(crate) struct Freeze {
+    shared: Arc<Shared>,
+    _frozen: Frozen,
+}
+
+impl Drop for Freeze {
+    fn drop(&mut self) {
+        self.shared.freezes.fetch_sub(1, Relaxed);
+    }
+}

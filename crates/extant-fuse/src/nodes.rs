@@ -1,0 +1,225 @@
+//! The inodes that the kernel knows: node number, how often it was told of, and the inode itself, which stays
+//! usable until the kernel forgets it. Sharded, so that two clients seldom meet.
+//!
+//! A node number is the inode number, but the root is 1 for FUSE and 2 for ext4: these two change places. Inode 1 of
+//! ext4 is no file that anybody can see.
+
+use extant::Node;
+use fuse_server::Errno;
+use lockmeter::{RwLock, lock_class};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+lock_class!(
+    /// Inodes that the kernel knows.
+    pub(crate) Known = "nodes known to the kernel"
+);
+
+/// What the kernel calls the root.
+pub(crate) const ROOT: u64 = 1;
+const ROOT_INO: u32 = 2;
+
+/// The node number of an inode.
+pub(crate) fn node_of(ino: u32) -> u64 {
+    match ino {
+        ROOT_INO => ROOT,
+        1 => u64::from(ROOT_INO),
+        other => other.into(),
+    }
+}
+
+/// The reverse.
+fn ino_of(node: u64) -> Option<u32> {
+    match u32::try_from(node).ok()? {
+        1 => Some(ROOT_INO),
+        ROOT_INO => Some(1),
+        other => Some(other),
+    }
+}
+
+/// An inode that the kernel knows.
+pub(crate) struct Held {
+    pub node: Node,
+    /// How often it was told of and not forgotten since. Changed under the lock of the shard for writing when it
+    /// may come to nothing, for reading when it grows.
+    lookups: AtomicU64,
+    /// Handles of the kernel's that are open for writing: there may be data here that it has not written back.
+    pub writers: AtomicU32,
+}
+
+/// Inode numbers of one group are consecutive: the number itself is as good a hash as any.
+#[derive(Default)]
+struct Number(u64);
+
+impl Hasher for Number {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Only numbers are hashed; what else might be is spread, not well.
+        for &b in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(b);
+        }
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.0 = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+type Shard = RwLock<HashMap<u32, Arc<Held>, BuildHasherDefault<Number>>, Known>;
+
+/// A shard has cache lines of its own.
+#[repr(align(128))]
+struct Padded(Shard);
+
+const SHARDS: usize = 256;
+
+/// All inodes that the kernel knows.
+pub(crate) struct Nodes {
+    root: Arc<Held>,
+    shards: Box<[Padded]>,
+}
+
+impl Nodes {
+    pub fn new(root: Node) -> Self {
+        let root = Held {
+            node: root,
+            lookups: AtomicU64::new(1),
+            writers: AtomicU32::new(0),
+        };
+        let shard = |_| Padded(RwLock::new(HashMap::default()));
+        Self {
+            root: Arc::new(root),
+            shards: (0..SHARDS).map(shard).collect(),
+        }
+    }
+
+    /// Sixteen neighbours share a shard: those of one directory's inodes a task makes in turn.
+    fn shard(&self, ino: u32) -> &Shard {
+        &self.shards[(ino / 16) as usize % SHARDS].0
+    }
+
+    /// The inode of a node number.
+    pub fn get(&self, node: u64) -> Result<Arc<Held>, Errno> {
+        if node == ROOT {
+            return Ok(Arc::clone(&self.root));
+        }
+        let ino = ino_of(node).ok_or(Errno::STALE)?;
+        let shard = self.shard(ino).read();
+        shard.get(&ino).cloned().ok_or(Errno::STALE)
+    }
+
+    /// The kernel is told of this inode once more.
+    pub fn tell(&self, node: Node) -> Arc<Held> {
+        let ino = node.ino();
+        if ino == ROOT_INO {
+            return Arc::clone(&self.root);
+        }
+        let shard = self.shard(ino);
+        if let Some(held) = shard.read().get(&ino) {
+            held.lookups.fetch_add(1, Relaxed);
+            return Arc::clone(held);
+        }
+        let mut shard = shard.write();
+        let held = shard.entry(ino).or_insert_with(|| {
+            Arc::new(Held {
+                node,
+                lookups: AtomicU64::new(0),
+                writers: AtomicU32::new(0),
+            })
+        });
+        held.lookups.fetch_add(1, Relaxed);
+        Arc::clone(held)
+    }
+
+    /// The kernel forgets that it was told so many times. What it forgets for good leaves; a removed file's space
+    /// comes free with that, outside any lock of this table.
+    pub fn forget(&self, node: u64, lookups: u64) {
+        let Some(ino) = ino_of(node).filter(|&ino| ino != ROOT_INO) else {
+            return;
+        };
+        let mut shard = self.shard(ino).write();
+        let Some(held) = shard.get(&ino) else {
+            return;
+        };
+        let left = held.lookups.load(Relaxed).saturating_sub(lookups);
+        held.lookups.store(left, Relaxed);
+        let gone = if left == 0 { shard.remove(&ino) } else { None };
+        drop(shard);
+        drop(gone);
+    }
+
+    /// How many inodes the kernel knows beside the root.
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|s| s.0.read().len()).sum()
+    }
+
+    /// The kernel knows nothing any more.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            let gone = std::mem::take(&mut *shard.0.write());
+            drop(gone);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant::{Credentials, MakeNode};
+
+    #[test]
+    fn root_and_its_number_change_places() {
+        assert_eq!((node_of(2), ino_of(1)), (1, Some(2)));
+        assert_eq!((node_of(1), ino_of(2)), (2, Some(1)));
+        assert_eq!((node_of(12), ino_of(12)), (12, Some(12)));
+        assert_eq!(ino_of(1 << 32), None);
+    }
+
+    #[test]
+    fn an_inode_is_known_as_often_as_it_was_told() {
+        let volume = extant::doc_volume();
+        let root = volume.root_node().unwrap();
+        let nodes = Nodes::new(root.clone());
+        let who = Credentials::root();
+        let file = root.make(&who, b"a", MakeNode::File, 0o600).unwrap();
+        let ino = file.ino();
+        let again = root.lookup(&who, b"a").unwrap();
+        nodes.tell(file);
+        nodes.tell(again);
+        assert_eq!(nodes.count(), 1);
+        nodes.forget(node_of(ino), 1);
+        assert_eq!(nodes.get(node_of(ino)).unwrap().node.ino(), ino);
+        // More than it was told, as only a broken kernel would say.
+        nodes.forget(node_of(ino), 7);
+        assert_eq!(nodes.get(node_of(ino)).err(), Some(Errno::STALE));
+        nodes.forget(ROOT, 100);
+        assert_eq!(nodes.get(ROOT).unwrap().node.ino(), 2);
+    }
+
+    #[test]
+    fn a_removed_file_stays_until_it_is_forgotten() {
+        let volume = extant::doc_volume();
+        let root = volume.root_node().unwrap();
+        let nodes = Nodes::new(root.clone());
+        let who = Credentials::root();
+        let held = nodes.tell(root.make(&who, b"a", MakeNode::File, 0o600).unwrap());
+        held.node.write_at(&who, 0, &[1; 5000]).unwrap();
+        let node = node_of(held.node.ino());
+        root.unlink(&who, b"a").unwrap();
+        drop(held);
+        let mut buf = [0; 8];
+        assert_eq!(
+            nodes.get(node).unwrap().node.read_at(0, &mut buf).unwrap(),
+            8
+        );
+        let before = volume.statfs().unwrap().free_inodes;
+        nodes.forget(node, 1);
+        volume.sync().unwrap();
+        assert_eq!(volume.statfs().unwrap().free_inodes, before + 1);
+    }
+}

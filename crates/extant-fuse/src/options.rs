@@ -1,0 +1,248 @@
+//! Mount options, as `-o` and /etc/fstab spell them.
+
+use extant::{AccessTimes, ErrorPolicy, OpenOptions};
+use std::time::Duration;
+
+/// Options of a mount.
+///
+/// ```
+/// let mut options = extant_fuse::MountOptions::default();
+/// options.parse("rw,noatime,allow_other,cache=512M,nofail,x-systemd.automount")?;
+/// assert!(options.allow_other && !options.read_only);
+/// assert_eq!(options.cache_bytes, Some(512 << 20));
+/// # Ok::<(), extant_fuse::OptionError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Nothing on the image is changed.
+    pub read_only: bool,
+    /// Others than who mounts may use it.
+    pub allow_other: bool,
+    /// Set-user-id bits count; only root may ask for it.
+    pub suid: bool,
+    /// Device nodes can be opened; only root may ask for it.
+    pub dev: bool,
+    /// Programs can be run.
+    pub exec: bool,
+    /// Every call waits until it is durable.
+    pub sync: bool,
+    /// How access times are kept.
+    pub access_times: AccessTimes,
+    /// Times are written with the next change of the inode, not by themselves.
+    pub lazy_times: bool,
+    /// Data goes to the server at once and is not kept back by the kernel: a full volume then fails the write and not
+    /// the close.
+    pub write_through: bool,
+    /// What becomes of the mount when the volume stops after a failure.
+    pub errors: ErrorPolicy,
+    /// Bytes of memory for data in the server.
+    pub cache_bytes: Option<u64>,
+    /// Time between timed commits.
+    pub commit_interval: Option<Duration>,
+    /// Name of the source in /proc/mounts, if not the image's path.
+    pub source: Option<String>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            allow_other: false,
+            suid: true,
+            dev: true,
+            exec: true,
+            sync: false,
+            access_times: AccessTimes::Relative,
+            lazy_times: false,
+            write_through: false,
+            errors: ErrorPolicy::default(),
+            cache_bytes: None,
+            commit_interval: None,
+            source: None,
+        }
+    }
+}
+
+/// An option that has no meaning here.
+///
+/// ```
+/// let error = extant_fuse::MountOptions::default().parse("rw,quux").unwrap_err();
+/// assert_eq!(error.to_string(), "mount option \"quux\": not known");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("mount option {option:?}: {why}")]
+pub struct OptionError {
+    option: String,
+    why: &'static str,
+}
+
+impl MountOptions {
+    /// How the image is opened for a mount with these options.
+    pub fn open_options(&self) -> OpenOptions {
+        let mut options = OpenOptions::new()
+            .read_only(self.read_only)
+            .errors(self.errors)
+            .access_times(self.access_times)
+            .lazy_times(self.lazy_times);
+        if let Some(bytes) = self.cache_bytes {
+            options = options.cache_bytes(bytes);
+        }
+        if let Some(interval) = self.commit_interval {
+            options = options.commit_interval(interval);
+        }
+        options
+    }
+
+    /// How the kernel is told to mount it.
+    pub fn for_kernel(&self, image: &str) -> fuse_server::MountOptions {
+        fuse_server::MountOptions {
+            source: self.source.as_deref().unwrap_or(image).into(),
+            subtype: Some("extant".into()),
+            read_only: self.read_only,
+            allow_other: self.allow_other,
+            // The engine leaves permissions to the kernel.
+            default_permissions: true,
+            nosuid: !self.suid,
+            nodev: !self.dev,
+            noexec: !self.exec,
+            noatime: self.access_times == AccessTimes::None,
+            strictatime: self.access_times == AccessTimes::Strict,
+            lazytime: self.lazy_times,
+            sync: self.sync,
+            ..fuse_server::MountOptions::default()
+        }
+    }
+
+    /// Takes over a list of options separated by commas; a later one wins.
+    ///
+    /// # Errors
+    /// An option that is not known, or whose value has no meaning. What `mount`, systemd and their tables say of when
+    /// and by whom something is mounted is passed over, and so are ext4's options that ask for what is so anyway.
+    pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
+        for option in list.split(',').filter(|o| !o.is_empty()) {
+            self.take(option).map_err(|why| OptionError {
+                option: option.into(),
+                why,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, option: &str) -> Result<(), &'static str> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let wanted = || value.ok_or("needs a value");
+        match name {
+            "cache" => self.cache_bytes = Some(bytes(wanted()?)?),
+            "commit" => {
+                let seconds: u64 = wanted()?.parse().map_err(|_| "not a number of seconds")?;
+                // As ext4 has it: 0 is the default.
+                self.commit_interval = (seconds > 0).then(|| Duration::from_secs(seconds));
+            }
+            "errors" => {
+                self.errors = match wanted()? {
+                    // As with remount-ro: what cannot be written leaves no choice.
+                    "continue" | "remount-ro" => ErrorPolicy::ReadOnly,
+                    "shutdown" | "panic" => ErrorPolicy::Shutdown,
+                    _ => return Err("remount-ro, shutdown, panic or continue"),
+                };
+            }
+            "fsname" => self.source = Some(wanted()?.into()),
+            "subtype" | "x" | "comment" => {}
+            _ if value.is_some() && !name.starts_with("x-") => return Err("not known"),
+            other => return self.take_flag(other),
+        }
+        Ok(())
+    }
+
+    fn take_flag(&mut self, flag: &str) -> Result<(), &'static str> {
+        match flag {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "atime" | "relatime" | "norelatime" => self.access_times = AccessTimes::Relative,
+            "noatime" => self.access_times = AccessTimes::None,
+            "strictatime" => self.access_times = AccessTimes::Strict,
+            "lazytime" => self.lazy_times = true,
+            "nolazytime" => self.lazy_times = false,
+            "writethrough" => self.write_through = true,
+            "user" | "users" => (self.suid, self.dev, self.exec) = (false, false, false),
+            "owner" | "group" => (self.suid, self.dev) = (false, false),
+            // What is so in any case.
+            "defaults" | "default_permissions" | "diratime" | "nodiratime" | "user_xattr" | "acl"
+            | "barrier" | "delalloc" | "data=ordered" | "auto_da_alloc" | "loop" | "silent" | "loud"
+            // What concerns those who mount.
+            | "auto" | "noauto" | "nofail" | "_netdev" | "nouser" | "bg" => {}
+            _ if flag.starts_with("x-") => {}
+            _ => return Err("not known"),
+        }
+        Ok(())
+    }
+}
+
+/// Bytes, with K, M, G or T behind them or not.
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    const WHY: &str = "a size like 64M or 2G";
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        "T" | "TIB" => 40,
+        _ => return Err(WHY),
+    };
+    let number: u64 = digits.parse().map_err(|_| WHY)?;
+    number.checked_mul(1 << shift).ok_or(WHY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(list: &str) -> Result<MountOptions, OptionError> {
+        let mut options = MountOptions::default();
+        options.parse(list).map(|()| options)
+    }
+
+    #[test]
+    fn a_later_option_wins() {
+        let options = parsed("ro,noatime,rw,strictatime,suid,nosuid").unwrap();
+        assert!(!options.read_only && !options.suid);
+        assert_eq!(options.access_times, AccessTimes::Strict);
+        let user = parsed("user,exec").unwrap();
+        assert!(!user.suid && !user.dev && user.exec);
+    }
+
+    #[test]
+    fn values_are_checked() {
+        assert_eq!(parsed("cache=2g").unwrap().cache_bytes, Some(2 << 30));
+        assert_eq!(parsed("commit=0").unwrap().commit_interval, None);
+        let thirty = parsed("commit=30").unwrap().commit_interval;
+        assert_eq!(thirty, Some(Duration::from_secs(30)));
+        for bad in [
+            "cache",
+            "cache=",
+            "cache=x",
+            "cache=99999999T",
+            "commit=-1",
+            "errors=maybe",
+            "ro=1",
+            "bogus",
+            "bogus=2",
+        ] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+        assert!(parsed("x-systemd.idle-timeout=60,nofail,defaults,subtype=extant").is_ok());
+    }
+}
