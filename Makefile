@@ -3,9 +3,9 @@
 # make bench  writes docs/bench/REPORT.md (QUICK=1: in about five minutes); torture runs have targets of their own below
 
 CARGO ?= cargo
-TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind
+TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench
 
-.PHONY: demo test unit loom shuttle miri lint bench bench-figures torture-crash torture-hostile torture-kill torture-model torture-threads tools clean
+.PHONY: demo test unit loom shuttle miri lint install uninstall bench bench-figures torture-crash torture-hostile torture-kill torture-model torture-mount torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -41,6 +41,22 @@ bench-figures:
 	$(CARGO) build --release -p extant-cli
 	scripts/bench.sh
 
+# The command, its man pages, and the names under which mount(8) looks for it.
+PREFIX ?= /usr/local
+SBINDIR ?= /sbin
+
+install:
+	$(CARGO) build --release -p extant-cli
+	install -D -m 755 $${CARGO_TARGET_DIR:-target}/release/extant $(DESTDIR)$(PREFIX)/bin/extant
+	$(DESTDIR)$(PREFIX)/bin/extant man $(DESTDIR)$(PREFIX)/share/man/man1
+	mkdir -p $(DESTDIR)$(SBINDIR)
+	ln -sf $(PREFIX)/bin/extant $(DESTDIR)$(SBINDIR)/mount.extant
+	ln -sf $(PREFIX)/bin/extant $(DESTDIR)$(SBINDIR)/mount.fuse.extant
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/extant $(DESTDIR)$(PREFIX)/share/man/man1/extant*.1
+	rm -f $(DESTDIR)$(SBINDIR)/mount.extant $(DESTDIR)$(SBINDIR)/mount.fuse.extant
+
 # Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only
 # that one, to see a failure again.
 torture-crash:
@@ -55,6 +71,9 @@ torture-kill:
 torture-model:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test model -- --nocapture
 
+torture-mount:
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test mount -- --nocapture
+
 # Threads are held up at points that only builds with debug assertions have.
 torture-threads:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test linearizable --test concurrent -- --nocapture
@@ -64,7 +83,8 @@ tools:
 	if [ -n "$$missing" ]; then \
 	  echo "tests need:$$missing; installing with apt"; \
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr valgrind; \
+	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr valgrind \
+	    fuse3 git gcc libc6-dev rsync sqlite3 fio stress-ng dbench; \
 	fi
 
 clean:

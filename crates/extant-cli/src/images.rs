@@ -28,7 +28,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
 }
 
 /// The system's word on why an image cannot be opened names the image already.
-fn plain(e: extant::Error) -> anyhow::Error {
+pub fn plain(e: extant::Error) -> anyhow::Error {
     match e {
         extant::Error::Io { context, source } if context.starts_with("open ") => {
             // The kind in words; an error of the system in the system's words.

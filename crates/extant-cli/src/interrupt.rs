@@ -6,8 +6,11 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::fmt;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::thread;
 
 static RAISED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
@@ -46,4 +49,24 @@ pub fn check() -> Result<()> {
 /// The flag itself.
 pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(&RAISED)
+}
+
+/// Does something once, on a thread of its own, when the user asks to stop. For work that waits for something
+/// else than this flag.
+pub fn on_signal(work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let waker = waker.try_clone().context("a pair of sockets")?;
+        signal_hook::low_level::pipe::register(signal, waker).context("install signal handlers")?;
+    }
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            // An error means that no signal will ever be heard of: then nothing is to be done.
+            if woken.read_exact(&mut [0]).is_ok() {
+                work();
+            }
+        })
+        .context("a thread for signals")?;
+    Ok(())
 }

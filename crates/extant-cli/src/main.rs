@@ -7,9 +7,12 @@ mod commands;
 mod images;
 mod interrupt;
 mod mode;
+mod mounted;
+mod multicall;
 mod output;
 mod owners;
 mod progress;
+mod serving;
 mod show;
 mod times;
 mod transfer;
@@ -24,7 +27,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = args::Cli::parse();
+    let args = args::Cli::parse_from(multicall::args());
     lockmeter::set_on(args.lockmeter);
     lockmeter::profile::set_on(args.profile);
     let done = interrupt::install().and_then(|()| commands::run(args.command));

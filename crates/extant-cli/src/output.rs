@@ -67,6 +67,11 @@ impl fmt::Display for Told {
 
 impl std::error::Error for Told {}
 
+/// The error of a part that has told its own error.
+pub fn told() -> anyhow::Error {
+    Told.into()
+}
+
 /// Runs each operand even if an earlier one failed, as coreutils do; the failures are told at once.
 pub fn each<T>(
     operands: impl IntoIterator<Item = T>,

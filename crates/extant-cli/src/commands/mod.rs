@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod apply;
 mod bench;
 mod cat;
 mod chmod;
@@ -15,11 +16,16 @@ mod ln;
 mod ls;
 mod mkdir;
 mod mkfs;
+pub mod mount;
 mod mv;
 mod rm;
+mod shell;
 mod stat;
+mod status;
+mod sync;
 mod touch;
 mod tree;
+mod umount;
 mod xattr;
 
 use anyhow::Result;
@@ -46,6 +52,12 @@ pub enum Command {
     Chown(chown::Args),
     Getfattr(xattr::GetArgs),
     Setfattr(xattr::SetArgs),
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Shell(shell::Args),
+    Status(status::Args),
+    Sync(sync::Args),
+    Apply(apply::Args),
     Bench(bench::Args),
     Demo(demo::Args),
     Completions(generate::CompletionsArgs),
@@ -74,6 +86,12 @@ pub fn run(command: Command) -> Result<()> {
         Command::Chown(args) => chown::run(&args),
         Command::Getfattr(args) => xattr::get(&args),
         Command::Setfattr(args) => xattr::set(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Shell(args) => shell::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Sync(args) => sync::run(&args),
+        Command::Apply(args) => apply::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => generate::completions(&args),

@@ -1,0 +1,182 @@
+//! `extant mount`.
+
+use crate::output;
+use crate::serving::{Scratch, Serving, TransportArg};
+use anyhow::{Context, Result, bail, ensure};
+use extant_fuse::MountOptions;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Mount an image on a directory, as root or not
+///
+/// Programs then use it as any other file system. Unmount it with `extant umount`, which returns when the last byte
+/// is in the image. Needs /dev/fuse; without root also fusermount3, of the package fuse3. With `make install`,
+/// `mount -t extant` and /etc/fstab work too.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  extant mount disk.img /mnt
+  extant mount -o ro,noatime disk.img ~/mnt
+  extant mount --scratch release.img ~/mnt
+  extant mount --scratch --keep changes.overlay release.img ~/mnt
+
+Options of -o:
+  ro, rw                  for reading only, or writing too
+  allow_other             others than you may use it (without root: user_allow_other in /etc/fuse.conf)
+  noatime, relatime, strictatime, lazytime
+                          how access times are kept
+  nosuid, nodev, noexec   as for any mount; set-id bits and devices count only if root mounts
+  cache=SIZE              memory for data in the server (default: a quarter of the machine's)
+  commit=SECONDS          time between timed commits (default: 5)
+  sync, writethrough      writes go to the server at once: a full image fails the write, not the close
+  errors=remount-ro|shutdown
+                          on a broken image: no more changes, or nothing any more
+  default_permissions     always so")]
+pub struct Args {
+    /// Image file or block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// Directory to mount it on
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Options, separated by commas; see below
+    #[arg(short, value_name = "OPTIONS")]
+    o: Vec<String>,
+    /// Stay, log to the terminal, unmount at ^C
+    #[arg(short, long)]
+    foreground: bool,
+    /// Leave the image as it is: changes go to a file that is thrown away
+    #[arg(long)]
+    scratch: bool,
+    /// With --scratch: keep the changes in this file; go on with it if it is there. See `extant apply`
+    #[arg(long, value_name = "FILE", requires = "scratch")]
+    keep: Option<PathBuf>,
+    /// How requests come from the kernel
+    #[arg(long, value_enum, default_value_t)]
+    transport: TransportArg,
+    /// Threads that serve, at least: more come when all of these wait [default: a processor each]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Started by `extant mount` in the background: says on standard output that it serves
+    #[arg(long, hide = true)]
+    serve: bool,
+}
+
+/// What the server in the background says when it serves.
+const SERVES: &str = "serves";
+
+pub fn run(args: &Args) -> Result<()> {
+    let serving = args.serving()?;
+    if args.serve {
+        return serve_in_background(&serving);
+    }
+    if args.foreground {
+        let ready = serving.start()?;
+        ready.unmount_on_signal()?;
+        output::summary(&format!("{} is mounted", ready.dir().display()))?;
+        return ready.serve();
+    }
+    in_background()
+}
+
+impl Args {
+    fn serving(&self) -> Result<Serving> {
+        let mut options = MountOptions::default();
+        for list in &self.o {
+            options.parse(list)?;
+        }
+        let scratch = match (self.scratch, &self.keep) {
+            (false, _) => None,
+            (true, None) => Some(Scratch::ThrownAway),
+            (true, Some(file)) => Some(Scratch::Kept(file.clone())),
+        };
+        ensure!(
+            !(scratch.is_some() && options.read_only),
+            "--scratch is for changes: leave -o ro away"
+        );
+        Ok(Serving {
+            image: self.image.clone(),
+            dir: self.dir.clone(),
+            options,
+            transport: self.transport,
+            threads: self.threads,
+            scratch,
+        })
+    }
+}
+
+/// Starts this program anew as the server, and waits until it serves. Its errors come over standard error.
+fn in_background() -> Result<()> {
+    let program = std::env::current_exe().context("this program's own path")?;
+    let mut server = Command::new(program)
+        .args(crate::multicall::args().skip(1))
+        .arg("--serve")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting the server")?;
+    let out = server.stdout.take().context("the server's output")?;
+    let mut line = String::new();
+    BufReader::new(out)
+        .read_line(&mut line)
+        .context("the server's output")?;
+    if line.trim_end() == SERVES {
+        return Ok(());
+    }
+    let status = server.wait().context("the server")?;
+    if status.code() == Some(1) {
+        return Err(output::told());
+    }
+    bail!("the server: {status}");
+}
+
+fn serve_in_background(serving: &Serving) -> Result<()> {
+    let ready = serving.start()?;
+    ready.unmount_on_signal()?;
+    // Away from the terminal, whose signals and end are not for it, and from any directory.
+    rustix::process::setsid().context("setsid")?;
+    std::env::set_current_dir("/").context("/")?;
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .context("/dev/null")?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{SERVES}").and_then(|()| out.flush())?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    ready.serve()
+}
+
+/// How `mount(8)` calls its helpers: `mount.extant SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`, as
+/// arguments of `extant mount`.
+pub fn from_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = vec!["extant".into(), "mount".into()];
+    let mut args = args;
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            // Sloppy options, no mtab, verbose: nothing of that here.
+            Some("-s" | "-n" | "-v" | "-sn" | "-nv" | "-snv") => {}
+            Some("-t" | "-N") => {
+                args.next();
+            }
+            _ => out.push(arg),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_helper_of_mount_takes_its_words() {
+        let words = ["disk.img", "/mnt", "-n", "-t", "extant", "-o", "rw,noatime"];
+        let args = from_helper(words.iter().map(OsString::from));
+        let want = ["extant", "mount", "disk.img", "/mnt", "-o", "rw,noatime"];
+        assert_eq!(args, want.map(OsString::from));
+    }
+}

@@ -1,0 +1,86 @@
+//! Images that are mounted, found by their directory.
+
+use anyhow::{Context, Result, bail};
+use extant_fuse::control::{Client, socket_of};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Type of our mounts in /proc/self/mountinfo.
+pub const TYPE: &str = "fuse.extant";
+
+/// An image that is mounted.
+pub struct Mounted {
+    dir: PathBuf,
+    entry: fuse_server::Mounted,
+}
+
+impl Mounted {
+    /// What is mounted on a directory, or on one above it.
+    ///
+    /// # Errors
+    /// No image of ours is.
+    pub fn at(dir: &Path) -> Result<Self> {
+        let full = absolute(dir).with_context(|| dir.display().to_string())?;
+        let entry = fuse_server::mounted_at(&full).context("/proc/self/mountinfo")?;
+        let Some(entry) = entry else {
+            bail!("{}: nothing is mounted here", dir.display());
+        };
+        if entry.kind != TYPE {
+            bail!(
+                "{}: this is {}, not a mount of extant",
+                dir.display(),
+                entry.kind
+            );
+        }
+        Ok(Self { dir: full, entry })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The directory, for messages.
+    pub fn name(&self) -> String {
+        self.dir.display().to_string()
+    }
+
+    /// The image.
+    pub fn image(&self) -> String {
+        self.entry.source.to_string_lossy().into_owned()
+    }
+
+    /// A connection to its server.
+    pub fn client(&self) -> Result<Client> {
+        let socket = socket_of(self.entry.device);
+        Client::connect(&socket).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => anyhow::anyhow!(
+                "{}: its server is another user's, or in another container",
+                self.name()
+            ),
+            io::ErrorKind::ConnectionRefused => {
+                anyhow::anyhow!("{}: its server is gone", self.name())
+            }
+            _ => anyhow::Error::new(e).context(socket.display().to_string()),
+        })
+    }
+}
+
+/// The path without links and dots, not asking the last directory itself: if its server is gone, it cannot be asked.
+fn absolute(dir: &Path) -> io::Result<PathBuf> {
+    let found = dir.canonicalize();
+    let Err(error) = found else {
+        return found;
+    };
+    match (dir.parent(), dir.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = if parent.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                parent
+            };
+            Ok(parent.canonicalize()?.join(name))
+        }
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,67 @@
+//! What a newcomer tries first.
+
+use super::support::{
+    EXTANT, Kernel, Mounted, extant, image, isolated, over_each, place, run, script, status,
+};
+use std::process::Command;
+
+#[test]
+fn files_are_made_read_and_removed() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "64M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        let text = script(
+            mounted.dir(),
+            "mkdir -p a/b; echo hello >a/b/file; ln a/b/file a/hard; ln -s b/file a/soft
+             cat a/soft; stat -c %h a/hard; mv a/b/file a/moved; test ! -e a/b/file
+             head -c 3000000 /dev/urandom >big; cp big again; cmp big again; truncate -s 5 again; wc -c <again
+             rm a/hard; rmdir a/b; ls -A a; df . >/dev/null",
+        );
+        assert_eq!(text, "hello\n2\n5\nmoved\nsoft\n");
+        assert_eq!(status(mounted.dir())["transport"], transport.name());
+        mounted.unmount();
+        assert_eq!(
+            extant(
+                [format!("cat {}:/a/moved", image.display())]
+                    .iter()
+                    .flat_map(|s| s.split(' '))
+            ),
+            "hello\n"
+        );
+        let kernel = Kernel::new(&image, "ro");
+        assert_eq!(
+            script(kernel.dir(), "cat a/moved; readlink a/soft"),
+            "hello\nb/file\n"
+        );
+    });
+}
+
+#[test]
+fn a_mount_in_the_background_serves_until_it_is_unmounted() {
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "16M", &[]);
+        let dir = place.path().join("mnt");
+        std::fs::create_dir(&dir).unwrap();
+        run(Command::new(EXTANT).arg("mount").arg(&image).arg(&dir));
+        std::fs::write(dir.join("file"), "text").unwrap();
+        // A second one for writing is refused, in one line.
+        let second = place.path().join("second");
+        std::fs::create_dir(&second).unwrap();
+        let refused = Command::new(EXTANT)
+            .arg("mount")
+            .arg(&image)
+            .arg(&second)
+            .output()
+            .unwrap();
+        assert_eq!(refused.status.code(), Some(1));
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("in use") || text.contains("open"), "{text}");
+        run(Command::new(EXTANT).arg("umount").arg(&dir));
+        super::support::assert_clean(&image);
+        let cat = format!("{}:/file", image.display());
+        assert_eq!(extant(["cat", &cat]), "text");
+    });
+}

@@ -1,0 +1,210 @@
+//! Watching a mount, syncing it, holding it still, and ending it.
+
+use super::support::{
+    EXTANT, Mounted, assert_clean, extant, image, isolated, over_each, place, run, run_for, script,
+    status,
+};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn status_counts_what_is_asked() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        script(
+            mounted.dir(),
+            "for i in $(seq 20); do echo $i >f$i; done; cat f* >/dev/null; ! cat none 2>/dev/null; sync -f .",
+        );
+        let found = status(mounted.dir());
+        let of = |kind: &str| {
+            let requests = found["requests"].as_array().unwrap();
+            requests
+                .iter()
+                .find(|r| r["kind"] == kind)
+                .unwrap_or_else(|| panic!("{kind}: {found:#}"))
+                .clone()
+        };
+        assert_eq!(of("create")["requests"], 20);
+        assert!(of("lookup")["requests"].as_u64().unwrap() >= 21);
+        assert!(of("write")["bytes"].as_u64().unwrap() > 40);
+        assert!(found["nodes_known"].as_u64().unwrap() >= 20);
+        assert!(found["space"]["free_bytes"].as_u64().unwrap() > 1 << 20);
+        let dir = mounted.dir().to_str().unwrap();
+        let text = extant(["status", dir]);
+        assert!(
+            text.contains("create") && text.contains("read and write"),
+            "{text}"
+        );
+        let metrics = extant(["status", "--prometheus", dir]);
+        assert!(
+            metrics.contains("extant_requests_total{image="),
+            "{metrics}"
+        );
+        for line in metrics.lines().filter(|l| !l.starts_with('#')) {
+            let value = line.rsplit(' ').next().unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+        mounted.unmount();
+    });
+}
+
+#[test]
+fn meters_are_switched_while_it_runs() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        let dir = mounted.dir().to_str().unwrap();
+        extant(["status", dir, "--meter", "on", "--profiler", "on"]);
+        script(mounted.dir(), "for i in $(seq 50); do echo $i >f$i; done");
+        let locks = extant(["status", dir, "--locks"]);
+        assert!(locks.contains("directory bucket"), "{locks}");
+        let profile = extant(["status", dir, "--operations"]);
+        assert!(profile.contains("create"), "{profile}");
+        assert_eq!(status(mounted.dir())["locks_metered"], true);
+        extant(["status", dir, "--meter", "off", "--profiler", "off"]);
+        assert_eq!(status(mounted.dir())["locks_metered"], false);
+        mounted.unmount();
+    });
+}
+
+#[test]
+fn the_socket_is_its_owners() {
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "16M", &[]);
+        let mounted = Mounted::new(&image, super::support::Transport::Classic, &["allow_other"]);
+        let sockets = std::path::Path::new("/run/extant");
+        assert_eq!(
+            sockets.metadata().unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        // Another user is refused, in one line.
+        let mut other = Command::new("setpriv");
+        other.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            EXTANT,
+            "status",
+        ]);
+        let out = other.arg(mounted.dir()).output().unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        assert_eq!(String::from_utf8_lossy(&out.stderr).lines().count(), 1);
+        mounted.unmount();
+    });
+}
+
+/// What is copied while a mount is held still is a clean image with everything in it.
+#[test]
+fn sync_holds_still_while_a_command_runs() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let copy = place.path().join("copy.img");
+        let mounted = Mounted::new(&image, transport, &[]);
+        std::fs::write(mounted.dir().join("before"), "text").unwrap();
+        let text = script(
+            place.path(),
+            &format!(
+                "D={dir} E={EXTANT}
+                 (while test ! -e stop; do echo x >$D/busy; mv $D/busy $D/still; done) & loop=$!
+                 $E sync $D -- cp {image} {copy}
+                 touch stop; wait $loop; $E sync $D; ! $E sync $D -- false 2>err; cat err",
+                dir = mounted.dir().display(),
+                image = image.display(),
+                copy = copy.display()
+            ),
+        );
+        assert!(text.starts_with("extant: false: exit status: 1"), "{text}");
+        assert_clean(&copy);
+        assert_eq!(
+            extant(["cat", &format!("{}:/before", copy.display())]),
+            "text"
+        );
+        assert_eq!(status(mounted.dir())["frozen"], false);
+        mounted.unmount();
+    });
+}
+
+/// A client that dies leaves nothing frozen.
+#[test]
+fn a_command_that_is_killed_thaws() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        let mut sync = Command::new(EXTANT);
+        sync.arg("sync")
+            .arg(mounted.dir())
+            .args(["--", "sleep", "60"]);
+        let mut sync = sync.spawn().unwrap();
+        let start = std::time::Instant::now();
+        while status(mounted.dir())["frozen"] != true {
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "it is not frozen"
+            );
+        }
+        sync.kill().unwrap();
+        sync.wait().unwrap();
+        let mut touch = Command::new("touch");
+        touch.arg(mounted.dir().join("after"));
+        let touched = run_for(touch, Duration::from_secs(20));
+        assert!(touched.expect("thawed").status.success());
+        mounted.unmount();
+    });
+}
+
+#[test]
+fn sigterm_unmounts_and_closes() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        std::fs::write(mounted.dir().join("file"), "text").unwrap();
+        mounted.terminate();
+        assert_clean(&image);
+        assert_eq!(
+            extant(["cat", &format!("{}:/file", image.display())]),
+            "text"
+        );
+    });
+}
+
+#[test]
+fn what_is_no_mount_is_said_so() {
+    isolated(|| {
+        let place = place();
+        let dir = place.path().to_str().unwrap();
+        for args in [
+            &["umount", dir][..],
+            &["status", dir],
+            &["sync", dir],
+            &["umount", "/proc"],
+            &["mount", dir, dir],
+        ] {
+            let out = Command::new(EXTANT).args(args).output().unwrap();
+            assert_eq!(out.status.code(), Some(1), "{args:?}");
+            let text = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+        }
+        let image = image(place.path(), "16M", &[]);
+        for (options, word) in [("bogus", "bogus"), ("cache=lots", "cache=lots")] {
+            let mut mount = Command::new(EXTANT);
+            let out = mount
+                .args(["mount", "-o", options])
+                .arg(&image)
+                .arg(dir)
+                .output()
+                .unwrap();
+            assert!(String::from_utf8_lossy(&out.stderr).contains(word));
+            assert_eq!(out.status.code(), Some(1));
+        }
+        assert_clean(&image);
+        run(Command::new("true").arg(dir));
+    });
+}

@@ -1,0 +1,13 @@
+//! The mount, judged by programs and by the kernel's ext4.
+
+mod basics;
+mod control;
+mod hostile;
+mod kill;
+mod programs;
+mod random;
+mod scratch;
+mod shell;
+mod storm;
+mod support;
+mod tree;
