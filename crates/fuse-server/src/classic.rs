@@ -24,9 +24,11 @@ use crate::wire::{OutHeader, opcode};
 const LIMIT: usize = 512;
 /// So many threads may wait for requests beyond those that were started at first; more leave.
 const SPARE: usize = 8;
-/// Beside rings the device brings only what nobody waits for. After that it is left alone for so long: what comes
-/// meanwhile comes in one batch, instead of waking this thread once for every file that is forgotten.
+/// Beside rings the device brings only what nobody waits for: forgotten files. After that it is left alone for so
+/// long, and by all threads: what comes meanwhile comes in one batch, instead of waking a thread for every file.
 const GATHER: Duration = Duration::from_millis(1);
+/// A batch of so many bytes, a thousand files, is more than one thread should be left alone with.
+const MANY: usize = 16 << 10;
 
 pub(crate) struct Classic {
     shared: Arc<Shared>,
@@ -50,7 +52,11 @@ impl Classic {
             shared: Arc::clone(shared),
             device: Arc::clone(device),
             crew: Crew::new(LIMIT),
-            enough: threads + SPARE,
+            enough: if beside_rings {
+                threads
+            } else {
+                threads + SPARE
+            },
             // Room for the header and structure; an attribute with its name is longer than the smallest payload.
             buffer_size: payload.max(128 << 10) + 4096,
             beside_rings,
@@ -99,12 +105,12 @@ impl Classic {
                 Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => return,
                 Err(error) => return self.shared.fail(error.into()),
             };
-            if self.crew.take() {
+            if self.crew.take() && (!self.beside_rings || length >= MANY) {
                 // Without another thread this one does what it can.
                 let _ = self.grow();
             }
             let gather = self.serve(&channel, &input[..length], &mut output);
-            if gather && self.beside_rings {
+            if gather && self.beside_rings && length < MANY {
                 std::thread::sleep(GATHER);
             }
             if self.crew.done(self.enough) {
