@@ -175,6 +175,11 @@ impl Place {
         matches!(mounted_at(&self.target), Ok(Some(mounted)) if mounted.device == self.device)
     }
 
+    /// Major and minor number.
+    pub(crate) fn device(&self) -> (u32, u32) {
+        self.device
+    }
+
     /// Has the kernel ask the server for the attributes of the root. What they are is of no interest.
     pub(crate) fn ask_root(&self) {
         let _ = rustix::fs::statx(

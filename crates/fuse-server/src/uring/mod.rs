@@ -13,6 +13,7 @@
 //! Forgotten files and interrupts still come through `/dev/fuse`; a thread of the classic transport takes them.
 
 mod lane;
+mod nudge;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -220,7 +221,7 @@ impl Queue {
         let _ = self.shared.spawn("fuse-nudge".to_owned(), move || {
             std::thread::sleep(SOON);
             if queue.crew.is_busy() {
-                queue.shared.place().ask_root();
+                nudge::nudge(queue.shared.place());
             }
         });
     }
