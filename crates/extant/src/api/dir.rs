@@ -368,7 +368,7 @@ impl Dir {
         mode: u16,
         rdev: u32,
     ) -> Result<()> {
-        let what = New::special(self.who(), file_type, rdev)?;
+        let what = New::special(file_type, rdev)?;
         self.make(path, &what, mode).map(|_| ())
     }
 

@@ -50,6 +50,9 @@ pub(crate) fn check_open(
     if inode.ftype == FileType::Symlink {
         return Err(Error::SymlinkLoop);
     }
+    if flags.contains(OpenFlags::CREATE) && inode.directory().is_some() {
+        return Err(Error::IsDirectory);
+    }
     let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND | OpenFlags::TRUNCATE);
     if writes && inode.directory().is_some() {
         return Err(Error::IsDirectory);
@@ -134,10 +137,8 @@ impl File {
         if !self.flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND) {
             return Err(Error::BadHandle("not open for writing"));
         }
-        let appends = self.flags.contains(OpenFlags::APPEND);
-        if self.inode.has_flag(inode_flags::IMMUTABLE)
-            || self.inode.has_flag(inode_flags::APPEND) && !appends
-        {
+        // An append-only file is refused when it is opened for other writing, not after.
+        if self.inode.has_flag(inode_flags::IMMUTABLE) {
             return Err(Error::NotPermitted);
         }
         Ok(())

@@ -177,7 +177,7 @@ impl Node {
             MakeNode::File => New::File,
             MakeNode::Directory => New::Directory,
             MakeNode::Symlink(target) => New::Symlink(target),
-            MakeNode::Special(file_type, rdev) => New::special(who, file_type, rdev)?,
+            MakeNode::Special(file_type, rdev) => New::special(file_type, rdev)?,
         };
         let how = How {
             mode,

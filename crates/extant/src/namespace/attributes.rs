@@ -193,18 +193,17 @@ impl Engine {
         let owned = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || times;
         let others = owned || touches || set.size.is_some();
         let kept = owned || set.size.is_some();
+        match inode.ftype {
+            FileType::Directory if set.size.is_some() => return Err(Error::IsDirectory),
+            FileType::Regular => {}
+            _ if set.size.is_some() => return Err(Error::Invalid("not a regular file")),
+            _ => {}
+        }
         if others && inode.has_flag(flags::IMMUTABLE) || kept && inode.has_flag(flags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        if set.size.is_some() {
-            match inode.ftype {
-                FileType::Regular => {}
-                FileType::Directory => return Err(Error::IsDirectory),
-                _ => return Err(Error::Invalid("not a regular file")),
-            }
-            if !set.by_handle {
-                self.permit(who, inode, WRITE)?;
-            }
+        if set.size.is_some() && !set.by_handle {
+            self.permit(who, inode, WRITE)?;
         }
         let owns = self.permit_owner(who, inode);
         if touches && !owned && owns.is_err() {

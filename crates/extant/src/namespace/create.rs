@@ -41,16 +41,22 @@ pub(crate) struct How {
 
 impl New<'_> {
     /// What mknod makes of a type.
-    pub(crate) fn special(who: &Credentials, ftype: FileType, rdev: u32) -> Result<Self> {
+    pub(crate) fn special(ftype: FileType, rdev: u32) -> Result<Self> {
         match ftype {
             FileType::Regular => Ok(Self::File),
             FileType::Directory | FileType::Symlink => Err(Error::Invalid("mknod of this type")),
-            // A whiteout anybody may make.
-            FileType::CharDevice if rdev == 0 => Ok(Self::Special(ftype, rdev)),
-            FileType::CharDevice | FileType::BlockDevice if !who.is_unbound() => {
-                Err(Error::NotPermitted)
-            }
             special => Ok(Self::Special(special, rdev)),
+        }
+    }
+
+    /// Only root makes it. A whiteout anybody may make.
+    fn is_device(&self) -> bool {
+        match self {
+            Self::Special(FileType::CharDevice, 0) => false,
+            Self::Special(ftype, _) => {
+                matches!(ftype, FileType::CharDevice | FileType::BlockDevice)
+            }
+            _ => false,
         }
     }
 
@@ -132,6 +138,9 @@ impl Engine {
             drop(bucket);
             self.give_back_data(data);
             return found;
+        }
+        if what.is_device() && !who.is_unbound() {
+            return Err(Error::NotPermitted);
         }
         let allocated = self.allocate_inode(parent.ino, is_dir).map_err(undo_data)?;
         let ino = allocated.ino;

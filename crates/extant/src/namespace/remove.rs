@@ -28,7 +28,7 @@ impl Engine {
         let _span = lockmeter::span!("unlink");
         let names = self.names(parent)?;
         check_removable(name)?;
-        self.permit(who, parent, WRITE | EXECUTE)?;
+        self.permit_taking(who, parent, name)?;
         let hash = self.hash(name);
         // Taking away allocates nothing: it must work on a full volume.
         let tx = self.begin_core()?;
@@ -129,14 +129,14 @@ impl Engine {
             _ => {}
         }
         let names = self.names(parent)?;
-        self.permit(who, parent, WRITE | EXECUTE)?;
+        self.permit_taking(who, parent, name)?;
         let hash = self.hash(name);
         loop {
             // The victim first, unlocked: its number decides which buckets to lock first.
             let victim = self.lookup(parent, name)?;
-            let inside = self.names(&victim)?;
             self.permit_removal(who, parent, &victim)?;
             self.permit_change(parent, &victim)?;
+            let inside = self.names(&victim)?;
             self.prepare_free(&victim, None)?;
             let tx = self.begin_core()?;
             let early = (victim.ino < parent.ino).then(|| inside.lock_all());
@@ -181,6 +181,15 @@ impl Engine {
             self.inodes.note_directory(victim.ino, false);
             return self.after_link_lost(&victim, fate);
         }
+    }
+
+    /// Fails unless the caller may take names away from a directory; who may search it learns first that there is none.
+    fn permit_taking(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+        self.permit(who, parent, WRITE | EXECUTE).or_else(|denied| {
+            self.permit(who, parent, EXECUTE)?;
+            self.lookup(parent, name)?;
+            Err(denied)
+        })
     }
 
     /// Immutable and append-only flags forbid taking names away.

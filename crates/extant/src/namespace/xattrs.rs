@@ -27,6 +27,9 @@ const NAME_MAX: usize = 255;
 /// Longest value that a system call takes.
 const VALUE_MAX: usize = 65_536;
 
+/// Bytes of an ACL's value before its entries.
+const ACL_HEADER: usize = 4;
+
 fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
@@ -92,7 +95,7 @@ impl Engine {
         inode: &Inode,
         name: &[u8],
     ) -> Result<Vec<u8>> {
-        self.permit_xattr(who, inode, name, super::credentials::READ)?;
+        self.permit_xattr(who, inode, name, super::credentials::READ, false)?;
         self.xattr_value(inode, name)?.ok_or(Error::NoAttribute)
     }
 
@@ -107,9 +110,18 @@ impl Engine {
     ) -> Result<()> {
         let _span = lockmeter::span!("set xattr");
         self.check_writable()?;
-        self.permit_xattr(who, inode, name, super::credentials::WRITE)?;
+        self.permit_xattr(who, inode, name, super::credentials::WRITE, value.is_some())?;
         if value.is_some_and(|v| v.len() > VALUE_MAX) {
             return Err(Error::TooBig);
+        }
+        // An ACL without entries is none.
+        let value = value.filter(|v| !is_acl(name) || v.len() > ACL_HEADER);
+        if value.is_none() && is_acl(name) && self.xattrs(inode)?.get(name).is_none() {
+            return Ok(());
+        }
+        let gid = inode.owner_and_mode().1;
+        if name == ACCESS && value.is_some() && !who.is_unbound() && !who.in_group(gid) {
+            self.clear_mode(inode, |_| 0o2000)?;
         }
         self.change_xattrs(who, inode, |set| {
             match (set.get(name).is_some(), how, value) {
@@ -122,9 +134,6 @@ impl Engine {
             let mut mode = None;
             match value {
                 Some(value) if is_acl(name) => {
-                    if name == DEFAULT && inode.ftype != FileType::Directory {
-                        return Err(Error::PermissionDenied);
-                    }
                     let acl =
                         Acl::from_xattr(value).map_err(|_| Error::Invalid("malformed ACL"))?;
                     if name == ACCESS {
@@ -261,6 +270,7 @@ impl Engine {
         inode: &Inode,
         name: &[u8],
         wanted: u16,
+        sets: bool,
     ) -> Result<()> {
         use super::credentials::WRITE;
         let (prefix, rest) = name.split_at(name.iter().position(|&b| b == b'.').unwrap_or(0));
@@ -276,13 +286,7 @@ impl Engine {
         } else {
             Error::NoAttribute
         };
-        let known = matches!(prefix, b"user" | b"trusted" | b"security");
-        if known && rest.len() < 2 {
-            return Err(Error::Invalid(
-                "an attribute's name ends with its name space",
-            ));
-        }
-        match prefix {
+        let permitted = match prefix {
             b"user" => {
                 if !matches!(inode.ftype, FileType::Regular | FileType::Directory) {
                     return Err(refused);
@@ -299,16 +303,29 @@ impl Engine {
             b"security" if who.is_unbound() => Ok(()),
             b"security" => Err(Error::NotPermitted),
             b"system" if is_acl(name) => {
-                if writes {
-                    if inode.ftype == FileType::Symlink {
-                        return Err(Error::Unsupported("ACLs on symbolic links"));
-                    }
-                    self.permit_owner(who, inode)
-                } else {
-                    Ok(())
+                if inode.ftype == FileType::Symlink {
+                    return Err(Error::Unsupported("ACLs on symbolic links"));
                 }
+                if writes && sets && name == DEFAULT && inode.directory().is_none() {
+                    return Err(Error::PermissionDenied);
+                }
+                if writes {
+                    self.permit_owner(who, inode)?;
+                }
+                return Ok(());
             }
-            _ => Err(Error::Unsupported("attribute name space")),
+            b"system" => return Err(Error::Unsupported("attribute name space")),
+            _ => {
+                self.permit(who, inode, wanted)?;
+                return Err(Error::Unsupported("attribute name space"));
+            }
+        };
+        permitted?;
+        if rest.len() < 2 {
+            return Err(Error::Invalid(
+                "an attribute's name ends with its name space",
+            ));
         }
+        Ok(())
     }
 }
