@@ -509,3 +509,34 @@ fn a_rename_leaves_a_whiteout() {
     v.close().unwrap();
     assert_clean(&device, "whiteouts");
 }
+
+#[test]
+fn a_volume_gets_a_name() {
+    if !have("mke2fs") {
+        return;
+    }
+    for args in [ARGS, &["-t", "ext4", "-O", "^has_journal"]] {
+        let device = mem_image("16M", args);
+        let v = open(&device);
+        v.create_dir("/d", 0o755).unwrap();
+        v.set_label("sixteen bytes ok").unwrap();
+        assert_eq!(v.label().unwrap(), "sixteen bytes ok");
+        for bad in ["seventeen bytes !", "a\0b"] {
+            assert!(matches!(v.set_label(bad), Err(Error::Invalid(_))));
+        }
+        let alice = v.as_user(Credentials::new(1000, 1000, &[]));
+        assert!(matches!(alice.set_label("hers"), Err(Error::NotPermitted)));
+        // Durable at once.
+        if args == ARGS {
+            v.invalidate();
+        } else {
+            v.close().unwrap();
+        }
+        let v = open(&device);
+        assert_eq!(v.label().unwrap(), "sixteen bytes ok");
+        v.set_label("").unwrap();
+        assert_eq!(v.label().unwrap(), "");
+        v.close().unwrap();
+        assert_clean(&device, "after naming");
+    }
+}

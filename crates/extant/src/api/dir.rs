@@ -151,7 +151,7 @@ impl Dir {
         self.caller.engine()
     }
 
-    fn who(&self) -> &Credentials {
+    pub(crate) fn who(&self) -> &Credentials {
         &self.caller.who
     }
 

@@ -689,6 +689,31 @@ impl Engine {
         })
     }
 
+    /// Names the volume, durably.
+    pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let mut name = [0; 16];
+        match name.get_mut(..label.len()) {
+            Some(place) if !label.contains(&0) => place.copy_from_slice(label),
+            _ => {
+                return Err(Error::Invalid(
+                    "a label has at most 16 bytes, none of them 0",
+                ));
+            }
+        }
+        self.formatter.lock().set_label(name);
+        // Something to format: the root's core as it is.
+        let root = self.root()?;
+        let tx = self.begin_core()?;
+        let mut state = root.state.lock();
+        let seen = state
+            .stamp
+            .max(root.directory().map_or(0, |n| n.last_stamp()));
+        tx.commit(seen, |c| self.log_core(&root, &mut state, c));
+        drop(state);
+        self.sync()
+    }
+
     pub(crate) fn label(&self) -> Result<String> {
         Ok(String::from_utf8_lossy(self.raw_superblock()?.label()).into_owned())
     }

@@ -4,7 +4,7 @@ use super::dir::Dir;
 use super::node::Node;
 use super::watch::Watch;
 use crate::engine::{Engine, ended};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::journal::recovery::Recovery;
 use crate::locks::{self, Mutex};
 use crate::namespace::credentials::Credentials;
@@ -296,6 +296,28 @@ impl Volume {
             .iter()
             .map(|at| name(at).unwrap_or_default())
             .collect()
+    }
+
+    /// Names the volume: at most 16 bytes. It is durable when this returns.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// volume.set_label("backups")?;
+    /// assert_eq!(volume.label()?, "backups");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a label that is too long or holds a NUL byte,
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for anybody but root.
+    pub fn set_label(&self, label: impl AsRef<[u8]>) -> Result<()> {
+        let engine = self.engine()?;
+        if !self.root.who().is_unbound() {
+            return Err(Error::NotPermitted);
+        }
+        engine.set_label(label.as_ref())
     }
 
     /// The volume's label.

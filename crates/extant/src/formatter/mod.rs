@@ -113,6 +113,8 @@ pub struct Formatter {
     hasher: DirHasher,
     zone: SystemZone,
     orphans: Orphans,
+    /// The volume's new name, for the next batch.
+    label: Option<[u8; 16]>,
     xattrs: XattrBlocks,
     gaps: Gaps,
     /// State bits of the superblock when the volume was opened.
@@ -120,6 +122,11 @@ pub struct Formatter {
 }
 
 impl Formatter {
+    /// The volume gets a name with the next batch.
+    pub fn set_label(&mut self, label: [u8; 16]) {
+        self.label = Some(label);
+    }
+
     /// A formatter for a volume whose journal is recovered. Reads the superblock and the orphans.
     pub fn new(
         geometry: &Geometry,
@@ -137,6 +144,7 @@ impl Formatter {
             zone: SystemZone::new(geometry),
             free,
             orphans: Orphans::load(geometry, &descs, images)?,
+            label: None,
             xattrs: XattrBlocks::default(),
             gaps: Gaps::default(),
             found_state: superblock::read(geometry, images)?.state.get(),
@@ -211,6 +219,9 @@ impl Formatter {
             done,
         } = shared.run(&batch)?;
         self.orphans.apply(&mut ws, &self.descs, &done.orphans)?;
+        if let Some(label) = self.label.take() {
+            superblock::change(&mut ws, |sb| sb.volume_name = label)?;
+        }
         let runs = bits::net(items.bits.iter().chain(&ledger.bits).copied())?;
         let mut groups = GroupImages::new(&mut ws, &mut self.descs);
         groups.blocks(&runs)?;

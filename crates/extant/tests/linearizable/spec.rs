@@ -249,9 +249,8 @@ impl Context {
             _ => None,
         };
         if let (Some(ino), None) = (told, model.nodes[id].ino) {
-            let in_use = |n: Id| {
-                model.nodes[n].links > 0 || self.files.contains(&n) || self.dirs.contains(&n)
-            };
+            // A directory is not held by who works from it: once removed, its number may come again.
+            let in_use = |n: Id| model.nodes[n].links > 0 || self.files.contains(&n);
             let taken = (0..model.nodes.len())
                 .any(|n| n != id && model.nodes[n].ino == Some(ino) && in_use(n));
             if !taken {
