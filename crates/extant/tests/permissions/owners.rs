@@ -143,6 +143,12 @@ fn attributes() {
     assert!(listed.contains(&b"user.a".to_vec()) && !listed.contains(&b"trusted.a".to_vec()));
     says(
         owner.mknod("/dev", FileType::CharDevice, 0o600, 1),
+        Says::Denied,
+        "a device by a user who may not write there",
+    );
+    own(&v, "/", 0o755);
+    says(
+        owner.mknod("/dev", FileType::CharDevice, 0o600, 1),
         Says::NotPermitted,
         "a device by a user",
     );
