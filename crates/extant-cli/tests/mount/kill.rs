@@ -73,10 +73,9 @@ fn check_database(dir: &Path, durable: u64) {
         Ok(text) => text.parse().unwrap(),
         Err(_) => 0,
     };
-    assert!(
-        checkpoint + 20 > durable.saturating_sub(durable % 20),
-        "{checkpoint} of {durable}"
-    );
+    // The one due at the last durable record may be missing.
+    let due = durable.saturating_sub(1) / 20 * 20;
+    assert!(checkpoint >= due, "{checkpoint} of {durable}");
     let table = fs::read(dir.join("table")).unwrap();
     assert_eq!(table.len() as u64, PAGES * PAGE as u64);
 }

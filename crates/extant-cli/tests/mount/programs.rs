@@ -170,7 +170,7 @@ fn stress_ng() {
                   fstat getdent hdd inode-flags io iomix lease link locka lockf lockofd metamix mmap-fd open readahead \
                   rename revio rotate seal seek sendfile symlink sync-file touch truncate unlink utime xattr; do
            stress-ng --$s 2 --timeout {seconds}s --temp-path . --verify --oomable -q \
-             --hdd-bytes 16M --iomix-bytes 16M --copy-file-bytes 16M --fallocate-bytes 16M --seek-size 8M --sync-file-bytes 16M \
+             --hdd-bytes 16M --iomix-bytes 16M --copy-file-bytes 128M --fallocate-bytes 16M --seek-size 8M --sync-file-bytes 16M \
              --readahead-bytes 16M --revio-bytes 16M >$OUT/log 2>&1 || {{
              code=$?
              # 4: not implemented here; 2: there is no such stressor in this version.

@@ -91,6 +91,9 @@ impl Filesystem {
             m if m.is_empty() => Fallocate::Allocate { keep_size },
             F::PUNCH_HOLE if keep_size => Fallocate::PunchHole,
             F::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
+            // Linux refuses both before it asks; another kernel may not.
+            F::COLLAPSE_RANGE if !keep_size => Fallocate::CollapseRange,
+            F::INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP),
         };
         self.tried(held.node.fallocate(who, how, offset, length))
@@ -127,8 +130,10 @@ impl Filesystem {
         (offset, to, to_offset, length): (u64, u64, u64, u64),
     ) -> Result<u64, Errno> {
         let to = self.shared.nodes.get(to)?;
-        let _ = (held, who, offset, to, to_offset, length);
-        Err(Errno::OPNOTSUPP)
+        let copied = held
+            .node
+            .copy_range(who, offset, &to.node, to_offset, length);
+        self.tried(copied)
     }
 }
 

@@ -137,7 +137,12 @@ impl Engine {
         let state = inode.state.lock();
         let core = state.core;
         drop(state);
-        let sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
+        // What has no block yet but the promise of one counts, as with Linux.
+        let mut sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
+        if let Some(file) = inode.touched_file() {
+            let promised = u64::from(file.promised_pages.load(Ordering::Relaxed));
+            sectors += promised * u64::from(self.geometry.block_size / 512);
+        }
         let mut attributes = Attributes {
             ino: inode.ino.0,
             file_type: inode.ftype,
@@ -157,6 +162,8 @@ impl Engine {
         };
         if let Some(names) = inode.directory() {
             attributes.size = names.size.load(Ordering::Relaxed);
+            // A new one gets its blocks when it is formatted.
+            attributes.sectors = attributes.sectors.max(attributes.size / 512);
             if let Some(newest) = names.last_change_ns().map(from_ns) {
                 attributes.mtime = newest;
                 attributes.ctime = attributes.ctime.max(newest);
@@ -395,4 +402,32 @@ impl Engine {
 fn changed_flags(old: u32, new: u32) -> u32 {
     let settable = flags::USER_MODIFIABLE & !flags::EXTENTS;
     old & !settable | new & settable
+}
+
+#[cfg(test)]
+mod tests {
+    /// Programs that tell sparse files by their blocks would lose data if what is only in memory had none.
+    #[test]
+    fn data_that_is_only_in_memory_has_blocks() -> crate::Result<()> {
+        let volume = crate::doc_volume();
+        let block = u64::from(volume.geometry().block_size);
+        let file = volume.create("/file", 0o600)?;
+        file.write_all_at(0, &vec![1; 5 * block as usize])?;
+        let before = file.stat()?.sectors;
+        assert_eq!(before, 5 * block / 512);
+        file.truncate(2 * block)?;
+        assert_eq!(file.stat()?.sectors, 2 * block / 512);
+        file.fsync()?;
+        assert_eq!(file.stat()?.sectors, 2 * block / 512);
+        file.write_at(0, b"again")?;
+        assert_eq!(file.stat()?.sectors, 2 * block / 512);
+        assert_eq!(
+            volume.create_dir("/dir", 0o755)?.ino(),
+            volume.stat("/dir")?.ino
+        );
+        assert_eq!(volume.stat("/dir")?.sectors, block / 512);
+        volume.sync()?;
+        assert_eq!(volume.stat("/dir")?.sectors, block / 512);
+        Ok(())
+    }
 }

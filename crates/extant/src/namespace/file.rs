@@ -28,6 +28,8 @@ pub struct FileData {
     /// Blocks promised to the mapping for dirty pages that will change it: for the worst case, so that
     /// write-back never lacks one. Changed with the map held exclusively.
     pub promised: AtomicU32,
+    /// Blocks promised to dirty pages in holes: stat counts them as taken. Changed with the map held exclusively.
+    pub promised_pages: AtomicU32,
     /// Blocks set aside for it while it grows [L8].
     pub window: Mutex<Window, locks::Window>,
 }
@@ -42,6 +44,7 @@ impl FileData {
             }),
             pages: Pages::default(),
             promised: AtomicU32::new(0),
+            promised_pages: AtomicU32::new(0),
             window: Mutex::default(),
         }
     }
@@ -52,6 +55,7 @@ impl FileData {
             map: RwLock::default(),
             pages: Pages::default(),
             promised: AtomicU32::new(0),
+            promised_pages: AtomicU32::new(0),
             window: Mutex::default(),
         }
     }

@@ -301,6 +301,7 @@ impl Engine {
         let mut chunk = chunk.lock();
         if in_hole {
             chunk.promised |= bit;
+            file.promised_pages.fetch_add(1, Ordering::Relaxed);
         }
         let page = &mut chunk.pages[place(block).1];
         if page.is_none() {

@@ -116,6 +116,8 @@ impl Engine {
             self.dirty_bytes.add(-i64::from(dropped.dirty) * bs);
             if dropped.promised > 0 {
                 self.space.give(u64::from(dropped.promised));
+                file.promised_pages
+                    .fetch_sub(dropped.promised, Ordering::Relaxed);
             }
             if (from, to) == (0, u32::MAX) {
                 self.give_back_promise(file);

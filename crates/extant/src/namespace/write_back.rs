@@ -215,7 +215,7 @@ impl Engine {
         // Blocks that were there, overwritten within one tick of the clock: nothing to log.
         if placed.is_empty() && !inode.state.lock().core_dirty {
             self.give_back_promise(file);
-            self.note_written_back(&dirty, u64::from(u32::MAX) + 1);
+            self.note_written_back(file, &dirty, u64::from(u32::MAX) + 1);
             return Ok(());
         }
         self.commit_written(inode, file, map, &placed, &dirty)
@@ -279,17 +279,17 @@ impl Engine {
                 });
             }
             if after.is_empty() {
-                self.note_written_back(dirty, u64::from(u32::MAX) + 1);
+                self.note_written_back(file, dirty, u64::from(u32::MAX) + 1);
                 return Ok(());
             }
-            self.note_written_back(dirty, mapped_to);
+            self.note_written_back(file, dirty, mapped_to);
             rest = after;
         }
     }
 
     /// The pages below a logical block are clean, and what they were promised they have.
-    fn note_written_back(&self, dirty: &[(u32, SharedChunk)], upto: u64) {
-        let mut cleaned = 0;
+    fn note_written_back(&self, file: &FileData, dirty: &[(u32, SharedChunk)], upto: u64) {
+        let (mut cleaned, mut kept) = (0, 0);
         for (index, chunk) in dirty {
             let below = upto.saturating_sub(u64::from(*index) * u64::from(CHUNK_PAGES));
             if below == 0 {
@@ -299,8 +299,10 @@ impl Engine {
             let mut chunk = chunk.lock();
             cleaned += i64::from((chunk.dirty & pages).count_ones());
             chunk.dirty &= !pages;
+            kept += (chunk.promised & pages).count_ones();
             chunk.promised &= !pages;
         }
+        file.promised_pages.fetch_sub(kept, Ordering::Relaxed);
         self.dirty_bytes
             .add(-cleaned * i64::from(self.geometry.block_size));
     }
