@@ -350,3 +350,35 @@ fn memory_is_counted() {
     v.drop_caches();
     assert_eq!(v.memory().data, 0);
 }
+
+/// What is noted of reads is in the copy, and reads while frozen wait for nothing, though they change times.
+#[test]
+fn access_times_of_a_frozen_volume() {
+    if !have_tools() {
+        return;
+    }
+    let device = mem_image("64M", KINDS[0]);
+    let v = OpenOptions::new()
+        .background(false)
+        .access_times(extant::AccessTimes::Strict)
+        .lazy_times(true)
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    v.write_file("/a", b"a").unwrap();
+    v.sync().unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    v.read_file("/a").unwrap();
+    let read = v.stat("/a").unwrap().atime;
+    let frozen = v.freeze().unwrap();
+    let image = Arc::new(device.snapshot());
+    std::thread::sleep(Duration::from_millis(20));
+    v.read_file("/a").unwrap();
+    assert!(v.stat("/a").unwrap().atime > read);
+    v.sync().unwrap();
+    assert!(image.to_bytes().unwrap() == device.to_bytes().unwrap());
+    drop(frozen);
+    let copy = open(&image);
+    assert_eq!(copy.stat("/a").unwrap().atime, read);
+    v.close().unwrap();
+    assert_clean(&device, "closed");
+}

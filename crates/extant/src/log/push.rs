@@ -214,6 +214,13 @@ impl Engine {
             match formatter.format(&items, &self.buffers, &space, most)? {
                 Some(mut output) => {
                     freed.append(&mut space.freed.into_inner());
+                    // What is in core under a number that a later part gives anew is its later life.
+                    let later = todo.iter().flat_map(|items| items.inodes.iter());
+                    let reborn: HashSet<_> = later
+                        .filter(|i| i.event == InodeEvent::Init)
+                        .map(|i| i.ino)
+                        .collect();
+                    output.published.retain(|p| !reborn.contains(&p.ino));
                     self.publish(formatter, context, &mut output)?;
                     // Numbers born and freed in one context became free at once.
                     output.freed_inodes.retain(|ino| !born.contains(ino));
