@@ -136,6 +136,16 @@ impl Gate {
         true
     }
 
+    /// Waits until those who are inside have left: for a volume that has stopped, where who
+    /// comes finds that out before he writes.
+    pub fn drain(&self) {
+        for count in self.inside.iter() {
+            while count.load(Ordering::SeqCst) != 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
     /// From now on nothing is to reach the device; false if somebody has opened the gate meanwhile.
     pub fn shut(&self) -> bool {
         self.state

@@ -622,6 +622,8 @@ impl Engine {
         self.ended.fetch_max(how, Ordering::AcqRel);
         self.stop(&Error::Stopped(why.into()));
         self.gate.open();
+        // Who writes data has passed the gate.
+        self.gate.drain();
         // A push has one of these locks, or is at the last stage.
         drop(self.journal.lock());
         drop(self.formatter.lock());

@@ -403,6 +403,7 @@ impl Engine {
         if target.len() <= Self::FAST_SYMLINK_MAX {
             return Ok(None);
         }
+        let _pass = self.gate.enter();
         self.check_writable()?;
         if !self.take_space(who, 1)? {
             return Err(Error::NoSpace("no block left for a symbolic link"));
