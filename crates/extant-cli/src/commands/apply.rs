@@ -1,6 +1,7 @@
 //! `extant apply`.
 
 use crate::output;
+use crate::show::human;
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
@@ -22,8 +23,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let blocks = extant::scratch::apply(&args.image, &args.overlay)
+    let bytes = extant::scratch::apply(&args.image, &args.overlay)
         .map_err(crate::images::plain)
         .with_context(|| format!("{} to {}", args.overlay.display(), args.image.display()))?;
-    output::summary(&format!("{blocks} blocks written"))
+    output::summary(&format!("{} written", human(bytes)))
 }

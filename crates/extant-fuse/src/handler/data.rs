@@ -13,6 +13,15 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl Filesystem {
+    /// The caller as one who changes data: the kernel notes the times itself where it writes back.
+    pub(super) fn changing_data(&self, who: &Credentials) -> Credentials {
+        if self.writes_back() {
+            who.clone().keeping_times()
+        } else {
+            who.clone()
+        }
+    }
+
     pub(super) fn read(
         &self,
         held: &Held,
@@ -34,7 +43,8 @@ impl Filesystem {
         data: (u64, &[u8]),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
-        let write = |at: u64, data: &[u8]| held.node.write_at(who, at, data);
+        let who = self.changing_data(who);
+        let write = |at: u64, data: &[u8]| held.node.write_at(&who, at, data);
         self.write_by(write, data, answer)
     }
 
@@ -96,7 +106,8 @@ impl Filesystem {
             F::INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP),
         };
-        self.tried(held.node.fallocate(who, how, offset, length))
+        let who = self.changing_data(who);
+        self.tried(held.node.fallocate(&who, how, offset, length))
     }
 
     pub(super) fn seek(
@@ -130,9 +141,10 @@ impl Filesystem {
         (offset, to, to_offset, length): (u64, u64, u64, u64),
     ) -> Result<u64, Errno> {
         let to = self.shared.nodes.get(to)?;
+        let who = self.changing_data(who);
         let copied = held
             .node
-            .copy_range(who, offset, &to.node, to_offset, length);
+            .copy_range(&who, offset, &to.node, to_offset, length);
         self.tried(copied)
     }
 }

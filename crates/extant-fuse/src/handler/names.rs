@@ -147,13 +147,7 @@ impl Filesystem {
             if kill_suidgid {
                 self.tried(node.strip_privileges(who))?;
             }
-            // The kernel notes the time, where it keeps the times.
-            let done = if self.writes_back() {
-                node.truncate(&who.clone().keeping_times(), 0)
-            } else {
-                node.truncate(who, 0)
-            };
-            self.tried(done)?;
+            self.tried(node.truncate(&self.changing_data(who), 0))?;
         }
         Ok(())
     }

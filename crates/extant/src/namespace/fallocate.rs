@@ -4,7 +4,6 @@ use super::credentials::Credentials;
 use super::extent_map::{Found, Run};
 use super::file::{FileData, FileMap};
 use super::inode::Inode;
-use super::now;
 use super::pages::place;
 use super::shift::Shift;
 use crate::engine::Engine;
@@ -211,16 +210,16 @@ impl Engine {
             unwritten: true,
         };
         let done = len == last - first;
-        let time = now();
+        let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         let state = &mut *state;
         tx.commit(seen, |c| {
             if done && !keep_size {
                 state.core.size = state.core.size.max(end);
-                state.core.mtime = time;
+                state.core.mtime = mtime;
                 state.disk_size = state.disk_size.max(end);
             }
-            state.core.ctime = time;
+            state.core.ctime = ctime;
             state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
             inode.mirror(&state.core);
             self.note_core(inode, state, c);
@@ -334,15 +333,15 @@ impl Engine {
                 .give(placed.iter().map(|r| u64::from(r.len)).sum());
         })?;
         let mut state = inode.state.lock();
-        let time = now();
+        let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         tx.commit(seen, |c| {
             if let Some(size) = new_size {
                 state.core.size = size;
-                state.core.mtime = time;
+                state.core.mtime = mtime;
                 state.disk_size = state.disk_size.max(size);
             }
-            state.core.ctime = time;
+            state.core.ctime = ctime;
             inode.mirror(&state.core);
             if let [run] = placed[..] {
                 self.note_core(inode, &mut state, c);
@@ -428,8 +427,7 @@ impl Engine {
             let mut gone = Vec::new();
             tx.commit(seen, |c| {
                 gone = self.log_removal(inode, map, at, upto - at, c);
-                state.core.mtime = now();
-                state.core.ctime = state.core.mtime;
+                (state.core.mtime, state.core.ctime) = who.times_of_change(&state.core);
                 self.log_core(inode, &mut state, c);
             });
             drop(state);

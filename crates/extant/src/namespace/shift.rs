@@ -9,7 +9,6 @@ use super::credentials::Credentials;
 use super::extent_map::Run;
 use super::file::{FileData, FileMap};
 use super::inode::Inode;
-use super::now;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::{Commit, Cost};
@@ -227,7 +226,7 @@ impl Engine {
         let cost = Cost::MAP.and(Cost::MAP.times(part.new.len() as u32 / 16));
         let tx = self.begin(who, cost)?;
         let mut state = inode.state.lock();
-        let time = now();
+        let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         tx.commit(seen, |c| {
             for run in part.freed {
@@ -239,8 +238,8 @@ impl Engine {
                 // All data are on the device.
                 state.disk_size = size;
             }
-            state.core.mtime = time;
-            state.core.ctime = time;
+            state.core.mtime = mtime;
+            state.core.ctime = ctime;
             inode.mirror(&state.core);
             self.log_core(inode, &mut state, c);
         });
