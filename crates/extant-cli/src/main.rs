@@ -12,6 +12,7 @@ mod multicall;
 mod output;
 mod owners;
 mod progress;
+mod service;
 mod serving;
 mod show;
 mod times;

@@ -76,6 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
         let ready = serving.start()?;
         ready.unmount_on_signal()?;
         output::summary(&format!("{} is mounted", ready.dir().display()))?;
+        crate::service::ready();
         return ready.serve();
     }
     in_background()

@@ -37,6 +37,30 @@ fn files_are_made_read_and_removed() {
     });
 }
 
+/// As mount(8) calls it for a line of /etc/fstab.
+#[test]
+fn the_helper_of_mount_mounts() {
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "16M", &[]);
+        let helper = place.path().join("mount.extant");
+        std::os::unix::fs::symlink(EXTANT, &helper).unwrap();
+        let dir = place.path().join("mnt");
+        std::fs::create_dir(&dir).unwrap();
+        let options = ["-n", "-o", "rw,noexec,nofail,x-systemd.automount"];
+        run(Command::new(&helper).arg(&image).arg(&dir).args(options));
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = mounts.lines().find(|l| l.contains("fuse.extant")).unwrap();
+        assert!(
+            line.contains("noexec") && !line.contains("nosuid"),
+            "{line}"
+        );
+        std::fs::write(dir.join("file"), "text").unwrap();
+        run(Command::new(EXTANT).arg("umount").arg(&dir));
+        super::support::assert_clean(&image);
+    });
+}
+
 #[test]
 fn a_mount_in_the_background_serves_until_it_is_unmounted() {
     isolated(|| {

@@ -48,7 +48,8 @@ pub enum ErrorPolicy {
 /// # let volume = extant::doc_volume();
 /// volume.write_file("/a", &[1; 5000])?;
 /// let memory = volume.memory();
-/// assert_eq!((memory.data, memory.dirty), (8192, 8192));
+/// // Five blocks of 1 KiB, not written back yet.
+/// assert_eq!((memory.data, memory.dirty), (5120, 5120));
 /// assert!(memory.inodes >= 2);
 /// # Ok(())
 /// # }
