@@ -24,8 +24,10 @@ pub fn run(args: &Args) -> Result<()> {
     // Before it is unmounted: afterwards the server may end at any moment. One of another user is not asked.
     let mut server = mounted.client().ok();
     if let Some(server) = &mut server {
+        // Its answer says that it has taken this client on, and will not end without a word.
         server
-            .send(Command::WaitForEnd)
+            .status()
+            .and_then(|_| server.send(Command::WaitForEnd))
             .with_context(|| mounted.name())?;
     }
     if args.lazy {

@@ -4,10 +4,11 @@ use super::{Command, LONGEST, Reply, bad, directory};
 use crate::mount::{Freeze, Shared};
 
 use lockmeter::{Condvar, Mutex, lock_class};
-use rustix::fs::Mode;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ lock_class!(
 /// The socket of a running mount. Ends, and tells those who wait for it, with [`Server::end`].
 pub struct Server {
     path: PathBuf,
+    /// Inode of the socket at the path, while that is this server's.
+    inode: u64,
     inner: Arc<Inner>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -39,8 +42,11 @@ struct State {
     clients: Vec<(UnixStream, JoinHandle<()>)>,
 }
 
-/// A directory that nobody else can write, made if need be.
-fn own_directory(dir: &Path) -> io::Result<()> {
+/// The directory of a socket, which nobody else can write, made if need be; locked as long as the result lives, so that
+/// of two servers one after the other looks who owns a path and changes that.
+fn own_directory(socket: &Path) -> io::Result<OwnedFd> {
+    let fallback = directory();
+    let dir = socket.parent().unwrap_or(&fallback);
     match DirBuilder::new().recursive(false).mode(0o700).create(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         other => other?,
@@ -51,20 +57,23 @@ fn own_directory(dir: &Path) -> io::Result<()> {
         let why = format!("{}: not a directory of this user alone", dir.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
-    Ok(())
+    let dir = rustix::fs::open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::flock(&dir, FlockOperation::LockExclusive)?;
+    Ok(dir)
 }
 
 impl Server {
     /// Listens at a path in [`directory`], which is made if it is not there; what an ended server left there is
     /// replaced.
     pub(crate) fn start(path: &Path, shared: Arc<Shared>) -> io::Result<Self> {
-        own_directory(path.parent().unwrap_or(&directory()))?;
+        let _lock = own_directory(path)?;
         match std::fs::remove_file(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }
         let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, Permissions::from_mode(Mode::RWXU.bits() & 0o600))?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        let inode = path.symlink_metadata()?.ino();
         let inner = Arc::new(Inner {
             shared,
             state: Mutex::new(State::default()),
@@ -76,6 +85,7 @@ impl Server {
             .spawn(move || accept(&listener, &theirs))?;
         Ok(Self {
             path: path.into(),
+            inode,
             inner,
             accepting: Some(accepting),
         })
@@ -86,12 +96,24 @@ impl Server {
         self.finish(how);
     }
 
+    /// Takes the path away, if it is still this server's: the device number of a mount that has ended may be another's
+    /// already, and the path with it.
+    fn remove_path(&self) {
+        let Ok(_lock) = own_directory(&self.path) else {
+            return;
+        };
+        let found = self.path.symlink_metadata();
+        if found.is_ok_and(|found| found.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
     fn finish(&mut self, how: Result<(), String>) {
         let Some(accepting) = self.accepting.take() else {
             return;
         };
         // The path first: who comes too late finds nothing instead of nobody.
-        let _ = std::fs::remove_file(&self.path);
+        self.remove_path();
         let clients = {
             let mut state = self.inner.state.lock();
             state.end = Some(how);
@@ -224,5 +246,60 @@ impl Inner {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Client, Command};
+    use std::time::Duration;
+
+    fn shared(image: &str) -> Arc<Shared> {
+        Arc::new(Shared::new(extant::doc_volume(), image.into()).unwrap())
+    }
+
+    /// The kernel gives a device number anew as soon as a mount has gone, while its server still closes the image.
+    #[test]
+    fn a_server_that_ends_leaves_the_next_ones_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("sockets");
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();
+        let path = dir.join("0:1.sock");
+        let old = Server::start(&path, shared("old")).unwrap();
+        let mut waits = Client::connect(&path).unwrap();
+        waits.send(Command::WaitForEnd).unwrap();
+        let new = Server::start(&path, shared("new")).unwrap();
+        // Until the old one has taken its client on.
+        while old.inner.state.lock().clients.is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        old.end(Ok(()));
+        waits.receive().unwrap();
+        let status = Client::connect(&path).unwrap().status().unwrap();
+        assert_eq!(status.image, "new");
+        new.end(Ok(()));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn who_waits_is_told_how_it_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+        let path = dir.path().join("socket");
+        let server = Server::start(&path, shared("disk.img")).unwrap();
+        let mut client = Client::connect(&path).unwrap();
+        // Frozen by this connection, until it asks for something else or goes.
+        client.ask(Command::Freeze).unwrap();
+        assert!(Client::connect(&path).unwrap().status().unwrap().frozen);
+        client.ask(Command::Thaw).unwrap();
+        assert!(client.ask(Command::Thaw).is_err());
+        client.send(Command::WaitForEnd).unwrap();
+        server.end(Err("the disk is gone".into()));
+        assert_eq!(
+            client.receive().unwrap_err().to_string(),
+            "the disk is gone"
+        );
     }
 }
