@@ -44,8 +44,6 @@ pub struct Filesystem {
     notifier: OnceLock<Notifier>,
     read_only: bool,
     write_through: bool,
-    /// The kernel may keep that a name is missing.
-    keeps_missing: bool,
     block_size: u32,
 }
 
@@ -70,7 +68,6 @@ impl Filesystem {
             notifier: OnceLock::new(),
             read_only,
             write_through: options.write_through || options.sync,
-            keeps_missing: true,
             block_size,
         })
     }
@@ -398,9 +395,9 @@ impl Filesystem {
 }
 
 impl Handler for Filesystem {
-    fn init(&self, kernel: &KernelOffer, notifier: Notifier) -> Wants {
+    fn init(&self, _offer: &KernelOffer, notifier: Notifier) -> Wants {
         let _ = self.notifier.set(notifier);
-        self.wants(kernel)
+        self.wants()
     }
 
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {

@@ -66,7 +66,7 @@ impl Filesystem {
         match dir.node.lookup(who, name) {
             Ok(node) => self.tell(node, answer),
             // That there is none the kernel may keep too.
-            Err(extant::Error::NotFound) if self.keeps_missing => {
+            Err(extant::Error::NotFound) => {
                 answer.entry(&Entry::negative(FOREVER));
                 Ok(())
             }

@@ -1,7 +1,7 @@
 //! What is agreed on with the kernel.
 
 use super::Filesystem;
-use fuse_server::{InitFlags, KernelOffer, Wants};
+use fuse_server::{InitFlags, Wants};
 
 /// Bytes of an inode that has no room for more than seconds.
 const SHORT_INODE: u16 = 128;
@@ -12,8 +12,8 @@ impl Filesystem {
         !self.read_only && !self.write_through
     }
 
-    /// What of the kernel's offer is wanted.
-    pub(super) fn wants(&self, _kernel: &KernelOffer) -> Wants {
+    /// What is wanted of the kernel's offer.
+    pub(super) fn wants(&self) -> Wants {
         type F = InitFlags;
         // Data in few large requests, several at a time.
         let mut flags = F::ASYNC_READ | F::ASYNC_DIO | F::BIG_WRITES | F::MAX_PAGES;
