@@ -67,7 +67,7 @@ impl Filesystem {
             shared,
             notifier: OnceLock::new(),
             read_only,
-            write_through: options.write_through || options.sync,
+            write_through: options.writes_through(),
             block_size,
         })
     }

@@ -1,6 +1,7 @@
 //! What is agreed on with the kernel.
 
 use super::Filesystem;
+use crate::options::MountOptions;
 use fuse_server::{InitFlags, Wants};
 
 /// Bytes of an inode that has no room for more than seconds.
@@ -14,29 +15,53 @@ impl Filesystem {
 
     /// What is wanted of the kernel's offer.
     pub(super) fn wants(&self) -> Wants {
-        type F = InitFlags;
-        // Data in few large requests, several at a time.
-        let mut flags = F::ASYNC_READ | F::ASYNC_DIO | F::BIG_WRITES | F::MAX_PAGES;
-        // Names: several threads in one directory, attributes with the listing when they will be asked for.
-        flags |= F::PARALLEL_DIROPS | F::DO_READDIRPLUS | F::READDIRPLUS_AUTO;
-        // Nothing changes but through this kernel: what it knows stays good until it says otherwise itself.
-        flags |= F::CACHE_SYMLINKS | F::EXPLICIT_INVAL_DATA;
-        // A node number says all: directories need not be opened, nor, where nothing changes, files.
-        flags |= F::NO_OPENDIR_SUPPORT | F::EXPORT_SUPPORT;
-        // Permissions: the kernel checks them, ACLs too; masks of new files depend on the directory's ACL.
-        flags |= F::POSIX_ACL | F::DONT_MASK | F::HANDLE_KILLPRIV_V2 | F::SETXATTR_EXT;
-        flags |= F::ATOMIC_O_TRUNC | F::HAS_IOCTL_DIR;
-        if self.read_only {
-            flags |= F::NO_OPEN_SUPPORT;
-        }
-        if self.writes_back() {
-            flags |= F::WRITEBACK_CACHE;
-        }
         let short_times = self.shared.volume.geometry().inode_size <= SHORT_INODE;
         Wants {
-            flags,
             time_granularity: if short_times { 1_000_000_000 } else { 1 },
-            ..Wants::default()
+            ..wanted(self.read_only, self.writes_back())
         }
+    }
+}
+
+impl MountOptions {
+    /// What a mount with these options agrees on with the kernel: for others that are to be asked the same.
+    ///
+    /// ```
+    /// use fuse_server::InitFlags;
+    /// let options = extant_fuse::MountOptions::default();
+    /// assert!(options.wants().flags.contains(InitFlags::WRITEBACK_CACHE));
+    /// ```
+    pub fn wants(&self) -> Wants {
+        wanted(self.read_only, !self.read_only && !self.writes_through())
+    }
+
+    /// Data is the server's at once.
+    pub(super) fn writes_through(&self) -> bool {
+        self.write_through || self.sync
+    }
+}
+
+fn wanted(read_only: bool, writes_back: bool) -> Wants {
+    type F = InitFlags;
+    // Data in few large requests, several at a time.
+    let mut flags = F::ASYNC_READ | F::ASYNC_DIO | F::BIG_WRITES | F::MAX_PAGES;
+    // Names: several threads in one directory, attributes with the listing when they will be asked for.
+    flags |= F::PARALLEL_DIROPS | F::DO_READDIRPLUS | F::READDIRPLUS_AUTO;
+    // Nothing changes but through this kernel: what it knows stays good until it says otherwise itself.
+    flags |= F::CACHE_SYMLINKS | F::EXPLICIT_INVAL_DATA;
+    // A node number says all: directories need not be opened, nor, where nothing changes, files.
+    flags |= F::NO_OPENDIR_SUPPORT | F::EXPORT_SUPPORT;
+    // Permissions: the kernel checks them, ACLs too; masks of new files depend on the directory's ACL.
+    flags |= F::POSIX_ACL | F::DONT_MASK | F::HANDLE_KILLPRIV_V2 | F::SETXATTR_EXT;
+    flags |= F::ATOMIC_O_TRUNC | F::HAS_IOCTL_DIR;
+    if read_only {
+        flags |= F::NO_OPEN_SUPPORT;
+    }
+    if writes_back {
+        flags |= F::WRITEBACK_CACHE;
+    }
+    Wants {
+        flags,
+        ..Wants::default()
     }
 }
