@@ -12,6 +12,7 @@ pub mod dbench;
 pub mod grow;
 pub mod latency;
 pub mod mdtest;
+pub mod mount;
 mod names;
 pub mod predict;
 pub mod report;

@@ -284,6 +284,26 @@ pub fn run(
     workload: &str,
     contenders: &[&dyn Contender],
     shape: Shape,
+    between: impl FnMut() -> Result<()>,
+) -> Result<Vec<Report>> {
+    take_turns(workload, contenders, shape, true, between)
+}
+
+/// The same among equals: any contender that fails is left out from then on, and its report says why.
+pub fn run_equals(
+    workload: &str,
+    contenders: &[&dyn Contender],
+    shape: Shape,
+    between: impl FnMut() -> Result<()>,
+) -> Result<Vec<Report>> {
+    take_turns(workload, contenders, shape, false, between)
+}
+
+fn take_turns(
+    workload: &str,
+    contenders: &[&dyn Contender],
+    shape: Shape,
+    first_must: bool,
     mut between: impl FnMut() -> Result<()>,
 ) -> Result<Vec<Report>> {
     ensure!(
@@ -310,7 +330,7 @@ pub fn run(
                     runs.latencies.merge(&latencies);
                 }
                 Ok(_) => {}
-                Err(e) if i == 0 => return Err(e).with_context(told),
+                Err(e) if first_must && i == 0 => return Err(e).with_context(told),
                 Err(e) => {
                     *runs = Runs {
                         failed: Some(format!("{e:#}")),
@@ -424,6 +444,9 @@ mod tests {
         let reports = run("w", &[&counter(false), &one], SHAPE, || Ok(())).unwrap();
         assert_eq!(reports[0].rounds.len(), 2);
         assert_eq!(reports[1].failed.as_deref(), Some("broken"));
+        let equals = run_equals("w", &[&one, &counter(false)], SHAPE, || Ok(())).unwrap();
+        assert_eq!(equals[0].failed.as_deref(), Some("broken"));
+        assert_eq!(equals[1].rounds.len(), 2);
         assert!(run("w", &[&one], Shape { tasks: 0, ..SHAPE }, || Ok(())).is_err());
         assert!(run("w", &[&one], SHAPE, || Err(anyhow!("enough"))).is_err());
     }

@@ -27,7 +27,7 @@ impl Shape {
     /// # Ok::<(), anyhow::Error>(())
     /// ```
     pub fn make(self, top: &Path, mut made: impl FnMut() -> Result<()>) -> Result<()> {
-        let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+        let mut noise = Noise::new(0);
         let mut content = vec![0; usize::try_from(self.size).context("a file's size")?];
         for d in 0..self.dirs {
             let dir = top.join(format!("d{d}"));
@@ -44,15 +44,30 @@ impl Shape {
 }
 
 /// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled").
-struct Noise(u64);
+pub(crate) struct Noise(u64);
 
 impl Noise {
-    fn fill(&mut self, bytes: &mut [u8]) {
+    /// One of many sequences.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(0x9e37_79b9_7f4a_7c15 ^ seed.rotate_left(32))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below another one, which is not 0.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        // The upper half of a product; its low bits would be the worst.
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes();
+            let word = self.next().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }

@@ -225,6 +225,13 @@ pub fn sections(params: &Params) -> Vec<Section> {
         let command = "unlink2 --tasks 1,2 --against kernel fuse2fs";
         g.repeat("fuse2fs", about, plain, command);
     }
+    if params.mounts {
+        let about = "Names and data of a mounted image, each beside the floor: files in memory, served in the same way.";
+        let rows = "mount create unlink open stat-cold read-cold fsync --clients 2 --file-size 16M";
+        let command = format!("{rows} --against floor:classic kernel fuse2fs");
+        let target = "--target mount:classic";
+        g.repeat("mount", about, plain, &format!("{command} {target}"));
+    }
     g.repeat(
         "fxmark",
         "All rows of FxMark: D or M for data or metadata, R or W for reading or writing, L, M or H for sharing.",

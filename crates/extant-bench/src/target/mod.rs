@@ -6,7 +6,7 @@ mod path_target;
 
 pub use lib_target::LibTarget;
 pub use one_lock::OneLock;
-pub use path_target::PathTarget;
+pub use path_target::{PathTarget, cpu_of};
 
 use crate::runner::Counts;
 use anyhow::Result;

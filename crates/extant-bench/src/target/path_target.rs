@@ -1,11 +1,12 @@
 //! A directory of a mounted file system.
 
 use super::{Lister, Name, Open, Target, TaskDir, TaskFile};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{self, AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags};
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A directory of a mounted file system.
 pub struct PathTarget {
@@ -40,6 +41,11 @@ impl PathTarget {
         }
     }
 
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A process that does its work: its CPU counts too.
     #[must_use]
     pub fn served_by(mut self, process: u32) -> Self {
@@ -48,8 +54,39 @@ impl PathTarget {
     }
 }
 
+const SWITCH: &str = "/proc/sys/vm/drop_caches";
+/// How long the kernel may take to drop what it holds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Has the kernel drop what it holds of all file systems. It waits for every one of them, for ever for one whose server
+/// is gone or stuck: so a process that can be left behind asks for it.
+fn drop_caches() -> Result<()> {
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("echo 3 > {SWITCH}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("sh")?;
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            ensure!(status.success(), "only root may ask for it");
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            // It has no effect before the kernel is done, and is not waited for.
+            let _ = child.kill();
+            bail!("not done after {} s", PATIENCE.as_secs());
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
 /// User and system time of a process and its threads, from /proc; 0 when it is gone.
-fn cpu_of(process: u32) -> f64 {
+pub fn cpu_of(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it.
     let behind = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -64,7 +101,7 @@ fn cpu_of(process: u32) -> f64 {
 
 /// What filefrag says of each file, a line each: "NAME: N extents found".
 fn filefrag(root: &Path, paths: &[String]) -> Result<Vec<u64>> {
-    let out = std::process::Command::new("filefrag")
+    let out = Command::new("filefrag")
         .args(paths.iter().map(|p| root.join(p)))
         .output()
         .context("filefrag, of e2fsprogs")?;
@@ -112,7 +149,6 @@ impl Target for PathTarget {
         fs::syncfs(&fd).context("syncfs")
     }
 
-    /// The kernel drops those of all file systems, and lets root only ask for it.
     fn extents(&self, paths: &[String]) -> Result<Vec<u64>> {
         let mut all = Vec::with_capacity(paths.len());
         // A command line holds so many.
@@ -122,11 +158,9 @@ impl Target for PathTarget {
         Ok(all)
     }
 
+    /// The kernel drops those of all file systems, and lets root only ask for it.
     fn drop_caches(&self) -> Result<()> {
-        let path = "/proc/sys/vm/drop_caches";
-        let opened = std::fs::OpenOptions::new().write(true).open(path);
-        let written = opened.and_then(|mut file| file.write_all(b"3"));
-        written.with_context(|| format!("{path}: dropping what the kernel holds in memory"))
+        drop_caches().with_context(|| format!("{SWITCH}: dropping what the kernel holds in memory"))
     }
 
     fn other_cpu(&self) -> f64 {

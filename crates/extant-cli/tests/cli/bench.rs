@@ -1,6 +1,6 @@
 //! bench and demo, small.
 
-use crate::support::{Scratch, have, run};
+use crate::support::{Scratch, have, root, run};
 use std::process::Command;
 
 #[test]
@@ -441,4 +441,73 @@ fn predict_prints_tables_and_writes_plots() {
     assert_eq!(workloads.len(), 5);
     assert_eq!(workloads[2]["predicted"][8]["bottleneck"], "x.rs:1 f");
     assert_eq!(run(&["bench", "predict", "--line-ns", "NaN"]).code, Some(1));
+}
+
+/// Whether mounts can be made here; in CI they must be.
+fn can_mount() -> bool {
+    let can = root() && std::path::Path::new("/dev/fuse").exists() && have("mke2fs");
+    assert!(
+        can || std::env::var_os("CI").is_none(),
+        "mounting for a benchmark takes root and /dev/fuse"
+    );
+    if !can {
+        eprintln!("not run: mounting takes root and /dev/fuse");
+    }
+    can
+}
+
+#[test]
+fn mounts_are_compared_with_their_floor() {
+    if !can_mount() {
+        return;
+    }
+    let small = [
+        "--files",
+        "40",
+        "--file-size",
+        "1M",
+        "--seconds",
+        "0.02",
+        "--iterations",
+        "1",
+        "--clients",
+        "2",
+        "--size",
+        "128M",
+    ];
+    let against = |transport: &str| {
+        let words = [format!("mount:{transport}"), format!("floor:{transport}")];
+        let bench = ["bench", "mount", "--target", &words[0], "--against"];
+        let args = [&bench[..], &[&words[1], "kernel"], &small, &["--json"]].concat();
+        run(&args).json()
+    };
+    let mut transports = vec!["classic"];
+    if std::path::Path::new("/sys/module/fuse/parameters/enable_uring").exists() {
+        transports.push("uring");
+    }
+    for transport in transports {
+        let all = against(transport);
+        let all = all.as_array().unwrap();
+        let of = |name: &str| {
+            let name = format!("{name}:{transport}");
+            all.iter().filter(move |m| m["target"] == name.as_str())
+        };
+        assert!(of("mount").count() >= 14, "{all:#?}");
+        for m in of("mount").chain(of("floor")) {
+            assert_eq!(m["failed"], serde_json::Value::Null, "{m:#}");
+            assert!(m["figure"].as_f64().unwrap() > 0.0, "{m:#}");
+        }
+        assert!(of("mount").all(|m| m["times"]["floor"].as_f64().unwrap() > 0.0));
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let dir = dir.unwrap();
+    let path = dir.path().to_str().unwrap();
+    let bench = ["bench", "mount", "create", "stream-write", "--target", path];
+    let table = run(&[&bench[..], &small].concat()).text();
+    assert!(
+        table.contains("stream-write") && table.contains("MB/s"),
+        "{table}"
+    );
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+    assert_eq!(run(&["bench", "mount", "dance"]).code, Some(2));
 }

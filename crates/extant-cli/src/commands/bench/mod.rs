@@ -5,10 +5,12 @@ mod before;
 mod bulk;
 mod conflicts;
 mod dbench;
+mod floor;
 mod fxmark;
 mod grow;
 mod inode_list;
 mod mdtest;
+mod mount;
 mod peers;
 mod predict;
 mod repeat;
@@ -66,6 +68,8 @@ enum Workload {
     Report(report::ReportArgs),
     Conflicts(conflicts::ConflictsArgs),
     Predict(predict::PredictArgs),
+    Mount(mount::MountArgs),
+    Floor(floor::FloorArgs),
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -86,6 +90,8 @@ pub fn run(args: &Args) -> Result<()> {
         Workload::Report(args) => report::run(args),
         Workload::Conflicts(args) => conflicts::run(args),
         Workload::Predict(args) => predict::run(args),
+        Workload::Mount(args) => mount::run(args),
+        Workload::Floor(args) => floor::run(args),
     }
 }
 

@@ -1,12 +1,19 @@
-//! Peers that are mounted for a run, and gone after it however it ends: the kernel's ext4, and fuse2fs.
+//! Peers that are mounted for a run, and gone after it however it ends: the kernel's ext4, fuse2fs, this engine's own
+//! mount, and the floor under that.
 //!
 //! They are mounted in a mount namespace of this process alone. When it ends, by whatever, the namespace
-//! goes, with it the mounts, and with them the loop devices.
+//! goes, with it the mounts, and with them the loop devices. Servers are asked to end then, and unmount: one that serves
+//! over io_uring must never be killed while it is the last process of the namespace, as the kernel would wait for it
+//! for ever.
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::serving::TransportArg;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant_bench::child;
-use extant_bench::target::PathTarget;
+use extant_bench::target::{PathTarget, cpu_of};
+use rustix::fs::FlockOperation;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -24,14 +31,25 @@ pub enum Peer {
     Kernel,
     /// fuse2fs of e2fsprogs.
     Fuse2fs,
+    /// `extant mount`.
+    Mount(TransportArg),
+    /// Files in memory, served in the same way.
+    Floor(TransportArg),
 }
 
 impl Peer {
     /// The peer of this name.
     pub fn of(name: &OsStr) -> Option<Self> {
-        [Self::Kernel, Self::Fuse2fs]
-            .into_iter()
-            .find(|peer| OsStr::new(peer.name()) == name)
+        use TransportArg::{Classic, Uring};
+        let all = [
+            Self::Kernel,
+            Self::Fuse2fs,
+            Self::Mount(Uring),
+            Self::Mount(Classic),
+            Self::Floor(Uring),
+            Self::Floor(Classic),
+        ];
+        all.into_iter().find(|peer| OsStr::new(peer.name()) == name)
     }
 
     /// Its name on the command line.
@@ -39,15 +57,75 @@ impl Peer {
         match self {
             Self::Kernel => "kernel",
             Self::Fuse2fs => "fuse2fs",
+            Self::Mount(TransportArg::Classic) => "mount:classic",
+            Self::Mount(_) => "mount:uring",
+            Self::Floor(TransportArg::Classic) => "floor:classic",
+            Self::Floor(_) => "floor:uring",
         }
     }
 
     fn shown(self) -> &'static str {
         match self {
             Self::Kernel => "kernel ext4",
-            Self::Fuse2fs => "fuse2fs",
+            other => other.name(),
         }
     }
+
+    fn transport(self) -> Option<TransportArg> {
+        match self {
+            Self::Mount(transport) | Self::Floor(transport) => Some(transport),
+            Self::Kernel | Self::Fuse2fs => None,
+        }
+    }
+
+    /// The server's command line.
+    fn server(self, image: &Path, at: &Path) -> Result<Vec<OsString>> {
+        let program = || std::env::current_exe().context("this program's own path");
+        let transport = match self.transport() {
+            Some(TransportArg::Classic) => "classic",
+            _ => "uring",
+        };
+        let (words, program): (&[&str], OsString) = match self {
+            Self::Mount(_) => (
+                &["mount", "--foreground", "--transport", transport],
+                program()?.into(),
+            ),
+            Self::Floor(_) => (
+                &["bench", "floor", "--transport", transport],
+                program()?.into(),
+            ),
+            Self::Kernel | Self::Fuse2fs => (&["-f"], "fuse2fs".into()),
+        };
+        let mut line = vec![program];
+        line.extend(words.iter().map(OsString::from));
+        if !matches!(self, Self::Floor(_)) {
+            line.push(image.into());
+        }
+        line.push(at.into());
+        Ok(line)
+    }
+}
+
+/// Whether the kernel has FUSE over io_uring and it can be switched on.
+pub fn has_uring() -> bool {
+    can_mount() && Path::new(SWITCH).exists()
+}
+
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Runs `f` with FUSE over io_uring switched on. The switch is the machine's: who uses it so takes turns.
+fn with_uring<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let told = || format!("{SWITCH}: FUSE over io_uring (Linux 6.14) cannot be switched on");
+    let switch = File::open(SWITCH).with_context(told)?;
+    rustix::fs::flock(&switch, FlockOperation::LockExclusive).with_context(told)?;
+    let before = std::fs::read_to_string(SWITCH).with_context(told)?;
+    if before.trim() == "Y" {
+        return f();
+    }
+    std::fs::write(SWITCH, "Y").with_context(told)?;
+    let done = f();
+    std::fs::write(SWITCH, before.trim()).with_context(told)?;
+    done
 }
 
 /// The image that a peer is given.
@@ -74,7 +152,7 @@ pub fn own_mounts() -> Result<()> {
     }
     ensure!(
         can_mount(),
-        "kernel and fuse2fs are mounted, which takes root: \
+        "kernel, fuse2fs, mount and floor are mounted, which takes root: \
          run it as root, or mount a file system and name its directory"
     );
     // Mounts of the system go on to be seen; ours are seen by nobody else.
@@ -106,60 +184,127 @@ fn format(image: &Image) -> Result<()> {
 /// A peer that is mounted; unmounted when it is dropped.
 pub struct Mounted {
     peer: Peer,
+    image: PathBuf,
     at: PathBuf,
     mounted: bool,
-    server: Option<Child>,
+    server: Option<Server>,
+}
+
+/// A server of a peer.
+struct Server {
+    process: Child,
+    /// What it says.
+    said: File,
+}
+
+/// How long a server may take to mount, or to end when it is unmounted.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Server {
+    fn start(line: &[OsString], signal: &str) -> Result<Self> {
+        let said = tempfile::tempfile().context("a temporary file")?;
+        let process = Command::new("setpriv")
+            .args(["--pdeathsig", signal])
+            .args(line)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(said.try_clone().context("a temporary file")?)
+            // Not interrupted together with this process, which unmounts first.
+            .process_group(0)
+            .spawn()
+            .context("setpriv (of util-linux) cannot be run")?;
+        Ok(Self { process, said })
+    }
+
+    /// The last line it wrote on standard error.
+    fn last_words(&mut self) -> String {
+        let mut text = String::new();
+        // What cannot be read is nothing.
+        let _ = self.said.rewind();
+        let _ = self.said.read_to_string(&mut text);
+        let last = text.lines().rfind(|line| !line.trim().is_empty());
+        last.unwrap_or("is it installed?").into()
+    }
+
+    /// Whether it ends by itself.
+    fn ends(&mut self) -> Result<bool> {
+        // The floor waits for the word to mount again.
+        drop(self.process.stdin.take());
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if self.process.try_wait()?.is_some() {
+                return Ok(true);
+            }
+            sleep(Duration::from_millis(1));
+        }
+        Ok(false)
+    }
 }
 
 impl Mounted {
     /// Makes an image and mounts it.
     pub fn new(peer: Peer, image: &Image, at: &Path) -> Result<Self> {
         let told = || format!("{} as a peer", peer.name());
-        format(image).with_context(told)?;
+        if !matches!(peer, Peer::Floor(_)) {
+            format(image).with_context(told)?;
+        }
         std::fs::create_dir(at).with_context(|| at.display().to_string())?;
         let mut mount = Self {
             peer,
+            image: image.path.clone(),
             at: at.into(),
             mounted: false,
             server: None,
         };
-        match peer {
-            Peer::Kernel => {
-                let options = OsStr::new("loop,noatime");
-                let args = [OsStr::new("-o"), options, image.path.as_ref(), at.as_ref()];
-                run("mount", args).with_context(told)?;
-                mount.mounted = true;
-            }
-            Peer::Fuse2fs => mount.serve(image).with_context(told)?,
-        }
+        mount.mount().with_context(told)?;
         Ok(mount)
     }
 
-    /// Starts fuse2fs, which ends with this process, and waits until it serves.
-    fn serve(&mut self, image: &Image) -> Result<()> {
+    fn mount(&mut self) -> Result<()> {
+        match self.peer.transport() {
+            Some(TransportArg::Classic) => self.serve(),
+            Some(_) => with_uring(|| self.serve()),
+            None if self.peer == Peer::Fuse2fs => self.serve(),
+            None => {
+                let (image, at) = (self.image.as_os_str(), self.at.as_os_str());
+                let options = OsStr::new("loop,noatime");
+                run("mount", [OsStr::new("-o"), options, image, at])?;
+                self.mounted = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Starts the server, which ends with this process, and waits until it serves. A floor that has served is asked
+    /// to do so again: its files are in its memory.
+    fn serve(&mut self) -> Result<()> {
         let before = self.at.metadata()?.dev();
-        let mut args: Vec<OsString> = ["--pdeathsig", "KILL", "fuse2fs", "-f"]
-            .map(Into::into)
-            .into();
-        args.extend([image.path.as_os_str().into(), self.at.as_os_str().into()]);
-        let server = Command::new("setpriv")
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("setpriv (of util-linux) cannot be run")?;
-        let server = self.server.insert(server);
+        let server = match &mut self.server {
+            Some(server) => {
+                let again = server.process.stdin.as_mut();
+                writeln!(again.context("the floor's input")?).context("the floor")?;
+                server
+            }
+            none => {
+                let line = self.peer.server(&self.image, &self.at)?;
+                let signal = match self.peer {
+                    Peer::Fuse2fs => "KILL",
+                    _ => "TERM",
+                };
+                none.insert(Server::start(&line, signal)?)
+            }
+        };
         let start = Instant::now();
         while self.at.metadata().map_or(before, |m| m.dev()) == before {
-            if let Some(status) = server.try_wait()? {
-                bail!("fuse2fs: {status}; is it installed?");
+            if let Some(status) = server.process.try_wait()? {
+                bail!("{}: {status}: {}", self.peer.name(), server.last_words());
             }
             ensure!(
-                start.elapsed() < Duration::from_secs(20),
-                "fuse2fs does not mount"
+                start.elapsed() < PATIENCE,
+                "{} does not mount",
+                self.peer.name()
             );
-            sleep(Duration::from_millis(10));
+            sleep(Duration::from_millis(1));
         }
         self.mounted = true;
         Ok(())
@@ -169,9 +314,37 @@ impl Mounted {
     pub fn target(&self) -> PathTarget {
         let target = PathTarget::named(&self.at, self.peer.shown().into());
         match &self.server {
-            Some(server) => target.served_by(server.id()),
+            Some(server) => target.served_by(server.process.id()),
             None => target,
         }
+    }
+
+    /// CPU that its server has spent, in seconds.
+    pub fn cpu(&self) -> f64 {
+        let server = self.server.as_ref();
+        server.map_or(0.0, |server| cpu_of(server.process.id()))
+    }
+
+    /// Mounts it if it is not mounted, as something failed before.
+    pub fn ready(&mut self) -> Result<()> {
+        match self.mounted {
+            true => Ok(()),
+            false => self.mount().with_context(|| self.peer.name()),
+        }
+    }
+
+    /// Unmounts and mounts again: then nobody has anything of it in memory.
+    pub fn remount(&mut self) -> Result<()> {
+        let peer = self.peer.name();
+        let told = || format!("{peer} is to be mounted again");
+        match self.peer {
+            Peer::Floor(_) => {
+                self.detach(false).with_context(told)?;
+                self.mounted = false;
+            }
+            _ => self.end().with_context(told)?,
+        }
+        self.mount().with_context(told)
     }
 
     /// Unmounts.
@@ -179,17 +352,39 @@ impl Mounted {
         self.end()
     }
 
+    fn detach(&self, lazily: bool) -> Result<()> {
+        let at = self.at.as_os_str();
+        match self.peer {
+            _ if lazily => run("umount", [OsStr::new("-l"), at]),
+            // It returns when all is in the image.
+            Peer::Mount(_) => {
+                let program = std::env::current_exe().context("this program's own path")?;
+                child::run(Command::new(program).arg("umount").arg(at)).map(drop)
+            }
+            _ => run("umount", [at]),
+        }
+    }
+
     fn end(&mut self) -> Result<()> {
-        let unmounted = match std::mem::take(&mut self.mounted) {
-            true => run("umount", [self.at.as_os_str()]),
+        let mut unmounted = match std::mem::take(&mut self.mounted) {
+            true => self.detach(false),
             false => Ok(()),
         };
-        if let Some(mut server) = self.server.take() {
-            if unmounted.is_err() {
-                // It would be waited for without end.
-                server.kill()?;
-            }
-            server.wait()?;
+        if unmounted.is_err() {
+            // It goes when nobody has anything of it open. The first error is the one to tell.
+            let _ = self.detach(true);
+        }
+        let Some(mut server) = self.server.take() else {
+            return unmounted;
+        };
+        if self.peer == Peer::Fuse2fs && unmounted.is_err() {
+            // It would be waited for without end.
+            server.process.kill()?;
+        }
+        if !server.ends()? {
+            // It is asked to end when this process does, and is not killed: see above.
+            let left = || anyhow!("{}: its server does not end", self.peer.name());
+            unmounted = unmounted.and_then(|()| Err(left()));
         }
         unmounted
     }
@@ -200,5 +395,26 @@ impl Drop for Mounted {
         if let Err(error) = self.end() {
             crate::output::complain(format_args!("{}: {error:#}", self.at.display()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_found_by_their_names() {
+        for name in [
+            "kernel",
+            "fuse2fs",
+            "mount:uring",
+            "mount:classic",
+            "floor:uring",
+            "floor:classic",
+        ] {
+            assert_eq!(Peer::of(OsStr::new(name)).map(Peer::name), Some(name));
+        }
+        assert_eq!(Peer::of(OsStr::new("mount")), None);
+        assert_eq!(Peer::of(OsStr::new("floor:auto")), None);
     }
 }

@@ -1,0 +1,193 @@
+//! The rows by name, and what their figures are.
+
+use crate::runner::Report;
+use serde::Serialize;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// Empty files are made.
+    Create,
+    /// They are removed.
+    Unlink,
+    /// Files are looked at, which the kernel knows.
+    Stat,
+    /// Files are looked at, which nobody has in memory.
+    StatCold,
+    /// Files are opened and closed.
+    Open,
+    /// A directory is listed, and all in it looked at.
+    Readdir,
+    /// Pages are read, which nobody has in memory.
+    ReadCold,
+    /// Pages are read, which the kernel has in memory.
+    Read,
+    /// Pages are written into the kernel's memory.
+    Write,
+    /// Pages are written past it.
+    WriteDirect,
+    /// A file is read, which nobody has in memory.
+    StreamRead,
+    /// A file is written and made durable.
+    StreamWrite,
+    /// Pages are written and made durable.
+    Fsync,
+    /// A tree is unpacked.
+    Untar,
+    /// A tree is compared with its repository.
+    GitStatus,
+    /// The same when nobody has it in memory.
+    GitStatusCold,
+}
+
+/// What a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Operations a second; more is better.
+    #[serde(rename = "/s")]
+    PerSecond,
+    /// Names a second; more is better.
+    #[serde(rename = "names/s")]
+    NamesPerSecond,
+    /// Megabytes a second; more is better.
+    #[serde(rename = "MB/s")]
+    MegabytesPerSecond,
+    /// Seconds of one run; less is better.
+    #[serde(rename = "s")]
+    Seconds,
+}
+
+impl Row {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Create,
+        Self::Unlink,
+        Self::Stat,
+        Self::StatCold,
+        Self::Open,
+        Self::Readdir,
+        Self::ReadCold,
+        Self::Read,
+        Self::Write,
+        Self::WriteDirect,
+        Self::StreamRead,
+        Self::StreamWrite,
+        Self::Fsync,
+        Self::Untar,
+        Self::GitStatus,
+        Self::GitStatusCold,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Unlink => "unlink",
+            Self::Stat => "stat",
+            Self::StatCold => "stat-cold",
+            Self::Open => "open",
+            Self::Readdir => "readdir",
+            Self::ReadCold => "read-cold",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::WriteDirect => "write-direct",
+            Self::StreamRead => "stream-read",
+            Self::StreamWrite => "stream-write",
+            Self::Fsync => "fsync",
+            Self::Untar => "untar",
+            Self::GitStatus => "git-status",
+            Self::GitStatusCold => "git-status-cold",
+        }
+    }
+
+    /// What an operation of it is.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Create => "make and close an empty file",
+            Self::Unlink => "remove an empty file",
+            Self::Stat => "stat a random file that the kernel knows",
+            Self::StatCold => "stat a file, in random order, that nobody has in memory",
+            Self::Open => "open and close a random file",
+            Self::Readdir => "list a directory and stat all its files",
+            Self::ReadCold => "read 4 KiB, in random order, that nobody has in memory",
+            Self::Read => "read 4 KiB at a random place, which the kernel has in memory",
+            Self::Write => "write 4 KiB at a random place, which the kernel has in memory",
+            Self::WriteDirect => {
+                "write 4 KiB at a random place past the kernel's memory (O_DIRECT)"
+            }
+            Self::StreamRead => "read a file, a MiB at a time, that nobody has in memory",
+            Self::StreamWrite => "write a file, a MiB at a time, and fsync it",
+            Self::Fsync => "write 4 KiB at the end of a file and fsync it",
+            Self::Untar => "unpack an archive of a source tree with tar",
+            Self::GitStatus => "git status in the repository of such a tree",
+            Self::GitStatusCold => "the same when nobody has anything of it in memory",
+        }
+    }
+
+    /// The row of this name.
+    ///
+    /// ```
+    /// use extant_bench::mount::Row;
+    /// assert_eq!(Row::named("stat-cold"), Some(Row::StatCold));
+    /// assert_eq!(Row::named("stat cold"), None);
+    /// ```
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|row| row.name() == name)
+    }
+
+    /// Whether nobody may have anything in memory before.
+    pub fn is_cold(self) -> bool {
+        matches!(
+            self,
+            Self::StatCold | Self::ReadCold | Self::StreamRead | Self::GitStatusCold
+        )
+    }
+
+    /// Whether it needs a [`Source`](super::Source), and in it a repository.
+    pub fn needs_source(self) -> (bool, bool) {
+        let repository = matches!(self, Self::GitStatus | Self::GitStatusCold);
+        (repository || self == Self::Untar, repository)
+    }
+
+    /// What its figure is.
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Readdir => Unit::NamesPerSecond,
+            Self::StreamRead | Self::StreamWrite => Unit::MegabytesPerSecond,
+            Self::Untar | Self::GitStatus | Self::GitStatusCold => Unit::Seconds,
+            _ => Unit::PerSecond,
+        }
+    }
+}
+
+impl Unit {
+    /// The figure of a report; a stream's operation is a file of so many bytes.
+    pub(super) fn figure(self, report: &Report, file_size: u64) -> f64 {
+        match self {
+            Self::PerSecond => report.ops,
+            Self::NamesPerSecond => report.ops * report.shape.files as f64,
+            Self::MegabytesPerSecond => report.ops * file_size as f64 / 1e6,
+            // Clients run side by side.
+            Self::Seconds if report.ops > 0.0 => report.shape.tasks as f64 / report.ops,
+            Self::Seconds => 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_names_of_their_own() {
+        for row in Row::ALL {
+            assert_eq!(Row::named(row.name()), Some(row));
+            assert!(!row.about().is_empty());
+            let cold = row.name().ends_with("-cold") || row == Row::StreamRead;
+            assert_eq!(cold, row.is_cold());
+        }
+        assert_eq!(Row::Untar.needs_source(), (true, false));
+        assert_eq!(Row::GitStatusCold.needs_source(), (true, true));
+        assert_eq!(Row::Fsync.needs_source(), (false, false));
+    }
+}
