@@ -382,7 +382,10 @@ impl<B: BlockDevice, S: BlockDevice> BlockDevice for Overlay<B, S> {
         if done.is_err() {
             let mut map = self.map.write();
             for (n, _) in &dirty {
-                map.segments[*n as usize].dirty = true;
+                let segment = &mut map.segments[*n as usize];
+                segment.dirty = true;
+                // Tried again in the same place: the other copy may be all that is durable.
+                segment.index.sequence -= 1;
             }
         }
         done
@@ -431,9 +434,11 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
             };
             self.store
                 .write_at(next.place() * BLOCK, &next.to_bytes())?;
+            self.store.flush()?;
             *header = next;
+        } else {
+            self.store.flush()?;
         }
-        self.store.flush()?;
         if dirty.is_empty() {
             return Ok(());
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Crash, Event, MemDevice, RecordingDevice, SECTOR};
+use crate::{Crash, Event, FaultDevice, MemDevice, Op, RecordingDevice, SECTOR};
 use std::sync::Arc;
 
 const LEN: u64 = 600 * BLOCK + 1500;
@@ -294,5 +294,27 @@ fn writers_of_parts_of_one_block_do_not_lose_each_other() {
         for (part, piece) in bytes.chunks(1024).enumerate() {
             assert!(piece.iter().all(|&b| b == part as u8 + 10));
         }
+    }
+}
+
+/// What is tried again goes where it went before: the other copy may be all that is durable.
+#[test]
+fn a_failed_flush_leaves_the_durable_copy() {
+    let store = FaultDevice::new(blank());
+    let dev = Overlay::create(base(), &store).unwrap();
+    let copies = |at: u64| [0, 1].map(|n| format::read_block(&store, at + n).unwrap());
+    let one_stays = |old: [Vec<u8>; 2], at: u64| {
+        let new = copies(at);
+        assert!((0..2).any(|n| old[n] == new[n] && old[n] != [0; BLOCK as usize]));
+    };
+    // The header, which is written before the first flush, then an index.
+    for (at, flushes) in [(0, 0), (format::segment_start(0), 1)] {
+        let old = copies(at);
+        dev.write_at(at * BLOCK, &[6; BLOCK as usize]).unwrap();
+        store.fail_after(Op::Flush, flushes);
+        dev.flush().unwrap_err();
+        store.heal();
+        dev.flush().unwrap();
+        one_stays(old, at);
     }
 }
