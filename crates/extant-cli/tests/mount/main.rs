@@ -4,6 +4,7 @@ mod basics;
 mod control;
 mod hostile;
 mod kill;
+mod privileges;
 mod programs;
 mod random;
 mod scratch;

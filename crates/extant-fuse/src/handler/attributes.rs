@@ -80,6 +80,18 @@ impl Filesystem {
         Ok(())
     }
 
+    /// What a file lets its process do goes. The kernel, which knows its mode and goes by that when the file is executed,
+    /// is told to ask again.
+    pub(super) fn strip_privileges(&self, node: &Node, who: &Credentials) -> Result<(), Errno> {
+        if self.tried(node.strip_privileges(who))?
+            && let Some(notifier) = self.notifier.get()
+        {
+            // With a negative offset no data is dropped, and so nothing waited for. Without a listener it is of no use.
+            let _ = notifier.inval_inode(node_of(node.ino()), -1, 0);
+        }
+        Ok(())
+    }
+
     pub(super) fn set_attr(
         &self,
         held: &Held,
@@ -88,7 +100,7 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         if set.kill_suidgid {
-            self.tried(held.node.strip_privileges(who))?;
+            self.strip_privileges(&held.node, who)?;
         }
         // The kernel's time of the change, where it keeps that, is the one it goes on to show. What comes with it the
         // engine does not refuse for the inode's flags: that is for times written back, not for calls of now.

@@ -106,6 +106,10 @@ impl Filesystem {
             F::INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP),
         };
+        if !who.is_privileged() {
+            // For this the kernel does not say when it is due.
+            self.strip_privileges(&held.node, who)?;
+        }
         let who = self.changing_data(who);
         self.tried(held.node.fallocate(&who, how, offset, length))
     }
@@ -141,6 +145,9 @@ impl Filesystem {
         (offset, to, to_offset, length): (u64, u64, u64, u64),
     ) -> Result<u64, Errno> {
         let to = self.shared.nodes.get(to)?;
+        if !who.is_privileged() {
+            self.strip_privileges(&to.node, who)?;
+        }
         let who = self.changing_data(who);
         let copied = held
             .node

@@ -282,7 +282,7 @@ impl Filesystem {
                 }
                 return self.for_caller(request, 0, |who| {
                     if *kill_suidgid {
-                        self.tried(held.node.strip_privileges(who))?;
+                        self.strip_privileges(&held.node, who)?;
                     }
                     self.write(&held, who, data, answer)
                 });

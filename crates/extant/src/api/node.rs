@@ -344,7 +344,7 @@ impl Node {
     }
 
     /// Writes what somebody was told is written when it was put into a cache above this library. It is not refused for
-    /// what became of the inode's flags since, takes no set-id bits away, and changes no times: who filled the cache saw
+    /// what became of the inode's flags since, takes no set-id bits and capabilities away, and changes no times: who filled the cache saw
     /// to that, and writes the times back by [`SetAttributes::ctime`].
     pub fn write_cached(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.check_file()?;
@@ -353,7 +353,7 @@ impl Node {
         }
         self.engine()?
             .write(
-                &Credentials::root().keeping_times(),
+                &Credentials::writing_back(),
                 &self.inode,
                 Some(offset),
                 data,
@@ -437,8 +437,8 @@ impl Node {
 
     /// Takes away what the file lets its process do: set-user-id, set-group-id where it means execution, capabilities.
     /// For servers that are told to (FUSE's `KILL_SUIDGID`); [`Node::write_at`] and [`Node::truncate`] see to it
-    /// themselves when the caller is not root.
-    pub fn strip_privileges(&self, who: &Credentials) -> Result<()> {
+    /// themselves when the caller is not root. Whether the mode has changed by it.
+    pub fn strip_privileges(&self, who: &Credentials) -> Result<bool> {
         self.engine()?.strip_privileges(who, &self.inode)
     }
 
@@ -446,7 +446,7 @@ impl Node {
     pub fn clear_set_group_id(&self) -> Result<()> {
         let engine = self.engine()?;
         engine.check_writable()?;
-        engine.clear_mode(&self.inode, |_| 0o2000)
+        engine.clear_mode(&self.inode, |_| 0o2000).map(drop)
     }
 
     /// Value of an extended attribute.

@@ -310,22 +310,22 @@ impl Engine {
     }
 
     /// Takes away what a file lets its process do, as when somebody without privilege changes its contents: set-user-id,
-    /// set-group-id where it means execution, capabilities.
-    pub(crate) fn strip_privileges(&self, who: &Credentials, inode: &Arc<Inode>) -> Result<()> {
+    /// set-group-id where it means execution, capabilities. Whether the mode has changed.
+    pub(crate) fn strip_privileges(&self, who: &Credentials, inode: &Arc<Inode>) -> Result<bool> {
         self.check_writable()?;
         if inode.directory().is_some() {
-            return Ok(());
+            return Ok(false);
         }
         self.drop_capability(who, inode)?;
         let executes = |mode: u16| if mode & 0o010 != 0 { 0o2000 } else { 0 };
         self.clear_mode(inode, |mode| 0o4000 | executes(mode))
     }
 
-    /// Takes bits out of the mode.
-    pub(crate) fn clear_mode(&self, inode: &Arc<Inode>, bits: impl Fn(u16) -> u16) -> Result<()> {
+    /// Takes bits out of the mode; whether it had them.
+    pub(crate) fn clear_mode(&self, inode: &Arc<Inode>, bits: impl Fn(u16) -> u16) -> Result<bool> {
         let mode = inode.owner_and_mode().2;
         if mode & bits(mode) == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let tx = self.begin_core()?;
         let mut state = inode.state.lock();
@@ -347,7 +347,7 @@ impl Engine {
         });
         drop(state);
         self.tell_attributes(inode);
-        Ok(())
+        Ok(true)
     }
 
     /// Whether the caller, who owns the inode, may give it these flags.

