@@ -51,6 +51,22 @@ pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(&RAISED)
 }
 
+/// From now on SIGINT ends nothing here, however often it comes: it is for the command in the foreground, which gets it
+/// from the terminal as well, while this process serves what that works with.
+pub fn leave_to_child() -> Result<()> {
+    let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
+    signal_hook::low_level::pipe::register(SIGINT, waker).context("install signal handlers")?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            while woken.read_exact(&mut [0]).is_ok() {
+                RAISED.store(false, Ordering::Relaxed);
+            }
+        })
+        .context("a thread for signals")?;
+    Ok(())
+}
+
 /// Does something once, on a thread of its own, when the user asks to stop. For work that waits for something
 /// else than this flag.
 pub fn on_signal(work: impl FnOnce() + Send + 'static) -> Result<()> {

@@ -90,15 +90,26 @@ fn inside(args: &Args) -> Result<ExitStatus> {
     for list in &args.o {
         options.parse(list)?;
     }
-    let place = tempfile::tempdir().context("a directory to mount on")?;
+    let place = tempfile::tempdir()
+        .context("a directory to mount on")?
+        .keep();
+    let ran = mounted_on(&place, args, options);
+    // Without what is in it: should it still be mounted, that is the image.
+    let _ = std::fs::remove_dir(&place);
+    ran
+}
+
+/// Mounts the image and runs the command in it.
+fn mounted_on(place: &Path, args: &Args, options: MountOptions) -> Result<ExitStatus> {
     let serving = Serving {
         image: args.image.clone(),
-        dir: place.path().into(),
+        dir: place.into(),
         options,
         transport: args.transport,
         threads: 0,
         scratch: args.scratch.then_some(Scratch::ThrownAway),
     };
+    crate::interrupt::leave_to_child()?;
     let ready = serving.start()?;
     let dir = ready.dir().to_path_buf();
     let server = thread::Builder::new()

@@ -2,7 +2,7 @@
 
 use super::support::{EXTANT, assert_clean, cannot, extant, image, isolated, place, run, run_for};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -33,6 +33,28 @@ fn a_command_runs_in_the_image() {
         );
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("fuse.extant"), "{mounts}");
+    });
+}
+
+/// ^C is for the command, which may not even mind it: what it works with is served on.
+#[test]
+fn interrupts_are_for_the_command() {
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mut shell = Command::new(EXTANT);
+        shell.arg("shell").arg(&image).args([
+            "--",
+            "sh",
+            "-c",
+            "for i in 1 2 3; do kill -INT $PPID; sleep 0.2; done; echo text >file",
+        ]);
+        let out = run_for(shell, Duration::from_secs(60)).unwrap();
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{}: {err}", out.status);
+        assert_clean(&image);
+        let cat = format!("{}:/file", image.display());
+        assert_eq!(extant(["cat", &cat]), "text\n");
     });
 }
 
@@ -95,9 +117,13 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        let _ = Command::new("umount")
-            .args([Path::new("-l"), Path::new("/dev/fuse")])
-            .status();
+        // A server in the background that a script left there ends with its mount.
+        for place in [&self.path("mnt"), Path::new("/dev/fuse")] {
+            let _ = Command::new("umount")
+                .args([Path::new("-l"), place])
+                .stderr(Stdio::null())
+                .status();
+        }
     }
 }
 
