@@ -24,7 +24,7 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs can be run.
     pub exec: bool,
-    /// Every call waits until it is durable.
+    /// Every write waits until it is durable.
     pub sync: bool,
     /// How access times are kept.
     pub access_times: AccessTimes,

@@ -14,11 +14,15 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 lock_class!(
     /// Clients of the control socket.
     pub(crate) Clients = "control clients"
 );
+
+/// How long a client may take to read its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The socket of a running mount. Ends, and tells those who wait for it, with [`Server::end`].
 pub struct Server {
@@ -141,6 +145,10 @@ fn accept(listener: &UnixListener, inner: &Arc<Inner>) {
         let Ok(stream) = stream else {
             return;
         };
+        // A client that stops reading its answer must not hold up the end of the mount.
+        if stream.set_write_timeout(Some(PATIENCE)).is_err() {
+            continue;
+        }
         // The directory keeps others out already; this holds if somebody opens it up.
         let me = rustix::process::geteuid();
         let peer = rustix::net::sockopt::socket_peercred(&stream);

@@ -6,11 +6,19 @@ use crate::nodes::Held;
 use extant::{Credentials, Fallocate, OpenFlags, Seek};
 use fuse_server::{Answer, Errno};
 use rustix::fs::{FallocateFlags, FileType};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// `whence` of lseek.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+
+/// So many seeks at most wait at a time for what the kernel writes back: who serves that needs a thread too, and a
+/// queue has twice as many at most.
+const MOST_SEEKS: u32 = 64;
+static SEEKS: AtomicU32 = AtomicU32::new(0);
+
+/// Bytes of a file copied for one request at most. The kernel asks for the rest, if whoever copies is still there.
+const MOST_COPIED: u64 = 256 << 20;
 
 impl Filesystem {
     /// The caller as one who changes data: the kernel notes the times itself where it writes back.
@@ -129,9 +137,11 @@ impl Filesystem {
         if held.writers.load(Relaxed) > 0 {
             // The kernel may hold data here that it has not written back. It does so when it is told that the
             // file changed; if that cannot be told, the answer is of what is here.
-            if let Some(notifier) = self.notifier.get() {
+            let others = SEEKS.fetch_add(1, Relaxed);
+            if let Some(notifier) = self.notifier.get().filter(|_| others < MOST_SEEKS) {
                 let _ = notifier.inval_inode(node, 0, 0);
             }
+            SEEKS.fetch_sub(1, Relaxed);
         }
         let found = self.tried(held.node.seek(offset, what))?;
         answer.offset(found);
@@ -149,6 +159,7 @@ impl Filesystem {
             self.strip_privileges(&to.node, who)?;
         }
         let who = self.changing_data(who);
+        let length = length.min(MOST_COPIED);
         let copied = held
             .node
             .copy_range(&who, offset, &to.node, to_offset, length);

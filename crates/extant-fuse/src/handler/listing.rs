@@ -36,7 +36,12 @@ impl Filesystem {
         }
         let mut cookie = offset.max(AFTER_DOTS);
         loop {
-            let names = self.tried(held.node.list(cookie, AT_A_TIME))?;
+            let names = match held.node.list(cookie, AT_A_TIME) {
+                // What is in the answer the kernel has been told of, and is to hear of. The error comes when it asks
+                // for more.
+                Err(_) if !out.listing.is_empty() => break,
+                done => self.tried(done)?,
+            };
             let Some(last) = names.last().map(|e| e.cookie) else {
                 break;
             };
