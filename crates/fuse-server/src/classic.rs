@@ -73,8 +73,11 @@ impl Classic {
         }
         let classic = Arc::clone(self);
         let started = self.shared.spawn("fuse".to_owned(), move || {
-            classic.work();
-            classic.crew.leave();
+            let spare = classic.work();
+            if classic.crew.leave() && spare {
+                // Without another thread requests wait until one is done.
+                let _ = classic.grow();
+            }
         });
         if started.is_err() {
             self.crew.leave();
@@ -92,7 +95,8 @@ impl Classic {
         }
     }
 
-    fn work(self: &Arc<Self>) {
+    /// Whether it ended because there are enough others.
+    fn work(self: &Arc<Self>) -> bool {
         let channel = self.channel();
         let mut input = vec![0; self.buffer_size];
         let mut output = vec![0; self.buffer_size];
@@ -102,8 +106,11 @@ impl Classic {
                 // A signal; or the request was given up while it was being read.
                 Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => continue,
                 // Unmounted, or aborted.
-                Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => return,
-                Err(error) => return self.shared.fail(error.into()),
+                Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => return false,
+                Err(error) => {
+                    self.shared.fail(error.into());
+                    return false;
+                }
             };
             if self.crew.take() && (!self.beside_rings || length >= MANY) {
                 // Without another thread this one does what it can.
@@ -114,7 +121,7 @@ impl Classic {
                 std::thread::sleep(GATHER);
             }
             if self.crew.done(self.enough) {
-                return;
+                return true;
             }
         }
     }

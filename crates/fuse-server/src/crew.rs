@@ -37,10 +37,11 @@ impl Crew {
         joined
     }
 
-    /// A thread that waits leaves, or did not start.
-    pub(crate) fn leave(&self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    /// A thread that waits leaves, or did not start. True: nobody waits any more. Those who took requests since it
+    /// made up its mind have counted on it.
+    pub(crate) fn leave(&self) -> bool {
         self.members.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     /// A waiting thread has taken a request. True: nobody waits any more.
@@ -75,7 +76,7 @@ mod tests {
         assert!(!crew.done(2));
         assert!(crew.take() || crew.take());
         crew.done(9);
-        crew.leave();
+        assert!(crew.leave());
         assert!(crew.join());
     }
 }

@@ -14,7 +14,7 @@ use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
 
 /// No test takes nearly as long.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// A mounted handler. Dropped, it is unmounted, by force if need be.
