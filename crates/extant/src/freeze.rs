@@ -25,7 +25,6 @@ impl Engine {
     fn settle_down(&self) -> Result<()> {
         if self.read_only.is_none() {
             self.settle_times();
-            self.settle_times();
             self.write_back_all()?;
             self.push_and_release()?;
         }

@@ -246,15 +246,6 @@ impl InodeObserver for Shown {
     }
 }
 
-/// The other threads end, also when this one panics.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Set and taken away again and again while inodes come and go: each is shown once, and none is left.
 #[test]
 fn observers_see_each_inode_once() {

@@ -7,7 +7,7 @@ use common::*;
 use extant::{Error, ErrorPolicy, OpenFlags, OpenOptions, Shutdown, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const KINDS: &[&[&str]] = &[
     &["-t", "ext4", "-J", "size=8", "-N", "32768"],
@@ -98,9 +98,12 @@ fn a_frozen_volume_holds_still() {
                     }
                 });
             }
+            let _end = Ends(&end);
             for round in 0..6 {
                 let before = done.load(Ordering::Relaxed);
+                let start = Instant::now();
                 while done.load(Ordering::Relaxed) < before + 200 {
+                    assert!(start.elapsed() < Duration::from_secs(120), "nobody works");
                     std::thread::yield_now();
                 }
                 let frozen = v.freeze().unwrap();
@@ -134,7 +137,6 @@ fn a_frozen_volume_holds_still() {
                 again.close().unwrap();
                 assert_clean(&copy, "a copy of a frozen volume");
             }
-            end.store(true, Ordering::Relaxed);
         });
         v.close().unwrap();
         assert_clean(&device, "thawed and closed");

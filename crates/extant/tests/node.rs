@@ -250,8 +250,8 @@ fn lookups_race_with_removals() {
                 }
             });
         }
+        let _done = Ends(&done);
         changes(&v);
-        done.store(true, Ordering::Relaxed);
     });
     v.close().unwrap();
     assert_clean(&device, "after the race");

@@ -158,6 +158,7 @@ fn under_load_and_cut_off() {
                     trimmed.fetch_add(v.trim(0, u64::MAX, 0).unwrap(), Ordering::Relaxed);
                 }
             });
+            let _end = Ends(&end);
             let writers: Vec<_> = (0..3u64)
                 .map(|task| {
                     let v = &v;
@@ -167,7 +168,6 @@ fn under_load_and_cut_off() {
             for writer in writers {
                 writer.join().unwrap();
             }
-            end.store(true, Ordering::Relaxed);
         });
         assert!(trimmed.into_inner() > 0);
         v.close().unwrap();

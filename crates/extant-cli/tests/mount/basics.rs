@@ -1,7 +1,8 @@
 //! What a newcomer tries first.
 
 use super::support::{
-    EXTANT, Kernel, Mounted, extant, image, isolated, over_each, place, run, script, status,
+    EXTANT, InBackground, Kernel, Mounted, extant, image, isolated, over_each, place, run, script,
+    status,
 };
 use std::process::Command;
 
@@ -47,6 +48,7 @@ fn the_helper_of_mount_mounts() {
         std::os::unix::fs::symlink(EXTANT, &helper).unwrap();
         let dir = place.path().join("mnt");
         std::fs::create_dir(&dir).unwrap();
+        let _unmounted = InBackground(&dir);
         let options = ["-n", "-o", "rw,noexec,nofail,x-systemd.automount"];
         run(Command::new(&helper).arg(&image).arg(&dir).args(options));
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
@@ -68,6 +70,7 @@ fn a_mount_in_the_background_serves_until_it_is_unmounted() {
         let image = image(place.path(), "16M", &[]);
         let dir = place.path().join("mnt");
         std::fs::create_dir(&dir).unwrap();
+        let _unmounted = InBackground(&dir);
         run(Command::new(EXTANT).arg("mount").arg(&image).arg(&dir));
         std::fs::write(dir.join("file"), "text").unwrap();
         // A second one for writing is refused, in one line.

@@ -110,7 +110,7 @@ fn sync_holds_still_while_a_command_runs() {
         let text = script(
             place.path(),
             &format!(
-                "D={dir} E={EXTANT}
+                "D={dir} E={EXTANT}; trap 'touch stop' EXIT
                  (while test ! -e stop; do echo x >$D/busy; mv $D/busy $D/still; done) & loop=$!
                  $E sync $D -- cp {image} {copy}
                  touch stop; wait $loop; $E sync $D; ! $E sync $D -- false 2>err; cat err",

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A record of the log: its number, again and again.
 const RECORD: usize = 128;
@@ -110,7 +110,13 @@ fn what_was_synced_survives_a_killed_server() {
                         let _ = fs::remove_file(busy.join(format!("{}", (n + 50) % 100)));
                     }
                 });
-                thread::sleep(Duration::from_millis(150 + 170 * (round % 5)));
+                let start = Instant::now();
+                while durable.iter().any(|n| n.load(Ordering::SeqCst) == 0)
+                    && start.elapsed() < Duration::from_secs(30)
+                {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                thread::sleep(Duration::from_millis(50 + 170 * (round % 5)));
                 mounted.kill();
             });
             let durable = durable.map(AtomicU64::into_inner);

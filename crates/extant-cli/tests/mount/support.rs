@@ -332,6 +332,18 @@ impl Drop for Mounted {
     }
 }
 
+/// A directory on which a server in the background serves: dropped while it does, as when a test fails, it is unmounted,
+/// and the server ends.
+pub struct InBackground<'a>(pub &'a Path);
+
+impl Drop for InBackground<'_> {
+    fn drop(&mut self) {
+        if is_mounted(self.0) {
+            let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        }
+    }
+}
+
 fn is_mounted(dir: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let dir = dir.to_str().unwrap();

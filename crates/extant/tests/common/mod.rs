@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A tool the tests cannot do without: an error in CI, a message elsewhere.
 pub fn have(tool: &str) -> bool {
@@ -21,6 +22,15 @@ pub fn have(tool: &str) -> bool {
         eprintln!("{tool} is missing: nothing tested");
     }
     found
+}
+
+/// The other threads of a test end, also when this one panics.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Long runs are asked for with EXTANT_TORTURE=1.
