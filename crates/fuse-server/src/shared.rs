@@ -22,6 +22,12 @@ pub(crate) struct Shared {
     place: Place,
     failure: Mutex<Option<io::Error>>,
     failed: AtomicBool,
+    threads: Arc<Threads>,
+}
+
+/// The threads of a session, counted apart from what they share: when none is left none holds the handler.
+#[derive(Default)]
+struct Threads {
     alive: Mutex<usize>,
     all_gone: Condvar,
 }
@@ -38,8 +44,7 @@ impl Shared {
             place: connection.place().clone(),
             failure: Mutex::new(None),
             failed: AtomicBool::new(false),
-            alive: Mutex::new(0),
-            all_gone: Condvar::new(),
+            threads: Arc::default(),
         })
     }
 
@@ -112,9 +117,9 @@ impl Shared {
 
     /// Waits until all threads are gone.
     pub(crate) fn wait(&self) {
-        let mut alive = self.alive.lock();
+        let mut alive = self.threads.alive.lock();
         while *alive > 0 {
-            self.all_gone.wait(&mut alive);
+            self.threads.all_gone.wait(&mut alive);
         }
     }
 
@@ -125,25 +130,32 @@ impl Shared {
 }
 
 /// A thread that is counted until it ends, however it ends.
-struct Alive(Arc<Shared>);
+struct Alive {
+    shared: Option<Arc<Shared>>,
+    threads: Arc<Threads>,
+}
 
 impl Alive {
     fn new(shared: &Arc<Shared>) -> Self {
-        *shared.alive.lock() += 1;
-        Self(Arc::clone(shared))
+        *shared.threads.alive.lock() += 1;
+        Self {
+            shared: Some(Arc::clone(shared)),
+            threads: Arc::clone(&shared.threads),
+        }
     }
 }
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0
-                .fail(io::Error::other("a thread of the transport panicked"));
+        if let Some(shared) = self.shared.take()
+            && std::thread::panicking()
+        {
+            shared.fail(io::Error::other("a thread of the transport panicked"));
         }
-        let mut alive = self.0.alive.lock();
+        let mut alive = self.threads.alive.lock();
         *alive -= 1;
         if *alive == 0 {
-            self.0.all_gone.notify_all();
+            self.threads.all_gone.notify_all();
         }
     }
 }

@@ -34,13 +34,13 @@ pub struct Server {
 }
 
 struct Inner {
-    shared: Arc<Shared>,
     state: Mutex<State, Clients>,
     ended: Condvar,
 }
 
-#[derive(Default)]
 struct State {
+    /// The mount, until it has ended.
+    shared: Option<Arc<Shared>>,
     /// How the mount ended, once it has.
     end: Option<Result<(), String>>,
     clients: Vec<(UnixStream, JoinHandle<()>)>,
@@ -79,8 +79,11 @@ impl Server {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         let inode = path.symlink_metadata()?.ino();
         let inner = Arc::new(Inner {
-            shared,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State {
+                shared: Some(shared),
+                end: None,
+                clients: Vec::new(),
+            }),
             ended: Condvar::new(),
         });
         let theirs = Arc::clone(&inner);
@@ -118,6 +121,9 @@ impl Server {
         };
         // The path first: who comes too late finds nothing instead of nobody.
         self.remove_path();
+        // With it goes the image, which others can open from then on.
+        let shared = self.inner.state.lock().shared.take();
+        drop(shared);
         let clients = {
             let mut state = self.inner.state.lock();
             state.end = Some(how);
@@ -208,12 +214,18 @@ impl Inner {
             Ok(()) => Reply::Done,
             Err(e) => Reply::Failed(e.to_string()),
         };
+        if command == Command::WaitForEnd {
+            return self.wait_for_end();
+        }
+        let Some(shared) = self.state.lock().shared.clone() else {
+            return Reply::Failed("the mount has ended".into());
+        };
         match command {
-            Command::Status => match self.shared.status() {
+            Command::Status => match shared.status() {
                 Ok(status) => Reply::Status(Box::new(status)),
                 Err(e) => Reply::Failed(e.to_string()),
             },
-            Command::Metrics => match self.shared.status() {
+            Command::Metrics => match shared.status() {
                 Ok(status) => {
                     let locks = lockmeter::Snapshot::take().to_prometheus();
                     Reply::Text(status.to_prometheus() + &locks)
@@ -230,9 +242,9 @@ impl Inner {
                 lockmeter::profile::set_on(on);
                 Reply::Done
             }
-            Command::Sync => done(self.shared.volume.sync()),
+            Command::Sync => done(shared.volume.sync()),
             Command::Freeze if frozen.is_some() => Reply::Failed("frozen already".into()),
-            Command::Freeze => match self.shared.freeze() {
+            Command::Freeze => match shared.freeze() {
                 Ok(guard) => {
                     *frozen = Some(guard);
                     Reply::Done
@@ -243,15 +255,17 @@ impl Inner {
                 Some(_) => Reply::Done,
                 None => Reply::Failed("not frozen by this connection".into()),
             },
-            Command::WaitForEnd => {
-                let mut state = self.state.lock();
-                loop {
-                    match &state.end {
-                        Some(Ok(())) => return Reply::Done,
-                        Some(Err(why)) => return Reply::Failed(why.clone()),
-                        None => self.ended.wait(&mut state),
-                    }
-                }
+            Command::WaitForEnd => self.wait_for_end(),
+        }
+    }
+
+    fn wait_for_end(&self) -> Reply {
+        let mut state = self.state.lock();
+        loop {
+            match &state.end {
+                Some(Ok(())) => return Reply::Done,
+                Some(Err(why)) => return Reply::Failed(why.clone()),
+                None => self.ended.wait(&mut state),
             }
         }
     }
