@@ -5,6 +5,7 @@ use crate::locks::{self, Mutex, RwLock};
 use crate::whereabouts::within;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Pages per chunk.
 pub const CHUNK_PAGES: u32 = 16;
@@ -47,6 +48,25 @@ pub struct Dropped {
 #[derive(Debug, Default)]
 pub struct Pages {
     chunks: RwLock<BTreeMap<u32, SharedChunk>, locks::PageIndex>,
+    changed: Changed,
+}
+
+/// No chunk outside `[from, to)` has a dirty page: with this an fsync of a large file that is in memory does not look at
+/// all of it. Widened by those who make pages dirty, who hold the file's map, shared or not; emptied by write-back, which
+/// holds it exclusively.
+#[derive(Debug)]
+struct Changed {
+    from: AtomicU32,
+    to: AtomicU32,
+}
+
+impl Default for Changed {
+    fn default() -> Self {
+        Self {
+            from: AtomicU32::new(u32::MAX),
+            to: AtomicU32::new(0),
+        }
+    }
 }
 
 /// Chunk and place in it of a logical block.
@@ -85,10 +105,31 @@ impl Pages {
         self.chunks.read().is_empty()
     }
 
+    /// A page is about to be dirty; the file's map is held, shared or not.
+    pub fn will_change(&self, block: u32) {
+        let chunk = block / CHUNK_PAGES;
+        // Written to only if need be: writers of other pages read these, too.
+        if chunk < self.changed.from.load(Relaxed) {
+            self.changed.from.fetch_min(chunk, Relaxed);
+        }
+        if chunk >= self.changed.to.load(Relaxed) {
+            self.changed.to.fetch_max(chunk + 1, Relaxed);
+        }
+    }
+
+    /// All pages are clean; the file's map is held exclusively.
+    pub fn all_written(&self) {
+        self.changed.from.store(u32::MAX, Relaxed);
+        self.changed.to.store(0, Relaxed);
+    }
+
     /// Chunks with dirty pages that touch `[from, to)`, in order.
     pub fn dirty_chunks(&self, from: u32, to: u32) -> Vec<(u32, SharedChunk)> {
-        let first = from / CHUNK_PAGES;
-        let last = to.div_ceil(CHUNK_PAGES);
+        let first = (from / CHUNK_PAGES).max(self.changed.from.load(Relaxed));
+        let last = to.div_ceil(CHUNK_PAGES).min(self.changed.to.load(Relaxed));
+        if first >= last {
+            return Vec::new();
+        }
         self.chunks
             .read()
             .range(first..last)
@@ -173,6 +214,7 @@ mod tests {
             let mut chunk = chunk.lock();
             chunk.pages[place(b).1] = Some(vec![0; 8].into());
             if dirty.contains(&b) {
+                pages.will_change(b);
                 chunk.dirty |= 1 << place(b).1;
                 chunk.promised |= 1 << place(b).1;
             }
@@ -194,6 +236,30 @@ mod tests {
         assert!(pages.get(14).is_some() && pages.get(16).is_none());
         assert_eq!(pages.next_dirty(0, 100), Some(40));
         assert_eq!(pages.next_dirty(0, 40), None);
+    }
+
+    #[test]
+    fn only_what_may_have_changed_is_looked_at() {
+        let pages = with(&[0, 40, 100, u32::MAX], &[40, 100]);
+        let found = |pages: &Pages| -> Vec<u32> {
+            let dirty = pages.dirty_chunks(0, u32::MAX);
+            dirty.into_iter().map(|(chunk, _)| chunk).collect()
+        };
+        assert_eq!(found(&pages), [40 / 16, 100 / 16]);
+        assert_eq!(pages.next_dirty(41, 100), None);
+        let ends = |p: &Pages| (p.changed.from.load(Relaxed), p.changed.to.load(Relaxed));
+        assert_eq!(ends(&pages), (2, 7));
+        for chunk in pages.dirty_chunks(0, u32::MAX) {
+            chunk.1.lock().dirty = 0;
+        }
+        pages.all_written();
+        assert_eq!(
+            (found(&pages), pages.next_dirty(0, u32::MAX)),
+            (vec![], None)
+        );
+        pages.will_change(u32::MAX);
+        pages.get_or_make(u32::MAX).lock().dirty = 1 << 15;
+        assert_eq!(found(&pages), [u32::MAX / 16]);
     }
 
     #[test]

@@ -322,6 +322,7 @@ impl Engine {
             page[within..within + bytes.len()].copy_from_slice(bytes);
         }
         if chunk.dirty & bit == 0 {
+            file.pages.will_change(block);
             chunk.dirty |= bit;
             self.dirty_bytes.add(bs as i64);
         }
@@ -395,6 +396,7 @@ impl Engine {
         page[within..within + data.len()].copy_from_slice(data);
         chunk.used = true;
         if chunk.dirty & bit == 0 {
+            file.pages.will_change(block);
             chunk.dirty |= bit;
             self.dirty_bytes.add(bs as i64);
         }

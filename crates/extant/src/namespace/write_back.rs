@@ -302,6 +302,9 @@ impl Engine {
             kept += (chunk.promised & pages).count_ones();
             chunk.promised &= !pages;
         }
+        if upto > u64::from(u32::MAX) {
+            file.pages.all_written();
+        }
         file.promised_pages.fetch_sub(kept, Ordering::Relaxed);
         self.dirty_bytes
             .add(-cleaned * i64::from(self.geometry.block_size));
