@@ -62,6 +62,26 @@ kinds! {
     Other = "other",
 }
 
+impl Kind {
+    /// Names or attributes are other ones afterwards.
+    pub fn changes_metadata(self) -> bool {
+        matches!(
+            self,
+            Self::SetAttr
+                | Self::Symlink
+                | Self::Mknod
+                | Self::Mkdir
+                | Self::Unlink
+                | Self::Rmdir
+                | Self::Rename
+                | Self::Link
+                | Self::Create
+                | Self::SetXattr
+                | Self::RemoveXattr
+        )
+    }
+}
+
 #[derive(Default)]
 struct Cell {
     requests: AtomicU64,

@@ -144,3 +144,22 @@ fn what_was_synced_survives_a_killed_server() {
         }
     });
 }
+
+/// With `-o sync` what a call has done survives, though nobody called fsync.
+#[test]
+fn what_was_done_on_a_synchronous_mount_survives() {
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mounted = Mounted::new(&image, Transport::Classic, &["sync"]);
+        let dir = mounted.dir().join("dir");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("a"), "text").unwrap();
+        fs::rename(dir.join("a"), dir.join("b")).unwrap();
+        mounted.kill();
+        let again = Mounted::new(&image, Transport::Classic, &[]);
+        let found = fs::read_to_string(again.dir().join("dir/b")).unwrap();
+        assert_eq!(found, "text");
+        again.unmount();
+    });
+}

@@ -44,6 +44,9 @@ pub struct Filesystem {
     notifier: OnceLock<Notifier>,
     read_only: bool,
     write_through: bool,
+    /// Changes of names and attributes are durable before they are answered. Of data the kernel sees to it: it has them
+    /// written through, and asks for fsync.
+    sync: bool,
     block_size: u32,
 }
 
@@ -68,6 +71,7 @@ impl Filesystem {
             notifier: OnceLock::new(),
             read_only,
             write_through: options.writes_through(),
+            sync: options.sync,
             block_size,
         })
     }
@@ -403,7 +407,10 @@ impl Handler for Filesystem {
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let start = Instant::now();
         let mut kind = Kind::Other;
-        let done = self.act(request, answer, &mut kind);
+        let mut done = self.act(request, answer, &mut kind);
+        if self.sync && done.is_ok() && kind.changes_metadata() {
+            done = done.and_then(|n| self.tried(self.shared.volume.sync()).map(|()| n));
+        }
         let bytes = *done.as_ref().unwrap_or(&0);
         self.shared
             .counters
