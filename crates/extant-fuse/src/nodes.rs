@@ -31,7 +31,7 @@ pub(crate) fn node_of(ino: u32) -> u64 {
 }
 
 /// The reverse.
-fn ino_of(node: u64) -> Option<u32> {
+pub(crate) fn ino_of(node: u64) -> Option<u32> {
     match u32::try_from(node).ok()? {
         1 => Some(ROOT_INO),
         ROOT_INO => Some(1),
@@ -47,6 +47,17 @@ pub(crate) struct Held {
     lookups: AtomicU64,
     /// Handles of the kernel's that are open for writing: there may be data here that it has not written back.
     pub writers: AtomicU32,
+}
+
+impl Held {
+    /// An inode of which the kernel has not been told.
+    pub fn new(node: Node) -> Arc<Self> {
+        Arc::new(Self {
+            node,
+            lookups: AtomicU64::new(0),
+            writers: AtomicU32::new(0),
+        })
+    }
 }
 
 /// Inode numbers of one group are consecutive: the number itself is as good a hash as any.
@@ -86,14 +97,9 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub fn new(root: Node) -> Self {
-        let root = Held {
-            node: root,
-            lookups: AtomicU64::new(1),
-            writers: AtomicU32::new(0),
-        };
         let shard = |_| Padded(RwLock::new(HashMap::default()));
         Self {
-            root: Arc::new(root),
+            root: Held::new(root),
             shards: (0..SHARDS).map(shard).collect(),
         }
     }
@@ -125,13 +131,7 @@ impl Nodes {
             return Arc::clone(held);
         }
         let mut shard = shard.write();
-        let held = shard.entry(ino).or_insert_with(|| {
-            Arc::new(Held {
-                node,
-                lookups: AtomicU64::new(0),
-                writers: AtomicU32::new(0),
-            })
-        });
+        let held = shard.entry(ino).or_insert_with(|| Held::new(node));
         held.lookups.fetch_add(1, Relaxed);
         Arc::clone(held)
     }

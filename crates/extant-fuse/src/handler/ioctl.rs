@@ -112,7 +112,7 @@ impl Filesystem {
             SETFSLABEL => {
                 privileged(who)?;
                 let end = input.iter().position(|&b| b == 0).unwrap_or(input.len());
-                let _ = &input[..end];
+                self.tried(self.shared.volume.set_label(&input[..end]))?;
                 give(call, &[], answer)
             }
             SHUTDOWN => {
@@ -135,6 +135,10 @@ impl Filesystem {
     }
 
     fn set_flags(&self, held: &Held, who: &Credentials, flags: u32) -> Result<(), Errno> {
+        // What lsattr never shows nobody can mean; what it shows and chattr cannot change comes along with the rest.
+        if flags & !inode_flags::USER_VISIBLE != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
         let set = SetAttributes {
             flags: Some(flags),
             ..Default::default()

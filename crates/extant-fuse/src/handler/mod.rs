@@ -141,6 +141,7 @@ impl Filesystem {
         match &request.operation {
             Op::Lookup { name } => {
                 of(Kind::Lookup);
+                let held = || self.known(request.node, name);
                 self.for_caller(request, 0, |who| self.lookup(&*held()?, who, name, answer))?;
             }
             Op::Forget { lookups } => {
@@ -320,10 +321,13 @@ impl Filesystem {
                 });
             }
             Op::SetXattr {
-                name, value, flags, ..
+                name,
+                value,
+                flags,
+                acl_kill_sgid,
             } => {
                 of(Kind::SetXattr);
-                let how = (*name, *value, *flags);
+                let how = (*name, *value, *flags, *acl_kill_sgid);
                 self.for_caller(request, 0, |who| self.set_xattr(&*held()?, who, how))?;
             }
             Op::GetXattr { name, size } => {

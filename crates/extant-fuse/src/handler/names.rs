@@ -1,10 +1,11 @@
 //! Names: looked up, made, moved, removed.
 
 use super::{FOREVER, Filesystem};
-use crate::nodes::Held;
+use crate::nodes::{Held, ino_of};
 use extant::{Credentials, FileType, MakeNode, Node, OpenFlags, RenameMode};
 use fuse_server::{Answer, Entry, Errno, Opened, OpenedFlags};
 use rustix::fs::{OFlags, RenameFlags};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The bits of a mode that are permissions.
@@ -54,6 +55,20 @@ impl Filesystem {
         self.shared.nodes.tell(node);
         answer.entry(&entry);
         Ok(())
+    }
+
+    /// The inode in which a name is looked up. Who opens a file by its number (NFS, open_by_handle_at) has the kernel
+    /// ask for "." and ".." of inodes that it does not know, or no longer.
+    pub(super) fn known(&self, node: u64, name: &[u8]) -> Result<Arc<Held>, Errno> {
+        match self.shared.nodes.get(node) {
+            Err(Errno::STALE) if matches!(name, b"." | b"..") => {
+                let ino = ino_of(node).ok_or(Errno::STALE)?;
+                let node = self.shared.volume.node(ino);
+                // Whatever is not a file that somebody could have opened.
+                Ok(Held::new(node.map_err(|_| Errno::STALE)?))
+            }
+            known => known,
+        }
     }
 
     pub(super) fn lookup(

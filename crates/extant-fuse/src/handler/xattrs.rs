@@ -38,7 +38,7 @@ impl Filesystem {
         &self,
         held: &Held,
         who: &Credentials,
-        (name, value, flags): (&[u8], &[u8], u32),
+        (name, value, flags, clear_set_gid): (&[u8], &[u8], u32, bool),
     ) -> Result<(), Errno> {
         let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let how = match (
@@ -50,7 +50,11 @@ impl Filesystem {
             (false, true) => SetXattr::Replace,
             (true, true) => return Err(Errno::INVAL),
         };
-        self.tried(held.node.set_xattr(who, name, value, how))
+        self.tried(held.node.set_xattr(who, name, value, how))?;
+        if clear_set_gid {
+            self.tried(held.node.clear_set_group_id())?;
+        }
+        Ok(())
     }
 
     pub(super) fn remove_xattr(
