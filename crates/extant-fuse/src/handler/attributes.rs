@@ -99,20 +99,30 @@ impl Filesystem {
         set: &SetAttr,
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
-        if set.kill_suidgid {
-            self.strip_privileges(&held.node, who)?;
-        }
+        let alone = is_time_of_change_alone(set);
         // The kernel's time of the change, where it keeps that, is the one it goes on to show. What comes with it the
         // engine does not refuse for the inode's flags: that is for times written back, not for calls of now.
         let bound = flags::IMMUTABLE | flags::APPEND;
+        let mut mtime = set.mtime.map(set_time);
         let ctime = match set.ctime {
             Some(ctime) if is_write_back(set) => Some(timestamp(ctime)),
             Some(ctime) => {
-                let a = self.tried(held.node.attributes())?;
-                (a.flags & bound == 0).then(|| timestamp(ctime))
+                let has = self.tried(held.node.attributes())?.flags;
+                if alone && has & flags::IMMUTABLE != 0 {
+                    return Err(Errno::PERM);
+                }
+                if has & bound != 0 && is_touch(set) {
+                    mtime = Some(SetTime::Now);
+                }
+                (has & bound == 0).then(|| timestamp(ctime))
             }
             None => None,
         };
+        // A change of owner that changes neither user nor group comes as a time alone, and as a change of owner it
+        // takes set-id bits away.
+        if set.kill_suidgid || alone {
+            self.strip_privileges(&held.node, who)?;
+        }
         let narrow = |mode: u32| (mode & 0o7777) as u16;
         let change = SetAttributes {
             mode: set.mode.map(narrow),
@@ -120,7 +130,7 @@ impl Filesystem {
             gid: set.gid,
             size: set.size,
             atime: set.atime.map(set_time),
-            mtime: set.mtime.map(set_time),
+            mtime,
             ctime,
             // The kernel asks for a handle's file only what the handle may.
             by_handle: set.handle.is_some(),
@@ -129,6 +139,33 @@ impl Filesystem {
         self.tried(held.node.set_attributes(who, &change))?;
         self.get_attr(held, answer)
     }
+}
+
+/// Whether a request says of a change nothing but when it was.
+fn is_time_of_change_alone(set: &SetAttr) -> bool {
+    matches!(
+        set,
+        SetAttr {
+            size: None,
+            mode: None,
+            uid: None,
+            gid: None,
+            atime: None,
+            mtime: None,
+            ctime: Some(_),
+            ..
+        }
+    )
+}
+
+/// Whether both times become the present one: that of modification the kernel has looked up already, as it keeps it.
+fn is_touch(set: &SetAttr) -> bool {
+    let modified = match set.mtime {
+        Some(fuse_server::SetTime::Now) => true,
+        Some(fuse_server::SetTime::At(t)) => set.ctime == Some(t),
+        None => false,
+    };
+    modified && set.atime == Some(fuse_server::SetTime::Now)
 }
 
 /// Whether the kernel only writes back the times that it kept for a file it wrote to: as the file's change then is

@@ -167,7 +167,7 @@ impl Filesystem {
     }
 }
 
-/// The type of an inode as directory entries and stat show it.
+/// The type of an inode as `d_type` of directory entries shows it.
 pub(super) fn type_bits(kind: extant::FileType) -> u32 {
     use extant::FileType as F;
     let kind = match kind {
@@ -179,5 +179,5 @@ pub(super) fn type_bits(kind: extant::FileType) -> u32 {
         F::Fifo => FileType::Fifo,
         F::Socket => FileType::Socket,
     };
-    kind.as_raw_mode()
+    kind.as_raw_mode() >> 12
 }

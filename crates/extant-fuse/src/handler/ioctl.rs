@@ -24,13 +24,17 @@ const FSXATTR_LEN: usize = 28;
 const LABEL_LEN: usize = 256;
 
 /// Flags in the spelling of `struct fsxattr` that ext4 has.
-const XFLAGS: [(u32, u32); 5] = [
+const XFLAGS: [(u32, u32); 6] = [
     (0x0008, inode_flags::IMMUTABLE),
     (0x0010, inode_flags::APPEND),
     (0x0020, inode_flags::SYNC),
     (0x0040, inode_flags::NOATIME),
     (0x0080, inode_flags::NODUMP),
+    (0x0200, inode_flags::PROJINHERIT),
 ];
+
+/// Direct access to persistent memory.
+const XFLAG_DAX: u32 = 0x8000;
 
 fn word(input: &[u8], at: usize) -> Result<u32, Errno> {
     let bytes = input.get(at..at + 4).ok_or(Errno::INVAL)?;
@@ -83,8 +87,8 @@ impl Filesystem {
             }
             FSSETXATTR => {
                 let (xflags, project) = (word(input, 0)?, word(input, 12)?);
-                let known = XFLAGS.iter().fold(0, |all, (xflag, _)| all | xflag);
-                if xflags & !known != 0 || project != 0 {
+                // Other flags, of other file systems, ext4 passes over.
+                if xflags & XFLAG_DAX != 0 || project != 0 {
                     return Err(Errno::OPNOTSUPP);
                 }
                 let mut flags = self.flags_of(held)? & inode_flags::USER_VISIBLE;
@@ -117,7 +121,9 @@ impl Filesystem {
             }
             SHUTDOWN => {
                 privileged(who)?;
-                let how = match word(input, 0)? {
+                // The call's number says that it takes nothing, so that Linux hands its argument to no server: all
+                // of them lose least.
+                let how = match word(input, 0).unwrap_or(0) {
                     0 => Shutdown::Sync,
                     1 => Shutdown::LogFlush,
                     2 => Shutdown::NoLogFlush,
@@ -138,6 +144,10 @@ impl Filesystem {
         // What lsattr never shows nobody can mean; what it shows and chattr cannot change comes along with the rest.
         if flags & !inode_flags::USER_VISIBLE != 0 {
             return Err(Errno::OPNOTSUPP);
+        }
+        let journaled = inode_flags::JOURNAL_DATA;
+        if (self.flags_of(held)? ^ flags) & journaled != 0 {
+            privileged(who)?;
         }
         let set = SetAttributes {
             flags: Some(flags),

@@ -48,7 +48,11 @@ impl Filesystem {
             (false, false) => SetXattr::Any,
             (true, false) => SetXattr::Create,
             (false, true) => SetXattr::Replace,
-            (true, true) => return Err(Errno::INVAL),
+            // No attribute is both there and missing.
+            (true, true) => {
+                self.tried(held.node.get_xattr(who, name))?;
+                return Err(Errno::EXIST);
+            }
         };
         self.tried(held.node.set_xattr(who, name, value, how))?;
         if clear_set_gid {

@@ -310,15 +310,18 @@ impl Engine {
     }
 
     /// Takes away what a file lets its process do, as when somebody without privilege changes its contents: set-user-id,
-    /// set-group-id where it means execution, capabilities. Whether the mode has changed.
+    /// set-group-id where it means execution or the caller's group is another, capabilities. Whether the mode has
+    /// changed.
     pub(crate) fn strip_privileges(&self, who: &Credentials, inode: &Arc<Inode>) -> Result<bool> {
         self.check_writable()?;
         if inode.directory().is_some() {
             return Ok(false);
         }
         self.drop_capability(who, inode)?;
-        let executes = |mode: u16| if mode & 0o010 != 0 { 0o2000 } else { 0 };
-        self.clear_mode(inode, |mode| 0o4000 | executes(mode))
+        let foreign = !who.is_privileged() && inode.owner_and_mode().1 != who.gid;
+        let executes = |mode: u16| mode & 0o010 != 0;
+        let set_gid = |mode| if foreign || executes(mode) { 0o2000 } else { 0 };
+        self.clear_mode(inode, |mode| 0o4000 | set_gid(mode))
     }
 
     /// Takes bits out of the mode; whether it had them.

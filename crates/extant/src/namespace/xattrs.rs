@@ -119,6 +119,11 @@ impl Engine {
         if value.is_none() && is_acl(name) && self.xattrs(inode)?.get(name).is_none() {
             return Ok(());
         }
+        // What is so already changes nothing, not even the time of the change.
+        let present = how != SetXattr::Create && !is_acl(name);
+        if present && value.is_some() && self.xattrs(inode)?.get(name) == value {
+            return Ok(());
+        }
         let gid = inode.owner_and_mode().1;
         if name == ACCESS && value.is_some() && !who.is_unbound() && !who.in_group(gid) {
             self.clear_mode(inode, |_| 0o2000)?;
