@@ -4,6 +4,7 @@ mod basics;
 mod control;
 mod hostile;
 mod kill;
+mod posix;
 mod privileges;
 mod programs;
 mod random;
