@@ -510,6 +510,30 @@ fn a_rename_leaves_a_whiteout() {
     assert_clean(&device, "whiteouts");
 }
 
+/// Nodes made by different threads know the volume by different references.
+#[test]
+fn nodes_of_two_threads_are_of_one_volume() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("32M", ARGS);
+    let v = open(&device);
+    let (who, top) = (root(), v.root_node().unwrap());
+    let make = |name: &[u8]| top.make(&who, name, MakeNode::File, 0o600).unwrap();
+    let from = make(b"from");
+    from.write_at(&who, 0, b"data").unwrap();
+    for round in 0..8 {
+        let name = format!("to{round}").into_bytes();
+        let to = std::thread::scope(|s| s.spawn(|| make(&name)).join()).unwrap();
+        assert_eq!(from.copy_range(&who, 0, &to, 0, 4).unwrap(), 4);
+        to.link(&who, &top, &[name, b"-too".to_vec()].concat())
+            .unwrap();
+    }
+    drop((from, top));
+    v.close().unwrap();
+    assert_clean(&device, "copies between nodes of two threads");
+}
+
 #[test]
 fn a_volume_gets_a_name() {
     if !have("mke2fs") {

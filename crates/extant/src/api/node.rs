@@ -395,10 +395,7 @@ impl Node {
         if to.inode.has_flag(inode_flags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        let engine = to.engine()?;
-        if !std::ptr::eq(engine, self.engine()?) {
-            return Err(Error::CrossDevice);
-        }
+        let engine = self.same_volume(to)?;
         let (from, target) = ((&self.inode, offset), (&to.inode, to_offset));
         engine.copy_range(who, from, target, len)
     }
