@@ -60,6 +60,11 @@ impl Progress {
 
     /// A line above the progress, or just on standard error.
     pub fn say(&self, text: &str) {
-        self.0.suspend(|| crate::output::complain(text));
+        self.around(|| crate::output::complain(text));
+    }
+
+    /// Does what prints, with the line out of its way.
+    pub fn around<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.0.suspend(print)
     }
 }

@@ -76,18 +76,23 @@ impl Task for Write {
 }
 
 /// Past the kernel's memory, which takes a page that begins where one can begin.
-struct WriteDirect {
+struct Direct {
     file: File,
+    writes: bool,
     places: Places,
     room: Vec<u8>,
 }
 
-impl Task for WriteDirect {
+impl Task for Direct {
     fn op(&mut self) -> Result<bool> {
         let at = self.places.next().unwrap_or(0);
         let start = self.room.as_ptr().align_offset(PAGE);
-        let page = self.room.get(start..start + PAGE).context("a page")?;
-        self.file.write_all_at(page, at)?;
+        let page = self.room.get_mut(start..start + PAGE).context("a page")?;
+        if self.writes {
+            self.file.write_all_at(page, at)?;
+        } else {
+            self.file.read_exact_at(page, at)?;
+        }
         Ok(true)
     }
 }
@@ -167,12 +172,14 @@ pub(super) fn task(row: Row, dir: &Path, size: u64, number: usize) -> Result<Box
             places: places(row == Row::ReadCold)?,
             page: page(),
         }),
-        Row::WriteDirect => Box::new(WriteDirect {
+        Row::ReadDirect | Row::WriteDirect => Box::new(Direct {
             file: std::fs::OpenOptions::new()
+                .read(true)
                 .write(true)
                 .custom_flags(OFlags::DIRECT.bits().cast_signed())
                 .open(dir.join(FILE))
-                .context("open it for direct writes")?,
+                .context("open it past the kernel's memory")?,
+            writes: row == Row::WriteDirect,
             places: places(false)?,
             room: vec![b'x'; 2 * PAGE],
         }),

@@ -9,11 +9,14 @@ mod source;
 pub use rows::{Row, Unit};
 pub use source::Source;
 
+use crate::child;
 use crate::runner::{self, Contender, Report, Shape, Task, Tasks};
 use crate::target::{PathTarget, Target};
 use anyhow::{Context, Result};
 use serde::Serialize;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,6 +30,13 @@ pub trait Place: Target {
     }
     /// Afterwards neither the kernel nor a server has anything of it in memory.
     fn make_cold(&self) -> Result<()>;
+    /// Afterwards the kernel knows no name in it that nobody uses.
+    fn forget_names(&self) -> Result<()> {
+        // Linux drops the names of a file system whose options change. Helpers of mount(8) are left out.
+        let mut mount = Command::new("mount");
+        mount.args(["-i", "-o", "remount"]).arg(self.dir());
+        child::run(&mut mount).map(drop)
+    }
 }
 
 impl Place for PathTarget {
@@ -60,6 +70,8 @@ struct OnPlace<'a> {
     with: &'a Material,
     /// Where it works.
     name: String,
+    /// What rounds work on is there, and they leave it as it is.
+    kept: Cell<bool>,
     spent: Spent,
 }
 
@@ -70,6 +82,7 @@ impl<'a> OnPlace<'a> {
             row,
             with,
             name: format!("{}.{}", row.name(), std::process::id()),
+            kept: Cell::new(false),
             spent: Spent::default(),
         }
     }
@@ -82,9 +95,14 @@ impl<'a> OnPlace<'a> {
         let files = shape.files;
         let size = self.with.file_size;
         Ok(match self.row {
-            Row::Create | Row::Unlink | Row::Stat | Row::StatCold | Row::Open | Row::Readdir => {
-                names::task(self.row, dir, files)?
-            }
+            Row::Create
+            | Row::Unlink
+            | Row::Stat
+            | Row::Getattr
+            | Row::Lookup
+            | Row::StatCold
+            | Row::Open
+            | Row::Readdir => names::task(self.row, dir, files)?,
             Row::Untar | Row::GitStatus | Row::GitStatusCold => {
                 let source = self.with.source.as_ref().context("no tree was made")?;
                 source.task(self.row, dir, &self.spent)?
@@ -95,9 +113,13 @@ impl<'a> OnPlace<'a> {
 
     fn fill(&self, dir: &Path, shape: &Shape) -> Result<()> {
         match self.row {
-            Row::Unlink | Row::Stat | Row::StatCold | Row::Open | Row::Readdir => {
-                names::fill(dir, shape.files)
-            }
+            Row::Unlink
+            | Row::Stat
+            | Row::Getattr
+            | Row::Lookup
+            | Row::StatCold
+            | Row::Open
+            | Row::Readdir => names::fill(dir, shape.files),
             Row::GitStatus | Row::GitStatusCold => {
                 let source = self.with.source.as_ref().context("no tree was made")?;
                 source.fill(dir)
@@ -105,6 +127,16 @@ impl<'a> OnPlace<'a> {
             Row::Create | Row::Untar | Row::StreamWrite | Row::Fsync => Ok(()),
             _ => data::fill(dir, self.with.file_size),
         }
+    }
+
+    fn remove(&self) -> Result<()> {
+        self.place.ready()?;
+        let base = self.base();
+        if !base.exists() {
+            return Ok(());
+        }
+        std::fs::remove_dir_all(&base).with_context(|| base.display().to_string())?;
+        self.place.sync()
     }
 }
 
@@ -116,18 +148,24 @@ impl Contender for OnPlace<'_> {
     fn prepare(&self, shape: &Shape) -> Result<Tasks> {
         self.place.ready()?;
         let base = self.base();
-        let told = || base.display().to_string();
-        std::fs::create_dir(&base).with_context(told)?;
         let dirs: Vec<_> = (0..shape.tasks)
             .map(|n| base.join(format!("client{n}")))
             .collect();
-        for dir in &dirs {
-            std::fs::create_dir(dir).with_context(told)?;
-            self.fill(dir, shape).with_context(told)?;
+        if !self.kept.get() {
+            let told = || base.display().to_string();
+            std::fs::create_dir(&base).with_context(told)?;
+            for dir in &dirs {
+                std::fs::create_dir(dir).with_context(told)?;
+                self.fill(dir, shape).with_context(told)?;
+            }
+            self.place.sync()?;
+            self.kept.set(self.row.keeps());
         }
-        self.place.sync()?;
         if self.row.is_cold() {
             self.place.make_cold().context("make it cold")?;
+        }
+        if self.row == Row::Lookup {
+            self.place.forget_names().context("forget the names")?;
         }
         let task = |(number, dir): (usize, &PathBuf)| self.task(dir, number, shape);
         dirs.iter().enumerate().map(task).collect()
@@ -138,13 +176,10 @@ impl Contender for OnPlace<'_> {
     }
 
     fn clean(&self) -> Result<()> {
-        self.place.ready()?;
-        let base = self.base();
-        if !base.exists() {
+        if self.kept.get() {
             return Ok(());
         }
-        std::fs::remove_dir_all(&base).with_context(|| base.display().to_string())?;
-        self.place.sync()
+        self.remove()
     }
 
     fn other_cpu(&self) -> f64 {
@@ -207,7 +242,16 @@ pub fn run(
         files: with.files.div_ceil(shape.tasks.max(1) as u64),
         ..shape
     };
-    let reports = runner::run_equals(row.name(), &contenders, shape, between)?;
+    let reports = runner::run_equals(row.name(), &contenders, shape, between);
+    let remove = |c: &OnPlace<'_>| c.kept.get().then(|| c.remove()).transpose();
+    let removed: Vec<_> = on.iter().map(remove).collect();
+    let reports = reports?;
+    // Of one that failed, its report tells.
+    for (report, removed) in reports.iter().zip(removed) {
+        if report.failed.is_none() {
+            removed?;
+        }
+    }
     let times: Vec<_> = reports.iter().map(|r| Times::of(r, &reports)).collect();
     let unit = row.unit();
     Ok(reports
@@ -270,18 +314,21 @@ mod tests {
         fn make_cold(&self) -> Result<()> {
             Ok(())
         }
+        fn forget_names(&self) -> Result<()> {
+            Ok(())
+        }
     }
 
     #[test]
     fn every_row_runs_in_a_directory_and_leaves_nothing() {
-        let (dir, scratch) = (place(), tempfile::tempdir().unwrap());
+        let (dir, other, scratch) = (place(), place(), tempfile::tempdir().unwrap());
         let with = Material {
             files: 40,
             file_size: 1 << 20,
             source: Some(Source::make(scratch.path(), None, 30).unwrap()),
         };
         let warm = Warm(PathTarget::named(dir.path(), "mount:uring".into()));
-        let peer = Warm(PathTarget::named(dir.path(), "kernel ext4".into()));
+        let peer = Warm(PathTarget::named(other.path(), "kernel ext4".into()));
         for row in Row::ALL {
             let needs_git = matches!(row, Row::GitStatus | Row::GitStatusCold);
             if needs_git && !with.source.as_ref().unwrap().has_repository() {
@@ -289,14 +336,17 @@ mod tests {
             }
             let all = run(row, &[&warm, &peer], &with, SHAPE, || Ok(())).unwrap();
             for m in &all {
-                // A file system in memory may know no direct writes.
-                let may_fail = row == Row::WriteDirect;
+                // A file system in memory may know no direct access.
+                let may_fail = matches!(row, Row::ReadDirect | Row::WriteDirect);
                 assert!(may_fail || m.report.failed.is_none(), "{m:?}");
                 assert!(may_fail || m.figure > 0.0, "{m:?}");
             }
-            assert!(row == Row::WriteDirect || all[0].times.kernel.is_some());
+            let direct = matches!(row, Row::ReadDirect | Row::WriteDirect);
+            assert!(direct || all[0].times.kernel.is_some());
             assert_eq!(all[0].times.floor, None);
-            assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{row:?}");
+            for dir in [&dir, &other] {
+                assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{row:?}");
+            }
         }
     }
 

@@ -5,7 +5,9 @@ use crate::names::Names;
 use crate::runner::Task;
 use crate::target::{PathTarget, Target, TaskDir};
 use crate::tree::Noise;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 type Op = fn(&dyn TaskDir, &str) -> Result<()>;
@@ -54,6 +56,32 @@ impl Task for AtRandom {
     }
 }
 
+/// Whose attributes are asked for anew.
+struct Anew {
+    dir: OwnedFd,
+    names: Vec<String>,
+    noise: Noise,
+}
+
+impl Task for Anew {
+    fn op(&mut self) -> Result<bool> {
+        let name = &self.names[self.noise.below(self.names.len())];
+        let (how, what) = (AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+        statx(&self.dir, name.as_str(), how, what).with_context(|| name.clone())?;
+        Ok(true)
+    }
+}
+
+fn getattr(dir: &Path, files: u64) -> Result<Box<dyn Task>> {
+    let opened = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(Box::new(Anew {
+        dir: rustix::fs::open(dir, opened, Mode::empty())
+            .with_context(|| dir.display().to_string())?,
+        names: all_names(files),
+        noise: Noise::new(0),
+    }))
+}
+
 /// Listed and looked at.
 struct Listed(Box<dyn TaskDir>);
 
@@ -73,6 +101,11 @@ pub(super) fn open(dir: &Path) -> Result<Box<dyn TaskDir>> {
 
 fn names() -> Names {
     Names::new("file", 0)
+}
+
+fn all_names(files: u64) -> Vec<String> {
+    let mut names = names();
+    (0..files).map(|_| names.next().to_string()).collect()
 }
 
 /// So many empty files.
@@ -97,12 +130,13 @@ pub(super) fn task(row: Row, dir: &Path, files: u64) -> Result<Box<dyn Task>> {
             }));
         }
         Row::Open => (|dir, name| dir.open_close(name), false),
-        _ => (|dir, name| dir.stat(name).map(drop), row == Row::StatCold),
+        Row::Getattr => return getattr(dir, files),
+        Row::Stat => (|dir, name| dir.stat(name).map(drop), false),
+        _ => (|dir, name| dir.stat(name).map(drop), true),
     };
-    let mut names = names();
     Ok(Box::new(AtRandom {
         dir: open(dir)?,
-        names: (0..files).map(|_| names.next().to_string()).collect(),
+        names: all_names(files),
         noise: Noise::new(0),
         once,
         op,

@@ -12,6 +12,10 @@ pub enum Row {
     Unlink,
     /// Files are looked at, which the kernel knows.
     Stat,
+    /// Files' attributes are asked for anew, which the kernel knows.
+    Getattr,
+    /// Files are looked at, which the kernel has forgotten, and a server has not.
+    Lookup,
     /// Files are looked at, which nobody has in memory.
     StatCold,
     /// Files are opened and closed.
@@ -22,6 +26,8 @@ pub enum Row {
     ReadCold,
     /// Pages are read, which the kernel has in memory.
     Read,
+    /// Pages are read past the kernel's memory.
+    ReadDirect,
     /// Pages are written into the kernel's memory.
     Write,
     /// Pages are written past it.
@@ -59,15 +65,18 @@ pub enum Unit {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Create,
         Self::Unlink,
         Self::Stat,
+        Self::Getattr,
+        Self::Lookup,
         Self::StatCold,
         Self::Open,
         Self::Readdir,
         Self::ReadCold,
         Self::Read,
+        Self::ReadDirect,
         Self::Write,
         Self::WriteDirect,
         Self::StreamRead,
@@ -84,11 +93,14 @@ impl Row {
             Self::Create => "create",
             Self::Unlink => "unlink",
             Self::Stat => "stat",
+            Self::Getattr => "getattr",
+            Self::Lookup => "lookup",
             Self::StatCold => "stat-cold",
             Self::Open => "open",
             Self::Readdir => "readdir",
             Self::ReadCold => "read-cold",
             Self::Read => "read",
+            Self::ReadDirect => "read-direct",
             Self::Write => "write",
             Self::WriteDirect => "write-direct",
             Self::StreamRead => "stream-read",
@@ -106,11 +118,16 @@ impl Row {
             Self::Create => "make and close an empty file",
             Self::Unlink => "remove an empty file",
             Self::Stat => "stat a random file that the kernel knows",
+            Self::Getattr => "stat a random file, what the kernel knows of it not trusted",
+            Self::Lookup => {
+                "stat a file, in random order, that the kernel has forgotten, and a server has not"
+            }
             Self::StatCold => "stat a file, in random order, that nobody has in memory",
             Self::Open => "open and close a random file",
             Self::Readdir => "list a directory and stat all its files",
             Self::ReadCold => "read 4 KiB, in random order, that nobody has in memory",
             Self::Read => "read 4 KiB at a random place, which the kernel has in memory",
+            Self::ReadDirect => "read 4 KiB at a random place past the kernel's memory (O_DIRECT)",
             Self::Write => "write 4 KiB at a random place, which the kernel has in memory",
             Self::WriteDirect => {
                 "write 4 KiB at a random place past the kernel's memory (O_DIRECT)"
@@ -140,6 +157,14 @@ impl Row {
         matches!(
             self,
             Self::StatCold | Self::ReadCold | Self::StreamRead | Self::GitStatusCold
+        )
+    }
+
+    /// Whether it leaves what it works on as it was, so that the next round finds it there.
+    pub fn keeps(self) -> bool {
+        !matches!(
+            self,
+            Self::Create | Self::Unlink | Self::StreamWrite | Self::Fsync | Self::Untar
         )
     }
 

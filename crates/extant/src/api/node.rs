@@ -345,20 +345,18 @@ impl Node {
 
     /// Writes what somebody was told is written when it was put into a cache above this library. It is not refused for
     /// what became of the inode's flags since, takes no set-id bits and capabilities away, and changes no times: who filled the cache saw
-    /// to that, and writes the times back by [`SetAttributes::ctime`].
+    /// to that, and writes the times back by [`SetAttributes::ctime`]. What comes in long pieces goes to the device at
+    /// once: it is in memory above.
     pub fn write_cached(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.check_file()?;
         if data.is_empty() {
             return Ok(0);
         }
-        self.engine()?
-            .write(
-                &Credentials::writing_back(),
-                &self.inode,
-                Some(offset),
-                data,
-            )
-            .map(|at| (at.end - at.start) as usize)
+        let engine = self.engine()?;
+        let who = Credentials::writing_back();
+        let written = engine.write(&who, &self.inode, Some(offset), data)?;
+        engine.pass_on(&self.inode, &written);
+        Ok((written.end - written.start) as usize)
     }
 
     /// Writes at the end, atomically towards other writers; see [`File::append`](crate::File::append).

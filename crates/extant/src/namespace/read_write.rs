@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering;
 /// Requests at least this long that miss the cache go from the device straight to the caller.
 const DIRECT_READ: usize = 64 * 1024;
 
+/// What a cache above writes in pieces at least this long is not kept in memory here.
+const PASSED_ON: u64 = 128 * 1024;
+
 impl Engine {
     /// Largest size of a file with this inode's kind of mapping.
     pub(crate) fn max_size(&self, inode_flags: u32) -> u64 {
@@ -264,6 +267,28 @@ impl Engine {
             // With a part stored the error is the next call's to find.
             Some(e) if done == 0 => Err(e),
             _ => Ok(offset..offset + done as u64),
+        }
+    }
+
+    /// Writes back at once what a cache above this one has written in a long piece, and drops its pages: the data stay in
+    /// that cache, and the next piece gets the same memory, warm. Should it fail, the pages stay dirty, and fsync tells.
+    pub(crate) fn pass_on(&self, inode: &Arc<Inode>, written: &Range<u64>) {
+        if written.end - written.start < PASSED_ON {
+            return;
+        }
+        let Some(file) = inode.touched_file() else {
+            return;
+        };
+        let _pass = self.gate.enter();
+        let mut map = file.map.write();
+        if self.write_back_locked(inode, &mut map).is_err() {
+            return;
+        }
+        let bs = u64::from(self.geometry.block_size);
+        // A file's blocks have numbers of 32 bits.
+        let (from, end) = (written.start.div_ceil(bs) as u32, written.end / bs);
+        if u64::from(from) < end {
+            self.drop_pages(inode, from, (end - 1) as u32);
         }
     }
 

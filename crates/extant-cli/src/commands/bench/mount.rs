@@ -261,10 +261,9 @@ pub fn run(args: &MountArgs) -> Result<()> {
     let measured = measured?;
     closed?;
     if args.json {
-        output::json(&measured)
-    } else {
-        table(&measured, args, &with)
+        output::json(&measured)?;
     }
+    Ok(())
 }
 
 impl MountArgs {
@@ -277,6 +276,11 @@ impl MountArgs {
         let rounds = rows.len() * self.clients.len() * places.len() * (self.iterations + 1);
         let progress = Progress::up_to("rounds", rounds as u64);
         let mut all = Vec::new();
+        // Each row is shown when it is known: all of them take long.
+        let table = (!self.json).then(|| Table::of(rows, places));
+        if let Some(table) = &table {
+            progress.around(|| table.head(self, with))?;
+        }
         for &row in rows {
             for &tasks in &self.clients {
                 let shape = Shape {
@@ -289,7 +293,11 @@ impl MountArgs {
                     progress.add(1);
                     interrupt::check()
                 };
-                all.extend(mount::run(row, places, with, shape, between)?);
+                let measured = mount::run(row, places, with, shape, between)?;
+                if let Some(table) = &table {
+                    progress.around(|| table.lines(&measured))?;
+                }
+                all.extend(measured);
             }
         }
         progress.done();
@@ -307,56 +315,81 @@ fn figure(m: &Measured) -> String {
     }
 }
 
-fn table(all: &[Measured], args: &MountArgs, with: &Material) -> Result<()> {
-    let mut out = output::stdout();
-    let (seconds, rounds) = (args.seconds, args.iterations);
-    write!(
-        out,
-        "mount: {} files, files of {} bytes; {seconds} s a round at most, medians of {rounds} rounds",
-        with.files, with.file_size
-    )?;
-    match &with.source {
-        Some(source) => writeln!(out, "; a tree of {} names", source.names())?,
-        None => writeln!(out)?,
+/// Widths of the columns that names stand in.
+struct Table {
+    row: usize,
+    target: usize,
+}
+
+impl Table {
+    fn of(rows: &[Row], places: &[&dyn Place]) -> Self {
+        let row = rows.iter().map(|row| row.name().len()).max();
+        let target = places
+            .iter()
+            .map(|place| place.name().chars().count())
+            .max();
+        Self {
+            row: row.unwrap_or(0).max(3),
+            target: target.unwrap_or(0).max(6),
+        }
     }
-    let longest = |f: &dyn Fn(&Measured) -> usize| all.iter().map(f).max().unwrap_or(0);
-    let name = longest(&|m| m.report.workload.chars().count()).max(3);
-    let target = longest(&|m| m.report.target.chars().count()).max(6);
-    write!(
-        out,
-        "{:name$} {:>7}  {:target$} {:>15}",
-        "row", "clients", "target", "figure"
-    )?;
-    for head in ["sync", "CPU", "p50", "p99", "floor", "kernel", "fuse2fs"] {
-        write!(out, " {head:>8}")?;
-    }
-    writeln!(out)?;
-    for m in all {
-        let r = &m.report;
+
+    fn head(&self, args: &MountArgs, with: &Material) -> Result<()> {
+        let mut out = output::stdout();
+        let (seconds, rounds) = (args.seconds, args.iterations);
         write!(
             out,
-            "{:name$} {:>7}  {:target$}",
-            r.workload, r.shape.tasks, r.target
+            "mount: {} files, files of {} bytes; {seconds} s a round at most, medians of {rounds} rounds",
+            with.files, with.file_size
         )?;
-        if let Some(why) = &r.failed {
-            writeln!(out, " not measured: {why}")?;
-            continue;
+        match &with.source {
+            Some(source) => writeln!(out, "; a tree of {} names", source.names())?,
+            None => writeln!(out)?,
         }
-        write!(out, " {:>15}", figure(m))?;
-        let times = |times: Option<f64>| times.map_or_else(|| "-".into(), |t| format!("{t:.2}×"));
-        let cells = [
-            duration(r.finish_seconds * 1e9),
-            duration(r.cpu_ns),
-            duration(r.latency.p50 as f64),
-            duration(r.latency.p99 as f64),
-            times(m.times.floor),
-            times(m.times.kernel),
-            times(m.times.fuse2fs),
-        ];
-        cells.iter().try_for_each(|c| write!(out, " {c:>8}"))?;
+        let Self { row, target } = *self;
+        write!(
+            out,
+            "{:row$} {:>7}  {:target$} {:>15}",
+            "row", "clients", "target", "figure"
+        )?;
+        for head in ["sync", "CPU", "p50", "p99", "floor", "kernel", "fuse2fs"] {
+            write!(out, " {head:>8}")?;
+        }
         writeln!(out)?;
+        Ok(out.flush()?)
     }
-    Ok(out.flush()?)
+
+    fn lines(&self, all: &[Measured]) -> Result<()> {
+        let mut out = output::stdout();
+        let Self { row, target } = *self;
+        for m in all {
+            let r = &m.report;
+            write!(
+                out,
+                "{:row$} {:>7}  {:target$}",
+                r.workload, r.shape.tasks, r.target
+            )?;
+            if let Some(why) = &r.failed {
+                writeln!(out, " not measured: {why}")?;
+                continue;
+            }
+            write!(out, " {:>15}", figure(m))?;
+            let times =
+                |times: Option<f64>| times.map_or_else(|| "-".into(), |t| format!("{t:.2}×"));
+            let cells = [
+                duration(r.finish_seconds * 1e9),
+                duration(r.cpu_ns),
+                duration(r.latency.p50 as f64),
+                duration(r.latency.p99 as f64),
+                times(m.times.floor),
+                times(m.times.kernel),
+                times(m.times.fuse2fs),
+            ];
+            cells.iter().try_for_each(|c| write!(out, " {c:>8}"))?;
+            writeln!(out)?;
+        }
+        Ok(out.flush()?)
+    }
 }
 
 #[cfg(test)]
