@@ -11,6 +11,60 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const THREADS: u64 = 8;
 
+/// One thread makes a subdirectory, another takes it away: whoever looks sees one or none, in memory and on disk.
+#[test]
+fn subdirectories_are_counted_at_one_moment() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let device = mem_image("64M", &["-t", "ext4", "-J", "size=4"]);
+    let volume = open(&device);
+    volume.create_dir("/d", 0o777).unwrap();
+    let (made, end) = (AtomicBool::new(false), AtomicBool::new(false));
+    let wait = |until: bool| {
+        while made.load(Ordering::Acquire) != until {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|s| {
+        let (v, w) = (volume.clone(), volume.clone());
+        s.spawn(|| {
+            let v = v;
+            for _ in 0..10_000 {
+                wait(false);
+                v.create_dir("/d/sub", 0o755).unwrap();
+                made.store(true, Ordering::Release);
+            }
+        });
+        s.spawn(|| {
+            let w = w;
+            for n in 0..10_000 {
+                wait(true);
+                // Renamed, it is the same number.
+                w.rename("/d/sub", "/d/other", RenameMode::Replace).unwrap();
+                w.remove_dir("/d/other").unwrap();
+                made.store(false, Ordering::Release);
+                if n % 1000 == 0 {
+                    w.sync().unwrap();
+                }
+            }
+            end.store(true, Ordering::Release);
+        });
+        for v in [volume.clone(), volume.clone()] {
+            let end = &end;
+            s.spawn(move || {
+                while !end.load(Ordering::Acquire) {
+                    let links = v.stat("/d").unwrap().links;
+                    assert!((2..=3).contains(&links), "{links}");
+                }
+            });
+        }
+    });
+    assert_eq!(volume.stat("/d").unwrap().links, 2);
+    volume.close().unwrap();
+    assert_clean(&device, "subdirectories that came and went");
+}
+
 /// Creates in own and in one shared directory: all inode numbers differ.
 #[test]
 fn no_inode_is_handed_out_twice() {

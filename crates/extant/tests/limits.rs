@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use extant::{Error, Fallocate, OpenFlags, Seek};
+use extant::{Error, Fallocate, OpenFlags, RenameMode, Seek, Volume};
 
 /// One block at the last offset, and not a byte more.
 #[test]
@@ -167,8 +167,91 @@ fn subdirectories_without_dir_nlink() {
     v.create("/files-are-not-counted", 0o600).unwrap();
     v.remove_dir("/5").unwrap();
     v.create_dir("/again", 0o755).unwrap();
+    let within = v.create_dir("/again/within", 0o755).map(drop);
+    within.unwrap();
+    let moved = || v.rename("/again/within", "/moved", RenameMode::Replace);
+    assert!(matches!(moved(), Err(Error::TooManyLinks)));
+    // Threads at the limit: it is never passed, and what they leave of it can be used.
+    (100..140).for_each(|n| v.remove_dir(format!("/{n}")).unwrap());
+    let refused: u32 = at_once(&v, |v, t| {
+        let (mut mine, mut refused) = (Vec::new(), 0);
+        for n in 0..400 {
+            let name = format!("/{t}.{n}");
+            match v.create_dir(&name, 0o755) {
+                Ok(_) => mine.push(name),
+                Err(Error::TooManyLinks) => {
+                    refused += 1;
+                    mine.drain(..)
+                        .for_each(|name| v.remove_dir(name).unwrap());
+                }
+                Err(e) => panic!("{e}"),
+            }
+            assert!(v.stat("/").unwrap().links <= 65_000);
+        }
+        v.sync().unwrap();
+        refused
+    });
+    assert!(refused > 0);
+    let mut more = v.stat("/").unwrap().links;
+    while v.create_dir(format!("/more{more}"), 0o755).is_ok() {
+        more += 1;
+    }
+    assert_eq!((more, v.stat("/").unwrap().links), (65_000, 65_000));
+    v.remove_dir("/6").unwrap();
+    moved().unwrap();
     v.close().unwrap();
     assert_clean(&device, "as many subdirectories as links");
+    assert_eq!(open(&device).stat("/").unwrap().links, 65_000);
+}
+
+/// With dir_nlink threads add subdirectories beyond what links can count: from then on they are not counted, on disk
+/// neither.
+#[test]
+fn subdirectories_with_dir_nlink() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let device = mem_image("600M", &["-t", "ext4", "-b", "1024", "-N", "70000"]);
+    let v = open(&device);
+    (0..64_990).for_each(|n| drop(v.create_dir(format!("/{n}"), 0o755).unwrap()));
+    v.sync().unwrap();
+    assert_eq!(v.stat("/").unwrap().links, 64_993);
+    at_once(&v, |v, t| {
+        for n in 0..20 {
+            v.create_dir(format!("/{t}.{n}"), 0o755).unwrap();
+            v.remove_dir(format!("/{}", 100 * t + n)).unwrap();
+            v.sync().unwrap();
+        }
+        0
+    });
+    assert_eq!(v.stat("/").unwrap().links, 64_993);
+    at_once(&v, |v, t| {
+        for n in 0..20 {
+            v.create_dir(format!("/more {t}.{n}"), 0o755).unwrap();
+        }
+        0
+    });
+    assert_eq!(v.stat("/").unwrap().links, 1);
+    v.close().unwrap();
+    assert_clean(&device, "more subdirectories than links");
+    let v = open(&device);
+    assert_eq!(v.stat("/").unwrap().links, 1);
+    v.remove_dir("/9000").unwrap();
+    assert_eq!(v.stat("/").unwrap().links, 1);
+}
+
+/// Runs four threads, and sums up what they return.
+fn at_once(v: &Volume, work: impl Fn(Volume, u32) -> u32 + Sync) -> u32 {
+    let work = &work;
+    std::thread::scope(|s| {
+        let threads: Vec<_> = (0..4)
+            .map(|t| {
+                let v = v.clone();
+                s.spawn(move || work(v, t))
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).sum()
+    })
 }
 
 /// Reading a whole file that memory cannot hold is an error, not the end of the process.

@@ -55,6 +55,15 @@ pub(super) struct InodeChanges<'b, 'i> {
     names: &'b [u128],
 }
 
+/// What the names of a directory come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NamesSum {
+    /// Time of the newest that the directory's last core does not know.
+    pub newest: Option<i64>,
+    /// Subdirectories more.
+    pub links: i64,
+}
+
 const fn position(key: u64) -> usize {
     key as u32 as usize
 }
@@ -281,15 +290,14 @@ impl<'i> InodeChanges<'_, 'i> {
             .any(|&k| self.items.names[name_position(k)].stamp >= self.since)
     }
 
-    /// Puts the directory's net changes into `net`, in the order of the index, and returns the time
-    /// of the newest one that its last core does not know.
-    pub fn names(&self, net: &mut Vec<NetName<'i>>) -> Option<i64> {
+    /// Puts the directory's net changes into `net`, in the order of the index.
+    pub fn names(&self, net: &mut Vec<NetName<'i>>) -> NamesSum {
         net.clear();
+        let mut sum = NamesSum::default();
         let (newborn, core_stamp) = match self.fate {
             Fate::Lives { init, core } => (init.is_some(), core.map(|c| c.stamp)),
-            _ => return None,
+            _ => return sum,
         };
-        let mut newest = None;
         let mut last: Option<&'i NameItem> = None;
         let mut emit = |item: &'i NameItem| {
             let change = match item.ino.0 {
@@ -311,8 +319,9 @@ impl<'i> InodeChanges<'_, 'i> {
             if item.stamp < self.since {
                 continue;
             }
+            sum.links += i64::from(item.links);
             if core_stamp.is_none_or(|s| item.stamp > s) {
-                newest = newest.max(Some(item.time_ns));
+                sum.newest = sum.newest.max(Some(item.time_ns));
             }
             // The last of equal names is the net change.
             if let Some(before) = last.replace(item)
@@ -324,7 +333,7 @@ impl<'i> InodeChanges<'_, 'i> {
         if let Some(item) = last {
             emit(item);
         }
-        newest
+        sum
     }
 }
 
@@ -353,6 +362,7 @@ mod tests {
             stamp,
             time_ns: stamp as i64,
             ftype: FileType::Regular,
+            links: stamp as i8,
             name: Name::new(name).unwrap(),
         }
     }
@@ -417,7 +427,11 @@ mod tests {
         let batch = Batch::new(&items).unwrap();
         let mut net = Vec::new();
         let all: Vec<_> = batch.each().collect();
-        assert_eq!(all[0].names(&mut net), Some(6));
+        let sum = NamesSum {
+            newest: Some(6),
+            links: 4 + 3 + 1 + 6,
+        };
+        assert_eq!(all[0].names(&mut net), sum);
         let got: Vec<_> = net
             .iter()
             .map(|n| (n.name, matches!(n.change, NetChange::Add(InodeNr(21)))))

@@ -2,7 +2,7 @@
 //! Inodes come by number, so each block of an inode table is opened once.
 
 use super::Published;
-use super::batch::{Fate, InodeChanges};
+use super::batch::{Fate, InodeChanges, NamesSum};
 use super::directory::{self, DirUpdate, NetName};
 use super::group_images::{InodeBits, first_unused};
 use super::ledger::Ledger;
@@ -276,11 +276,13 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let geometry = self.ws.geometry;
         let ino = changes.ino;
         let seldom = seldom(changes);
-        let newest_name = if changes.has_names() {
+        let names = if changes.has_names() {
             changes.names(&mut self.net)
         } else {
-            None
+            NamesSum::default()
         };
+        let stated = core.map(|last| last.core.links);
+        let mut links = 2;
         let mut core = match (init, core) {
             (Some(init), last) => {
                 if changes.was_used {
@@ -307,6 +309,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             }
             (None, last) => {
                 let old = self.old(raw, ino)?;
+                links = old.links;
                 last.map_or(Ok(old), |last| next_core(last, &old))?
             }
         };
@@ -329,12 +332,13 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let mut blocks = 0;
         let mut new_size = None;
         if is_dir {
+            core.links = directory_links(links, stated, names.links);
             if changes.has_names() || seldom.parent.is_some() {
                 let size = core.size;
                 self.directory(raw, &owner, &mut core, &seldom)?;
                 new_size = Some(core.size).filter(|s| *s != size);
             }
-            if let Some(ns) = newest_name {
+            if let Some(ns) = names.newest {
                 let time = Timestamp::new(
                     ns.div_euclid(1_000_000_000),
                     ns.rem_euclid(1_000_000_000) as u32,
@@ -467,6 +471,20 @@ fn first_core(last: &InodeItem, init: &InodeItem, seldom: &Seldom<'_>, extents: 
     core
 }
 
+/// Links of a directory that had `before`, by what its last core states and its names come to.
+fn directory_links(before: u32, stated: Option<u32>, subdirectories: i64) -> u32 {
+    match stated {
+        Some(removed_or_uncounted @ 0..=1) => removed_or_uncounted,
+        // Those of an image that was so already, too: what is not counted cannot be counted on.
+        _ if before < 2 => before,
+        _ => match i64::from(before).saturating_add(subdirectories) {
+            // More than it can hold only if the image's own count was wrong.
+            links if links > i64::from(inode::LINK_MAX) => 1,
+            links => links.max(2) as u32,
+        },
+    }
+}
+
 /// The core of an inode that was there before: what the formatter keeps itself stays.
 fn next_core(last: &InodeItem, old: &InodeCore) -> Result<InodeCore> {
     if last.core.file_type() != old.file_type() {
@@ -481,4 +499,32 @@ fn next_core(last: &InodeItem, old: &InodeCore) -> Result<InodeCore> {
         size: if is_dir { old.size } else { last.core.size },
         ..last.core
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_directories() {
+        let max = inode::LINK_MAX;
+        for (before, stated, more, links) in [
+            (2, None, 3, 5),
+            (5, Some(2), -1, 4),
+            (max - 1, None, 1, max),
+            (max, None, 1, 1),
+            (7, Some(1), 1, 1),
+            (1, Some(2), 5, 1),
+            (1, None, -5, 1),
+            (3, Some(0), -1, 0),
+            (2, None, -1, 2),
+            (u32::MAX, None, i64::MAX, 1),
+        ] {
+            assert_eq!(
+                directory_links(before, stated, more),
+                links,
+                "{before} {stated:?} {more}"
+            );
+        }
+    }
 }

@@ -25,7 +25,8 @@ pub enum InodeEvent {
 }
 
 /// Core snapshot of an inode. For regular files `core.size` is the size up to which data is on disk;
-/// for directories the formatter keeps size and mapping itself and ignores `core.size`.
+/// for directories the formatter keeps size and mapping itself and ignores `core.size`. It counts a directory's links,
+/// too, by what [`NameItem::links`] says: of `core.links` only 0 (removed) and 1 (not counted any more) are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeItem {
     /// Which inode.
@@ -56,6 +57,8 @@ pub struct NameItem {
     pub time_ns: i64,
     /// Type byte of the entry.
     pub ftype: FileType,
+    /// Subdirectories more or less in the directory. Sums, so their order does not matter.
+    pub links: i8,
     /// The name itself.
     pub name: Name,
 }

@@ -193,13 +193,14 @@ impl Commit<'_> {
             .push_in(item, &self.engine.log.spare.inodes);
     }
 
-    /// Logs a name added or replaced (`ino` not 0) or removed, and charges for its leaf.
+    /// Logs a name added or replaced (`ino` not 0) or removed, by which its directory has `links` subdirectories
+    /// more, and charges for its leaf.
     pub fn name(
         &mut self,
         dir: InodeNr,
         bucket: &mut Bucket,
         entry: &Dentry,
-        removed: bool,
+        (removed, links): (bool, i8),
         time_ns: i64,
     ) {
         if bucket.charged != self.context as u32 {
@@ -216,6 +217,7 @@ impl Commit<'_> {
             stamp: self.stamp,
             time_ns,
             ftype: entry.ftype,
+            links,
             name: entry.name.clone(),
         };
         self.list.names.push_in(item, &self.engine.log.spare.names);

@@ -161,6 +161,7 @@ impl Engine {
             flags: core.flags,
         };
         if let Some(names) = inode.directory() {
+            attributes.links = names.links(core.links);
             attributes.size = names.size.load(Ordering::Relaxed);
             // A new one gets its blocks when it is formatted.
             attributes.sectors = attributes.sectors.max(attributes.size / 512);

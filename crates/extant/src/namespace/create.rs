@@ -1,14 +1,14 @@
 //! New names: create, mkdir, mknod, symlink, link.
 
 use super::credentials::{Credentials, EXECUTE, WRITE};
-use super::directory::{Dentry, Directory};
+use super::directory::{Change, Dentry, Directory};
 use super::extent_map::Run;
-use super::inode::{Content, Inode, Symlink};
+use super::inode::{Content, Inode, State, StateGuard, Symlink};
 use super::name::Name;
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::Cost;
+use crate::log::{Commit, Cost};
 use crate::log::item::{InodeEvent, MiscEvent};
 use ext4_format::inode::{InodeCore, flags};
 use ext4_format::xattr::XattrSet;
@@ -37,6 +37,23 @@ pub(crate) struct How {
     pub exclusive: bool,
     /// The inode counts one more handle before anybody else can take its name away.
     pub open: bool,
+}
+
+/// The right to add a subdirectory.
+#[derive(Default)]
+struct LinkRight<'a> {
+    /// Near the limit, or beyond it, those who add go one at a time.
+    state: Option<StateGuard<'a>>,
+    /// It is one more than can be counted.
+    beyond: bool,
+}
+
+impl LinkRight<'_> {
+    /// What the stamp of a commit by this right must exceed.
+    fn stamp(&self, names: &Directory) -> u64 {
+        let state = self.state.as_ref();
+        state.map_or(0, |state| state.stamp.max(names.last_stamp()))
+    }
 }
 
 impl New<'_> {
@@ -149,7 +166,7 @@ impl Engine {
         let content = match what {
             New::File => Content::File(OnceLock::new()),
             New::Directory => {
-                let dir = Directory::new(parent.ino, true);
+                let dir = Directory::new(parent.ino, None);
                 dir.size
                     .store(u64::from(self.geometry.block_size), Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
@@ -168,21 +185,18 @@ impl Engine {
             ftype,
             name,
         };
-        let mut parent_state = is_dir.then(|| parent.state.lock());
-        if let Some(state) = &parent_state
-            && let Err(e) = self.room_for_subdirectory(state.core.links)
-        {
-            drop(parent_state);
-            self.inodes.undo(allocated);
-            return Err(undo_data(e));
-        }
+        let mut last = match self.room_for_subdirectory(parent, names, is_dir) {
+            Ok(last) => last,
+            Err(e) => {
+                self.inodes.undo(allocated);
+                return Err(undo_data(e));
+            }
+        };
         let seen = bucket
             .stamp
             .max(names.core_stamp.load(Ordering::Relaxed))
             .max(allocated.after);
-        let seen = parent_state
-            .as_ref()
-            .map_or(seen, |s| seen.max(s.stamp).max(names.last_stamp()));
+        let seen = seen.max(last.stamp(names));
         tx.commit(seen, |c| {
             c.inode(ino, InodeEvent::Init, core);
             match what {
@@ -198,20 +212,24 @@ impl Engine {
             if let Some(set) = &xattrs {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
-            c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
+            let links = i8::from(is_dir);
+            c.name(
+                parent.ino,
+                &mut bucket,
+                &entry,
+                (false, links),
+                to_ns(time),
+            );
             room.use_up(c.context, &self.kick);
-            names.note(1, to_ns(time), c.stamp);
+            names.note(Change { names: 1, links }, to_ns(time), c.stamp);
             parent.logged_in(c.context);
-            if let Some(state) = &mut parent_state {
-                state.core.links = self.links_plus_one(state.core.links);
-                self.log_core(parent, state, c);
-            }
+            self.stop_counting_links(parent, &mut last, c);
             inode.born_in(c);
             if let Some(dir) = inode.directory() {
                 dir.core_stamp.store(c.stamp, Ordering::Relaxed);
             }
         });
-        drop(parent_state);
+        drop(last);
         if let Some(run) = data {
             self.count_added(&inode, &[run]);
         }
@@ -300,9 +318,9 @@ impl Engine {
             state.core.ctime = time;
             state.stamp = c.stamp;
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
-            c.name(parent.ino, &mut bucket, &entry, false, to_ns(time));
+            c.name(parent.ino, &mut bucket, &entry, (false, 0), to_ns(time));
             room.use_up(c.context, &self.kick);
-            names.note(1, to_ns(time), c.stamp);
+            names.note(Change { names: 1, links: 0 }, to_ns(time), c.stamp);
             inode.logged_in(c.context);
             parent.logged_in(c.context);
         });
@@ -448,27 +466,47 @@ impl Engine {
         }
     }
 
-    fn room_for_subdirectory(&self, links: u32) -> Result<()> {
-        let full = links >= ext4_format::inode::LINK_MAX && !self.geometry.features.has_dir_nlink();
-        if full {
-            Err(Error::TooManyLinks)
-        } else {
-            Ok(())
+    /// The right to add one subdirectory, if that is what is added to a directory of which the name's bucket is locked.
+    /// Far from the limit of links nothing is taken for it.
+    fn room_for_subdirectory<'a>(
+        &self,
+        dir: &'a Inode,
+        names: &Directory,
+        adds: bool,
+    ) -> Result<LinkRight<'a>> {
+        if !adds || names.has_room_for_directories() {
+            return Ok(LinkRight::default());
+        }
+        let state = dir.state.lock();
+        let beyond = self.is_beyond_links(names, &state)?;
+        Ok(LinkRight {
+            state: Some(state),
+            beyond,
+        })
+    }
+
+    /// Whether one subdirectory more, of a directory whose core is locked, is more than a link count can hold: with
+    /// `dir_nlink` it stops being counted, else that is an error.
+    pub(crate) fn is_beyond_links(&self, names: &Directory, state: &State) -> Result<bool> {
+        match names.is_full_of_directories(state.core.links) {
+            true if !self.geometry.features.has_dir_nlink() => Err(Error::TooManyLinks),
+            beyond => Ok(beyond),
         }
     }
 
-    /// One more subdirectory. With `dir_nlink` a count past the limit becomes 1: not counted.
-    pub(crate) fn links_plus_one(&self, links: u32) -> u32 {
-        if links == 1 || links + 1 > ext4_format::inode::LINK_MAX {
-            1
-        } else {
-            links + 1
+    fn stop_counting_links(&self, dir: &Inode, right: &mut LinkRight<'_>, c: &mut Commit<'_>) {
+        if let (Some(state), true) = (&mut right.state, right.beyond) {
+            self.log_uncounted(dir, state, c);
         }
     }
 
-    /// One subdirectory less.
-    pub(crate) fn links_minus_one(links: u32) -> u32 {
-        if links <= 2 { links } else { links - 1 }
+    /// Logs that a directory's subdirectories are not counted any more.
+    pub(crate) fn log_uncounted(&self, dir: &Inode, state: &mut State, c: &mut Commit<'_>) {
+        if let Some(names) = dir.directory() {
+            names.stop_counting();
+        }
+        state.core.links = 1;
+        self.log_core(dir, state, c);
     }
 
     /// Takes the per-slot change times into a directory's core, which is about to be logged; a change made now

@@ -19,6 +19,7 @@ use crate::locks::{self, Mutex};
 use crate::log::item::Stamp;
 use crate::whereabouts::within;
 use crossbeam_utils::CachePadded;
+use ext4_format::inode::LINK_MAX;
 use ext4_format::{FileType, InodeNr};
 use percpu::PerSlot;
 use std::cmp::Ordering as Cmp;
@@ -139,8 +140,39 @@ const _: () = assert!(size_of::<Line>() == 64);
 #[derive(Default)]
 struct SlotShare {
     names: AtomicI64,
+    /// Subdirectories that this slot added less those it took away, and how often that changed: [`pack`]ed into one
+    /// word, so that who reads all slots' words can tell whether he has seen them as they were at one moment.
+    links: AtomicU64,
     time_ns: AtomicI64,
     stamp: AtomicU64,
+}
+
+/// Number of changes, and sum.
+fn pack(changes: u32, sum: i32) -> u64 {
+    u64::from(changes) << 32 | u64::from(sum as u32)
+}
+
+fn sum_of(links: u64) -> i64 {
+    i64::from(links as u32 as i32)
+}
+
+/// What a commit changes of a directory, besides its time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// Names more.
+    pub names: i64,
+    /// Subdirectories more.
+    pub links: i8,
+}
+
+impl Change {
+    /// Both.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            names: self.names + other.names,
+            links: self.links + other.links,
+        }
+    }
 }
 
 type Table = Box<[Line]>;
@@ -157,11 +189,13 @@ pub struct Directory {
     dead: AtomicBool,
     /// Stamp of the directory's own last [`InodeItem`](crate::log::item::InodeItem). Apart from what look-ups read.
     pub core_stamp: CachePadded<AtomicU64>,
+    /// Links that it had when it came into memory; 1 if they are not counted (any more).
+    links: AtomicU32,
     /// Size in bytes on disk, as the formatter published it.
     pub size: AtomicU64,
     /// Parent directory.
     pub parent: AtomicU32,
-    /// How often a name of a directory was taken away from here. On a line of its own: it is read by every walk.
+    /// How often a name of a directory was moved away from here. On a line of its own: it is read by every walk.
     moves: CachePadded<AtomicU64>,
     /// Bytes of the widest record of a name that was added.
     widest: AtomicU64,
@@ -170,16 +204,17 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// An empty directory; `complete` if it was born in memory.
-    pub fn new(parent: InodeNr, complete: bool) -> Self {
+    /// An empty directory, or one of so many links whose names are not in memory.
+    pub fn new(parent: InodeNr, links: Option<u32>) -> Self {
         let dir = Self {
             levels: [const { OnceLock::new() }; MAX_LEVEL + 1],
             level: AtomicU32::new(0),
             shares: OnceLock::new(),
-            complete: AtomicBool::new(complete),
+            complete: AtomicBool::new(links.is_none()),
             loading: Mutex::new(()),
             dead: AtomicBool::new(false),
             core_stamp: CachePadded::new(AtomicU64::new(0)),
+            links: AtomicU32::new(links.unwrap_or(2)),
             size: AtomicU64::new(0),
             parent: AtomicU32::new(parent.0),
             moves: CachePadded::new(AtomicU64::new(0)),
@@ -190,12 +225,13 @@ impl Directory {
         dir
     }
 
-    /// Changes when a name of a directory is taken away from here, moved or replaced.
+    /// Changes when a name of a directory is moved away from here, or replaced. Where one is removed, the directory that
+    /// it led to is dead, which who asks for this has to look at, too.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Acquire)
     }
 
-    /// A name of a directory is taken away, moved or replaced. Call it with its bucket locked.
+    /// A name of a directory is moved or replaced. Call it with its bucket locked.
     pub fn note_move(&self) {
         self.moves.fetch_add(1, Ordering::AcqRel);
     }
@@ -268,11 +304,17 @@ impl Directory {
 
     /// Notes a change of the names: count, time and stamp, in the caller's own slot. Only in a commit: its
     /// lock of the slot is what lets this do without atomic additions.
-    pub fn note(&self, names: i64, time_ns: i64, stamp: Stamp) {
+    pub fn note(&self, change: Change, time_ns: i64, stamp: Stamp) {
         let share = self.shares().local();
-        if names != 0 {
-            let sum = share.names.load(Ordering::Relaxed) + names;
+        if change.names != 0 {
+            let sum = share.names.load(Ordering::Relaxed) + change.names;
             share.names.store(sum, Ordering::Relaxed);
+        }
+        if change.links != 0 {
+            let before = share.links.load(Ordering::Relaxed);
+            let changes = ((before >> 32) as u32).wrapping_add(1);
+            let sum = (before as u32 as i32).wrapping_add(change.links.into());
+            share.links.store(pack(changes, sum), Ordering::Release);
         }
         if share.time_ns.load(Ordering::Relaxed) < time_ns {
             share.time_ns.store(time_ns, Ordering::Relaxed);
@@ -287,6 +329,69 @@ impl Directory {
         self.shares.get().map_or(0, |s| {
             s.iter().map(|x| x.names.load(Ordering::Relaxed)).sum()
         })
+    }
+
+    /// Links of a directory whose core says `core`: 0 if it was removed, 1 if its subdirectories are not counted, else
+    /// the number of a moment in this call.
+    pub fn links(&self, core: u32) -> u32 {
+        let total = match self.shares.get() {
+            Some(shares) if core > 1 => i64::from(core) + self.subdirectories(shares),
+            _ => return core,
+        };
+        if total > i64::from(LINK_MAX) {
+            1
+        } else {
+            total.max(2) as u32
+        }
+    }
+
+    /// Subdirectories more than there were when it came into memory.
+    fn subdirectories(&self, shares: &PerSlot<SlotShare>) -> i64 {
+        let read = || {
+            let words = shares.iter().map(|s| s.links.load(Ordering::Acquire));
+            words.fold((0u64, 0i64), |(changes, sum), word| {
+                (changes.wrapping_add(word >> 32), sum + sum_of(word))
+            })
+        };
+        // Seen twice with as many changes, all of them were so at the moment in between.
+        for _ in 0..16 {
+            let (before, sum) = read();
+            if read().0 == before {
+                return sum;
+            }
+        }
+        // Nobody changes them then.
+        let _still = self.lock_all();
+        read().1
+    }
+
+    /// One more subdirectory is far from the limit, or not counted; asked with one of the buckets locked, and true
+    /// until that is let go. What other slots count is not looked at: while no table of more than so many buckets is
+    /// used, there are no more names in it, and no table is doubled while one of its buckets is locked.
+    pub fn has_room_for_directories(&self) -> bool {
+        // A table is doubled when a bucket grows long and there are `FULL` names for each. So at most that
+        // many are in buckets that are long, the others hold `LONG_BUCKET` each; the rest is for those who add names
+        // at this moment.
+        const NAMES: u64 = LONG_BUCKET as u64 + FULL as u64 + 6;
+        let names = NAMES << self.level.load(Ordering::Relaxed);
+        let links = self.links.load(Ordering::Relaxed);
+        links == 1 || u64::from(links) + names <= u64::from(LINK_MAX)
+    }
+
+    /// As many subdirectories as a link count can hold; asked with the directory's core locked. Everybody who adds one
+    /// when there is [no room to spare](Self::has_room_for_directories) holds that lock, so others can only take some away
+    /// meanwhile.
+    pub fn is_full_of_directories(&self, core: u32) -> bool {
+        let words = self.shares.get().map(|shares| {
+            let sums = shares.iter().map(|s| sum_of(s.links.load(Ordering::Acquire)));
+            sums.sum::<i64>()
+        });
+        core > 1 && i64::from(core) + words.unwrap_or(0) >= i64::from(LINK_MAX)
+    }
+
+    /// Subdirectories are not counted from now on.
+    pub fn stop_counting(&self) {
+        self.links.store(1, Ordering::Relaxed);
     }
 
     /// Notes what the record of a new name is charged for.
@@ -501,7 +606,8 @@ mod tests {
         static SLOT: Mutex<(), locks::NamesLoading> = Mutex::new(());
         {
             let _slot = SLOT.lock();
-            dir.note(1, 1, 1);
+            let one = Change { names: 1, links: 0 };
+            dir.note(one, 1, 1);
         }
         if long {
             dir.grow();
@@ -510,7 +616,7 @@ mod tests {
 
     #[test]
     fn finds_all_names_after_growing() {
-        let dir = Directory::new(InodeNr::ROOT, true);
+        let dir = Directory::new(InodeNr::ROOT, None);
         for n in 0..20_000 {
             add(&dir, n);
         }
@@ -530,7 +636,7 @@ mod tests {
 
     #[test]
     fn threads_create_in_one_growing_directory() {
-        let dir = Directory::new(InodeNr::ROOT, true);
+        let dir = Directory::new(InodeNr::ROOT, None);
         std::thread::scope(|s| {
             for t in 0..4 {
                 let dir = &dir;
@@ -544,7 +650,7 @@ mod tests {
 
     #[test]
     fn listing_in_steps_is_the_whole_order() {
-        let dir = Directory::new(InodeNr::ROOT, true);
+        let dir = Directory::new(InodeNr::ROOT, None);
         (0..3_000).for_each(|n| add(&dir, n));
         let (mut cookie, mut seen) = (0, Vec::new());
         loop {
@@ -565,7 +671,7 @@ mod tests {
 
     #[test]
     fn a_directory_with_names_is_not_killed() {
-        let dir = Directory::new(InodeNr::ROOT, true);
+        let dir = Directory::new(InodeNr::ROOT, None);
         add(&dir, 1);
         assert!(!dir.kill_if_empty(&dir.lock_all()));
         let e = entry(1);

@@ -71,7 +71,7 @@ impl Engine {
         }
         let content = match ftype {
             FileType::Directory => {
-                let dir = Directory::new(InodeNr(0), false);
+                let dir = Directory::new(InodeNr(0), Some(core.links));
                 dir.size.store(core.size, Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
             }

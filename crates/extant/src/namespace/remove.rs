@@ -1,7 +1,8 @@
 //! Names taken away: unlink and rmdir.
 
 use super::credentials::{Credentials, EXECUTE, WRITE};
-use super::inode::{Inode, State, StateGuard};
+use super::directory::Change;
+use super::inode::{Inode, State};
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -61,8 +62,12 @@ impl Engine {
             return Err(Error::NotFound);
         };
         let fate = tx.commit(seen, |c| {
-            c.name(parent.ino, &mut bucket, &entry, true, to_ns(time));
-            names.note(-1, to_ns(time), c.stamp);
+            c.name(parent.ino, &mut bucket, &entry, (true, 0), to_ns(time));
+            let gone = Change {
+                names: -1,
+                links: 0,
+            };
+            names.note(gone, to_ns(time), c.stamp);
             parent.logged_in(c.context);
             state.core.ctime = time;
             self.log_link_lost(&inode, &mut state, may_free, c, |state, c| {
@@ -150,7 +155,7 @@ impl Engine {
             if !inside.kill_if_empty(&all) {
                 return Err(Error::NotEmpty);
             }
-            let (mut parent_state, mut state) = lock_two(parent, &victim);
+            let mut state = victim.state.lock();
             let time = now();
             let Some(entry) = bucket.remove(hash, name) else {
                 continue;
@@ -158,17 +163,17 @@ impl Engine {
             let seen = bucket
                 .stamp
                 .max(names.core_stamp.load(Ordering::Relaxed))
-                .max(names.last_stamp())
-                .max(parent_state.stamp)
                 .max(state.stamp)
                 .max(inside.core_stamp.load(Ordering::Relaxed))
                 .max(inside.last_stamp());
-            names.note_move();
             let fate = tx.commit(seen, |c| {
-                c.name(parent.ino, &mut bucket, &entry, true, to_ns(time));
-                names.note(-1, to_ns(time), c.stamp);
-                parent_state.core.links = Self::links_minus_one(parent_state.core.links);
-                self.log_core(parent, &mut parent_state, c);
+                c.name(parent.ino, &mut bucket, &entry, (true, -1), to_ns(time));
+                let gone = Change {
+                    names: -1,
+                    links: -1,
+                };
+                names.note(gone, to_ns(time), c.stamp);
+                parent.logged_in(c.context);
                 state.core.links = 1;
                 state.core.ctime = time;
                 self.log_link_lost(&victim, &mut state, true, c, |state, c| {
@@ -176,7 +181,7 @@ impl Engine {
                 })
             });
             self.tell_removed(parent, name, &victim);
-            drop((parent_state, state));
+            drop(state);
             drop((all, bucket));
             self.inodes.note_directory(victim.ino, false);
             return self.after_link_lost(&victim, fate);
@@ -237,16 +242,5 @@ fn check_removable(name: &[u8]) -> Result<()> {
         b"." | b".." => Err(Error::IsDirectory),
         _ if name.len() > super::name::NAME_MAX => Err(Error::NameTooLong),
         _ => Ok(()),
-    }
-}
-
-/// Locks the states of two different inodes, lower number first; returned in the order given.
-pub(crate) fn lock_two<'a>(a: &'a Inode, b: &'a Inode) -> (StateGuard<'a>, StateGuard<'a>) {
-    if a.ino < b.ino {
-        let first = a.state.lock();
-        (first, b.state.lock())
-    } else {
-        let second = b.state.lock();
-        (a.state.lock(), second)
     }
 }

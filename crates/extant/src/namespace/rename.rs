@@ -1,7 +1,7 @@
 //! Rename: one transaction over up to three directories and four inodes.
 
 use super::credentials::{Credentials, EXECUTE, WRITE};
-use super::directory::{Bucket, BucketGuard, Dentry, Directory, NameHash};
+use super::directory::{Bucket, BucketGuard, Change, Dentry, Directory, NameHash};
 use super::index_room::Room;
 use super::inode::{Inode, State, StateGuard};
 use super::name::Name;
@@ -258,16 +258,6 @@ impl Engine {
                 }
             }
         }
-        let moves_dir = source.directory().is_some() && old.dir.ino != new.dir.ino;
-        if moves_dir
-            && mode != RenameMode::Exchange
-            && target.is_none_or(|t| t.directory().is_none())
-        {
-            let links = new.dir.state.lock().core.links;
-            if links >= ext4_format::inode::LINK_MAX && !self.geometry.features.has_dir_nlink() {
-                return Err(Error::TooManyLinks);
-            }
-        }
         Ok(())
     }
 
@@ -366,6 +356,34 @@ impl Engine {
         } else {
             0
         };
+        // Directories that come to each of the names, less those that leave it.
+        let source_dir = i8::from(is_dir(source));
+        let target_dir = i8::from(target.is_some_and(|t| is_dir(t)));
+        let comes_back = if mode == RenameMode::Exchange {
+            target_dir
+        } else {
+            0
+        };
+        let links = [comes_back - source_dir, source_dir - target_dir];
+        let mut beyond = [false; 2];
+        if crosses {
+            let sides = [old, new].into_iter().zip(links).zip(&mut beyond);
+            for ((side, _), beyond) in sides.filter(|((_, more), _)| *more > 0) {
+                let Some(state) = states.of(side.dir) else {
+                    continue;
+                };
+                match self.is_beyond_links(side.names, state) {
+                    Ok(is) => *beyond = is,
+                    Err(e) => {
+                        if let Some((_, names)) = replaced_dir {
+                            names.revive();
+                        }
+                        return Err(e);
+                    }
+                }
+            }
+        }
+        let [old_links, new_links] = links;
         let time = now();
         let seen = held
             .stamp()
@@ -388,14 +406,10 @@ impl Engine {
             new.names.note_move();
         }
         let mut fate = Fate::Linked;
-        let mut left = None;
+        let mut whited = None;
+        let mut old_names = 0;
         tx.commit(seen, |c| {
-            // Directory link counts: what leaves and what comes.
-            let mut old_links = 0i32;
-            let mut new_links = 0i32;
             if crosses && is_dir(source) {
-                old_links -= 1;
-                new_links += 1;
                 c.misc(
                     source.ino,
                     MiscEvent::DirParent {
@@ -407,8 +421,6 @@ impl Engine {
             match (mode, target) {
                 (RenameMode::Exchange, Some(target)) => {
                     if crosses && is_dir(target) {
-                        old_links += 1;
-                        new_links -= 1;
                         c.misc(
                             target.ino,
                             MiscEvent::DirParent {
@@ -423,7 +435,13 @@ impl Engine {
                             ftype: target.ftype,
                             ..found.clone()
                         };
-                        c.name(old.dir.ino, &mut held.old, &entry, false, to_ns(time));
+                        c.name(
+                            old.dir.ino,
+                            &mut held.old,
+                            &entry,
+                            (false, old_links),
+                            to_ns(time),
+                        );
                         held.old.set(entry);
                     }
                 }
@@ -433,26 +451,52 @@ impl Engine {
                         w.log(who, old.dir, at, time, c)
                     });
                     if let Some((inode, entry)) = white {
-                        c.name(old.dir.ino, &mut held.old, &entry, false, to_ns(time));
+                        c.name(
+                            old.dir.ino,
+                            &mut held.old,
+                            &entry,
+                            (false, old_links),
+                            to_ns(time),
+                        );
                         held.old.set(entry);
-                        left = Some(inode);
+                        whited = Some(inode);
                     } else if let Some(gone) = held.old.remove(old.hash, old.name) {
-                        c.name(old.dir.ino, &mut held.old, &gone, true, to_ns(time));
-                        old.names.note(-1, to_ns(time), c.stamp);
-                    }
-                    if target.is_none() {
-                        new.names.note(1, to_ns(time), c.stamp);
-                    } else if target.is_some_and(|t| is_dir(t)) {
-                        new_links -= 1;
+                        c.name(
+                            old.dir.ino,
+                            &mut held.old,
+                            &gone,
+                            (true, old_links),
+                            to_ns(time),
+                        );
+                        old_names = -1;
                     }
                 }
             }
             let bucket = held.new_bucket();
-            c.name(new.dir.ino, bucket, &source_entry, false, to_ns(time));
+            c.name(
+                new.dir.ino,
+                bucket,
+                &source_entry,
+                (false, new_links),
+                to_ns(time),
+            );
             room.use_up(c.context, &self.kick);
             bucket.set(source_entry);
-            old.names.note(0, to_ns(time), c.stamp);
-            new.names.note(0, to_ns(time), c.stamp);
+            let left = Change {
+                names: old_names,
+                links: old_links,
+            };
+            let come = Change {
+                names: i64::from(target.is_none()),
+                links: new_links,
+            };
+            if old.dir.ino == new.dir.ino {
+                // At once: nobody shall count the one without the other.
+                new.names.note(left.and(come), to_ns(time), c.stamp);
+            } else {
+                old.names.note(left, to_ns(time), c.stamp);
+                new.names.note(come, to_ns(time), c.stamp);
+            }
             if let Some(state) = states.of(source) {
                 state.core.ctime = time;
                 self.log_core(source, state, c);
@@ -476,28 +520,19 @@ impl Engine {
                     );
                 }
             }
-            for (dir, change) in [(old.dir, old_links), (new.dir, new_links)] {
+            for (dir, beyond) in [old.dir, new.dir].into_iter().zip(beyond) {
                 dir.logged_in(c.context);
-                let Some(state) = states.of(dir) else {
-                    continue;
-                };
-                for _ in 0..change {
-                    state.core.links = self.links_plus_one(state.core.links);
-                }
-                for _ in change..0 {
-                    state.core.links = Self::links_minus_one(state.core.links);
-                }
-                if change != 0 {
-                    self.log_core(dir, state, c);
+                if let (Some(state), true) = (states.of(dir), beyond) {
+                    self.log_uncounted(dir, state, c);
                 }
             }
         });
-        if let Some(inode) = &left {
+        if let Some(inode) = &whited {
             // While the names are locked: nobody looks for it before it is there.
             self.adopt(inode);
         }
         self.tell_renamed(mode, old, new, (source, target));
-        if let Some(inode) = &left {
+        if let Some(inode) = &whited {
             self.tell_created(old.dir, old.name, inode.ino);
         }
         let long = Directory::is_long(held.new_bucket());

@@ -6,9 +6,9 @@
 //! walks came through, and what it counts of them is a reference of its own to the reference: a walk that finds its
 //! way here only reads what others write.
 //!
-//! What is remembered holds as long as no name of a directory has been taken away from the parent, moved or replaced
-//! ([`Directory::moves`](super::directory::Directory::moves), changed with the bucket locked). The parent is known
-//! by its object, which cannot be another one while it is remembered.
+//! What is remembered holds as long as the child has not been removed, and no name of a directory been moved away from
+//! the parent or replaced ([`Directory::moves`](super::directory::Directory::moves), changed with the bucket locked).
+//! Parent and child are known by their objects, which cannot be others while they are remembered.
 
 use super::directory::NameHash;
 use super::inode::Inode;
@@ -103,7 +103,10 @@ impl WalkCache {
         let moves = parent.directory()?.moves();
         let memory = self.slots.local().lock();
         let step = memory.steps[place(parent, name)].as_ref()?;
-        let holds = Arc::ptr_eq(&step.parent, parent) && step.moves == moves && *step.name == *name;
+        let holds = Arc::ptr_eq(&step.parent, parent)
+            && step.moves == moves
+            && *step.name == *name
+            && step.child.0.directory().is_some_and(|d| !d.is_dead());
         holds.then(|| Arc::clone(&step.child))
     }
 

@@ -213,6 +213,11 @@ impl Fs {
             stamp: self.stamp,
             time_ns: (1_700_000_000 + self.stamp as i64) * 1_000_000_000,
             ftype,
+            links: match (ftype, ino) {
+                (FileType::Directory, 0) => -1,
+                (FileType::Directory, _) => 1,
+                _ => 0,
+            },
             name: Name::new(name).unwrap(),
         });
     }
