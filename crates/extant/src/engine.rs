@@ -4,6 +4,7 @@ use crate::alloc::block::{BlockAlloc, GroupSource};
 use crate::alloc::inode::{InodeAlloc, InodeSource};
 use crate::alloc::search::Request;
 use crate::alloc::window::Window;
+use crate::api::dir::Hold;
 use crate::api::node::Share;
 use crate::buffers::Buffers;
 use crate::error::{Error, Result};
@@ -31,7 +32,7 @@ use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
 use percpu::{Counter, PerSlot, SlotList};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Wakes the background thread before its timer.
@@ -137,8 +138,7 @@ pub struct Engine {
     pub(crate) buffers: Buffers,
     pub(crate) groups: Groups,
     pub(crate) hasher: DirHasher,
-    /// Apart from its neighbours: it holds a word that every new directory writes.
-    pub(crate) inodes: CachePadded<InodeAlloc>,
+    pub(crate) inodes: InodeAlloc,
     pub(crate) blocks: BlockAlloc,
     pub(crate) space: Space,
     /// Blocks set aside for the small files of each slot [B4].
@@ -150,6 +150,8 @@ pub struct Engine {
     pub(crate) walks: WalkCache,
     /// What the nodes made in a slot hold the engine by; none once the volume is closed.
     pub(crate) node_shares: PerSlot<Mutex<Option<Share>, locks::NodeShare>>,
+    /// What the directory handles made in a slot hold the volume open by, while there are any.
+    pub(crate) holds: PerSlot<Mutex<Weak<CachePadded<Hold>>, locks::Hold>>,
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
     /// Inodes that the last walk for clean ones left in core.
@@ -300,9 +302,9 @@ impl GroupSource for Engine {
 }
 
 impl InodeSource for Engine {
-    fn inode_counts(&self, group: GroupNr) -> Result<(u32, u32)> {
+    fn free_inodes(&self, group: GroupNr) -> Result<u32> {
         let desc = self.groups.get(&self.geometry, &self.buffers, group)?;
-        Ok((desc.free_inodes, desc.used_dirs))
+        Ok(desc.free_inodes)
     }
 
     fn inode_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {

@@ -18,6 +18,10 @@ lock_class!(
     pub(crate) NodeShare = "node share of a slot"
 );
 lock_class!(
+    /// A slot's reference to the volume, for handles of directories.
+    pub(crate) Hold = "volume share of a slot"
+);
+lock_class!(
     /// Bringing a directory's names in.
     pub(crate) NamesLoading = "directory loading"
 );

@@ -3,6 +3,8 @@
 //! [`Counter`] may be added to freely and is folded when somebody asks. [`BoundedCounter`]
 //! counts a resource that must not be overdrawn, such as free blocks or log space.
 
+use crossbeam_utils::CachePadded;
+
 use crate::per_slot::PerSlot;
 use crate::slot::{self, SlotId};
 use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering, classes};
@@ -106,7 +108,8 @@ const CLOSED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct BoundedCounter {
     stocks: PerSlot<AtomicU64>,
-    pool: Mutex<Pool, classes::Pool>,
+    /// Apart from what every take reads.
+    pool: CachePadded<Mutex<Pool, classes::Pool>>,
     batch: u64,
 }
 
@@ -127,10 +130,10 @@ impl BoundedCounter {
     pub fn with_slots(slots: usize, total: u64, batch: u64) -> Self {
         BoundedCounter {
             stocks: PerSlot::with_slots(slots, |_| AtomicU64::new(CLOSED)),
-            pool: Mutex::new(Pool {
+            pool: CachePadded::new(Mutex::new(Pool {
                 units: total,
                 open: 0,
-            }),
+            })),
             batch: batch.min(u64::MAX / 4), // two batches stay below CLOSED
         }
     }

@@ -25,24 +25,27 @@ use std::time::{Duration, Instant};
 
 /// Inodes of one stretch: 512 bits, one cache line of the bitmap, 32 table blocks.
 const STRETCH: u32 = 512;
-/// Stretches a slot keeps at hand.
-const KEPT: usize = 4;
+/// Stretches a slot keeps at hand: one in each group of a flex group, over which directories take turns.
+const KEPT: usize = 16;
 /// How long a number rests without a journal [I3].
 const RECENTLY_DELETED: Duration = Duration::from_secs(5);
 
 /// In-core inode bitmap and counts of one group.
 pub struct InodeGroup {
     bits: OnceLock<AtomicBitmap>,
-    /// Free inodes outside all claimed stretches; may be off while stretches are claimed.
-    free: AtomicI64,
-    /// Directories in the group.
-    dirs: AtomicU32,
-    /// Start of the next stretch to claim.
-    cursor: AtomicU32,
+    /// What changes with every claim, apart from what every allocation reads.
+    claims: CachePadded<Claims>,
     /// The group breaks a rule and is not used.
     skip: AtomicBool,
     /// Free inodes when it came into memory.
     found: u32,
+}
+
+struct Claims {
+    /// Free inodes outside all claimed stretches; may be off while stretches are claimed.
+    free: AtomicI64,
+    /// Start of the next stretch to claim.
+    cursor: AtomicU32,
 }
 
 /// Context in which the log was last charged for each block of a group's inode table.
@@ -50,8 +53,8 @@ type Charged = OnceLock<Box<[AtomicU64]>>;
 
 /// Where groups come from.
 pub trait InodeSource {
-    /// Free inodes and directories of a group, by its descriptor.
-    fn inode_counts(&self, group: GroupNr) -> Result<(u32, u32)>;
+    /// Free inodes of a group, by its descriptor.
+    fn free_inodes(&self, group: GroupNr) -> Result<u32>;
     /// A group's bitmap: one bit per inode, those past the group's end set.
     fn inode_bitmap(&self, group: GroupNr) -> Result<Vec<u64>>;
 }
@@ -88,8 +91,8 @@ pub struct InodeAlloc {
     slots: PerSlot<Mutex<SlotShare, locks::InodeStretches>>,
     /// Numbers that rest without a journal.
     resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
-    /// Apart from what every allocation reads.
-    rotor: CachePadded<AtomicU32>,
+    /// Turns of new directories over the groups, for each slot.
+    turns: PerSlot<AtomicU32>,
 }
 
 /// A number handed out; `after` is a stamp that everything logged for it must exceed.
@@ -114,7 +117,8 @@ impl InodeAlloc {
             flex_log: geometry.log_groups_per_flex,
             slots: PerSlot::default(),
             resting: Mutex::default(),
-            rotor: CachePadded::new(AtomicU32::new(0)),
+            // Far apart, so that slots that make directories at the same time do so in different groups.
+            turns: PerSlot::new(|slot| AtomicU32::new((slot.index() as u32).wrapping_mul(9))),
         }
     }
 
@@ -127,19 +131,20 @@ impl InodeAlloc {
     fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
         let found = self.groups.get_or_make(group, |g| {
             // What breaks a rule is said, and not used.
-            let (free, dirs, skip) = match source.inode_counts(GroupNr(g)) {
-                Ok((free, dirs)) => (free, dirs, false),
+            let (free, skip) = match source.free_inodes(GroupNr(g)) {
+                Ok(free) => (free, false),
                 Err(Error::Format(e)) => {
                     tracing::error!(group = g, error = %e, "group descriptor refused");
-                    (0, 0, true)
+                    (0, true)
                 }
                 Err(e) => return Err(e),
             };
             Ok(InodeGroup {
                 bits: OnceLock::new(),
-                free: AtomicI64::new(i64::from(free)),
-                dirs: AtomicU32::new(dirs),
-                cursor: AtomicU32::new(0),
+                claims: CachePadded::new(Claims {
+                    free: AtomicI64::new(i64::from(free)),
+                    cursor: AtomicU32::new(0),
+                }),
                 skip: AtomicBool::new(skip),
                 found: free,
             })
@@ -201,7 +206,7 @@ impl InodeAlloc {
                 let group = (home + step) % count;
                 let g = self.group(group, source)?;
                 // The counts may be off by what slots claim: the second pass looks at every bitmap.
-                if pass == 0 && g.free.load(Ordering::Relaxed) <= 0 {
+                if pass == 0 && g.claims.free.load(Ordering::Relaxed) <= 0 {
                     continue;
                 }
                 let mut share = self.slots.local().lock();
@@ -209,7 +214,7 @@ impl InodeAlloc {
                     self.take_from_group(&mut share, group, source)?
                 } else {
                     self.any_in(group, 0, self.per_group, source)?.inspect(|_| {
-                        g.free.fetch_sub(1, Ordering::Relaxed);
+                        g.claims.free.fetch_sub(1, Ordering::Relaxed);
                     })
                 };
                 if let Some(ino) = found {
@@ -244,13 +249,14 @@ impl InodeAlloc {
         if let Some(other) = share.stretches[place].filter(|s| s.group != group) {
             share.stretches[place] = None;
             self.group(other.group, source)?
+                .claims
                 .free
                 .fetch_add(i64::from(other.left), Ordering::Relaxed);
         }
         loop {
             let mut stretch = match share.stretches[place] {
                 Some(s) => s,
-                None if g.free.load(Ordering::Relaxed) <= 0 => return Ok(None),
+                None if g.claims.free.load(Ordering::Relaxed) <= 0 => return Ok(None),
                 None => match self.claim(group, source) {
                     Ok(Some(s)) => s,
                     Ok(None) => return Ok(None),
@@ -271,7 +277,7 @@ impl InodeAlloc {
                         Some(left) => stretch.left = left,
                         // A number freed since the stretch was claimed: the group has counted it.
                         None => {
-                            g.free.fetch_sub(1, Ordering::Relaxed);
+                            g.claims.free.fetch_sub(1, Ordering::Relaxed);
                         }
                     }
                     share.stretches[place] = Some(stretch);
@@ -279,7 +285,7 @@ impl InodeAlloc {
                 }
                 None => {
                     share.stretches[place] = None;
-                    g.free.fetch_add(i64::from(stretch.left), Ordering::Relaxed);
+                    g.claims.free.fetch_add(i64::from(stretch.left), Ordering::Relaxed);
                 }
             }
         }
@@ -290,11 +296,11 @@ impl InodeAlloc {
         let bits = self.bits(group, source)?;
         let stretches = self.per_group.div_ceil(STRETCH);
         for _ in 0..stretches {
-            let at = g.cursor.fetch_add(1, Ordering::Relaxed) % stretches;
+            let at = g.claims.cursor.fetch_add(1, Ordering::Relaxed) % stretches;
             let (start, end) = (at * STRETCH, ((at + 1) * STRETCH).min(self.per_group));
             let left = bits.free_in(start, end);
             if left > 0 {
-                g.free.fetch_sub(i64::from(left), Ordering::Relaxed);
+                g.claims.free.fetch_sub(i64::from(left), Ordering::Relaxed);
                 return Ok(Some(Stretch {
                     group,
                     next: start,
@@ -327,10 +333,10 @@ impl InodeAlloc {
     /// that tasks in separate directories use separate groups.
     fn directory_group(&self, parent: InodeNr, source: &dyn InodeSource) -> Result<u32> {
         let count = self.groups.len();
-        let turn = self.rotor.fetch_add(1, Ordering::Relaxed);
+        let turn = self.turns.local().fetch_add(1, Ordering::Relaxed);
         let room = |g: u32| -> Result<i64> {
             let group = self.group(g, source)?;
-            Ok(group.free.load(Ordering::Relaxed))
+            Ok(group.claims.free.load(Ordering::Relaxed))
         };
         let (start, span) = if parent == InodeNr::ROOT {
             (0, count)
@@ -403,27 +409,13 @@ impl InodeAlloc {
         if let Some(bits) = g.bits.get() {
             bits.give(index);
         }
-        g.free.fetch_add(1, Ordering::Relaxed);
+        g.claims.free.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Brings the group's bitmap in core: whoever frees a number calls it before logging the free,
     /// so that the image read is never one that holds half of what is logged.
     pub fn ensure_loaded(&self, ino: InodeNr, source: &dyn InodeSource) -> Result<()> {
         self.bits(self.locate(ino).0, source).map(|_| ())
-    }
-
-    /// Counts a directory made or removed, for Orlov.
-    pub fn note_directory(&self, ino: InodeNr, made: bool) {
-        // A directory that comes or goes has its group's bitmap in core.
-        let Some(group) = self.groups.get(self.locate(ino).0) else {
-            return;
-        };
-        let dirs = &group.dirs;
-        if made {
-            dirs.fetch_add(1, Ordering::Relaxed);
-        } else {
-            dirs.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 
     /// True the first time the inode's table block is touched in a context: the log charges for it.
@@ -445,7 +437,7 @@ impl InodeAlloc {
         let changes: i64 = self
             .groups
             .in_memory()
-            .map(|g| g.free.load(Ordering::Relaxed) - i64::from(g.found))
+            .map(|g| g.claims.free.load(Ordering::Relaxed) - i64::from(g.found))
             .sum();
         let groups = i64::try_from(self.found)
             .unwrap_or(i64::MAX)

@@ -38,21 +38,57 @@ pub struct Dir {
     caller: Arc<Caller>,
 }
 
+/// What a handle holds a volume by. Handles made in one slot share it, and count themselves there.
+pub(crate) struct Hold {
+    engine: Arc<Engine>,
+    /// Keeps the volume open.
+    guard: Option<Arc<Guard>>,
+}
+
+impl Hold {
+    /// That of the calling thread's slot. The slot's own reference does not keep the volume open.
+    fn of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Arc<CachePadded<Self>> {
+        let mut place = engine.holds.local().lock();
+        if let Some(hold) = place.upgrade() {
+            return hold;
+        }
+        let hold = Arc::new(CachePadded::new(Self {
+            engine: Arc::clone(engine),
+            guard: Some(Arc::clone(guard)),
+        }));
+        *place = Arc::downgrade(&hold);
+        hold
+    }
+}
+
 /// In whose name, and on which volume. Every clone of a [`Dir`] has one of its own, and the files opened
 /// through it count their use of it there: two tasks share no counter.
 pub(crate) struct Caller {
-    pub(crate) engine: Arc<Engine>,
     /// Padded: the count of its uses, which every new handle writes, stands apart from what operations read.
-    pub(crate) who: Arc<CachePadded<Credentials>>,
-    /// Keeps the volume open.
-    guard: Option<Arc<Guard>>,
+    hold: Arc<CachePadded<Hold>>,
+    pub(crate) who: Credentials,
 }
 
 impl Caller {
     /// The volume, unless it has been closed.
     pub(crate) fn engine(&self) -> Result<&Engine> {
-        self.engine.check_here()?;
-        Ok(&self.engine)
+        let engine = self.any_engine();
+        engine.check_here()?;
+        Ok(engine)
+    }
+
+    /// The volume, closed or not.
+    pub(crate) fn any_engine(&self) -> &Arc<Engine> {
+        &self.hold.engine
+    }
+
+    /// The same volume in somebody's name, with a share of its own.
+    fn to(&self, who: Credentials) -> Arc<Self> {
+        let hold = match &self.hold.guard {
+            Some(guard) => Hold::of(&self.hold.engine, guard),
+            None => Arc::clone(&self.hold),
+        };
+        Arc::new(Self { hold, who })
     }
 }
 
@@ -108,9 +144,8 @@ pub(crate) fn entries(
 impl Dir {
     pub(crate) fn root_of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Result<Self> {
         let caller = Caller {
-            engine: Arc::clone(engine),
-            who: Arc::new(CachePadded::new(Credentials::root())),
-            guard: Some(Arc::clone(guard)),
+            hold: Hold::of(engine, guard),
+            who: Credentials::root(),
         };
         Ok(Self {
             inode: engine.root()?,
@@ -120,30 +155,18 @@ impl Dir {
 
     /// Another directory, same caller, with a share of its own.
     fn to(&self, inode: Arc<Inode>) -> Self {
-        let Caller { engine, who, guard } = &*self.caller;
-        let caller = Caller {
-            engine: Arc::clone(engine),
-            who: Arc::clone(who),
-            guard: guard.clone(),
-        };
         Self {
             inode,
-            caller: Arc::new(caller),
+            caller: self.caller.to(self.caller.who.clone()),
         }
     }
 
     /// The same directory as seen by another caller.
     #[must_use]
     pub fn as_user(&self, credentials: Credentials) -> Self {
-        let Caller { engine, guard, .. } = &*self.caller;
-        let caller = Caller {
-            engine: Arc::clone(engine),
-            who: Arc::new(CachePadded::new(credentials)),
-            guard: guard.clone(),
-        };
         Self {
             inode: Arc::clone(&self.inode),
-            caller: Arc::new(caller),
+            caller: self.caller.to(credentials),
         }
     }
 
@@ -239,11 +262,13 @@ impl Dir {
     }
 
     pub(crate) fn watch_inode(&self, inode: Option<Arc<Inode>>) -> Watch {
-        let Caller { engine, who, .. } = &*self.caller;
-        let caller = Caller {
-            engine: Arc::clone(engine),
-            who: Arc::clone(who),
+        let hold = Hold {
+            engine: Arc::clone(self.caller.any_engine()),
             guard: None,
+        };
+        let caller = Caller {
+            hold: Arc::new(CachePadded::new(hold)),
+            who: self.who().clone(),
         };
         Watch::new(caller, inode)
     }
@@ -399,7 +424,7 @@ impl Dir {
         old: impl AsRef<[u8]>,
         new: impl AsRef<[u8]>,
     ) -> Result<()> {
-        if !Arc::ptr_eq(&self.caller.engine, &from.caller.engine) {
+        if !Arc::ptr_eq(self.caller.any_engine(), from.caller.any_engine()) {
             return Err(Error::CrossDevice);
         }
         from.at_inode(old, false, |inode| {
@@ -433,7 +458,7 @@ impl Dir {
     /// # Errors
     /// [`Error::NotFound`] if all its names were removed, [`Error::CrossDevice`] for a file of another volume.
     pub fn link_file(&self, file: &File, path: impl AsRef<[u8]>) -> Result<()> {
-        if !file.is_of(&self.caller.engine) {
+        if !file.is_of(self.caller.any_engine()) {
             return Err(Error::CrossDevice);
         }
         self.at_parent(path.as_ref(), |dir, name| {

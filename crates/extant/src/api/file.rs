@@ -119,7 +119,7 @@ impl File {
     }
 
     pub(crate) fn is_of(&self, engine: &Arc<Engine>) -> bool {
-        Arc::ptr_eq(&self.caller.engine, engine)
+        Arc::ptr_eq(self.caller.any_engine(), engine)
     }
 
     fn readable(&self) -> Result<()> {
@@ -368,7 +368,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Err(e) = self.caller.engine.closed(&self.inode) {
+        if let Err(e) = self.caller.any_engine().closed(&self.inode) {
             tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at close");
         }
     }

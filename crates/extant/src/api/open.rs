@@ -22,7 +22,6 @@ use crate::namespace::inode_index::InodeIndex;
 use crate::space::{Reserve, Space};
 use crate::superblock;
 use blockdev::{Access, BlockDevice, FileDevice};
-use crossbeam_utils::CachePadded;
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
@@ -320,7 +319,7 @@ impl Opening<'_> {
         let formatter = Formatter::new(&self.geometry, free, &buffers, hasher)?;
         let orphans = formatter.orphans();
         let engine = Arc::new(Engine {
-            inodes: CachePadded::new(InodeAlloc::new(&self.geometry, free.inodes)),
+            inodes: InodeAlloc::new(&self.geometry, free.inodes),
             blocks: BlockAlloc::new(&self.geometry, self.options.block_scan),
             shares: PerSlot::default(),
             short_at: AtomicU64::new(0),
@@ -328,6 +327,7 @@ impl Opening<'_> {
             index: InodeIndex::new(self.geometry.groups, self.geometry.inodes_per_group),
             walks: Default::default(),
             node_shares: Default::default(),
+            holds: Default::default(),
             in_core: SlotList::new(),
             in_core_count: Counter::new(),
             inodes_left: AtomicU64::new(0),

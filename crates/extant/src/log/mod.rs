@@ -17,6 +17,7 @@ mod relog;
 pub mod transaction;
 
 use crate::locks::{self, Condvar, Mutex};
+use crossbeam_utils::CachePadded;
 use item::{ItemList, SpareItems};
 use percpu::CommitLists;
 use std::collections::BTreeSet;
@@ -28,16 +29,32 @@ pub use transaction::{Commit, Cost};
 /// Log space in journal blocks, counted per context [C3, C8]. Slots draw credits in batches inside
 /// the commit; nothing is summed on the way. The batch shrinks with the journal, down to one.
 pub struct Budget {
-    granted: [AtomicU64; 2],
+    /// Apart from what every operation reads.
+    granted: CachePadded<[AtomicU64; 2]>,
+    /// How full the last context is that is not [`Fullness::Free`], and its number; written once for each of the other
+    /// two.
+    full: AtomicU64,
     soft: u64,
     hard: u64,
     batch: u64,
+}
+
+/// How much of the journal a context will take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fullness {
+    /// It may grow.
+    Free,
+    /// It should be pushed.
+    Soft,
+    /// It must not grow.
+    Hard,
 }
 
 impl Budget {
     fn new(capacity: u64, slots: u64) -> Self {
         Self {
             granted: Default::default(),
+            full: AtomicU64::new(0),
             soft: capacity / 3,
             hard: capacity / 2,
             batch: (capacity / (slots * 64)).clamp(1, 256),
@@ -47,12 +64,39 @@ impl Budget {
     /// Draws credits for at least `need` blocks.
     fn draw(&self, context: u64, need: u64) -> u64 {
         let batch = need.max(self.batch);
-        self.granted[(context & 1) as usize].fetch_add(batch, Ordering::Relaxed);
+        let granted = &self.granted[(context & 1) as usize];
+        let before = granted.fetch_add(batch, Ordering::Relaxed);
+        let now = self.judge(before + batch);
+        if now > self.judge(before) {
+            // Contexts grow; within one, so does this.
+            self.full
+                .fetch_max(context << 2 | now as u64, Ordering::Relaxed);
+        }
         batch
     }
 
-    fn granted(&self, context: u64) -> u64 {
-        self.granted[(context & 1) as usize].load(Ordering::Relaxed)
+    fn judge(&self, granted: u64) -> Fullness {
+        match granted {
+            0 => Fullness::Free,
+            n if n < self.soft => Fullness::Free,
+            n if n < self.hard => Fullness::Soft,
+            _ => Fullness::Hard,
+        }
+    }
+
+    /// How full a context is.
+    fn fullness(&self, context: u64) -> Fullness {
+        let full = self.full.load(Ordering::Relaxed);
+        match (full >> 2 == context, full & 3) {
+            (true, 1) => Fullness::Soft,
+            (true, 2) => Fullness::Hard,
+            _ => Fullness::Free,
+        }
+    }
+
+    /// Nobody draws for a context any more.
+    fn close(&self, context: u64) {
+        self.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
     }
 }
 

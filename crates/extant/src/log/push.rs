@@ -6,6 +6,7 @@
 //! in flight, one being formatted, one written into the log, one made durable, while operations commit
 //! into a fourth.
 
+use super::Fullness;
 use super::item::{InodeEvent, ItemList};
 use crate::engine::{Engine, ended};
 use crate::error::{Error, Result};
@@ -70,15 +71,14 @@ impl Engine {
     pub(crate) fn throttle(&self) -> Result<()> {
         let budget = &self.log.budget;
         let context = self.log.lists.context();
-        let granted = budget.granted(context);
-        if granted < budget.soft {
-            return Ok(());
+        match budget.fullness(context) {
+            Fullness::Free => Ok(()),
+            Fullness::Soft => {
+                self.kick.wake();
+                Ok(())
+            }
+            Fullness::Hard => self.push_to(context),
         }
-        if granted < budget.hard {
-            self.kick.wake();
-            return Ok(());
-        }
-        self.push_to(context)
     }
 
     /// Makes everything committed so far durable.
@@ -168,7 +168,7 @@ impl Engine {
         for mut list in lists {
             items.append(&mut list);
         }
-        self.log.budget.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
+        self.log.budget.close(context);
         let mut blocks: Vec<_> = items
             .bits
             .iter()

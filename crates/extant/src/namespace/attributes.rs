@@ -136,6 +136,9 @@ impl Engine {
         crate::stir::point();
         let state = inode.state.lock();
         let core = state.core;
+        // Before the core is let go: a rename that moves a directory changes the counts of two at one moment.
+        let names = inode.directory();
+        let links = names.map_or(Some(core.links), |names| names.links(core.links));
         drop(state);
         // What has no block yet but the promise of one counts, as with Linux.
         let mut sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
@@ -160,8 +163,12 @@ impl Engine {
             generation: core.generation,
             flags: core.flags,
         };
-        if let Some(names) = inode.directory() {
-            attributes.links = names.links(core.links);
+        if let Some(names) = names {
+            attributes.links = links.unwrap_or_else(|| {
+                let _still = names.lock_all();
+                let core = inode.state.lock().core.links;
+                names.links(core).unwrap_or(core)
+            });
             attributes.size = names.size.load(Ordering::Relaxed);
             // A new one gets its blocks when it is formatted.
             attributes.sectors = attributes.sectors.max(attributes.size / 512);

@@ -233,9 +233,6 @@ impl Engine {
         if let Some(run) = data {
             self.count_added(&inode, &[run]);
         }
-        if is_dir {
-            self.inodes.note_directory(ino, true);
-        }
         let inode = Arc::new(inode);
         self.adopt(&inode);
         self.tell_created(parent, entry.name.as_bytes(), ino);

@@ -7,8 +7,10 @@
 //! whether a table may be freed: a look-up that finds the level changed after it took a bucket's
 //! lock starts again.
 //!
-//! Times and the count of names are kept per slot, so that two creates write no common word; stat
-//! folds them.
+//! Times and the counts of names and of subdirectories are kept per slot, so that two creates, or two mkdirs, write no
+//! common word; stat folds them. On disk the link count is the formatter's sum over the names it formats, whatever
+//! their order. Only near the limit of links do those who add a subdirectory go one at a time, under the lock of the
+//! directory's core.
 //!
 //! Lock order: buckets of the lower inode number first, within a directory the lower bucket first;
 //! inode states after buckets.
@@ -332,21 +334,21 @@ impl Directory {
     }
 
     /// Links of a directory whose core says `core`: 0 if it was removed, 1 if its subdirectories are not counted, else
-    /// the number of a moment in this call.
-    pub fn links(&self, core: u32) -> u32 {
+    /// the number of a moment in this call. None if others change it all the time; they do so with a bucket locked.
+    pub fn links(&self, core: u32) -> Option<u32> {
         let total = match self.shares.get() {
-            Some(shares) if core > 1 => i64::from(core) + self.subdirectories(shares),
-            _ => return core,
+            Some(shares) if core > 1 => i64::from(core) + Self::subdirectories(shares)?,
+            _ => return Some(core),
         };
-        if total > i64::from(LINK_MAX) {
+        Some(if total > i64::from(LINK_MAX) {
             1
         } else {
             total.max(2) as u32
-        }
+        })
     }
 
     /// Subdirectories more than there were when it came into memory.
-    fn subdirectories(&self, shares: &PerSlot<SlotShare>) -> i64 {
+    fn subdirectories(shares: &PerSlot<SlotShare>) -> Option<i64> {
         let read = || {
             let words = shares.iter().map(|s| s.links.load(Ordering::Acquire));
             words.fold((0u64, 0i64), |(changes, sum), word| {
@@ -354,15 +356,10 @@ impl Directory {
             })
         };
         // Seen twice with as many changes, all of them were so at the moment in between.
-        for _ in 0..16 {
+        (0..16).find_map(|_| {
             let (before, sum) = read();
-            if read().0 == before {
-                return sum;
-            }
-        }
-        // Nobody changes them then.
-        let _still = self.lock_all();
-        read().1
+            (read().0 == before).then_some(sum)
+        })
     }
 
     /// One more subdirectory is far from the limit, or not counted; asked with one of the buckets locked, and true

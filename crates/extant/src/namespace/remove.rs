@@ -183,7 +183,6 @@ impl Engine {
             self.tell_removed(parent, name, &victim);
             drop(state);
             drop((all, bucket));
-            self.inodes.note_directory(victim.ino, false);
             return self.after_link_lost(&victim, fate);
         }
     }

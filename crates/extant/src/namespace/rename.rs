@@ -536,9 +536,6 @@ impl Engine {
             self.tell_created(old.dir, old.name, inode.ino);
         }
         let long = Directory::is_long(held.new_bucket());
-        if let Some(gone) = replaced.filter(|t| is_dir(t)) {
-            self.inodes.note_directory(gone.ino, false);
-        }
         Ok(Some(Outcome {
             fate,
             victim: replaced.cloned(),
