@@ -181,8 +181,7 @@ fn subdirectories_without_dir_nlink() {
                 Ok(_) => mine.push(name),
                 Err(Error::TooManyLinks) => {
                     refused += 1;
-                    mine.drain(..)
-                        .for_each(|name| v.remove_dir(name).unwrap());
+                    mine.drain(..).for_each(|name| v.remove_dir(name).unwrap());
                 }
                 Err(e) => panic!("{e}"),
             }

@@ -285,7 +285,9 @@ impl InodeAlloc {
                 }
                 None => {
                     share.stretches[place] = None;
-                    g.claims.free.fetch_add(i64::from(stretch.left), Ordering::Relaxed);
+                    g.claims
+                        .free
+                        .fetch_add(i64::from(stretch.left), Ordering::Relaxed);
                 }
             }
         }

@@ -8,8 +8,8 @@ use super::name::Name;
 use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::{Commit, Cost};
 use crate::log::item::{InodeEvent, MiscEvent};
+use crate::log::{Commit, Cost};
 use ext4_format::inode::{InodeCore, flags};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{BlockNr, FileType, InodeNr};
@@ -185,18 +185,21 @@ impl Engine {
             ftype,
             name,
         };
-        let mut last = match self.room_for_subdirectory(parent, names, is_dir) {
-            Ok(last) => last,
-            Err(e) => {
-                self.inodes.undo(allocated);
-                return Err(undo_data(e));
+        let mut right = LinkRight::default();
+        if is_dir {
+            match self.room_for_subdirectory(parent, names) {
+                Ok(found) => right = found,
+                Err(e) => {
+                    self.inodes.undo(allocated);
+                    return Err(undo_data(e));
+                }
             }
-        };
+        }
         let seen = bucket
             .stamp
             .max(names.core_stamp.load(Ordering::Relaxed))
             .max(allocated.after);
-        let seen = seen.max(last.stamp(names));
+        let seen = seen.max(right.stamp(names));
         tx.commit(seen, |c| {
             c.inode(ino, InodeEvent::Init, core);
             match what {
@@ -213,23 +216,17 @@ impl Engine {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
             let links = i8::from(is_dir);
-            c.name(
-                parent.ino,
-                &mut bucket,
-                &entry,
-                (false, links),
-                to_ns(time),
-            );
+            c.name(parent.ino, &mut bucket, &entry, (false, links), to_ns(time));
             room.use_up(c.context, &self.kick);
             names.note(Change { names: 1, links }, to_ns(time), c.stamp);
             parent.logged_in(c.context);
-            self.stop_counting_links(parent, &mut last, c);
+            self.stop_counting_links(parent, &mut right, c);
             inode.born_in(c);
             if let Some(dir) = inode.directory() {
                 dir.core_stamp.store(c.stamp, Ordering::Relaxed);
             }
         });
-        drop(last);
+        drop(right);
         if let Some(run) = data {
             self.count_added(&inode, &[run]);
         }
@@ -237,7 +234,7 @@ impl Engine {
         self.adopt(&inode);
         self.tell_created(parent, entry.name.as_bytes(), ino);
         bucket.add(entry);
-        let long = Directory::is_long(&bucket);
+        let long = names.is_long(&bucket);
         drop(bucket);
         if long {
             names.grow();
@@ -324,7 +321,7 @@ impl Engine {
         self.tell_created(parent, entry.name.as_bytes(), inode.ino);
         drop(state);
         bucket.add(entry);
-        let long = Directory::is_long(&bucket);
+        let long = names.is_long(&bucket);
         drop(bucket);
         if long {
             names.grow();
@@ -463,15 +460,14 @@ impl Engine {
         }
     }
 
-    /// The right to add one subdirectory, if that is what is added to a directory of which the name's bucket is locked.
-    /// Far from the limit of links nothing is taken for it.
+    /// The right to add one subdirectory, with the name's bucket locked. Far from the limit of links nothing is taken for
+    /// it.
     fn room_for_subdirectory<'a>(
         &self,
         dir: &'a Inode,
         names: &Directory,
-        adds: bool,
     ) -> Result<LinkRight<'a>> {
-        if !adds || names.has_room_for_directories() {
+        if names.has_room_for_directories() {
             return Ok(LinkRight::default());
         }
         let state = dir.state.lock();

@@ -35,6 +35,12 @@ const LONG_BUCKET: usize = 20;
 /// A table is doubled only when it holds so many names for each bucket. Many, so that the buckets of a
 /// large directory stay in a near cache though its names do not.
 const FULL: i64 = 14;
+/// Tables from here up to the next are doubled earlier: there are many names, and slots that work on some of them
+/// should seldom meet in a bucket; and the buckets still fit into a near cache.
+const SPREAD: std::ops::Range<u32> = 5..10;
+/// What is a long bucket, and a full table, among those.
+const SPREAD_LONG: usize = 8;
+const SPREAD_FULL: i64 = 4;
 
 /// Place of a name in the directory's order: hash, then minor hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -366,10 +372,10 @@ impl Directory {
     /// until that is let go. What other slots count is not looked at: while no table of more than so many buckets is
     /// used, there are no more names in it, and no table is doubled while one of its buckets is locked.
     pub fn has_room_for_directories(&self) -> bool {
-        // A table is doubled when a bucket grows long and there are `FULL` names for each. So at most that
-        // many are in buckets that are long, the others hold `LONG_BUCKET` each; the rest is for those who add names
-        // at this moment.
-        const NAMES: u64 = LONG_BUCKET as u64 + FULL as u64 + 6;
+        // A table is doubled at the latest when a bucket has grown long by four names and there are `FULL` names for each.
+        // So at most that many and four each are in buckets that are long, the others hold `LONG_BUCKET` each; the rest is
+        // for those who add names at this moment.
+        const NAMES: u64 = LONG_BUCKET as u64 + FULL as u64 + 8;
         let names = NAMES << self.level.load(Ordering::Relaxed);
         let links = self.links.load(Ordering::Relaxed);
         links == 1 || u64::from(links) + names <= u64::from(LINK_MAX)
@@ -380,7 +386,9 @@ impl Directory {
     /// meanwhile.
     pub fn is_full_of_directories(&self, core: u32) -> bool {
         let words = self.shares.get().map(|shares| {
-            let sums = shares.iter().map(|s| sum_of(s.links.load(Ordering::Acquire)));
+            let sums = shares
+                .iter()
+                .map(|s| sum_of(s.links.load(Ordering::Acquire)));
             sums.sum::<i64>()
         });
         core > 1 && i64::from(core) + words.unwrap_or(0) >= i64::from(LINK_MAX)
@@ -401,7 +409,7 @@ impl Directory {
     /// More bytes than there can be in the records of a table of this size, which would have grown; without
     /// looking at what other slots write.
     pub fn bytes_at_most(&self) -> u64 {
-        let names = (LONG_BUCKET as u64 + 4) << self.level.load(Ordering::Relaxed);
+        let names = (LONG_BUCKET as u64 + 8) << self.level.load(Ordering::Relaxed);
         names.saturating_mul(self.widest.load(Ordering::Relaxed))
     }
 
@@ -439,7 +447,7 @@ impl Directory {
     /// bucket locked.
     pub fn grow(&self) {
         let level = self.level.load(Ordering::Acquire);
-        if level as usize >= MAX_LEVEL || self.names() < (FULL << level) {
+        if level as usize >= MAX_LEVEL || self.names() < (Self::full(level) << level) {
             // Long only because many names share a hash: a larger table would not part them.
             return;
         }
@@ -468,9 +476,25 @@ impl Directory {
         self.level.store(level + 1, Ordering::Release);
     }
 
-    /// True if a bucket of this length wants [`Directory::grow`].
-    pub fn is_long(bucket: &Bucket) -> bool {
-        bucket.entries.len() > LONG_BUCKET
+    /// Names for each bucket with which a table of this level is doubled.
+    fn full(level: u32) -> i64 {
+        if SPREAD.contains(&level) {
+            SPREAD_FULL
+        } else {
+            FULL
+        }
+    }
+
+    /// True if a bucket to which a name was added wants [`Directory::grow`]. Every fourth name asks: that looks at
+    /// what all slots count.
+    pub fn is_long(&self, bucket: &Bucket) -> bool {
+        let long = if SPREAD.contains(&self.level.load(Ordering::Relaxed)) {
+            SPREAD_LONG
+        } else {
+            LONG_BUCKET
+        };
+        let beyond = bucket.entries.len().checked_sub(long + 1);
+        beyond.is_some_and(|n| n.is_multiple_of(4))
     }
 
     /// For [`Engine::what_is_at`](crate::engine::Engine::what_is_at).
@@ -505,10 +529,10 @@ impl Directory {
             return Ok(());
         }
         let entries = read()?;
-        let level = (entries.len() / FULL as usize)
-            .max(leaves)
-            .next_power_of_two()
-            .trailing_zeros()
+        let level_of = |buckets: usize| buckets.next_power_of_two().trailing_zeros();
+        let spread = level_of(entries.len() / SPREAD_FULL as usize).min(SPREAD.end);
+        let level = level_of((entries.len() / FULL as usize).max(leaves))
+            .max(if spread > SPREAD.start { spread } else { 0 })
             .min(MAX_LEVEL as u32);
         self.shares()
             .local()
@@ -597,7 +621,7 @@ mod tests {
         let e = entry(n);
         let mut bucket = dir.lock(e.hash);
         bucket.add(e);
-        let long = Directory::is_long(&bucket);
+        let long = dir.is_long(&bucket);
         drop(bucket);
         // In place of the commit's lock of the slot.
         static SLOT: Mutex<(), locks::NamesLoading> = Mutex::new(());
@@ -664,6 +688,40 @@ mod tests {
                 .collect::<Vec<_>>()
         );
         assert_eq!(seen.len(), 3_000);
+    }
+
+    #[test]
+    fn links_are_the_sum_of_slots() {
+        let dir = Directory::new(InodeNr::ROOT, None);
+        let note = |links| dir.note(Change { names: 0, links }, 1, 1);
+        assert_eq!(dir.links(2), Some(2));
+        std::thread::scope(|s| {
+            s.spawn(|| (0..7).for_each(|_| note(1))).join().unwrap();
+            // In a slot of its own: it has the others' to take away.
+            s.spawn(|| (0..5).for_each(|_| note(-1))).join().unwrap();
+        });
+        assert_eq!(
+            (dir.links(2), dir.links(1), dir.links(0)),
+            (Some(4), Some(1), Some(0))
+        );
+        assert_eq!(dir.links(LINK_MAX - 2), Some(LINK_MAX));
+        assert_eq!(dir.links(LINK_MAX - 1), Some(1), "more than there can be");
+        assert!(dir.is_full_of_directories(LINK_MAX - 2));
+        assert!(!dir.is_full_of_directories(LINK_MAX - 3));
+        assert!(!dir.is_full_of_directories(1), "not counted");
+    }
+
+    #[test]
+    fn room_for_directories_is_known_without_counting() {
+        let dir = Directory::new(InodeNr::ROOT, Some(LINK_MAX - 20));
+        assert!(!dir.has_room_for_directories());
+        dir.stop_counting();
+        assert!(dir.has_room_for_directories());
+        let dir = Directory::new(InodeNr::ROOT, None);
+        (0..3_000).for_each(|n| add(&dir, n));
+        assert!(dir.has_room_for_directories());
+        (3_000..65_000).for_each(|n| add(&dir, n));
+        assert!(!dir.has_room_for_directories());
     }
 
     #[test]

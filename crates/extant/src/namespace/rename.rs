@@ -535,7 +535,7 @@ impl Engine {
         if let Some(inode) = &whited {
             self.tell_created(old.dir, old.name, inode.ino);
         }
-        let long = Directory::is_long(held.new_bucket());
+        let long = new.names.is_long(held.new_bucket());
         Ok(Some(Outcome {
             fate,
             victim: replaced.cloned(),
