@@ -2,7 +2,8 @@
 //!
 //! The positions never change. The flags and counts here are those of the moment at which the descriptor's block came
 //! into memory; that is enough for the allocators, because a group's in-core bitmap is loaded before the first item
-//! that changes the group is logged, and from then on the in-core bitmap is the truth.
+//! that changes the group is logged, and from then on the in-core bitmap is the truth. A block bitmap that left memory is
+//! read by the descriptor as it is by then ([`Groups::block_bitmap`]).
 //!
 //! Descriptors come into memory a block at a time. Those of a volume of up to [`ALL`] groups are all read, and checked, at
 //! open; those of a larger one as they are needed, for a million of them take 64 MiB.
@@ -186,14 +187,16 @@ impl Groups {
     }
 
     /// The image of a group's block bitmap: computed if the group is uninitialised, else read and
-    /// its checksum verified.
+    /// its checksum verified. By the descriptor as it is now: a bitmap may leave memory and come again.
     pub fn block_bitmap(
         &self,
         geometry: &Geometry,
         buffers: &Buffers,
         group: GroupNr,
     ) -> Result<Vec<u8>> {
-        let desc = self.get(geometry, buffers, group)?;
+        self.get(geometry, buffers, group)?;
+        let descs = buffers.read(geometry.desc_location(group).0)?;
+        let desc = &decode(&descs, geometry, group)?;
         if geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
             let mut map = vec![0; geometry.block_size as usize];
             bitmap::init_block_bitmap(&mut map, geometry, group, desc);

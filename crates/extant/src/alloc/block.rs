@@ -3,7 +3,8 @@
 //!
 //! What a group holds comes into memory when the group is first looked at, in two steps: its count of free blocks
 //! with those of its neighbours, when it is considered; its bitmap when it is searched or when blocks of it are
-//! freed. So a volume of a million groups costs what is used of it.
+//! freed. So a volume of a million groups costs what is used of it. And when more bitmaps are in memory than there should
+//! be, those leave that the image has, too ([`BlockAlloc::shrink`]).
 //!
 //! A freed block stays set in the in-core bitmap until the checkpoint that frees it is on disk ([`BlockAlloc::give_back`]),
 //! so its old contents are never overwritten while a crash could bring its owner back.
@@ -75,11 +76,31 @@ pub struct BlockAlloc {
     pub(super) contention: Contention,
     /// How often blocks were given back.
     given_back: Counter,
+    /// Bitmaps in memory, written with the lock of a group held.
+    loaded: AtomicU32,
+    /// How many there should be at most: the limit, or as many as were left when there was nothing more to drop.
+    most: AtomicU32,
+    limit: u32,
+    /// Some have left.
+    shrunk: AtomicBool,
+    /// Where the next walk begins.
+    hand: AtomicU32,
 }
 
+/// Bitmaps that may always be in memory.
+const FEWEST: u32 = 4;
+/// Groups one walk looks at, and bitmaps it compares beyond twice those that should go, at most: the formatter waits
+/// for it.
+const WALKED: u32 = 1 << 20;
+const COMPARED: u32 = 256;
+
 impl BlockAlloc {
-    /// Nothing is read yet.
-    pub fn new(geometry: &Geometry, scan: BlockScan) -> Self {
+    /// Nothing is read yet. Bitmaps in memory take about `memory` bytes, at most.
+    pub fn new(geometry: &Geometry, scan: BlockScan, memory: u64) -> Self {
+        // All levels of one are as large as two bitmaps.
+        let each = u64::from(geometry.blocks_per_group / 4).max(1);
+        let limit = u32::try_from(memory / each).unwrap_or(u32::MAX);
+        let limit = limit.max(FEWEST);
         Self {
             groups: Chunked::new(geometry.groups),
             geometry: geometry.clone(),
@@ -88,6 +109,11 @@ impl BlockAlloc {
             goals: Goals::new(geometry.groups),
             contention: Contention::default(),
             given_back: Counter::new(),
+            loaded: AtomicU32::new(0),
+            most: AtomicU32::new(limit),
+            limit,
+            shrunk: AtomicBool::new(false),
+            hand: AtomicU32::new(0),
         }
     }
 
@@ -169,7 +195,68 @@ impl BlockAlloc {
         }
         self.ranks.update(index, &group.rank, &buddy);
         self.ranks.unread.remove(index);
+        self.loaded.fetch_add(1, Ordering::Relaxed);
         Ok(buddy)
+    }
+
+    /// Bitmaps in memory.
+    pub fn loaded(&self) -> u32 {
+        self.loaded.load(Ordering::Relaxed)
+    }
+
+    /// By how much too many bitmaps are in memory, in eighths of those that may be; 0 up to the first.
+    pub fn excess(&self) -> u32 {
+        let most = self.most.load(Ordering::Relaxed);
+        let over = self.loaded().saturating_sub(most);
+        u32::try_from(u64::from(over) * 8 / u64::from(most.max(1))).unwrap_or(u32::MAX)
+    }
+
+    /// Whether bitmaps ever left memory: then one that is about to change in the image may have.
+    pub fn has_shrunk(&self) -> bool {
+        self.shrunk.load(Ordering::Relaxed)
+    }
+
+    /// Drops bitmaps that are in memory as they are in the image, until there are a fifth fewer than the limit. The
+    /// caller sees to it that no image is published meanwhile.
+    ///
+    /// What differs stays: blocks that were taken and are in no image yet, blocks set aside, and blocks that an image
+    /// frees and that nobody may have before it is on disk. That leaves a free that was logged and is in no image: so
+    /// whoever formats it brings its bitmap in before he publishes.
+    pub fn shrink(&self, source: &dyn GroupSource) {
+        if self.loaded() <= self.limit {
+            return;
+        }
+        let target = self.limit - self.limit / 5;
+        let most = COMPARED.saturating_add(self.loaded().saturating_sub(target).saturating_mul(2));
+        let (mut at, mut compared) = (self.hand.load(Ordering::Relaxed), 0);
+        for _ in 0..self.count().min(WALKED) {
+            if self.loaded() <= target || compared == most {
+                break;
+            }
+            at = if at + 1 < self.count() { at + 1 } else { 0 };
+            let in_memory = |g: &&BlockGroup| g.buddy.try_lock().is_some_and(|b| b.is_some());
+            let Some(group) = self.groups.get(at).filter(in_memory) else {
+                continue;
+            };
+            compared += 1;
+            let Ok(words) = source.block_bitmap(GroupNr(at)) else {
+                continue;
+            };
+            let Some(mut guard) = group.buddy.try_lock() else {
+                continue;
+            };
+            if guard.as_deref().is_some_and(|buddy| buddy.agrees(&words)) {
+                *guard = None;
+                self.shrunk.store(true, Ordering::Relaxed);
+                self.loaded.fetch_sub(1, Ordering::Relaxed);
+                self.ranks.unread.insert(at);
+                self.ranks.forget(at, &group.rank);
+            }
+        }
+        self.hand.store(at, Ordering::Relaxed);
+        // If there is nothing more to drop, the next walk waits until there are many more.
+        let most = self.limit.max(self.loaded());
+        self.most.store(most, Ordering::Relaxed);
     }
 
     /// The group's bitmap breaks a rule: it is not used any more.

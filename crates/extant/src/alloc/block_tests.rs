@@ -37,7 +37,7 @@ impl Fake {
     }
 
     pub fn alloc(&self, scan: BlockScan) -> BlockAlloc {
-        BlockAlloc::new(&self.geometry, scan)
+        BlockAlloc::new(&self.geometry, scan, u64::MAX)
     }
 
     pub fn block(&self, group: u32, bit: u32) -> BlockNr {
@@ -276,4 +276,58 @@ fn a_busy_group_is_passed_over_but_not_overlooked() {
             assert_eq!(waiting.join().unwrap(), (goal, 128));
         });
     }
+}
+
+/// Bitmaps leave that are as in the image, and come back; what differs stays.
+#[test]
+fn bitmaps_leave_that_are_as_in_the_image() {
+    let fake = Fake::new(1000, vec![0; 16]);
+    // Room for ten of 256 bytes.
+    let alloc = BlockAlloc::new(&fake.geometry, BlockScan::Lists, 2560);
+    for g in 0..100 {
+        alloc.ensure_loaded(fake.block(g, 3), 1, &fake).unwrap();
+    }
+    let taken = Request::near(fake.block(50, 0), 8);
+    assert_eq!(
+        alloc.allocate(&taken, &fake).unwrap(),
+        (fake.block(50, 0), 8)
+    );
+    assert_eq!((alloc.loaded(), alloc.has_shrunk()), (100, false));
+    assert!(alloc.excess() > 8);
+    alloc.shrink(&fake);
+    assert_eq!((alloc.loaded(), alloc.has_shrunk()), (8, true));
+    assert_eq!(alloc.excess(), 0);
+    // The taken ones are in no image yet.
+    assert_eq!(
+        alloc.allocate(&taken, &fake).unwrap(),
+        (fake.block(50, 8), 8)
+    );
+    assert_eq!(alloc.loaded(), 8);
+    // One that left comes back with what it had.
+    fake.read.lock().unwrap().clear();
+    let (at, found) = (0..100)
+        .map(|g| fake.block(g, 1))
+        .find_map(|at| {
+            let found = alloc.allocate(&Request::near(at, 16), &fake).unwrap();
+            (!fake.read().is_empty()).then_some((at, found))
+        })
+        .unwrap();
+    assert_eq!(found, (at, 16));
+    assert_eq!(fake.lost.load(Ordering::Relaxed), 0);
+    // When all differ there is nothing to drop, and the next walk waits until there are many more.
+    for g in 0..100 {
+        let at = fake.block(g, 100);
+        assert_eq!(
+            alloc.allocate(&Request::near(at, 4), &fake).unwrap(),
+            (at, 4)
+        );
+    }
+    alloc.shrink(&fake);
+    assert_eq!((alloc.loaded(), alloc.excess()), (100, 0));
+    for g in 0..100 {
+        alloc.give_back(fake.block(g, 100), 4).unwrap();
+    }
+    alloc.shrink(&fake);
+    // Those that keep what they took above stay.
+    assert!(alloc.loaded() < 30, "{}", alloc.loaded());
 }

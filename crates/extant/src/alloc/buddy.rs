@@ -7,6 +7,11 @@
 //! operations on whole words, and no order of taking and giving back can make it wrong. All levels together are as
 //! large as two bitmaps.
 
+/// Up to so many blocks the first run will do.
+const FEW: u32 = 16;
+/// Runs that are compared for more.
+const FITS: u32 = 32;
+
 /// Levels there can be: a group has at most 2^19 blocks.
 pub const ORDERS: usize = 20;
 
@@ -96,6 +101,19 @@ impl Buddy {
         buddy.levels[0].set = buddy.free;
         buddy.rise(0, blocks.max(1));
         buddy
+    }
+
+    /// Whether it says the same as a bitmap as on disk.
+    pub fn agrees(&self, used: &[u64]) -> bool {
+        self.level(0).iter().enumerate().all(|(i, &free)| {
+            let left = (self.blocks as usize).saturating_sub(i * 64);
+            let here = match left {
+                0 => 0,
+                1..64 => (1 << left) - 1,
+                _ => u64::MAX,
+            };
+            free == !used.get(i).copied().unwrap_or(u64::MAX) & here
+        })
     }
 
     /// Free blocks.
@@ -258,13 +276,58 @@ impl Buddy {
         None
     }
 
-    /// A run of `want` free blocks: the first from block `from` on, else the first before it.
+    /// A run of `want` free blocks: the first from block `from` on, else the first before it. Of a group that is rather
+    /// full, many blocks are the beginning of the shortest run of [`FITS`] that hold them, so that long ones stay for
+    /// those who need them.
     pub fn run(&self, want: u32, from: u32) -> Option<u32> {
         if want == 0 || want > self.free {
             return None;
         }
+        if self.fits_tightly(want) {
+            return self.tightest(want, from);
+        }
         self.run_in(want, from, self.blocks)
             .or_else(|| self.run_in(want, 0, from.saturating_add(want - 1).min(self.blocks)))
+    }
+
+    fn fits_tightly(&self, want: u32) -> bool {
+        want > FEW && self.free < self.blocks / 4
+    }
+
+    /// The shortest of some runs that hold so many: the first from block `from` on, then from the first block on.
+    fn tightest(&self, want: u32, from: u32) -> Option<u32> {
+        // As in `run_in`.
+        let o = (order(want.div_ceil(2)) as usize).min(self.levels.len() - 1);
+        let level = self.level(o);
+        let bits = level.len() as u32 * 64;
+        let mut best: Option<(u32, u32)> = None;
+        let mut seen = 0;
+        for (begin, stop) in [(from.max(self.first), self.blocks), (0, from)] {
+            let mut at = begin >> o;
+            while let Some(chunk) = next(level, at, bits, true) {
+                let inside = chunk << o;
+                if inside >= stop {
+                    break;
+                }
+                let start = self.run_start(inside);
+                let end = next(self.level(0), inside, self.blocks, false).unwrap_or(self.blocks);
+                let len = end - start;
+                if len == want {
+                    return Some(start);
+                }
+                if len > want {
+                    if best.is_none_or(|(_, shortest)| len < shortest) {
+                        best = Some((start, len));
+                    }
+                    seen += 1;
+                    if seen == FITS {
+                        return best.map(|(start, _)| start);
+                    }
+                }
+                at = (end >> o).max(chunk + 1);
+            }
+        }
+        best.map(|(start, _)| start)
     }
 
     fn run_in(&self, want: u32, from: u32, to: u32) -> Option<u32> {
@@ -404,7 +467,16 @@ mod tests {
             .filter(|&s| free_from(s, want))
             .collect();
         let expected = places.iter().find(|&&s| s >= from).or(places.first());
-        prop_assert_eq!(buddy.run(want, from), expected.copied());
+        if !buddy.fits_tightly(want) {
+            prop_assert_eq!(buddy.run(want, from), expected.copied());
+        } else {
+            // As long a run as the shortest that holds them: there are fewer than are compared.
+            let shortest = runs.iter().map(|r| r.1).filter(|&len| len >= want).min();
+            let found = buddy.run(want, from);
+            let of = |start| runs.iter().find(|r| r.0 == start).map(|r| r.1);
+            prop_assert_eq!(found.and_then(of), shortest);
+            prop_assert_eq!(found.is_some(), shortest.is_some());
+        }
         let longest = runs.iter().map(|r| r.1).max().unwrap_or(0);
         match buddy.longest(want, from) {
             Some((start, len)) => {
@@ -441,6 +513,7 @@ mod tests {
             let mut model: Vec<bool> = (0..blocks as usize).map(|b| used[b / 64] >> (b % 64) & 1 == 0).collect();
             let mut buddy = Buddy::new(&used, blocks);
             check(&buddy, &model)?;
+            prop_assert!(buddy.agrees(&used));
             for (op, at, len) in ops {
                 let at = at % blocks;
                 match op {
@@ -463,6 +536,9 @@ mod tests {
                 }
                 check(&buddy, &model)?;
             }
+            let said = |w: u64, i: usize| w >> (i % 64) & 1 == 0;
+            let same = model.iter().enumerate().all(|(i, &free)| said(used[i / 64], i) == free);
+            prop_assert_eq!(buddy.agrees(&used), same);
         }
     }
 

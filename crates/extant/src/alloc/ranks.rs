@@ -47,6 +47,15 @@ impl Ranks {
         let now = buddy
             .largest_order()
             .map(|largest| (largest, order(buddy.average())));
+        self.set(group, rank, now);
+    }
+
+    /// The group's bitmap leaves memory; its lock is held.
+    pub fn forget(&self, group: u32, rank: &Rank) {
+        self.set(group, rank, None);
+    }
+
+    fn set(&self, group: u32, rank: &Rank, now: Option<(u32, u32)>) {
         let before = rank.get();
         if now == before {
             return;
@@ -96,6 +105,11 @@ mod tests {
             buddy.take(at + 2, 2);
             ranks.update(1, &rank, &buddy);
         }
+        assert_eq!(rank.get(), None);
+        buddy.give(0, 256);
+        ranks.update(1, &rank, &buddy);
+        assert_eq!(places(&ranks.by_order), [8]);
+        ranks.forget(1, &rank);
         assert_eq!(rank.get(), None);
         assert!(places(&ranks.by_order).is_empty() && places(&ranks.by_average).is_empty());
     }

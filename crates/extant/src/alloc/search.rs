@@ -3,9 +3,9 @@
 //! | criterion | takes | from groups |
 //! |---|---|---|
 //! | power of two | an aligned run of a wanted power of two | by order of the largest free run |
-//! | goal length, fast | a run of the wanted length | by mean free run |
-//! | best available length | a run of up to an eighth of it | by order of the largest free run |
-//! | goal length, slow | a run of the wanted length | any that may hold one |
+//! | goal length, fast | a run of the wanted length; of full groups the tightest | by mean free run |
+//! | best available length | the longest run, first of those that hold what is needed now, then of those of an eighth of it | by order of the largest free run |
+//! | goal length, slow | the same | any that may hold one |
 //! | any free | the longest run there is | any |
 //!
 //! Each looks from the goal's group to the last, across all orders that will do, and then from the first group to
@@ -43,6 +43,8 @@ pub struct Request {
     pub goal: BlockNr,
     /// How many at most.
     pub want: u32,
+    /// How many of them it is for; what is more is set aside.
+    pub need: u32,
     /// They follow others of the same file if they lie at the goal: fewer will do there.
     pub follows: bool,
     /// A file that grows: if its goal is taken, it goes on where the last such file of its kind went.
@@ -55,6 +57,7 @@ impl Request {
         Self {
             goal,
             want,
+            need: want,
             follows: false,
             stream: None,
         }
@@ -100,26 +103,26 @@ impl Criterion {
     }
 
     /// Whether a group of this rank is looked into.
-    fn fits(self, (largest, average): (u32, u32), want: u32) -> bool {
+    fn fits(self, (largest, average): (u32, u32), want: u32, least: u32) -> bool {
         match self {
             Self::PowerOfTwo => largest >= order(want),
             Self::GoalLengthFast => average >= order(want),
-            Self::BestAvailable => largest >= order(self.least(want)),
+            Self::BestAvailable => largest >= least_order(least),
             Self::GoalLengthSlow => largest >= least_order(want),
             Self::AnyFree => true,
         }
     }
 
     /// What it takes of a group, `(start, length)`.
-    fn find(self, buddy: &Buddy, want: u32, from: u32) -> Option<(u32, u32)> {
+    fn find(self, buddy: &Buddy, want: u32, least: u32, from: u32) -> Option<(u32, u32)> {
         match self {
             Self::PowerOfTwo => buddy.aligned(order(want), from).map(|start| (start, want)),
             Self::GoalLengthFast | Self::GoalLengthSlow => {
                 buddy.run(want, from).map(|start| (start, want))
             }
-            Self::BestAvailable | Self::AnyFree => buddy
-                .longest(want, from)
-                .filter(|&(_, len)| len >= self.least(want)),
+            Self::BestAvailable | Self::AnyFree => {
+                buddy.longest(want, from).filter(|&(_, len)| len >= least)
+            }
         }
     }
 }
@@ -153,6 +156,8 @@ struct Search<'a> {
     source: &'a dyn GroupSource,
     criterion: Criterion,
     want: u32,
+    /// Fewest that will do.
+    least: u32,
     from: Place,
 }
 
@@ -166,18 +171,29 @@ impl BlockAlloc {
         }
         let stream = request.stream.and_then(|ino| self.goals.get(ino));
         let from = stream.map_or(home, |goal| self.place(goal));
+        let need = request.need.clamp(1, want);
         for criterion in Criterion::ALL {
             if !criterion.applies(want) {
                 continue;
             }
-            let search = Search {
+            let search = |criterion: Criterion, least| Search {
                 blocks: self,
                 source,
                 criterion,
                 want,
+                least,
                 from,
             };
-            if let Some((start, len)) = search.run()? {
+            let fewest = criterion.least(want);
+            let mut found = None;
+            if criterion == Criterion::BestAvailable && need > fewest {
+                // What it is for in one piece, before that is cut for what would be set aside.
+                found = search(criterion, need).run()?;
+            }
+            if found.is_none() {
+                found = search(criterion, fewest).run()?;
+            }
+            if let Some((start, len)) = found {
                 if let Some(ino) = request.stream {
                     self.goals.set(ino, BlockNr(start.0 + u64::from(len)));
                 }
@@ -233,16 +249,16 @@ impl Search<'_> {
         } else {
             0
         };
-        let find = |buddy: &Buddy| self.criterion.find(buddy, self.want, bit);
+        let find = |buddy: &Buddy| self.criterion.find(buddy, self.want, self.least, bit);
         self.blocks.take_from(group, wait, self.source, find)
     }
 
     /// Whether a group is worth its lock, as far as can be seen without.
     fn promises(&self, group: &BlockGroup) -> bool {
         let free = group.free();
-        free >= self.criterion.least(self.want)
+        free >= self.least
             && match group.rank.get() {
-                Some(rank) => self.criterion.fits(rank, self.want),
+                Some(rank) => self.criterion.fits(rank, self.want, self.least),
                 // Its bitmap has not been read.
                 None => !group.skipped(),
             }
@@ -272,7 +288,7 @@ impl Search<'_> {
             Criterion::GoalLengthFast => &ranks.by_average[order(self.want) as usize..],
             Criterion::PowerOfTwo => &ranks.by_order[order(self.want) as usize..],
             Criterion::BestAvailable | Criterion::AnyFree => {
-                &ranks.by_order[order(self.criterion.least(self.want)) as usize..]
+                &ranks.by_order[least_order(self.least) as usize..]
             }
             Criterion::GoalLengthSlow => &ranks.by_order[least_order(self.want) as usize..],
         };

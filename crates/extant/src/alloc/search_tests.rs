@@ -117,3 +117,25 @@ fn streams_go_on_where_the_last_one_went() {
     assert!((40..45).contains(&group(next)), "{}", group(next));
     assert_ne!(alloc.goals.get(5), Some(fake.block(40, 100)));
 }
+
+#[test]
+fn long_runs_stay_whole_and_what_is_needed_is_not_cut() {
+    // In a group that is rather full: a run that just holds it, behind a longer one.
+    let fake = groups(&[(4, &[(100, 150), (600, 45)])]);
+    for scan in SCANS {
+        let request = Request::near(fake.block(4, 0), 40);
+        assert_eq!(pick(&fake, scan, request), (fake.block(4, 600), 40));
+    }
+    // Nobody has 128; 60 are for now, the rest would be set aside.
+    let fake = groups(&[(4, &[(0, 40), (100, 30)]), (9, &[(200, 70), (400, 30)])]);
+    for scan in SCANS {
+        let request = Request {
+            need: 60,
+            ..Request::near(fake.block(4, 50), 128)
+        };
+        assert_eq!(pick(&fake, scan, request), (fake.block(9, 200), 70));
+        // All of it for now: the best near the goal.
+        let request = Request::near(fake.block(4, 50), 128);
+        assert_eq!(pick(&fake, scan, request), (fake.block(4, 0), 40));
+    }
+}

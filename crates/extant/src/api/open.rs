@@ -320,7 +320,11 @@ impl Opening<'_> {
         let orphans = formatter.orphans();
         let engine = Arc::new(Engine {
             inodes: InodeAlloc::new(&self.geometry, free.inodes),
-            blocks: BlockAlloc::new(&self.geometry, self.options.block_scan),
+            blocks: BlockAlloc::new(
+                &self.geometry,
+                self.options.block_scan,
+                self.options.limits().cache_bytes / 8,
+            ),
             shares: PerSlot::default(),
             short_at: AtomicU64::new(0),
             space: Space::new(self.geometry.blocks_count, free.blocks, self.reserve()),

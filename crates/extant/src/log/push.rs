@@ -71,6 +71,12 @@ impl Engine {
     pub(crate) fn throttle(&self) -> Result<()> {
         let budget = &self.log.budget;
         let context = self.log.lists.context();
+        // Bitmaps leave memory with a push.
+        match self.blocks.excess() {
+            0 => {}
+            1..8 => self.kick.wake(),
+            _ => self.push_to(context)?,
+        }
         match budget.fullness(context) {
             Fullness::Free => Ok(()),
             Fullness::Soft => {
@@ -181,6 +187,12 @@ impl Engine {
             vec![Output::default()]
         } else {
             self.mark_open(formatter)?;
+            if self.blocks.has_shrunk() {
+                // Before an image says that these are free. Nothing is dropped meanwhile.
+                for &(start, len) in &blocks {
+                    self.load_bitmaps(start, len)?;
+                }
+            }
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
             self.format_in_parts(formatter, context, items, &mut blocks)?
         };
@@ -189,6 +201,7 @@ impl Engine {
             .settle(reserved, parts.iter().map(|p| p.taken).sum());
         self.measure_index_rooms(context)?;
         self.log.formatted.store(context, Ordering::Release);
+        self.blocks.shrink(self);
         Ok((context, Release { blocks, parts }))
     }
 

@@ -147,6 +147,49 @@ mod tests {
         assert!(count <= 500 + 500 / 8 + 64, "{count} inodes");
     }
 
+    /// A volume of a million groups many of which are used keeps to a share of its cache.
+    #[test]
+    fn bitmaps_of_groups_leave() {
+        let size = 128 << 40;
+        let device = Arc::new(blockdev::MemDevice::new(size));
+        let options = mkfs::MkfsOptions {
+            size: Some(size),
+            zeroed_device: true,
+            inodes: Some(ext4_format::layout::Inodes::Count(1 << 27)),
+            journal_size: Some(16 << 20),
+            features: "sparse_super2,^resize_inode".into(),
+            flex_bg_size: 1024,
+            ..Default::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        // An eighth holds 256 bitmaps.
+        let volume = OpenOptions::new()
+            .cache_bytes(16 << 20)
+            .open_device(Arc::clone(&device) as _)
+            .unwrap();
+        let blocks = &volume.guard_engine().blocks;
+        let free = volume.statfs().unwrap().free_blocks;
+        let mut most = 0;
+        for n in 0..100 {
+            // 128 groups each.
+            let file = volume.create(format!("/f{n}"), 0o600).unwrap();
+            file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
+                .unwrap();
+            most = most.max(blocks.loaded());
+        }
+        // The limit, and what one context may touch until somebody pushes.
+        assert!(most < 256 * 3, "{most} bitmaps in memory");
+        for n in 0..100 {
+            volume.unlink(format!("/f{n}")).unwrap();
+            most = most.max(blocks.loaded());
+        }
+        assert!(most < 256 * 3, "{most} bitmaps in memory");
+        volume.sync().unwrap();
+        assert!(blocks.loaded() <= 256, "{}", blocks.loaded());
+        assert!(free - volume.statfs().unwrap().free_blocks < 50);
+        volume.close().unwrap();
+    }
+
     /// Reading brings pages in as writing does, and is bounded as writing is.
     #[test]
     fn pages_that_were_read_leave() {

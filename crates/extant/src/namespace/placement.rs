@@ -65,6 +65,7 @@ impl Engine {
         let request = Request {
             goal: self.goal_at(inode, map, logical, placed),
             want: want + extra,
+            need: want,
             follows: !newborn,
             stream: large.then_some(inode.ino.0),
         };
