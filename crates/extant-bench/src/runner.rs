@@ -28,6 +28,8 @@ pub struct Shape {
 pub trait Task: Send {
     /// One operation; false when there is nothing left to do, and nothing was done.
     fn op(&mut self) -> Result<bool>;
+    /// It is not called again in this round: whoever waits for it need not.
+    fn leave(&mut self) {}
 }
 
 /// Tasks ready to run.
@@ -239,6 +241,7 @@ fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<Done>, Elapsed)> {
         // The first that comes starts the clock for all.
         let end = *end.get_or_init(|| Instant::now() + Duration::from_secs_f64(seconds));
         let done = work(&mut **task, end, &failed);
+        task.leave();
         // One that fails ends all of them.
         if done.is_err() {
             failed.store(true, Ordering::Relaxed);
@@ -286,24 +289,26 @@ pub fn run(
     shape: Shape,
     between: impl FnMut() -> Result<()>,
 ) -> Result<Vec<Report>> {
-    take_turns(workload, contenders, shape, true, between)
+    take_turns(workload, contenders, shape, (true, None), between)
 }
 
-/// The same among equals: any contender that fails is left out from then on, and its report says why.
+/// The same among equals: any contender that fails is left out from then on, and its report says why. After the time
+/// `within` no further round begins, but for the first that counts.
 pub fn run_equals(
     workload: &str,
     contenders: &[&dyn Contender],
     shape: Shape,
+    within: Duration,
     between: impl FnMut() -> Result<()>,
 ) -> Result<Vec<Report>> {
-    take_turns(workload, contenders, shape, false, between)
+    take_turns(workload, contenders, shape, (false, Some(within)), between)
 }
 
 fn take_turns(
     workload: &str,
     contenders: &[&dyn Contender],
     shape: Shape,
-    first_must: bool,
+    (first_must, within): (bool, Option<Duration>),
     mut between: impl FnMut() -> Result<()>,
 ) -> Result<Vec<Report>> {
     ensure!(
@@ -315,7 +320,11 @@ fn take_turns(
         "a round takes more than no time, and no more than a day"
     );
     let mut runs: Vec<Runs> = contenders.iter().map(|_| Runs::default()).collect();
+    let begin = Instant::now();
     for number in 0..=shape.rounds {
+        if number > 1 && within.is_some_and(|within| begin.elapsed() > within) {
+            break;
+        }
         for (i, (contender, runs)) in contenders.iter().zip(&mut runs).enumerate() {
             between()?;
             if runs.failed.is_some() {
@@ -444,9 +453,14 @@ mod tests {
         let reports = run("w", &[&counter(false), &one], SHAPE, || Ok(())).unwrap();
         assert_eq!(reports[0].rounds.len(), 2);
         assert_eq!(reports[1].failed.as_deref(), Some("broken"));
-        let equals = run_equals("w", &[&one, &counter(false)], SHAPE, || Ok(())).unwrap();
+        let equals = run_equals("w", &[&one, &counter(false)], SHAPE, Duration::MAX, || {
+            Ok(())
+        });
+        let equals = equals.unwrap();
         assert_eq!(equals[0].failed.as_deref(), Some("broken"));
         assert_eq!(equals[1].rounds.len(), 2);
+        let short = run_equals("w", &[&counter(false)], SHAPE, Duration::ZERO, || Ok(()));
+        assert_eq!(short.unwrap()[0].rounds.len(), 1);
         assert!(run("w", &[&one], Shape { tasks: 0, ..SHAPE }, || Ok(())).is_err());
         assert!(run("w", &[&one], SHAPE, || Err(anyhow!("enough"))).is_err());
     }

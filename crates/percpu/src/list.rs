@@ -72,6 +72,8 @@ enum Entry<T> {
 }
 
 const NO_ENTRY: usize = usize::MAX;
+/// Entries that a list may keep when it is empty.
+const FEW: usize = if cfg!(miri) { 64 } else { 1024 };
 
 impl<T> Slab<T> {
     fn new() -> Self {
@@ -82,6 +84,7 @@ impl<T> Slab<T> {
         }
     }
 
+    #[inline]
     fn insert(&mut self, item: T) -> usize {
         self.live += 1;
         let index = self.free;
@@ -100,6 +103,7 @@ impl<T> Slab<T> {
         }
     }
 
+    #[inline]
     fn remove(&mut self, index: usize) -> Option<T> {
         let entry = self.entries.get_mut(index)?;
         if let Entry::Free { .. } = entry {
@@ -108,16 +112,21 @@ impl<T> Slab<T> {
         let entry = std::mem::replace(entry, Entry::Free { next: self.free });
         self.free = index;
         self.live -= 1;
-        if self.live == 0 {
-            // No position is in use: start afresh, and return memory after a peak.
-            self.entries.clear();
-            self.entries.shrink_to(1024);
-            self.free = NO_ENTRY;
+        if self.live == 0 && self.entries.len() > FEW {
+            self.start_afresh();
         }
         match entry {
             Entry::Live(item) => Some(item),
             Entry::Free { .. } => None,
         }
+    }
+
+    /// No position is in use after a peak: memory is returned.
+    #[cold]
+    fn start_afresh(&mut self) {
+        self.entries.clear();
+        self.entries.shrink_to(FEW);
+        self.free = NO_ENTRY;
     }
 }
 
@@ -155,11 +164,13 @@ impl<T> SlotList<T> {
     }
 
     /// Adds an element to the list of the calling thread's slot.
+    #[inline]
     pub fn add(&self, item: T) -> Position {
         self.add_on(slot::current(), item)
     }
 
     /// Adds an element to the list of a given slot.
+    #[inline]
     pub fn add_on(&self, slot: SlotId, item: T) -> Position {
         let list = slot.index() & (self.lists.slots() - 1);
         Position::new(list, self.lists.get(slot).lock().insert(item))
@@ -207,6 +218,7 @@ impl<T> SlotList<T> {
 
     /// Takes the element at `position` off its list, wherever that is. The position is free to
     /// be used again at once, so who added the element must let it be removed only once.
+    #[inline]
     pub fn remove(&self, position: Position) -> Option<T> {
         // The lock is released before the caller may drop the element.
         self.lists

@@ -19,7 +19,7 @@ const WANT: u32 = 2;
 /// Allocations until all is given back.
 const HELD: usize = 128;
 /// Into so many parts goals are spread.
-const SPREAD: u32 = 16;
+pub const SPREAD: u32 = 16;
 
 /// Where a run of blocks is.
 #[derive(Clone, Copy)]

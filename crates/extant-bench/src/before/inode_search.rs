@@ -90,7 +90,7 @@ pub fn before(shape: &Shape) -> Result<Tasks> {
 }
 
 /// Bits that a task draws its own from before it looks for others.
-const STRETCH: u32 = 256;
+pub const STRETCH: u32 = 256;
 
 struct After {
     groups: Arc<Vec<AtomicBitmap>>,

@@ -9,6 +9,7 @@
 //! | `inode-search` [I1] | a free bit is found without the lock, the group locked, the bit tested again | one atomic test-and-set, each task in its own stretch of the group |
 //! | `group-lock` [B1] | all wait for the lock of the group at one shared goal | busy groups are skipped in all passes but the last, goals are spread |
 //! | `inode-list` [P1] | one list, one lock | a list and a lock per slot |
+//! | `inode-list-walks` [P2] | and walks that hold it throughout | and walks that hold one for 32 elements |
 //! | `commit-list` [C1, C3] | one list under one lock, the counters of used space summed at each commit | a list per slot, nothing summed |
 
 mod commit_list;
@@ -18,6 +19,7 @@ mod inode_search;
 
 use crate::runner::{Contender, Shape, Task, Tasks};
 use anyhow::Result;
+use serde::Serialize;
 
 /// Makes the tasks of a round.
 type Make = fn(&Shape) -> Result<Tasks>;
@@ -29,41 +31,119 @@ pub struct Pair {
     pub name: &'static str,
     /// What is compared.
     pub about: &'static str,
-    /// Threads that its author measured it with, if they are part of the definition.
-    pub tasks: Option<usize>,
+    /// What was done before, in a few words.
+    pub before_is: &'static str,
+    /// Tasks, and operations of a round, if they are part of the definition.
+    pub size: Option<(usize, u64)>,
     after: Make,
     before: Make,
+    after_shares: Sharing,
+    before_shares: Sharing,
 }
 
+/// What cores share in an algorithm, beside the words of its locks: what a meter does not see.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sharing {
+    /// How many locks there are: cores are spread over them, and one more core than locks is the first that shares one.
+    /// `None` if each core has its own.
+    pub instances: Option<f64>,
+    /// Lines that somebody else wrote and that are fetched while the lock is held.
+    pub lines: f64,
+    /// And for each further core.
+    pub lines_each_core: f64,
+    /// A line that all write without a lock, and how often an operation does.
+    pub line: Option<(&'static str, f64)>,
+}
+
+impl Sharing {
+    const NOTHING: Self = Self {
+        instances: None,
+        lines: 0.0,
+        lines_each_core: 0.0,
+        line: None,
+    };
+
+    /// One lock for all.
+    const fn one(lines: f64) -> Self {
+        Self {
+            instances: Some(1.0),
+            lines,
+            ..Self::NOTHING
+        }
+    }
+}
+
+/// A core fetches that many lines at once.
+const AT_ONCE: f64 = 8.0;
+
+/// A thousand threads, each with so many inodes that it is not their start that is measured.
+const MANY: Option<(usize, u64)> = Some((1000, 4_000_000));
+
 /// All of them.
-pub const PAIRS: [Pair; 4] = [
+pub const PAIRS: [Pair; 5] = [
     Pair {
         name: "inode-search",
         about: "take a free inode bit: found, locked and tested again, or one test-and-set",
-        tasks: None,
+        before_is: "find without the lock, lock, test again",
+        size: None,
         after: inode_search::after,
         before: inode_search::before,
+        after_shares: Sharing {
+            line: Some(("next stretch", 1.0 / inode_search::STRETCH as f64)),
+            ..Sharing::NOTHING
+        },
+        // The word of the bitmap, and the count.
+        before_shares: Sharing::one(2.0),
     },
     Pair {
         name: "group-lock",
         about: "allocate blocks: wait for the group of one shared goal, or skip busy groups",
-        tasks: None,
+        before_is: "wait for the group of one goal",
+        size: None,
         after: group_lock::after,
         before: group_lock::before,
+        after_shares: Sharing {
+            instances: Some(group_lock::SPREAD as f64),
+            lines: 1.0,
+            ..Sharing::NOTHING
+        },
+        // The goal, and the word of the bitmap.
+        before_shares: Sharing::one(2.0),
     },
     Pair {
         name: "inode-list",
-        about: "add inodes to the list of all, then take them off: one lock, or one per slot",
-        tasks: Some(1000),
+        about: "bring inodes in core, then drop all at once: one list, or one per slot",
+        before_is: "one list, one lock",
+        size: MANY,
         after: inode_list::after,
         before: inode_list::before,
+        after_shares: Sharing::NOTHING,
+        // A neighbour of an inode that comes, both of one that goes.
+        before_shares: Sharing::one(1.5),
+    },
+    Pair {
+        name: "inode-list-walks",
+        about: "the same while one task in a hundred walks over all inodes",
+        before_is: "one list, one lock, held by walks",
+        size: MANY,
+        after: inode_list::after_with_walks,
+        before: inode_list::before_with_walks,
+        after_shares: Sharing::NOTHING,
+        before_shares: Sharing::one(1.5),
     },
     Pair {
         name: "commit-list",
         about: "commit items: one list and summed counters, or a list per slot",
-        tasks: None,
+        before_is: "one list under one lock, counters summed",
+        size: None,
         after: commit_list::after,
         before: commit_list::before,
+        after_shares: Sharing::NOTHING,
+        // The end of the list; and the counts of all other slots are summed.
+        before_shares: Sharing {
+            lines_each_core: 1.0 / AT_ONCE,
+            ..Sharing::one(1.0)
+        },
     },
 ];
 
@@ -71,6 +151,8 @@ pub const PAIRS: [Pair; 4] = [
 pub struct Algorithm {
     name: &'static str,
     make: Make,
+    /// What its cores share.
+    pub shares: Sharing,
 }
 
 impl Pair {
@@ -85,10 +167,10 @@ impl Pair {
 
     /// What this engine does, and what it replaces.
     pub fn algorithms(&self) -> [Algorithm; 2] {
-        let algorithm = |name, make| Algorithm { name, make };
+        let algorithm = |name, make, shares| Algorithm { name, make, shares };
         [
-            algorithm("after", self.after),
-            algorithm("before", self.before),
+            algorithm("after", self.after, self.after_shares),
+            algorithm("before", self.before, self.before_shares),
         ]
     }
 }

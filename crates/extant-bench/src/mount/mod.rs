@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// A directory of a mounted file system.
 pub trait Place: Target {
@@ -228,12 +229,14 @@ impl Times {
     }
 }
 
-/// Runs a row over all places, which take turns. One that cannot do it is left out, and says why.
+/// Runs a row over all places, which take turns. One that cannot do it is left out, and says why. After the time `within`
+/// no further round begins, but for the first that counts.
 pub fn run(
     row: Row,
     places: &[&dyn Place],
     with: &Material,
     shape: Shape,
+    within: Duration,
     between: impl FnMut() -> Result<()>,
 ) -> Result<Vec<Measured>> {
     let on: Vec<_> = places.iter().map(|p| OnPlace::new(*p, row, with)).collect();
@@ -242,7 +245,7 @@ pub fn run(
         files: with.files.div_ceil(shape.tasks.max(1) as u64),
         ..shape
     };
-    let reports = runner::run_equals(row.name(), &contenders, shape, between);
+    let reports = runner::run_equals(row.name(), &contenders, shape, within, between);
     let remove = |c: &OnPlace<'_>| c.kept.get().then(|| c.remove()).transpose();
     let removed: Vec<_> = on.iter().map(remove).collect();
     let reports = reports?;
@@ -334,7 +337,7 @@ mod tests {
             if needs_git && !with.source.as_ref().unwrap().has_repository() {
                 continue;
             }
-            let all = run(row, &[&warm, &peer], &with, SHAPE, || Ok(())).unwrap();
+            let all = run(row, &[&warm, &peer], &with, SHAPE, Duration::MAX, || Ok(())).unwrap();
             for m in &all {
                 // A file system in memory may know no direct access.
                 let may_fail = matches!(row, Row::ReadDirect | Row::WriteDirect);
@@ -363,13 +366,13 @@ mod tests {
         let names = ["mount:uring", "floor:classic", "floor:uring", "fuse2fs"];
         let all = names.map(|name| Warm(PathTarget::named(dir.path(), name.into())));
         let places = all.each_ref().map(|p| p as &dyn Place);
-        let found = run(Row::Create, &places, &with, SHAPE, || Ok(())).unwrap();
+        let found = run(Row::Create, &places, &with, SHAPE, Duration::MAX, || Ok(())).unwrap();
         let ratio = found[0].report.ops / found[2].report.ops;
         assert_eq!(found[0].times.floor, Some(ratio));
         assert!(found[0].times.fuse2fs.is_some() && found[0].times.kernel.is_none());
         assert!(found[1].times.floor.is_none());
         // Without a tree the rows that need one say so.
-        let none = run(Row::Untar, &places, &with, SHAPE, || Ok(())).unwrap();
+        let none = run(Row::Untar, &places, &with, SHAPE, Duration::MAX, || Ok(())).unwrap();
         let why = none[0].report.failed.as_deref();
         assert_eq!(why, Some("no tree was made"));
     }

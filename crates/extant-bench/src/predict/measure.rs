@@ -1,5 +1,7 @@
 //! What operations cost on one core, and what two make together.
 
+use crate::before::{Algorithm, Pair, Sharing};
+use crate::runner::{self, Contender, Shape};
 use anyhow::{Context, Result, anyhow};
 use extant::{Dir, Fallocate, File, OpenFlags, SetAttributes, Volume};
 use lockmeter::Snapshot;
@@ -90,14 +92,17 @@ pub struct LockUse {
     pub per_op: f64,
     /// Mean hold in nanoseconds, every one measured, less what measuring adds.
     pub hold_ns: f64,
+    /// Who shares it, if the model does not know by its class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Sharing>,
 }
 
 /// What one workload showed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// The workload.
-    pub workload: Workload,
-    /// Every operation under one lock of the volume.
+    pub name: String,
+    /// It is done as it was before.
     pub before: bool,
     /// CPU time of an operation, one task.
     pub cpu_ns: f64,
@@ -250,12 +255,9 @@ pub fn measure(
     }
     let one = median(one);
     let mut locks = locks(workload, before, size.ops, fresh)?;
-    for lock in &mut locks {
-        // A hold contains the metering of locks taken inside it; it cannot be longer than the operation.
-        lock.hold_ns = lock.hold_ns.min(1e9 / one / lock.per_op);
-    }
+    bound_holds(&mut locks, one);
     Ok(Measured {
-        workload,
+        name: workload.name().into(),
         before,
         cpu_ns: median(cpu),
         one,
@@ -263,6 +265,13 @@ pub fn measure(
         sync_ns: median(sync),
         locks,
     })
+}
+
+/// A hold contains the metering of locks taken inside it; it cannot be longer than the operation.
+fn bound_holds(locks: &mut [LockUse], one: f64) {
+    for lock in locks {
+        lock.hold_ns = lock.hold_ns.min(1e9 / one / lock.per_op);
+    }
 }
 
 /// Acquisitions and holds, every one measured, of one task.
@@ -276,21 +285,30 @@ fn locks(
     // What the task finds is made with the meter off.
     let mut task = workload.task(&volume, 0, ops)?;
     let one_lock: lockmeter::Mutex<(), OneLock> = lockmeter::Mutex::new(());
+    let locks = metered(|| {
+        (0..ops).try_for_each(|n| {
+            let _held = before.then(|| one_lock.lock());
+            task(n)
+        })?;
+        Ok(ops as u64)
+    })?;
+    drop(task);
+    volume.close()?;
+    Ok(locks)
+}
+
+/// What a run, which returns how many operations it was, took of locks, every hold measured.
+fn metered(run: impl FnOnce() -> Result<u64>) -> Result<Vec<LockUse>> {
     let empty: lockmeter::Mutex<(), Empty> = lockmeter::Mutex::new(());
     lockmeter::set_exact_hold(true);
     lockmeter::set_on(true);
     let start = Snapshot::take();
     (0..10_000).for_each(|_| drop(empty.lock()));
-    let done = (0..ops).try_for_each(|n| {
-        let _held = before.then(|| one_lock.lock());
-        task(n)
-    });
+    let done = run();
     let seen = Snapshot::take().since(&start);
     lockmeter::set_on(false);
     lockmeter::set_exact_hold(false);
-    done?;
-    drop(task);
-    volume.close()?;
+    let ops = done?.max(1) as f64;
     let floor = seen
         .class("(empty)")
         .context("the empty lock was counted")?
@@ -302,10 +320,61 @@ fn locks(
         .filter(|c| c.name != "(empty)")
         .map(|c| LockUse {
             class: c.name.clone(),
-            per_op: c.total.acquisitions as f64 / ops as f64,
+            per_op: c.total.acquisitions as f64 / ops,
             hold_ns: (c.total.hold_mean_ns() - floor).max(0.0),
+            shares: None,
         })
         .collect())
+}
+
+/// Measures a pair of algorithms, after and before, in rounds that take turns. The meter is switched, as by
+/// [`measure`].
+pub fn measure_pair(
+    pair: &Pair,
+    size: Size,
+    mut between: impl FnMut() -> Result<()>,
+) -> Result<[Measured; 2]> {
+    let [after, before] = pair.algorithms();
+    // Algorithms alone are quick: more of them, so that it is not threads that are measured.
+    let few = size.ops as u64;
+    let ops = pair.size.map_or(4 * few, |(_, ops)| ops.min(40 * few));
+    let shape = |tasks: usize| Shape {
+        tasks,
+        // Until all is done.
+        seconds: 3600.0,
+        files: ops.div_ceil(tasks as u64),
+        rounds: size.rounds.max(1),
+    };
+    let contenders: [&dyn Contender; 2] = [&after, &before];
+    let mut run = |tasks| runner::run(pair.name, &contenders, shape(tasks), &mut between);
+    let (one, two) = (run(1)?, run(2)?);
+    let measured = |(at, algorithm): (usize, &Algorithm)| -> Result<Measured> {
+        let mut tasks = algorithm.prepare(&shape(1))?;
+        let mut locks = metered(|| {
+            let mut done = 0;
+            for task in &mut tasks {
+                while task.op()? {
+                    done += 1;
+                }
+                task.leave();
+            }
+            Ok(done)
+        })?;
+        bound_holds(&mut locks, one[at].ops);
+        locks
+            .iter_mut()
+            .for_each(|lock| lock.shares = Some(algorithm.shares));
+        Ok(Measured {
+            name: pair.name.into(),
+            before: at == 1,
+            cpu_ns: one[at].cpu_ns,
+            one: one[at].ops,
+            two: two[at].ops,
+            sync_ns: 0.0,
+            locks,
+        })
+    };
+    Ok([measured((0, &after))?, measured((1, &before))?])
 }
 
 #[cfg(test)]
@@ -329,6 +398,24 @@ mod tests {
                 assert_eq!(lists, workload != Workload::Stat, "{m:?}");
                 let one = m.locks.iter().find(|l| l.class == "one lock per volume");
                 assert_eq!(one.is_some_and(|l| l.per_op == 1.0), before);
+            }
+        }
+    }
+
+    #[test]
+    fn every_pair_runs_and_the_lock_of_before_is_seen() {
+        let size = Size {
+            ops: 2000,
+            rounds: 1,
+        };
+        for pair in crate::before::PAIRS {
+            let both = measure_pair(&pair, size, || Ok(())).unwrap();
+            for m in &both {
+                assert!(m.one > 0.0 && m.two > 0.0 && m.cpu_ns > 0.0, "{m:?}");
+                let of_before = m.locks.iter().find(|l| l.class.starts_with("before: "));
+                let shared = of_before.is_some_and(|l| l.per_op > 0.9);
+                // Groups have the same lock after as before.
+                assert_eq!(shared, m.before || m.name == "group-lock", "{m:?}");
             }
         }
     }

@@ -59,6 +59,9 @@ fn shared(class: &str, costs: Costs) -> Option<f64> {
     }
 }
 
+/// Of so many instances nobody meets another at one.
+const APART: f64 = 1e9;
+
 /// Stations for so many cores.
 pub fn stations(
     measured: &Measured,
@@ -69,8 +72,22 @@ pub fn stations(
     // The chance that another core had it last.
     let moved = 1.0 - 1.0 / f64::from(cores.max(1));
     let locks = measured.locks.iter().filter_map(|lock| {
-        let instances = shared(&lock.class, costs)?;
-        let each = lock.hold_ns + moved * costs.line_ns;
+        let (instances, moved, lines) = match lock.shares {
+            Some(shares) => {
+                let (instances, cores) = (shares.instances?, f64::from(cores.max(1)));
+                let lines = shares.lines + shares.lines_each_core * (cores - 1.0);
+                if cores <= instances {
+                    // Each has one to itself, and waits for nobody.
+                    (APART, 0.0, lines)
+                } else {
+                    // Of those that share one, it is another that had it last.
+                    (instances, 1.0 - instances / cores, lines)
+                }
+            }
+            None => (shared(&lock.class, costs)?, moved, 0.0),
+        };
+        // Its own line, and those that are touched with it held.
+        let each = lock.hold_ns + moved * costs.line_ns * (1.0 + lines);
         Some(Station::new(&lock.class, lock.per_op * each, instances))
     });
     let lines = lines
@@ -93,8 +110,9 @@ pub fn predict(measured: &Measured, lines: &[SharedLine], costs: Costs, cores: u
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::{LockUse, Workload};
+    use super::super::measure::LockUse;
     use super::*;
+    use crate::before::Pair;
 
     const COSTS: Costs = Costs {
         line_ns: 50.0,
@@ -103,7 +121,7 @@ mod tests {
 
     fn measured(locks: &[(&str, f64, f64)]) -> Measured {
         Measured {
-            workload: Workload::Create,
+            name: "mdtest-create".into(),
             before: false,
             cpu_ns: 500.0,
             one: 2e6,
@@ -115,6 +133,7 @@ mod tests {
                     class: class.into(),
                     per_op,
                     hold_ns,
+                    shares: None,
                 })
                 .collect(),
         }
@@ -145,6 +164,30 @@ mod tests {
         assert!(far.per_second < 2e6 && far.busiest > 0.99);
         let groups = measured(&[("block group", 1.0, 480.0)]);
         assert!(predict(&groups, &[], COSTS, 256).per_second > 30.0 * far.per_second);
+    }
+
+    #[test]
+    fn lines_touched_under_a_lock_lengthen_it() {
+        let [after, before] = Pair::named("commit-list").unwrap().algorithms();
+        let with = |shares| {
+            let mut m = measured(&[("any", 1.0, 20.0)]);
+            m.locks[0].shares = Some(shares);
+            predict(&m, &[], COSTS, 65).per_second
+        };
+        assert!((with(after.shares) / (65.0 * 2e6) - 1.0).abs() < 1e-9);
+        // Its own line, the list's end, and the counts of 64 others, eight at a time.
+        let hold = 20.0 + 64.0 / 65.0 * 50.0 * (1.0 + 1.0 + 8.0);
+        assert!((with(before.shares) * hold / 1e9 - 1.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn locks_that_cores_are_spread_over_are_shared_when_there_are_more_cores() {
+        let [after, _] = Pair::named("group-lock").unwrap().algorithms();
+        let mut m = measured(&[("any", 1.0, 100.0)]);
+        m.locks[0].shares = Some(after.shares);
+        let at = |cores| predict(&m, &[], COSTS, cores).per_second / 2e6 / f64::from(cores);
+        assert!((at(1) - 1.0).abs() < 1e-6 && (at(16) - 1.0).abs() < 1e-6);
+        assert!(at(17) < 0.99 && at(256) < at(32));
     }
 
     #[test]

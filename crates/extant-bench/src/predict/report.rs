@@ -3,6 +3,7 @@
 use super::measure::Measured;
 use super::model::{Costs, SharedLine, predict};
 use super::mva::Point;
+use crate::before::Pair;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use serde::Serialize;
@@ -17,9 +18,11 @@ pub const CORES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 pub struct Prediction {
     /// What was measured.
     pub now: Measured,
-    /// The same with one lock for the volume.
+    /// The same as it was before.
     pub before: Measured,
-    /// Shared lines of the conflict test.
+    /// What that is.
+    pub before_is: &'static str,
+    /// Lines that are shared now: by the conflict test, or as the algorithm has them.
     pub lines: Vec<SharedLine>,
     /// Points for [`CORES`].
     pub predicted: Vec<Point>,
@@ -27,15 +30,40 @@ pub struct Prediction {
     pub predicted_before: Vec<Point>,
 }
 
+fn points(measured: &Measured, lines: &[SharedLine], costs: Costs) -> Vec<Point> {
+    CORES.map(|n| predict(measured, lines, costs, n)).to_vec()
+}
+
 impl Prediction {
-    /// Solves both networks.
+    /// Solves both networks of a workload, which before was done under one lock.
     pub fn new(now: Measured, before: Measured, lines: Vec<SharedLine>, costs: Costs) -> Self {
-        let points = |m: &Measured| CORES.map(|n| predict(m, &lines, costs, n)).to_vec();
         Self {
-            predicted: points(&now),
-            predicted_before: points(&before),
+            predicted: points(&now, &lines, costs),
+            predicted_before: points(&before, &lines, costs),
             now,
             before,
+            before_is: "one lock per volume",
+            lines,
+        }
+    }
+
+    /// Solves both networks of a pair of algorithms.
+    pub fn of_pair(pair: &Pair, [now, before]: [Measured; 2], costs: Costs) -> Self {
+        let lines = pair.algorithms().map(|algorithm| -> Vec<SharedLine> {
+            let line = algorithm.shares.line.iter();
+            line.map(|&(place, share)| SharedLine {
+                place: place.into(),
+                share,
+            })
+            .collect()
+        });
+        let [lines, lines_before] = lines;
+        Self {
+            predicted: points(&now, &lines, costs),
+            predicted_before: points(&before, &lines_before, costs),
+            now,
+            before,
+            before_is: pair.before_is,
             lines,
         }
     }
@@ -54,7 +82,8 @@ pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
     let mut text = format!(
         "# Prediction\n\nWritten by `extant bench predict --report`; method and assumptions are in\n\
          [scaling.md](../scaling.md). {machine}\n\nA line written by another core costs {} ns; files are spread over {} block groups.\n\
-         *Before*: every operation under one lock of the volume. Operations a second, in memory, between two pushes.\n\n",
+         *Before*: every operation under one lock of the volume, or the algorithm that `extant bench before` has. Operations a \
+         second, in memory, between two pushes.\n\n",
         costs.line_ns, costs.groups
     );
     let _ = writeln!(
@@ -79,7 +108,7 @@ pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
             let _ = writeln!(
                 text,
                 "| {} | {what} | {:.0} | {} | {} | {} |",
-                m.workload.name(),
+                m.name,
                 m.cpu_ns,
                 rate(m.one),
                 rate(m.two),
@@ -89,33 +118,40 @@ pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
     }
     let _ = writeln!(
         text,
-        "\n| | two cores, measured against predicted | one core's sync, ns for each operation | what bounds 256 cores | in use |\n|---|---|---|---|---|"
+        "\n| | two cores, measured against predicted | the same before | one core's sync, ns for each operation | what bounds 256 cores | in use |\n|---|---|---|---|---|---|"
     );
     for p in all {
         let Some(last) = p.predicted.last() else {
             continue;
         };
-        let two = p.predicted.get(1).map_or(0.0, |x| p.now.two / x.per_second);
+        let against =
+            |points: &[Point], m: &Measured| points.get(1).map_or(0.0, |x| m.two / x.per_second);
+        let two = against(&p.predicted, &p.now);
+        let two_before = against(&p.predicted_before, &p.before);
         let _ = writeln!(
             text,
-            "| {} | {:.0} % | {:.0} | {} | {:.0} % |",
-            p.now.workload.name(),
+            "| {} | {:.0} % | {:.0} % | {:.0} | {} | {:.0} % |",
+            p.now.name,
             100.0 * two,
+            100.0 * two_before,
             p.now.sync_ns,
             last.bottleneck.as_deref().unwrap_or("nothing shared"),
             100.0 * last.busiest
         );
     }
     for p in all {
-        let name = p.now.workload.name();
+        let name = &p.now.name;
         let _ = writeln!(
             text,
-            "\n## {name}\n\n![{name}](prediction-{name}.svg)\n\n| lock | acquisitions an operation | hold ns |\n|---|---|---|"
+            "\n## {name}\n\nBefore: {}.\n\n![{name}](prediction-{name}.svg)\n\n| | lock | acquisitions an operation | hold ns |\n|---|---|---|---|",
+            p.before_is
         );
-        for lock in &p.now.locks {
+        let before = p.before.locks.iter().filter(|l| l.shares.is_some());
+        let now = p.now.locks.iter().map(|l| ("now", l));
+        for (when, lock) in now.chain(before.map(|l| ("before", l))) {
             let _ = writeln!(
                 text,
-                "| {} | {:.4} | {:.0} |",
+                "| {when} | {} | {:.4} | {:.0} |",
                 lock.class, lock.per_op, lock.hold_ns
             );
         }
@@ -159,7 +195,7 @@ pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
     let high = all().fold(1.0, f64::max) * 2.0;
     let area = SVGBackend::new(path, (720, 440)).into_drawing_area();
     area.fill(&WHITE).map_err(|e| failed(&e))?;
-    let title = format!("{}: operations a second", p.now.workload.name());
+    let title = format!("{}: operations a second", p.now.name);
     let mut chart = ChartBuilder::on(&area)
         .caption(title, ("sans-serif", 18))
         .margin(12)
@@ -179,7 +215,7 @@ pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
         .map_err(|e| failed(&e))?;
     for (name, line, dots, colour) in [
         ("now", now, points, BLUE),
-        ("before: one lock per volume", before, old, RED),
+        (&*format!("before: {}", p.before_is), before, old, RED),
     ] {
         chart
             .draw_series(LineSeries::new(line, colour.stroke_width(2)))
@@ -204,13 +240,13 @@ pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::{LockUse, Workload};
+    use super::super::measure::LockUse;
     use super::*;
 
     #[test]
     fn tables_and_plots_show_both() {
         let measured = |before: bool| Measured {
-            workload: Workload::Stat,
+            name: "stat".into(),
             before,
             cpu_ns: 100.0,
             one: 1e7,
@@ -225,6 +261,7 @@ mod tests {
                 .into(),
                 per_op: 1.0,
                 hold_ns: 80.0,
+                shares: None,
             }],
         };
         let costs = Costs {

@@ -31,6 +31,24 @@ pub struct Repeated {
     pub failed: Option<String>,
 }
 
+/// How many times as fast a mount is as others.
+#[derive(Debug, Deserialize)]
+pub struct MountTimes {
+    pub floor: Option<f64>,
+    pub kernel: Option<f64>,
+    pub fuse2fs: Option<f64>,
+}
+
+/// One target under a row of the benchmark of mounts.
+#[derive(Debug, Deserialize)]
+pub struct Mounted {
+    #[serde(flatten)]
+    pub repeated: Repeated,
+    pub unit: String,
+    pub figure: f64,
+    pub times: MountTimes,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct MdtestShape {
     pub tasks: u64,

@@ -1,6 +1,6 @@
 //! Tables.
 
-use super::figures::{Bulk, Dbench, Mdtest, Repeated};
+use super::figures::{Bulk, Dbench, Mdtest, Mounted, Repeated};
 use crate::table::{duration, rate, times};
 
 /// Rows of cells below a head.
@@ -78,6 +78,54 @@ pub fn repeated(all: &[Repeated]) -> String {
         );
     }
     text
+}
+
+pub fn mounts(all: &[Mounted]) -> String {
+    let head = [
+        "row",
+        "clients",
+        "target",
+        "figure",
+        "sync",
+        "CPU",
+        "p50",
+        "p99",
+        "of its floor",
+        "of the kernel",
+        "of fuse2fs",
+    ];
+    let row = |m: &Mounted| {
+        let r = &m.repeated;
+        let mut cells = vec![
+            r.workload.clone(),
+            r.shape.tasks.to_string(),
+            r.target.clone(),
+        ];
+        if let Some(why) = &r.failed {
+            cells.push(format!("not measured: {why}"));
+            cells.resize(head.len(), String::new());
+            return cells;
+        }
+        let figure = match m.unit.as_str() {
+            "s" => duration(m.figure * 1e9),
+            "MB/s" => format!("{:.0} MB/s", m.figure),
+            "/s" => format!("{}/s", rate(m.figure)),
+            unit => format!("{} {unit}", rate(m.figure)),
+        };
+        let times = |t: Option<f64>| t.map_or_else(|| "-".into(), |t| format!("{t:.2}×"));
+        cells.extend([
+            figure,
+            duration(r.finish_seconds * 1e9),
+            duration(r.cpu_ns),
+            duration(r.latency.p50),
+            duration(r.latency.p99),
+            times(m.times.floor),
+            times(m.times.kernel),
+            times(m.times.fuse2fs),
+        ]);
+        cells
+    };
+    table(&head, all.iter().map(row))
 }
 
 pub fn mdtest(all: &[Mdtest]) -> String {

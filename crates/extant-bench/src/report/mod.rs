@@ -26,6 +26,8 @@ pub struct Params {
     pub quick: bool,
     /// The kernel's ext4 and fuse2fs take part, as far as they are there.
     pub mounts: bool,
+    /// So does FUSE over io_uring.
+    pub uring: bool,
     /// dbench's loadfile, if there is one.
     pub loadfile: Option<PathBuf>,
     /// The program that runs library peers, if there is one.
@@ -84,6 +86,9 @@ case "$*" in
 *mdtest*) echo '[{"target":"ours","params":{"tasks":2,"shared":false},"creates":2e6,"creates_synced":1e6,"create_cpu_ns":500,"unlinks":4e6,"unlinks_synced":2e6,"unlink_cpu_ns":300}]' ;;
 *bulk*) echo '{"reports":[{"name":"extant import","direction":"in","seconds":1,"sync_seconds":0.5,"files":100,"bytes":1e6,"cpu_ns":10,"peak":1000}]}' ;;
 *dbench*) echo '[{"target":"ours","params":{"clients":2},"bytes":1e9,"bytes_synced":9e8,"ops":1e6,"cpu_ns":900,"latencies":{"Flush":{"count":2,"mean":5,"p50":5,"p99":6,"max":7,"buckets":[]}}}]' ;;
+*"bench mount"*) echo '[
+ {"workload":"create","target":"mount:uring","shape":{"tasks":2},"ops":40000,"ops_finished":30000,"finishes":"sync","finish_seconds":0.1,"cpu_ns":10,"counts":{},"latency":{"p50":9,"p99":12,"buckets":[]},"unit":"/s","figure":40000,"times":{"floor":0.9,"kernel":0.5,"fuse2fs":null}},
+ {"workload":"untar","target":"fuse2fs","shape":{"tasks":2},"ops":0,"ops_finished":0,"finishes":"sync","finish_seconds":0,"cpu_ns":0,"counts":{},"latency":{"p50":0,"p99":0,"buckets":[]},"unit":"s","figure":0,"times":{"floor":null,"kernel":null,"fuse2fs":null},"failed":"no room"}]' ;;
 *fsync*) echo 'no figures'; echo broken >&2; exit 1 ;;
 *) echo '[
  {"workload":"MWCL","target":"ours","shape":{"tasks":1},"ops":100,"ops_finished":50,"finishes":"sync","finish_seconds":0.1,"cpu_ns":10,"counts":{"pushes":2},"latency":{"p50":9,"p99":12,"buckets":[[9,3],[12,1]]}},
@@ -103,7 +108,8 @@ esac
             program,
             dir: dir.path().join("out"),
             quick: true,
-            mounts: false,
+            mounts: true,
+            uring: true,
             loadfile: Some("client.txt".into()),
             peers: None,
         };
@@ -123,6 +129,9 @@ esac
             "2.00 M",
             "`extant bench fxmark",
             "pushes 2",
+            "| create | 2 | mount:uring | 40.0 k/s | 100.0 ms | 10 ns | 9 ns | 12 ns | 0.90× | 0.50× | - |",
+            "| untar | 2 | fuse2fs | not measured: no room |",
+            "--against floor:uring floor:classic kernel fuse2fs",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -1,6 +1,6 @@
 //! What is run for a report, and how each part of it is shown.
 
-use super::figures::{Bulk, Dbench, Mdtest, Repeated};
+use super::figures::{Bulk, Dbench, Mdtest, Mounted, Repeated};
 use super::{Params, markdown, plots, shown};
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
@@ -19,6 +19,7 @@ enum Kind {
     Mdtest,
     Bulk,
     Dbench,
+    Mounts,
 }
 
 /// A part of the report.
@@ -54,6 +55,7 @@ impl Section {
             Kind::Mdtest => Ok(markdown::mdtest(&parse::<Vec<Mdtest>>(json)?)),
             Kind::Bulk => Ok(markdown::bulk(&parse::<Bulk>(json)?)),
             Kind::Dbench => Ok(markdown::dbench(&parse::<Vec<Dbench>>(json)?)),
+            Kind::Mounts => Ok(markdown::mounts(&parse::<Vec<Mounted>>(json)?)),
             Kind::Repeated { over_tasks, costs } => {
                 let all: Vec<Repeated> = parse(json)?;
                 let mut text = markdown::repeated(&all);
@@ -159,6 +161,34 @@ impl Gather<'_> {
     }
 }
 
+/// A row of the benchmark of mounts, short or in full: rounds at most, seconds of one, and of all of them.
+const MOUNTS_QUICK: &str = "--files 2000 --file-size 8M --seconds 0.1 --iterations 3 --within 5";
+const MOUNTS: &str = "--files 10000 --file-size 64M --seconds 0.5 --iterations 5 --within 40";
+
+impl Gather<'_> {
+    /// All rows, over all transports that there are, each beside its floor.
+    fn mounts(&mut self, uring: bool) {
+        let (targets, floors) = if uring {
+            (
+                "--target mount:uring --target mount:classic",
+                "floor:uring floor:classic",
+            )
+        } else {
+            ("--target mount:classic", "floor:classic")
+        };
+        let size = if self.params.quick {
+            MOUNTS_QUICK
+        } else {
+            MOUNTS
+        };
+        let command =
+            format!("mount {targets} --against {floors} kernel fuse2fs --clients 2 {size}");
+        let about = "Names, data and trees of a mounted image over both transports, each beside its floor: files in \
+            memory, served in the same way.";
+        self.add("mount", about, Kind::Mounts, &command);
+    }
+}
+
 /// All sections.
 pub fn sections(params: &Params) -> Vec<Section> {
     let lengths = if params.quick { QUICK } else { FULL };
@@ -226,11 +256,7 @@ pub fn sections(params: &Params) -> Vec<Section> {
         g.repeat("fuse2fs", about, plain, command);
     }
     if params.mounts {
-        let about = "Names and data of a mounted image, each beside the floor: files in memory, served in the same way.";
-        let rows = "mount create unlink open stat-cold read-cold fsync --clients 2 --file-size 16M";
-        let command = format!("{rows} --against floor:classic kernel fuse2fs");
-        let target = "--target mount:classic";
-        g.repeat("mount", about, plain, &format!("{command} {target}"));
+        g.mounts(params.uring);
     }
     g.repeat(
         "fxmark",

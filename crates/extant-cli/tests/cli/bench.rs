@@ -438,7 +438,7 @@ fn predict_prints_tables_and_writes_plots() {
     assert!(dir.path().join("prediction-commits.svg").exists());
     let json = run(&[&small[..], &["--json"]].concat()).json();
     let workloads = json["workloads"].as_array().unwrap();
-    assert_eq!(workloads.len(), 5);
+    assert_eq!(workloads.len(), 10);
     assert_eq!(workloads[2]["predicted"][8]["bottleneck"], "x.rs:1 f");
     assert_eq!(run(&["bench", "predict", "--line-ns", "NaN"]).code, Some(1));
 }

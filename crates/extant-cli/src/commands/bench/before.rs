@@ -12,10 +12,10 @@ use extant_bench::before::{PAIRS, Pair};
 /// own of the other benchmarks: before:one-lock.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant bench before --tasks 1,2,48\n  \
-    extant bench before inode-list --tasks 1000 --files 500000\n  \
+    extant bench before inode-list-walks --tasks 1000 --files 4000000 --seconds 60\n  \
     extant bench unlink2 --against before:one-lock")]
 pub struct BeforeArgs {
-    /// Which of them; without any all, inode-list with 1000 tasks
+    /// Which of them; without any all, those of inode lists with 1000 tasks and 4,000,000 inodes
     #[arg(value_name = "NAME", value_parser = pairs())]
     names: Vec<Pair>,
     #[command(flatten)]
@@ -36,8 +36,8 @@ pub fn run(args: &BeforeArgs) -> Result<()> {
     let progress = Progress::count("rounds");
     let mut reports = Ok(Vec::new());
     for pair in pairs {
-        let shape = match pair.tasks {
-            Some(tasks) if all => args.shape.with_tasks(tasks),
+        let shape = match pair.size {
+            Some((tasks, ops)) if all => args.shape.with_size(tasks, ops),
             _ => args.shape.clone(),
         };
         let [after, before] = pair.algorithms();

@@ -16,6 +16,7 @@ use extant_bench::target::{PathTarget, Target, TaskDir};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What programs do with a mounted file system: names, data, whole trees
 ///
@@ -52,9 +53,12 @@ pub struct MountArgs {
     /// Seconds of a round, at most; a whole file or tree is never left half done
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Rounds
+    /// Rounds, at most
     #[arg(long, default_value_t = 5)]
     iterations: usize,
+    /// Seconds after which a row begins no further round; every target has one that counts
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    within: f64,
     /// Tree of untar and git-status; without it one of at most 3,000 small files is made
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
@@ -241,6 +245,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
         "clients, files and iterations begin at 1"
     );
     ensure!(args.file_size >= 4096, "a file of data has a page at least");
+    let within = Duration::try_from_secs_f64(args.within).context("--within is a time")?;
     let named = args.named()?;
     if named.iter().any(|n| matches!(n, Named::Peer(_))) {
         peers::own_mounts()?;
@@ -256,7 +261,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
         rows.retain(|row| !row.needs_source().1);
     }
     let places = args.open(named, scratch.path())?;
-    let measured = args.measure(&rows, &places.all(), &with);
+    let measured = args.measure(&rows, &places.all(), &with, within);
     let closed = places.close();
     let measured = measured?;
     closed?;
@@ -272,6 +277,7 @@ impl MountArgs {
         rows: &[Row],
         places: &[&dyn Place],
         with: &Material,
+        within: Duration,
     ) -> Result<Vec<Measured>> {
         let rounds = rows.len() * self.clients.len() * places.len() * (self.iterations + 1);
         let progress = Progress::up_to("rounds", rounds as u64);
@@ -293,7 +299,7 @@ impl MountArgs {
                     progress.add(1);
                     interrupt::check()
                 };
-                let measured = mount::run(row, places, with, shape, between)?;
+                let measured = mount::run(row, places, with, shape, within, between)?;
                 if let Some(table) = &table {
                     progress.around(|| table.lines(&measured))?;
                 }
@@ -339,7 +345,7 @@ impl Table {
         let (seconds, rounds) = (args.seconds, args.iterations);
         write!(
             out,
-            "mount: {} files, files of {} bytes; {seconds} s a round at most, medians of {rounds} rounds",
+            "mount: {} files, files of {} bytes; {seconds} s a round at most, medians of up to {rounds} rounds",
             with.files, with.file_size
         )?;
         match &with.source {
@@ -421,6 +427,7 @@ mod tests {
         let named = both.named().unwrap();
         assert!(matches!(&named[0], Named::Path(p) if p == Path::new("/")));
         assert!(matches!(named[2], Named::Peer(Peer::Kernel)));
+        assert!(parsed(&["--within", "x"]).is_err());
         let twice = parsed(&["--target", "kernel", "--against", "kernel"]).unwrap();
         let error = twice.named().err().unwrap().to_string();
         assert!(error.contains("name it once"), "{error}");

@@ -7,6 +7,7 @@ use crate::progress::Progress;
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, Volume};
+use extant_bench::before::PAIRS;
 use extant_bench::predict::measure::{self, Size, Workload};
 use extant_bench::predict::model::{Costs, SharedLine};
 use extant_bench::predict::report::{self, Prediction};
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 ///
 /// Measures on one core what operations cost and how long they hold which locks, and computes with a queueing model
 /// what 1 to 256 cores make of it; beside it what two cores make here. Each workload is also run with
-/// one lock for the whole volume.
+/// one lock for the whole volume; and the pairs of `extant bench before` are run, after and before.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  extant bench conflicts --json > conflicts.json\n  \
@@ -81,7 +82,8 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let scratch = scratch()?;
     let image = scratch.path().join("image");
     let roomy = || roomy(&image, bytes(args.ops));
-    let progress = Progress::up_to("measurements", 2 * Workload::ALL.len() as u64);
+    let count = 2 * (Workload::ALL.len() + PAIRS.len());
+    let progress = Progress::up_to("measurements", count as u64);
     let mut all = Vec::new();
     for workload in Workload::ALL {
         let measure = |before| -> Result<_> {
@@ -94,12 +96,17 @@ pub fn run(args: &PredictArgs) -> Result<()> {
         let lines = shared.get(workload.case()).cloned().unwrap_or_default();
         all.push(Prediction::new(now, before, lines, costs));
     }
+    for pair in &PAIRS {
+        let measured = measure::measure_pair(pair, size, interrupt::check)?;
+        progress.add(2);
+        all.push(Prediction::of_pair(pair, measured, costs));
+    }
     progress.done();
     if let Some(path) = &args.report {
         let text = report::markdown(&all, costs, &super::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
         for p in &all {
-            let plot = path.with_file_name(format!("prediction-{}.svg", p.now.workload.name()));
+            let plot = path.with_file_name(format!("prediction-{}.svg", p.now.name));
             report::plot(p, &plot)?;
         }
     }

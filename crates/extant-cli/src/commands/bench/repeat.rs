@@ -41,10 +41,12 @@ impl ShapeArgs {
             .saturating_add(tasks.saturating_mul(64) + OTHER_FILES)
     }
 
-    /// The same with this number of tasks only.
-    pub fn with_tasks(&self, tasks: usize) -> Self {
+    /// The same with this number of tasks only, and operations to the last.
+    pub fn with_size(&self, tasks: usize, ops: u64) -> Self {
         Self {
             tasks: vec![tasks],
+            files: ops,
+            seconds: self.seconds.max(60.0),
             ..self.clone()
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Run all benchmarks and write a report of them, with tables and plots
 ///
 /// Every benchmark is run as a command of its own, which the report shows. As root the kernel's ext4 and fuse2fs take
-/// part. In full it takes about half an hour, with --quick about five minutes.
+/// part. In full it takes about half an hour, with --quick about eight minutes.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant bench report --quick --out /tmp/report")]
 pub struct ReportArgs {
@@ -42,6 +42,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
         dir: args.out.clone(),
         quick: args.quick,
         mounts: peers::can_mount(),
+        uring: peers::has_uring(),
         loadfile: args.dbench.clone().or_else(packaged),
         peers: args.peers.clone(),
     };
@@ -77,6 +78,7 @@ mod tests {
                 dir: "out".into(),
                 quick,
                 mounts,
+                uring: mounts,
                 loadfile: Some(LOADFILE.into()),
                 peers: None,
             };
