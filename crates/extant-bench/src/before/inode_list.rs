@@ -28,7 +28,7 @@ lock_class!(
 
 lock_class!(
     /// Where tasks wait until all inodes are in core.
-    Waiting = "before: meeting"
+    Waiting = "tasks of inode-list"
 );
 
 /// Who adds the last of so many inodes walks.
