@@ -30,8 +30,9 @@ pub type RwLockWriteGuard<'a, T, C> =
 /// ```
 pub struct Metered<R, C> {
     raw: R,
-    /// Who held it last: call site in the upper half, thread in the lower; 0 if unknown. Written by holders
-    /// only, and a relaxed read is enough for what it is used for.
+    /// Who held it alone last: call site in the upper half, thread in the lower; 0 if unknown. Written by holders
+    /// only, and a relaxed read is enough for what it is used for. Readers leave no name: that would be a line that
+    /// all of them write.
     last: AtomicU32,
     class: PhantomData<fn() -> C>,
 }
@@ -52,6 +53,7 @@ impl<R, C: LockClass> Metered<R, C> {
     fn acquire(
         &self,
         place: &'static Location<'static>,
+        alone: bool,
         try_take: impl FnOnce() -> bool,
         take: impl FnOnce(),
     ) {
@@ -67,19 +69,20 @@ impl<R, C: LockClass> Metered<R, C> {
             if let Some((ns, holder)) = waited {
                 cell.waited(ns, holder);
             }
-            self.taken(cell, thread);
+            self.taken(cell, thread, alone);
         });
     }
 
     fn try_acquire(
         &self,
         place: &'static Location<'static>,
+        alone: bool,
         try_take: impl FnOnce() -> bool,
     ) -> bool {
         let done = try_take();
         with_cell(Self::site(place), |cell, thread| {
             if done {
-                self.taken(cell, thread);
+                self.taken(cell, thread, alone);
             } else {
                 cell.failed_tries.add(1);
             }
@@ -88,14 +91,16 @@ impl<R, C: LockClass> Metered<R, C> {
     }
 
     #[inline]
-    fn taken(&self, cell: &Arc<Cell>, thread: u16) {
+    fn taken(&self, cell: &Arc<Cell>, thread: u16, alone: bool) {
         let last = self.last.load(Ordering::Relaxed);
         let now = u32::from(cell.site) << 16 | u32::from(thread);
         if last != now {
             if last != 0 && last as u16 != thread {
                 cell.hand_overs.add(1);
             }
-            self.last.store(now, Ordering::Relaxed);
+            if alone {
+                self.last.store(now, Ordering::Relaxed);
+            }
         }
         if cell.acquisitions.get() & hold_mask() == 0 {
             hold::begin(self.address(), cell);
@@ -120,6 +125,7 @@ unsafe impl<R: RawMutex, C: LockClass> RawMutex for Metered<R, C> {
         if is_on() {
             self.acquire(
                 Location::caller(),
+                true,
                 || self.raw.try_lock(),
                 || self.raw.lock(),
             );
@@ -132,7 +138,7 @@ unsafe impl<R: RawMutex, C: LockClass> RawMutex for Metered<R, C> {
     #[track_caller]
     fn try_lock(&self) -> bool {
         if is_on() {
-            self.try_acquire(Location::caller(), || self.raw.try_lock())
+            self.try_acquire(Location::caller(), true, || self.raw.try_lock())
         } else {
             self.raw.try_lock()
         }
@@ -168,6 +174,7 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
             let place = Location::caller();
             self.acquire(
                 place,
+                false,
                 || self.raw.try_lock_shared(),
                 || self.raw.lock_shared(),
             );
@@ -180,7 +187,7 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
     #[track_caller]
     fn try_lock_shared(&self) -> bool {
         if is_on() {
-            self.try_acquire(Location::caller(), || self.raw.try_lock_shared())
+            self.try_acquire(Location::caller(), false, || self.raw.try_lock_shared())
         } else {
             self.raw.try_lock_shared()
         }
@@ -199,7 +206,7 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
         if is_on() {
             let place = Location::caller();
             let take = || self.raw.lock_exclusive();
-            self.acquire(place, || self.raw.try_lock_exclusive(), take);
+            self.acquire(place, true, || self.raw.try_lock_exclusive(), take);
         } else {
             self.raw.lock_exclusive();
         }
@@ -209,7 +216,7 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
     #[track_caller]
     fn try_lock_exclusive(&self) -> bool {
         if is_on() {
-            self.try_acquire(Location::caller(), || self.raw.try_lock_exclusive())
+            self.try_acquire(Location::caller(), true, || self.raw.try_lock_exclusive())
         } else {
             self.raw.try_lock_exclusive()
         }

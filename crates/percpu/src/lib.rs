@@ -13,6 +13,7 @@
 //! | [`AtomicBitmap`] | bits that threads take and give back without a lock |
 //! | [`AtomicSet`] | a large set of numbers, searched from a place on without a lock |
 //! | [`CommitLists`] | committed items by context, switched without stopping anybody |
+//! | `ReadMostly`, `RwLock` | locks whose readers write no common line ([`Bias`], [`VisibleReaders`]) |
 //!
 //! ```
 //! use percpu::PerSlot;
@@ -32,9 +33,10 @@
 //!
 //! What an ended thread left in its slot stays there and is found by whoever folds, gathers or
 //! iterates (mechanism C7). With one slot everything here is a plain structure behind a plain
-//! lock (mechanism P4); the example `one_slot` measures what that costs.
-#![forbid(unsafe_code)]
+//! lock (mechanism P4); the examples `one_slot` and `biased` measure what that costs.
+#![deny(unsafe_code)]
 
+mod biased;
 mod bitmap;
 mod commit;
 mod counter;
@@ -44,6 +46,9 @@ mod set;
 pub mod slot;
 mod sync;
 
+pub use biased::{Bias, VisibleReaders};
+#[cfg(not(any(loom, shuttle)))]
+pub use biased::{Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard};
 pub use bitmap::AtomicBitmap;
 pub use commit::{CommitLists, stamp};
 pub use counter::{BoundedCounter, Counter};

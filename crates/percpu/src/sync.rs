@@ -3,7 +3,19 @@
 #[cfg(not(any(loom, shuttle)))]
 mod real {
     pub(crate) use lockmeter::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering,
+    };
+
+    /// Waits a little, the longer the more often it has.
+    pub(crate) fn relax(waited: &mut u32) {
+        *waited += 1;
+        match *waited {
+            0..64 => std::hint::spin_loop(),
+            64..256 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+    }
 }
 
 #[cfg(any(loom, shuttle))]
@@ -13,7 +25,19 @@ mod real {
     #[cfg(not(loom))]
     use shuttle::sync as model;
 
-    pub(crate) use model::atomic::{AtomicI64, AtomicU64, Ordering};
+    #[cfg(loom)]
+    pub(crate) use model::atomic::fence;
+    pub(crate) use model::atomic::{
+        AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering,
+    };
+
+    /// Lets others run.
+    pub(crate) fn relax(_waited: &mut u32) {
+        #[cfg(loom)]
+        loom::thread::yield_now();
+        #[cfg(not(loom))]
+        shuttle::thread::yield_now();
+    }
 
     /// The checker's mutex with the signature of the metered one.
     #[derive(Debug, Default)]

@@ -5,7 +5,9 @@
 use loom::sync::Arc;
 use loom::thread;
 use percpu::slot::Registry;
-use percpu::{AtomicSet, BoundedCounter, CommitLists, Position, SlotId, SlotList, stamp};
+use percpu::{
+    AtomicSet, Bias, BoundedCounter, CommitLists, Position, SlotId, SlotList, VisibleReaders, stamp,
+};
 
 const A: SlotId = SlotId::new(0);
 const B: SlotId = SlotId::new(1);
@@ -363,5 +365,135 @@ fn set_loses_no_member() {
         workers.into_iter().for_each(|w| w.join().unwrap());
         assert_eq!(set.next(0, 128), Some(66));
         assert_eq!(set.next(67, 128), None);
+    });
+}
+
+/// A biased lock over a mutex, as the crate's are; what it guards is written in two steps.
+struct BiasedPair {
+    beneath: loom::sync::Mutex<bool>,
+    free: loom::sync::Condvar,
+    bias: Bias,
+    pair: loom::cell::UnsafeCell<u32>,
+}
+
+#[allow(unsafe_code)] // loom's cells: it tells when an access is not exclusive
+impl BiasedPair {
+    fn try_beneath(&self) -> bool {
+        !std::mem::replace(&mut *self.beneath.lock().unwrap(), true)
+    }
+
+    fn lock_beneath(&self) {
+        let mut taken = self.beneath.lock().unwrap();
+        while *taken {
+            taken = self.free.wait(taken).unwrap();
+        }
+        *taken = true;
+    }
+
+    fn unlock_beneath(&self) {
+        *self.beneath.lock().unwrap() = false;
+        self.free.notify_one();
+    }
+
+    fn read(&self, readers: &VisibleReaders, slot: SlotId) -> u32 {
+        let by_address = readers.enter_on(slot, &self.bias);
+        if !by_address {
+            self.lock_beneath();
+            readers.was_read_on(slot, &self.bias);
+        }
+        // SAFETY: the lock is held shared; loom would see a writer beside it.
+        let seen = self.pair.with(|p| unsafe { *p });
+        if by_address {
+            readers.leave_on(slot, &self.bias);
+        } else {
+            self.unlock_beneath();
+        }
+        seen
+    }
+
+    fn write(&self, readers: &VisibleReaders) {
+        self.lock_beneath();
+        readers.revoke(&self.bias);
+        self.change();
+        self.unlock_beneath();
+    }
+
+    fn change(&self) {
+        // SAFETY: the lock is held alone.
+        self.pair.with_mut(|p| unsafe { *p += 1 });
+    }
+}
+
+fn biased_pair() -> (Arc<VisibleReaders>, Arc<BiasedPair>) {
+    let pair = BiasedPair {
+        beneath: loom::sync::Mutex::new(false),
+        free: loom::sync::Condvar::new(),
+        bias: Bias::default(),
+        pair: loom::cell::UnsafeCell::new(0),
+    };
+    (Arc::new(VisibleReaders::with_slots(2)), Arc::new(pair))
+}
+
+/// A reader by its place and a writer exclude each other; and the bias is set again while a writer comes.
+#[test]
+fn a_biased_reader_and_a_writer_exclude_each_other() {
+    loom::model(|| {
+        let (readers, pair) = biased_pair();
+        // The last reader was of slot A: one of B sets the bias.
+        readers.was_read_on(B, &pair.bias);
+        let writer = {
+            let (readers, pair) = (readers.clone(), pair.clone());
+            thread::spawn(move || pair.write(&readers))
+        };
+        let first = pair.read(&readers, A);
+        let second = pair.read(&readers, A);
+        assert!(first <= second);
+        writer.join().unwrap();
+        assert_eq!(pair.read(&readers, A), 1);
+    });
+}
+
+/// A reader that sets the bias lets another in, past a writer that tries without waiting.
+#[test]
+fn who_tries_to_write_finds_readers() {
+    loom::model(|| {
+        let (readers, pair) = biased_pair();
+        let reader = {
+            let (readers, pair) = (readers.clone(), pair.clone());
+            thread::spawn(move || (pair.read(&readers, B), pair.read(&readers, B)))
+        };
+        if pair.try_beneath() {
+            if readers.try_revoke(&pair.bias) {
+                pair.change();
+            }
+            pair.unlock_beneath();
+        }
+        let (first, second) = reader.join().unwrap();
+        assert!(first <= second);
+    });
+}
+
+/// Two threads of one slot take each other's addresses away, a writer beside them.
+#[test]
+fn readers_of_one_slot_share_their_places() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (readers, pair) = biased_pair();
+        readers.was_read_on(B, &pair.bias);
+        let others: Vec<_> = [true, false]
+            .into_iter()
+            .map(|reads| {
+                let (readers, pair) = (readers.clone(), pair.clone());
+                thread::spawn(move || match reads {
+                    true => drop(pair.read(&readers, A)),
+                    false => pair.write(&readers),
+                })
+            })
+            .collect();
+        pair.read(&readers, A);
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(pair.read(&readers, A), 1);
+        pair.write(&readers);
     });
 }

@@ -1,0 +1,596 @@
+//! Locks whose readers, once there are several, write nothing that another slot writes.
+//!
+//! A reader of an ordinary reader-writer lock writes the lock's word, twice: readers that do not wait for each
+//! other still hand its line around. Here a lock may be *biased* towards readers. Then a reader stores the lock's
+//! address in a place of its own slot ([`VisibleReaders`]), looks again whether the lock is biased, and is in. A
+//! writer takes the lock beneath, takes the bias away, and waits until no slot has the lock's address.
+//! The idea is that of BRAVO (Dice and Kogan, USENIX ATC 2019).
+//!
+//! **When it is biased.** Looking at all slots is what a writer pays, so the bias is set only where it gains
+//! something: by a reader that finds the last reader to have been of another slot, for the n-th time since
+//! the last writer, n being half the number of slots. What only one slot reads and writes is never biased. A
+//! writer that looks at all slots was preceded by readers that handed the line on n times, so it
+//! costs at most a small multiple of what they did without the bias.
+//!
+//! **Threads of one slot** share its places, and do not tell whose an address is: a reader that ends takes away any
+//! address of its lock, and as many are left as there are readers.
+
+use crate::per_slot::PerSlot;
+use crate::slot::SlotId;
+use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering, relax};
+
+/// Biased locks that a slot's threads read at one moment; beyond that they take the lock beneath. A cache line.
+const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// What a biased lock keeps beside the lock beneath it.
+///
+/// ```
+/// use percpu::{Bias, SlotId, VisibleReaders};
+/// let (a, b) = (SlotId::new(0), SlotId::new(1));
+/// let readers = VisibleReaders::with_slots(2);
+/// let bias = Bias::default();
+/// assert!(!readers.enter_on(a, &bias)); // not biased: the lock beneath is to be taken
+/// readers.was_read_on(a, &bias);
+/// readers.was_read_on(b, &bias); // another slot reads it
+/// assert!(readers.enter_on(a, &bias));
+/// assert!(!readers.try_revoke(&bias)); // a reader is in
+/// readers.leave_on(a, &bias);
+/// assert!(readers.try_revoke(&bias));
+/// ```
+#[derive(Debug)]
+pub struct Bias {
+    /// Readers may come in by their places. Set by one that has the lock beneath shared, cleared by one that has it
+    /// exclusively.
+    on: AtomicBool,
+    /// The last reader that took the lock beneath: its slot, modulo 256.
+    last: AtomicU8,
+    /// How often that was another one than the time before, since the last writer.
+    changes: AtomicU8,
+}
+
+impl Bias {
+    /// Of a lock that is not biased.
+    #[cfg(not(any(loom, shuttle)))]
+    pub const NEW: Self = Self {
+        on: AtomicBool::new(false),
+        last: AtomicU8::new(0),
+        changes: AtomicU8::new(0),
+    };
+}
+
+impl Bias {
+    /// A writer, who has the lock beneath exclusively, has something to do.
+    #[cfg(not(any(loom, shuttle)))]
+    #[inline]
+    fn needs_clearing(&self) -> bool {
+        self.on.load(Ordering::Relaxed) || self.changes.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn was_read_by(&self, slot: SlotId) -> bool {
+        self.last.load(Ordering::Relaxed) == slot.index() as u8
+    }
+}
+
+impl Default for Bias {
+    fn default() -> Self {
+        Self {
+            on: AtomicBool::new(false),
+            last: AtomicU8::new(0),
+            changes: AtomicU8::new(0),
+        }
+    }
+}
+
+/// Who reads which biased locks: some places for each slot, on a line of its own.
+#[derive(Debug)]
+pub struct VisibleReaders {
+    slots: PerSlot<[AtomicUsize; PLACES]>,
+    enough: u8,
+}
+
+/// What stands in a place.
+fn address(bias: &Bias) -> usize {
+    std::ptr::from_ref(bias).addr()
+}
+
+impl VisibleReaders {
+    /// Places for so many slots.
+    pub fn with_slots(slots: usize) -> Self {
+        let slots = PerSlot::with_slots(slots, |_| std::array::from_fn(|_| AtomicUsize::new(0)));
+        // At most 255 fit the count.
+        let enough = (slots.slots() / 2).clamp(1, 255) as u8;
+        Self { slots, enough }
+    }
+
+    /// Begins a reading, if the lock is biased and the slot has a place left. If not, the lock beneath is to be taken.
+    #[inline]
+    pub fn enter_on(&self, slot: SlotId, bias: &Bias) -> bool {
+        bias.on.load(Ordering::Relaxed) && self.publish(slot, bias)
+    }
+
+    #[inline]
+    fn publish(&self, slot: SlotId, bias: &Bias) -> bool {
+        let lock = address(bias);
+        let take = |place: &AtomicUsize| {
+            place.load(Ordering::Relaxed) == 0
+                && place
+                    .compare_exchange(0, lock, Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
+        };
+        if !self.slots.get(slot).iter().any(take) {
+            return false;
+        }
+        // Either the writer, who clears the bias and then looks at the places, sees this one, or it is seen here that
+        // he cleared it: all four are in one order. Of that loom knows only by fences.
+        #[cfg(loom)]
+        crate::sync::fence(Ordering::SeqCst);
+        if bias.on.load(Ordering::SeqCst) {
+            return true;
+        }
+        self.leave_on(slot, bias);
+        false
+    }
+
+    /// Ends a reading that [`enter_on`](Self::enter_on) began.
+    #[inline]
+    pub fn leave_on(&self, slot: SlotId, bias: &Bias) {
+        let lock = address(bias);
+        let give = |place: &AtomicUsize| {
+            place.load(Ordering::Relaxed) == lock
+                && place
+                    .compare_exchange(lock, 0, Ordering::Release, Ordering::Relaxed)
+                    .is_ok()
+        };
+        let mut waited = 0;
+        // Seldom more than once: another thread of the slot took the address that was found here, and its own stands where
+        // nobody has looked since.
+        while !self.slots.get(slot).iter().any(give) {
+            relax(&mut waited);
+        }
+    }
+
+    /// A reader has taken the lock beneath and holds it: sets the bias if it is worth it.
+    #[inline]
+    pub fn was_read_on(&self, slot: SlotId, bias: &Bias) {
+        if bias.was_read_by(slot) {
+            return;
+        }
+        bias.last.store(slot.index() as u8, Ordering::Relaxed);
+        // Several readers may count at once: then one change or the other is lost.
+        let changes = bias.changes.load(Ordering::Relaxed).saturating_add(1);
+        bias.changes.store(changes, Ordering::Relaxed);
+        if changes >= self.enough && !bias.on.load(Ordering::Relaxed) {
+            // Who comes in by it has seen what the last writer wrote, as this reader has.
+            bias.on.store(true, Ordering::Release);
+        }
+    }
+
+    /// Takes the bias away, for who holds the lock beneath exclusively, and waits until the readers are out.
+    #[inline]
+    pub fn revoke(&self, bias: &Bias) {
+        if self.clear(bias) {
+            let mut waited = 0;
+            while self.is_read(bias) {
+                relax(&mut waited);
+            }
+        }
+    }
+
+    /// The same without waiting. Fails, and leaves the bias, if there are readers.
+    #[inline]
+    pub fn try_revoke(&self, bias: &Bias) -> bool {
+        if self.clear(bias) && self.is_read(bias) {
+            bias.on.store(true, Ordering::Release);
+            return false;
+        }
+        true
+    }
+
+    /// Nobody comes in any more. Says if somebody may be in.
+    #[inline]
+    fn clear(&self, bias: &Bias) -> bool {
+        if bias.changes.load(Ordering::Relaxed) != 0 {
+            bias.changes.store(0, Ordering::Relaxed);
+        }
+        if !bias.on.load(Ordering::Relaxed) {
+            return false;
+        }
+        bias.on.store(false, Ordering::SeqCst);
+        #[cfg(loom)]
+        crate::sync::fence(Ordering::SeqCst);
+        true
+    }
+
+    #[cold]
+    fn is_read(&self, bias: &Bias) -> bool {
+        let lock = address(bias);
+        self.slots
+            .iter()
+            .flatten()
+            .any(|place| place.load(Ordering::SeqCst) == lock)
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+pub use raw::{Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard};
+
+#[cfg(not(any(loom, shuttle)))]
+mod raw {
+    #![allow(unsafe_code)] // the contracts of lock_api's raw locks
+
+    use super::{Bias, Ordering, VisibleReaders};
+    use crate::slot;
+    use lock_api::{GuardNoSend, RawMutex as _, RawRwLock};
+    use lockmeter::{LockClass, Metered};
+    use std::cell::Cell;
+    use std::sync::OnceLock;
+
+    thread_local! {
+        /// The biased locks that this thread reads by an address in a place of its slot.
+        static HELD: [Cell<usize>; super::PLACES] = const { [const { Cell::new(0) }; super::PLACES] };
+        /// How many they are: most unlocking looks at nothing else.
+        static COUNT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Begins a reading without the lock beneath, if it can be.
+    #[inline]
+    fn enter(bias: &Bias) -> bool {
+        if !bias.on.load(Ordering::Relaxed) {
+            return false;
+        }
+        HELD.with(|held| {
+            let count = COUNT.get();
+            let place = held.get(count);
+            let entered = place.is_some() && readers().publish(slot::current(), bias);
+            if let (Some(place), true) = (place, entered) {
+                place.set(super::address(bias));
+                COUNT.set(count + 1);
+            }
+            entered
+        })
+    }
+
+    /// The lock beneath was taken to read.
+    #[inline]
+    fn note_read(bias: &Bias) {
+        let slot = slot::current();
+        if !bias.was_read_by(slot) {
+            readers().was_read_on(slot, bias);
+        }
+    }
+
+    /// Ends a reading that began so; false if it did not.
+    #[inline]
+    fn leave(bias: &Bias) -> bool {
+        let count = COUNT.get();
+        count > 0 && leave_one_of(count, bias)
+    }
+
+    fn leave_one_of(count: usize, bias: &Bias) -> bool {
+        HELD.with(|held| {
+            let locks = &held[..count];
+            // The last one, nearly always.
+            let Some(i) = locks.iter().rposition(|l| l.get() == super::address(bias)) else {
+                return false;
+            };
+            locks[i].swap(&locks[count - 1]);
+            COUNT.set(count - 1);
+            readers().leave_on(slot::current(), bias);
+            true
+        })
+    }
+
+    fn readers() -> &'static VisibleReaders {
+        static READERS: OnceLock<VisibleReaders> = OnceLock::new();
+        READERS.get_or_init(|| VisibleReaders::with_slots(slot::count()))
+    }
+
+    /// A raw reader-writer lock that may be biased towards readers, over one that may not.
+    ///
+    /// ```
+    /// let map: lock_api::RwLock<percpu::Biased<parking_lot::RawRwLock>, u32> = lock_api::RwLock::new(1);
+    /// *map.write() += 1;
+    /// assert_eq!(*map.read(), 2);
+    /// ```
+    pub struct Biased<R> {
+        beneath: R,
+        bias: Bias,
+    }
+
+    // SAFETY: who has the lock beneath exclusively and took the bias away is alone: readers are in by a share of the
+    // lock beneath, or by an address in a place of their slot, for which `revoke` waits; `tests/loom.rs` has the
+    // model. A release gives up what the same thread acquired: it keeps a list of the addresses.
+    unsafe impl<R: RawRwLock> RawRwLock for Biased<R> {
+        #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
+        const INIT: Self = Self {
+            beneath: R::INIT,
+            bias: Bias::NEW,
+        };
+        // A reading ends in the thread in which it began.
+        type GuardMarker = GuardNoSend;
+
+        #[inline]
+        fn lock_shared(&self) {
+            if !enter(&self.bias) {
+                self.beneath.lock_shared();
+                note_read(&self.bias);
+            }
+        }
+
+        #[inline]
+        fn try_lock_shared(&self) -> bool {
+            if enter(&self.bias) {
+                return true;
+            }
+            let done = self.beneath.try_lock_shared();
+            if done {
+                note_read(&self.bias);
+            }
+            done
+        }
+
+        #[inline]
+        unsafe fn unlock_shared(&self) {
+            if !leave(&self.bias) {
+                // SAFETY: the caller holds the lock shared, and not by an address.
+                unsafe { self.beneath.unlock_shared() }
+            }
+        }
+
+        #[inline]
+        fn lock_exclusive(&self) {
+            self.beneath.lock_exclusive();
+            if self.bias.needs_clearing() {
+                readers().revoke(&self.bias);
+            }
+        }
+
+        #[inline]
+        fn try_lock_exclusive(&self) -> bool {
+            if !self.beneath.try_lock_exclusive() {
+                return false;
+            }
+            let alone = !self.bias.needs_clearing() || readers().try_revoke(&self.bias);
+            if !alone {
+                // SAFETY: it was taken above.
+                unsafe { self.beneath.unlock_exclusive() }
+            }
+            alone
+        }
+
+        #[inline]
+        unsafe fn unlock_exclusive(&self) {
+            // SAFETY: the caller holds the lock exclusively, and so the one beneath.
+            unsafe { self.beneath.unlock_exclusive() }
+        }
+
+        #[inline]
+        fn is_locked(&self) -> bool {
+            self.beneath.is_locked() || readers().is_read(&self.bias)
+        }
+
+        #[inline]
+        fn is_locked_exclusive(&self) -> bool {
+            self.beneath.is_locked_exclusive()
+        }
+    }
+
+    /// A raw mutex as a reader-writer lock: its readers wait for each other. One byte, for [`Biased`].
+    ///
+    /// ```
+    /// assert_eq!(size_of::<percpu::Biased<percpu::Exclusive>>(), 4);
+    /// ```
+    pub struct Exclusive(parking_lot::RawMutex);
+
+    // SAFETY: every holder has the mutex, alone.
+    unsafe impl RawRwLock for Exclusive {
+        #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
+        const INIT: Self = Self(parking_lot::RawMutex::INIT);
+        type GuardMarker = GuardNoSend;
+
+        #[inline]
+        fn lock_shared(&self) {
+            self.0.lock();
+        }
+
+        #[inline]
+        fn try_lock_shared(&self) -> bool {
+            self.0.try_lock()
+        }
+
+        #[inline]
+        unsafe fn unlock_shared(&self) {
+            // SAFETY: the caller holds the mutex.
+            unsafe { self.0.unlock() }
+        }
+
+        #[inline]
+        fn lock_exclusive(&self) {
+            self.0.lock();
+        }
+
+        #[inline]
+        fn try_lock_exclusive(&self) -> bool {
+            self.0.try_lock()
+        }
+
+        #[inline]
+        unsafe fn unlock_exclusive(&self) {
+            // SAFETY: the caller holds the mutex.
+            unsafe { self.0.unlock() }
+        }
+
+        #[inline]
+        fn is_locked(&self) -> bool {
+            self.0.is_locked()
+        }
+    }
+
+    /// A metered reader-writer lock of class `C` that may be biased towards readers.
+    ///
+    /// ```
+    /// lockmeter::lock_class!(Map = "map");
+    /// let map: percpu::RwLock<_, Map> = percpu::RwLock::new(1);
+    /// *map.write() += 1;
+    /// assert_eq!(*map.read(), 2);
+    /// ```
+    pub type RwLock<T, C> = lock_api::RwLock<Metered<Biased<parking_lot::RawRwLock>, C>, T>;
+
+    /// The guard of a reader of a [`RwLock`].
+    pub type RwLockReadGuard<'a, T, C> =
+        lock_api::RwLockReadGuard<'a, Metered<Biased<parking_lot::RawRwLock>, C>, T>;
+
+    type Inner<T, C> = lock_api::RwLock<Metered<Biased<Exclusive>, C>, T>;
+    /// The guard of one who only reads.
+    pub type ReadGuard<'a, T, C> = lock_api::RwLockReadGuard<'a, Metered<Biased<Exclusive>, C>, T>;
+    /// The guard of one who may write.
+    pub type WriteGuard<'a, T, C> =
+        lock_api::RwLockWriteGuard<'a, Metered<Biased<Exclusive>, C>, T>;
+
+    /// A metered mutex of class `C` that several may hold at once to read, when it is biased: as long as it is not, it is
+    /// a mutex, and of its size. For what is mostly read, or mostly used by one thread.
+    ///
+    /// ```
+    /// lockmeter::lock_class!(Names = "names");
+    /// let names: percpu::ReadMostly<_, Names> = percpu::ReadMostly::new(vec![1]);
+    /// names.lock().push(2);
+    /// assert_eq!(*names.read(), [1, 2]);
+    /// assert_eq!(size_of::<percpu::ReadMostly<(), Names>>(), 8);
+    /// ```
+    pub struct ReadMostly<T, C: LockClass>(Inner<T, C>);
+
+    impl<T: Default, C: LockClass> Default for ReadMostly<T, C> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
+    }
+
+    impl<T, C: LockClass> ReadMostly<T, C> {
+        /// Unlocked, not biased.
+        pub const fn new(value: T) -> Self {
+            Self(Inner::new(value))
+        }
+
+        /// Locks it to write.
+        #[inline]
+        #[track_caller]
+        pub fn lock(&self) -> WriteGuard<'_, T, C> {
+            self.0.write()
+        }
+
+        /// Locks it to write if nobody holds it.
+        #[inline]
+        #[track_caller]
+        pub fn try_lock(&self) -> Option<WriteGuard<'_, T, C>> {
+            self.0.try_write()
+        }
+
+        /// Locks it to read. A thread that holds it must not take it again.
+        #[inline]
+        #[track_caller]
+        pub fn read(&self) -> ReadGuard<'_, T, C> {
+            self.0.read()
+        }
+
+        /// The value, for who has the lock to himself.
+        pub fn get_mut(&mut self) -> &mut T {
+            self.0.get_mut()
+        }
+    }
+
+    impl<T: std::fmt::Debug, C: LockClass> std::fmt::Debug for ReadMostly<T, C> {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    lockmeter::lock_class!(Pair = "pair");
+
+    const A: SlotId = SlotId::new(0);
+    const B: SlotId = SlotId::new(1);
+
+    #[test]
+    fn biased_only_where_slots_meet() {
+        let readers = VisibleReaders::with_slots(4);
+        let bias = Bias::default();
+        for _ in 0..100 {
+            readers.was_read_on(A, &bias);
+            readers.was_read_on(A, &bias);
+            readers.revoke(&bias);
+        }
+        assert!(!readers.enter_on(A, &bias));
+        for slot in [A, B, A] {
+            assert!(!readers.enter_on(slot, &bias));
+            readers.was_read_on(slot, &bias);
+        }
+        assert!(readers.enter_on(A, &bias) && readers.enter_on(B, &bias));
+        assert!(!readers.try_revoke(&bias));
+        readers.leave_on(A, &bias);
+        assert!(!readers.try_revoke(&bias));
+        readers.leave_on(B, &bias);
+        readers.revoke(&bias);
+        assert!(!readers.enter_on(A, &bias));
+    }
+
+    #[test]
+    fn a_slot_without_a_place_left_takes_the_lock_beneath() {
+        let readers = VisibleReaders::with_slots(2);
+        let many: Vec<Bias> = (0..PLACES + 1).map(|_| Bias::default()).collect();
+        for bias in &many {
+            readers.was_read_on(B, bias);
+        }
+        let entered: Vec<_> = many
+            .iter()
+            .filter(|bias| readers.enter_on(A, bias))
+            .collect();
+        assert_eq!(entered.len(), PLACES);
+        for bias in entered {
+            readers.leave_on(A, bias);
+        }
+        assert!(many.iter().all(|bias| readers.try_revoke(bias)));
+    }
+
+    /// More threads than slots, so that threads of one slot end each other's readings.
+    #[test]
+    fn readers_see_whole_writes() {
+        let pair: ReadMostly<[u64; 2], Pair> = ReadMostly::new([0; 2]);
+        let map: RwLock<[u64; 2], Pair> = RwLock::new([0; 2]);
+        let read = AtomicU64::new(0);
+        let threads = crate::slot::count() + 3;
+        let turns = if cfg!(miri) { 20 } else { 5_000 };
+        std::thread::scope(|s| {
+            for t in 0..threads {
+                let (pair, map, read) = (&pair, &map, &read);
+                s.spawn(move || {
+                    for n in 0..turns {
+                        if (n + t) % 64 == 0 {
+                            let mut both = pair.lock();
+                            both[0] += 1;
+                            std::thread::yield_now();
+                            both[1] += 1;
+                            let mut both = map.write();
+                            both[0] += 1;
+                            both[1] += 1;
+                        } else if n % 64 == 32 {
+                            drop(pair.try_lock());
+                            drop(map.try_read());
+                        } else {
+                            let (a, b) = (*pair.read(), *map.read());
+                            assert!(a[0] == a[1] && b[0] == b[1]);
+                            read.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(read.into_inner() > 0);
+        assert_eq!(*pair.lock(), *map.read());
+    }
+}
