@@ -21,6 +21,7 @@ use crate::namespace::index_room::IndexRooms;
 use crate::namespace::inode::Inode;
 use crate::namespace::inode_index::InodeIndex;
 use crate::namespace::observe::Observed;
+use crate::namespace::open_files::OpenFiles;
 use crate::namespace::walk_cache::WalkCache;
 use crate::namespace::watch::Watchers;
 use crate::space::Space;
@@ -148,6 +149,8 @@ pub struct Engine {
     pub(crate) short_of_space: Mutex<(), locks::ShortOfSpace>,
     pub(crate) index: InodeIndex,
     pub(crate) walks: WalkCache,
+    /// Files that several slots open.
+    pub(crate) open_files: OpenFiles,
     /// What the nodes made in a slot hold the engine by; none once the volume is closed.
     pub(crate) node_shares: PerSlot<Mutex<Option<Share>, locks::NodeShare>>,
     /// What the directory handles made in a slot hold the volume open by, while there are any.

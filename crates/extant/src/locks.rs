@@ -1,7 +1,8 @@
 //! The classes of the engine's locks, as the lock meter names them. Every lock of an open volume has one; those
 //! of `percpu` have their own.
 
-pub(crate) use lockmeter::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use lockmeter::{Condvar, Mutex, MutexGuard};
+pub(crate) use percpu::{ReadMostly, RwLock, WriteGuard};
 
 use lockmeter::lock_class;
 
@@ -12,6 +13,10 @@ lock_class!(
 lock_class!(
     /// Directories that a slot has walked through.
     pub(crate) WalkCache = "walk cache of a slot"
+);
+lock_class!(
+    /// Files that a slot opened lately.
+    pub(crate) OpenFiles = "open files of a slot"
 );
 lock_class!(
     /// A slot's reference to the engine, for nodes.
@@ -68,6 +73,10 @@ lock_class!(
 lock_class!(
     /// Sixteen neighbouring pages.
     pub(crate) Pages = "page chunk"
+);
+lock_class!(
+    /// One page.
+    pub(crate) Page = "page"
 );
 lock_class!(
     /// A slot's stretches of inode numbers.

@@ -46,6 +46,7 @@ impl Engine {
                     space,
                     index,
                     walks,
+                    open_files,
                     in_core,
                     in_core_count,
                     dirty_inodes,
@@ -65,6 +66,9 @@ impl Engine {
             return Some(format!("Engine::{field}"));
         }
         if let Some(name) = self.index.what_is_at(address) {
+            return Some(name);
+        }
+        if let Some(name) = self.open_files.what_is_at(address) {
             return Some(name);
         }
         if self

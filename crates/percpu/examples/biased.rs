@@ -45,23 +45,33 @@ fn main() {
         let round = [
             (
                 "parking_lot Mutex, lock",
-                cost(|| drop(black_box(*mutex.lock()))),
+                cost(|| {
+                    black_box(*mutex.lock());
+                }),
             ),
             (
                 "parking_lot RwLock, read",
-                cost(|| drop(black_box(*plain.read()))),
+                cost(|| {
+                    black_box(*plain.read());
+                }),
             ),
             (
                 "percpu RwLock, not biased, read",
-                cost(|| drop(black_box(*beside.read()))),
+                cost(|| {
+                    black_box(*beside.read());
+                }),
             ),
             (
                 "percpu RwLock, biased, read",
-                cost(|| drop(black_box(*biased.read()))),
+                cost(|| {
+                    black_box(*biased.read());
+                }),
             ),
             (
                 "percpu ReadMostly, biased, read",
-                cost(|| drop(black_box(*small.read()))),
+                cost(|| {
+                    black_box(*small.read());
+                }),
             ),
             ("parking_lot RwLock, write", cost(|| *plain.write() += 1)),
             (

@@ -51,6 +51,7 @@ pub struct Bias {
 impl Bias {
     /// Of a lock that is not biased.
     #[cfg(not(any(loom, shuttle)))]
+    #[allow(clippy::declare_interior_mutable_const)] // lock_api wants raw locks as constants
     pub const NEW: Self = Self {
         on: AtomicBool::new(false),
         last: AtomicU8::new(0),

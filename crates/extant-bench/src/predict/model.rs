@@ -48,6 +48,8 @@ fn shared(class: &str, costs: Costs) -> Option<f64> {
         | "preallocation of a slot"
         | "page index"
         | "page chunk"
+        | "page"
+        | "open files of a slot"
         | "commit list of a slot"
         | "list of a slot"
         | "dirty inodes of a slot"

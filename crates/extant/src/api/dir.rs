@@ -10,6 +10,8 @@ use crate::namespace::create::{How, New};
 use crate::namespace::credentials::{Credentials, EXECUTE, READ};
 use crate::namespace::directory::Dentry;
 use crate::namespace::inode::Inode;
+use crate::namespace::lookup::PATH_MAX;
+use crate::namespace::open_files::Opened;
 use crate::namespace::rename::RenameMode;
 use crate::namespace::walk_cache::At;
 use crate::namespace::xattrs::SetXattr;
@@ -230,6 +232,27 @@ impl Dir {
         })
     }
 
+    /// The directory that holds the last component of a path, which the caller may search, and that component; for what
+    /// can be done there without counting a use of what it leads to. `None`: the path has to be walked to its end.
+    fn last_step<'a>(&'a self, path: &'a [u8]) -> Result<Option<(At<'a>, &'a [u8])>> {
+        let (head, last) = match path.iter().rposition(|&b| b == b'/') {
+            Some(slash) => path.split_at(slash + 1),
+            None => (&path[..0], path),
+        };
+        if matches!(last, b"" | b"." | b"..") || path.len() > PATH_MAX {
+            return Ok(None);
+        }
+        let dir = match head {
+            b"" => At::Start(&self.inode),
+            _ => self.walk(head, true)?,
+        };
+        if dir.directory().is_none() {
+            return Err(Error::NotDirectory);
+        }
+        self.engine()?.permit(self.who(), &dir, EXECUTE)?;
+        Ok(Some((dir, last)))
+    }
+
     /// Runs `f` on the directory and last component of a path to something that need not exist.
     fn at_parent<R>(
         &self,
@@ -249,7 +272,7 @@ impl Dir {
 
     /// A handle on an inode that counts it already.
     fn handle(&self, inode: Arc<Inode>, flags: OpenFlags) -> File {
-        File::of(Arc::clone(&self.caller), inode, flags)
+        File::of(Arc::clone(&self.caller), Opened::There(inode), flags)
     }
 
     /// Watches a directory or file.
@@ -288,11 +311,20 @@ impl Dir {
         if flags.contains(OpenFlags::CREATE) {
             return self.open_or_create(path, flags, mode);
         }
+        if self.engine()?.open_files.has_some()
+            && let Some((dir, name)) = self.last_step(path)?
+            && let Some(opened) = self.engine()?.open_remembered(&dir, name)
+        {
+            let file = File::of(Arc::clone(&self.caller), opened, flags);
+            return self.finish_open(file, false);
+        }
         let inode = self.at_inode(path, !flags.contains(OpenFlags::NO_FOLLOW), |inode| {
             self.engine()?.opened(inode)?;
             Ok(Arc::clone(inode))
         })?;
-        self.finish_open(self.handle(inode, flags), false)
+        let opened = self.engine()?.remember_open(inode);
+        let file = File::of(Arc::clone(&self.caller), opened, flags);
+        self.finish_open(file, false)
     }
 
     fn open_or_create(&self, path: &[u8], flags: OpenFlags, mode: u16) -> Result<File> {
@@ -531,6 +563,12 @@ impl Dir {
     }
 
     fn attributes(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<Attributes> {
+        let path = path.as_ref();
+        if let Some((dir, name)) = self.last_step(path)?
+            && let Some(attributes) = self.engine()?.attributes_of_name(&dir, name, follow)?
+        {
+            return Ok(attributes);
+        }
         let mut removed = None;
         self.at_inode(path, follow, |inode| {
             let attributes = self.engine()?.attributes(inode)?;

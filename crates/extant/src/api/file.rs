@@ -8,6 +8,7 @@ use crate::namespace::credentials::{Credentials, READ, WRITE};
 use crate::namespace::extents::Extent;
 use crate::namespace::fallocate::{Fallocate, Seek};
 use crate::namespace::inode::Inode;
+use crate::namespace::open_files::Opened;
 use ext4_format::FileType;
 use ext4_format::inode::flags as inode_flags;
 use std::ops::Range;
@@ -89,15 +90,15 @@ pub(crate) fn check_open(
 /// ```
 pub struct File {
     caller: Arc<Caller>,
-    inode: Arc<Inode>,
+    inode: Opened,
     flags: OpenFlags,
     /// File position [L9]: set and added to atomically, no lock in seek.
     position: AtomicU64,
 }
 
 impl File {
-    /// A handle on an inode whose count of handles includes it.
-    pub(crate) fn of(caller: Arc<Caller>, inode: Arc<Inode>, flags: OpenFlags) -> Self {
+    /// A handle that is counted already.
+    pub(crate) fn of(caller: Arc<Caller>, inode: Opened, flags: OpenFlags) -> Self {
         Self {
             caller,
             inode,
@@ -301,7 +302,7 @@ impl File {
         if !std::ptr::eq(engine, self.engine()?) {
             return Err(Error::CrossDevice);
         }
-        let (from, target) = ((&self.inode, offset), (&to.inode, to_offset));
+        let (from, target) = ((self.inode(), offset), (to.inode(), to_offset));
         engine.copy_range(&to.caller.who, from, target, len)
     }
 
@@ -368,7 +369,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Err(e) = self.caller.any_engine().closed(&self.inode) {
+        if let Err(e) = self.caller.any_engine().close(&self.inode) {
             tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at close");
         }
     }

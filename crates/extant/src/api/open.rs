@@ -330,6 +330,7 @@ impl Opening<'_> {
             space: Space::new(self.geometry.blocks_count, free.blocks, self.reserve()),
             index: InodeIndex::new(self.geometry.groups, self.geometry.inodes_per_group),
             walks: Default::default(),
+            open_files: Default::default(),
             node_shares: Default::default(),
             holds: Default::default(),
             in_core: SlotList::new(),

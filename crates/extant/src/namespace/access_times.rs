@@ -64,18 +64,26 @@ impl Engine {
             return;
         }
         let time = self.storable(now());
-        let mut state = inode.state.lock();
-        let mut times = (state.core.atime, state.core.mtime, state.core.ctime);
-        let changed = inode.directory().and_then(|names| names.last_change_ns());
-        if let Some(newest) = changed.map(from_ns) {
-            times = (times.0, newest, times.2.max(newest));
-        }
-        let due = match self.limits.access_times {
-            AccessTimes::None => false,
-            AccessTimes::Relative => is_due(times, time),
-            AccessTimes::Strict => times.0 != time,
+        let is_due = |state: &State| {
+            let mut core = state.core;
+            self.add_overwrites(inode, &mut core);
+            let mut times = (core.atime, core.mtime, core.ctime);
+            let changed = inode.directory().and_then(|names| names.last_change_ns());
+            if let Some(newest) = changed.map(from_ns) {
+                times = (times.0, newest, times.2.max(newest));
+            }
+            let due = match self.limits.access_times {
+                AccessTimes::None => false,
+                AccessTimes::Relative => is_due(times, time),
+                AccessTimes::Strict => times.0 != time,
+            };
+            due && !state.freed
         };
-        if !due || state.freed {
+        if !is_due(&inode.state.read()) {
+            return;
+        }
+        let mut state = inode.state.lock();
+        if !is_due(&state) {
             return;
         }
         state.core.atime = time;
@@ -101,6 +109,9 @@ impl Engine {
 
     /// This inode's lazy times are to be written with what else is to be written of it.
     pub(crate) fn settle_times_of(&self, inode: &Arc<Inode>) {
+        if !inode.state.read().lazy_times {
+            return;
+        }
         let mut state = inode.state.lock();
         if settle(&mut state) {
             drop(state);

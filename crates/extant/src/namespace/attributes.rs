@@ -134,8 +134,9 @@ impl Engine {
     pub(crate) fn attributes(&self, inode: &Inode) -> Result<Attributes> {
         let _span = lockmeter::span!("stat");
         crate::stir::point();
-        let state = inode.state.lock();
-        let core = state.core;
+        let state = inode.state.read();
+        let mut core = state.core;
+        self.add_overwrites(inode, &mut core);
         // Before the core is let go: a rename that moves a directory changes the counts of two at one moment.
         let names = inode.directory();
         let links = names.map_or(Some(core.links), |names| names.links(core.links));
@@ -277,6 +278,7 @@ impl Engine {
         let names = inode.directory();
         let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
         let time = now();
+        self.fold_overwrites(inode, &mut state);
         tx.commit(seen, |c| {
             let core = &mut state.core;
             if let Some(names) = names {
@@ -345,6 +347,7 @@ impl Engine {
         }
         let names = inode.directory();
         let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
+        self.fold_overwrites(inode, &mut state);
         tx.commit(seen, |c| {
             let core = &mut state.core;
             if let Some(names) = names {

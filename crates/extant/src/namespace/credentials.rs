@@ -138,6 +138,11 @@ impl Credentials {
         self.umask
     }
 
+    /// Changes of data by this caller change no times.
+    pub(crate) fn keeps_times(&self) -> bool {
+        self.cache
+    }
+
     /// Times of the last change of data and inode, once this caller changes data.
     pub(crate) fn times_of_change(&self, core: &InodeCore) -> (Timestamp, Timestamp) {
         if self.cache {

@@ -17,7 +17,7 @@
 
 use super::index_room::IndexRoom;
 use super::name::Name;
-use crate::locks::{self, Mutex};
+use crate::locks::{self, Mutex, ReadMostly};
 use crate::log::item::Stamp;
 use crate::whereabouts::within;
 use crossbeam_utils::CachePadded;
@@ -138,10 +138,13 @@ impl Bucket {
 /// A bucket, its lock, and no other bucket beside them on the line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line(Mutex<Bucket, locks::Names>);
+struct Line(ReadMostly<Bucket, locks::Names>);
 
 /// A locked bucket.
-pub type BucketGuard<'a> = crate::locks::MutexGuard<'a, Bucket, locks::Names>;
+pub type BucketGuard<'a> = locks::WriteGuard<'a, Bucket, locks::Names>;
+
+/// A bucket of which only the names are looked at.
+pub type BucketReader<'a> = percpu::ReadGuard<'a, Bucket, locks::Names>;
 
 const _: () = assert!(size_of::<Line>() == 64);
 
@@ -259,6 +262,19 @@ impl Directory {
         loop {
             let level = self.level.load(Ordering::Acquire);
             let guard = self.table(level)[Self::index(level, hash.major)].0.lock();
+            if self.level.load(Ordering::Acquire) == level {
+                crate::stir::point();
+                return guard;
+            }
+        }
+    }
+
+    /// The same to look names up.
+    pub fn read(&self, hash: NameHash) -> BucketReader<'_> {
+        crate::stir::point();
+        loop {
+            let level = self.level.load(Ordering::Acquire);
+            let guard = self.table(level)[Self::index(level, hash.major)].0.read();
             if self.level.load(Ordering::Acquire) == level {
                 crate::stir::point();
                 return guard;
@@ -579,7 +595,7 @@ impl Directory {
                 let level = self.level.load(Ordering::Acquire);
                 let table = self.table(level);
                 let index = Self::index(level, from);
-                let bucket = table[index].0.lock();
+                let bucket = table[index].0.read();
                 if self.level.load(Ordering::Acquire) != level {
                     continue;
                 }

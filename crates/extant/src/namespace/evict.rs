@@ -49,6 +49,7 @@ impl Engine {
         self.settle_times();
         let durable = self.log.durable();
         self.walks.clear();
+        self.forget_open_files();
         for inode in self.in_core.iter() {
             if over <= 0 {
                 return;
@@ -63,6 +64,7 @@ impl Engine {
     pub(crate) fn drop_clean(&self) {
         let durable = self.log.durable();
         self.walks.clear();
+        self.forget_open_files();
         let bs = i64::from(self.geometry.block_size);
         for inode in self.in_core.iter() {
             if let Some(file) = inode.touched_file() {
@@ -79,6 +81,7 @@ impl Engine {
     pub(crate) fn evict_all(&self) {
         self.tell_unmounted(None);
         self.walks.clear();
+        self.forget_open_files();
         for inode in self.in_core.iter() {
             self.tell_unmounted(Some(&inode));
             if let Some(file) = inode.touched_file() {

@@ -34,8 +34,7 @@ impl Engine {
     /// The extents of a file, in its order.
     pub(crate) fn extents(&self, inode: &Inode) -> Result<Vec<Extent>> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let mut map = file.map.write();
-        self.load_map(inode, &mut map)?;
+        let map = self.loaded_map(inode, file)?;
         let bytes = |blocks: u64| blocks * u64::from(self.geometry.block_size);
         let extents = map.extents.iter().map(|run| Extent {
             offset: bytes(run.logical.into()),

@@ -4,7 +4,6 @@ use super::credentials::Credentials;
 use super::extent_map::{Found, Run};
 use super::file::{FileData, FileMap};
 use super::inode::Inode;
-use super::pages::place;
 use super::shift::Shift;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -210,6 +209,7 @@ impl Engine {
             unwritten: true,
         };
         let done = len == last - first;
+        self.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         let state = &mut *state;
@@ -333,6 +333,7 @@ impl Engine {
                 .give(placed.iter().map(|r| u64::from(r.len)).sum());
         })?;
         let mut state = inode.state.lock();
+        self.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         tx.commit(seen, |c| {
@@ -423,6 +424,7 @@ impl Engine {
             self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
             let tx = self.begin(who, Cost::MAP)?;
             let mut state = inode.state.lock();
+            self.fold_overwrites(inode, &mut state);
             let seen = state.stamp;
             let mut gone = Vec::new();
             tx.commit(seen, |c| {
@@ -452,10 +454,7 @@ impl Engine {
         };
         let bs = u64::from(self.geometry.block_size);
         let block = (from / bs) as u32;
-        let in_memory = file
-            .pages
-            .get(block)
-            .is_some_and(|c| c.lock().pages[place(block).1].is_some());
+        let in_memory = file.pages.has_page(block);
         let hole = match map.extents.at(block) {
             Found::Hole(_) => true,
             Found::Mapped(run) => run.unwritten,
@@ -472,8 +471,7 @@ impl Engine {
     /// Offset of the next data or hole from `offset` on.
     pub(crate) fn seek(&self, inode: &Inode, offset: u64, what: Seek) -> Result<u64> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let mut map = file.map.write();
-        self.load_map(inode, &mut map)?;
+        let map = self.loaded_map(inode, file)?;
         let size = inode.size.load(Ordering::Acquire);
         if offset >= size {
             return Err(Error::NoSuchOffset);

@@ -1,11 +1,15 @@
 //! What a regular file holds: its mapping and its pages.
 
 use super::extent_map::ExtentMap;
+use super::open_files::Openers;
 use super::pages::Pages;
 use crate::alloc::window::Window;
-use crate::locks::{self, Mutex, RwLock};
+use crate::locks::{self, ReadMostly, RwLock};
 use crate::log::Relog;
-use std::sync::atomic::AtomicU32;
+use percpu::PerSlot;
+use std::ops::Deref;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 /// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
 /// exclusively to change the mapping, the size or what is promised.
@@ -19,10 +23,70 @@ pub struct FileMap {
     pub relog: Option<Relog>,
 }
 
+/// A file's mapping, held shared.
+pub type MapReader<'a> = percpu::RwLockReadGuard<'a, FileMap, locks::Map>;
+
+/// When pages of a file that several slots write were overwritten, by slot: they would all write the core's times.
+/// Written with the map held, shared or not; what stands here is later than the time in the core.
+#[derive(Default)]
+pub struct Overwrites {
+    /// The last slot that overwrote a page, and 1; kept until there are two.
+    by: AtomicU32,
+    times: OnceLock<PerSlot<AtomicI64>>,
+}
+
+impl Overwrites {
+    /// Notes a change of now, in nanoseconds, if several slots write; false if the core is the place for it.
+    pub fn note(&self, time_ns: i64) -> bool {
+        let Some(times) = self.times.get() else {
+            let me = percpu::slot::current().index() as u32 + 1;
+            match self.by.load(Ordering::Relaxed) {
+                0 => self.by.store(me, Ordering::Relaxed),
+                by if by != me => drop(self.times.get_or_init(PerSlot::default)),
+                _ => {}
+            }
+            return false;
+        };
+        let time = times.local();
+        if time.load(Ordering::Relaxed) < time_ns {
+            time.store(time_ns, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// The latest time noted; the inode's state is held, so that it is not folded meanwhile.
+    pub fn latest(&self) -> Option<i64> {
+        let times = self.times.get()?.iter();
+        let latest = times.map(|t| t.load(Ordering::Relaxed)).max()?;
+        (latest != 0).then_some(latest)
+    }
+
+    /// Takes the latest time out; the inode's state is held exclusively.
+    pub fn take(&self) -> Option<i64> {
+        // Most have none.
+        self.latest()?;
+        let times = self.times.get()?.iter();
+        let latest = times.map(|t| t.swap(0, Ordering::Relaxed)).max()?;
+        (latest != 0).then_some(latest)
+    }
+}
+
+/// Something on cache lines of its own.
+#[repr(align(64))]
+pub struct Lines<T>(T);
+
+impl<T> Deref for Lines<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// Data of one regular file.
 pub struct FileData {
     /// Its mapping.
-    pub map: RwLock<FileMap, locks::Map>,
+    pub map: Lines<RwLock<FileMap, locks::Map>>,
     /// Its pages in memory.
     pub pages: Pages,
     /// Blocks promised to the mapping for dirty pages that will change it: for the worst case, so that
@@ -30,33 +94,41 @@ pub struct FileData {
     pub promised: AtomicU32,
     /// Blocks promised to dirty pages in holes: stat counts them as taken. Changed with the map held exclusively.
     pub promised_pages: AtomicU32,
+    /// Times of overwriting, when several slots do it.
+    pub overwrites: Overwrites,
+    /// Which slots open it.
+    pub openers: Openers,
     /// Blocks set aside for it while it grows [L8].
-    pub window: Mutex<Window, locks::Window>,
+    pub window: ReadMostly<Window, locks::Window>,
 }
 
 impl FileData {
     /// Of a file made in memory: nothing to load.
     pub fn newborn() -> Self {
         Self {
-            map: RwLock::new(FileMap {
+            map: Lines(RwLock::new(FileMap {
                 loaded: true,
                 ..FileMap::default()
-            }),
+            })),
             pages: Pages::default(),
             promised: AtomicU32::new(0),
             promised_pages: AtomicU32::new(0),
-            window: Mutex::default(),
+            overwrites: Overwrites::default(),
+            openers: Openers::default(),
+            window: ReadMostly::default(),
         }
     }
 
     /// Of a file read from the device.
     pub fn cold() -> Self {
         Self {
-            map: RwLock::default(),
+            map: Lines(RwLock::default()),
             pages: Pages::default(),
             promised: AtomicU32::new(0),
             promised_pages: AtomicU32::new(0),
-            window: Mutex::default(),
+            overwrites: Overwrites::default(),
+            openers: Openers::default(),
+            window: ReadMostly::default(),
         }
     }
 }

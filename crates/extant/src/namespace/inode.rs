@@ -3,7 +3,7 @@
 use super::directory::Directory;
 use super::extent_map::Run;
 use super::file::FileData;
-use crate::locks::{self, Mutex};
+use crate::locks::{self, ReadMostly};
 use crate::log::Commit;
 use crate::log::item::Stamp;
 use ext4_format::inode::InodeCore;
@@ -63,7 +63,7 @@ pub struct State {
 }
 
 /// The part of an inode that its lock guards, locked.
-pub type StateGuard<'a> = crate::locks::MutexGuard<'a, State, locks::InodeState>;
+pub type StateGuard<'a> = locks::WriteGuard<'a, State, locks::InodeState>;
 
 /// One in-core inode.
 pub struct Inode {
@@ -84,9 +84,11 @@ pub struct Inode {
     pub watched: AtomicBool,
     /// The observer of inodes has been shown it.
     pub observed: AtomicBool,
+    /// Slots may count handles on it, apart from [`opens`](Self::opens).
+    pub by_slots: AtomicBool,
     /// On the list of inodes that write-back must visit.
     pub on_dirty_list: AtomicBool,
-    /// Open handles.
+    /// Open handles, but those that slots count.
     pub opens: AtomicU32,
     /// Context of the last item logged: fsync waits for it, eviction too.
     pub last_context: AtomicU64,
@@ -97,7 +99,7 @@ pub struct Inode {
     /// Position on the volume's per-slot inode list (mechanism P1), as a word; 0 while it is on none.
     list_position: AtomicU64,
     /// Core and what belongs to it.
-    pub state: Mutex<State, locks::InodeState>,
+    pub state: ReadMostly<State, locks::InodeState>,
     /// Names, data or target.
     pub content: Content,
 }
@@ -120,13 +122,14 @@ impl Inode {
             has_capability: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             observed: AtomicBool::new(false),
+            by_slots: AtomicBool::new(false),
             on_dirty_list: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             last_context: AtomicU64::new(0),
             sectors: AtomicI64::new(0),
             size: AtomicU64::new(core.size),
             list_position: AtomicU64::new(0),
-            state: Mutex::new(State {
+            state: ReadMostly::new(State {
                 disk_size: core.size,
                 core,
                 stamp: 0,
@@ -224,6 +227,7 @@ impl Inode {
             (offset_of!(Self, flags), "flags"),
             (offset_of!(Self, has_acl), "has_acl"),
             (offset_of!(Self, has_capability), "has_capability"),
+            (offset_of!(Self, by_slots), "by_slots"),
             (offset_of!(Self, on_dirty_list), "on_dirty_list"),
             (offset_of!(Self, opens), "opens"),
             (offset_of!(Self, last_context), "last_context"),
@@ -242,7 +246,7 @@ impl Inode {
 
     /// No name leads to it any more.
     pub fn is_gone(&self) -> bool {
-        let state = self.state.lock();
+        let state = self.state.read();
         state.freed || state.core.links == 0
     }
 

@@ -5,7 +5,7 @@
 
 use super::inode::Inode;
 use crate::chunked::Chunked;
-use crate::locks::{self, Mutex};
+use crate::locks::{self, ReadMostly};
 use crate::whereabouts::within;
 use ext4_format::InodeNr;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ struct Chunk {
 }
 
 /// The chunks of one group.
-type Table = Box<[Mutex<Chunk, locks::InodeIndex>]>;
+type Table = Box<[ReadMostly<Chunk, locks::InodeIndex>]>;
 
 /// All in-core inodes of a volume by number.
 pub struct InodeIndex {
@@ -35,13 +35,13 @@ impl InodeIndex {
         }
     }
 
-    fn chunk(&self, ino: InodeNr) -> Option<(&Mutex<Chunk, locks::InodeIndex>, usize)> {
+    fn chunk(&self, ino: InodeNr) -> Option<(&ReadMostly<Chunk, locks::InodeIndex>, usize)> {
         let zero_based = ino.0.checked_sub(1)?;
         let group = self.groups.get_or_default(zero_based / self.per_group)?;
         let index = (zero_based % self.per_group) as usize;
         let table = group.get_or_init(|| {
             (0..(self.per_group as usize).div_ceil(CHUNK))
-                .map(|_| Mutex::default())
+                .map(|_| ReadMostly::default())
                 .collect()
         });
         Some((&table[index / CHUNK], index % CHUNK))
@@ -63,7 +63,13 @@ impl InodeIndex {
     /// The inode, if it is in core.
     pub fn get(&self, ino: InodeNr) -> Option<Arc<Inode>> {
         let (chunk, i) = self.chunk(ino)?;
-        chunk.lock().slots[i].clone()
+        chunk.read().slots[i].clone()
+    }
+
+    /// Looks at the inode, if it is in core, and counts no use of it: it stays because its place is held, shared.
+    pub fn at<R>(&self, ino: InodeNr, f: impl FnOnce(&Inode) -> R) -> Option<R> {
+        let (chunk, i) = self.chunk(ino)?;
+        chunk.read().slots[i].as_deref().map(f)
     }
 
     /// The inode, brought in by `load` if it is not in core. Two callers that miss at once load once;
@@ -77,6 +83,9 @@ impl InodeIndex {
         let Some((chunk, i)) = self.chunk(ino) else {
             return Err(out_of_range());
         };
+        if let Some(inode) = &chunk.read().slots[i] {
+            return Ok((Arc::clone(inode), false));
+        }
         let mut chunk = chunk.lock();
         if let Some(inode) = &chunk.slots[i] {
             return Ok((Arc::clone(inode), false));

@@ -1,5 +1,6 @@
 //! From a path to an inode.
 
+use super::attributes::Attributes;
 use super::credentials::{Credentials, EXECUTE};
 use super::directory::{Dentry, Directory, NameHash};
 use super::inode::{Content, Inode};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Longest path, in bytes.
-const PATH_MAX: usize = 4096;
+pub(crate) const PATH_MAX: usize = 4096;
 /// Directories of more blocks are looked up on disk until something is created or listed in them.
 const COLD_LOOKUP_FROM: u64 = 16;
 /// Symbolic links followed on one path.
@@ -47,13 +48,44 @@ impl Engine {
             return found.and_then(|inode| not_itself(dir, inode));
         }
         let names = self.names(dir)?;
-        let bucket = names.lock(hash);
+        let bucket = names.read(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
         self.inode(entry.ino)
             .and_then(|inode| not_itself(dir, inode))
     }
 
-    /// The same, for a caller who must be allowed to search the directory; the inode counts one more handle. If it is
+    /// Attributes of what a name of a directory leads to, if all that takes is in memory. No use of the inode is counted:
+    /// it stays because its bucket and its place in the index are held, shared. `None`: look it up. The name is neither
+    /// `.` nor `..`.
+    pub(crate) fn attributes_of_name(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        follow: bool,
+    ) -> Result<Option<Attributes>> {
+        let names = match dir.directory() {
+            Some(names) if names.is_complete() => names,
+            _ => return Ok(None),
+        };
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let hash = self.hash(name);
+        let bucket = names.read(hash);
+        let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
+        let found = self.index.at(entry.ino, |inode| {
+            let leads_on = follow && inode.ftype == FileType::Symlink;
+            let itself = inode.ino == dir.ino;
+            (!leads_on && !itself).then(|| self.attributes(inode))
+        });
+        match found.flatten().transpose()? {
+            // A disk that says so is looked at again.
+            Some(attributes) if attributes.links == 0 => Ok(None),
+            attributes => Ok(attributes),
+        }
+    }
+
+    /// The same as a look-up, for a caller who must be allowed to search the directory; the inode counts one more handle. If it is
     /// removed before it is counted, the name may lead to another one by now.
     pub(crate) fn lookup_to_hold(
         &self,

@@ -29,6 +29,7 @@ pub mod load;
 pub mod lookup;
 pub mod name;
 pub mod observe;
+pub mod open_files;
 pub mod pages;
 mod placement;
 pub mod read_write;

@@ -1,37 +1,118 @@
 //! The page cache of one file (mechanism L5): pages of one file-system block each, sixteen to a chunk, a
-//! lock for each chunk. There is no lock and no list that two files share.
+//! lock for each chunk and for each page. There is no lock and no list that two files share, and tasks that read a file,
+//! or overwrite pages of it that are dirty already, write no line in common: all locks here are biased when several
+//! slots come, and pages and their locks have their own lines.
+//!
+//! Lock order: index, chunk, page.
 
-use crate::locks::{self, Mutex, RwLock};
+use crate::locks::{self, ReadMostly, RwLock};
 use crate::whereabouts::within;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// Pages per chunk.
 pub const CHUNK_PAGES: u32 = 16;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// The bytes of a page, which begin with a cache line: no two pages have a line in common.
+pub struct Page(Box<[u8]>);
+
+impl Page {
+    /// Zeros.
+    pub fn zeroed(bytes: usize) -> Self {
+        Self(vec![0; bytes + LINE - 1].into())
+    }
+
+    fn start(&self) -> usize {
+        self.0.as_ptr().addr().wrapping_neg() % LINE
+    }
+}
+
+impl Deref for Page {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let start = self.start();
+        &self.0[start..start + self.0.len() + 1 - LINE]
+    }
+}
+
+impl DerefMut for Page {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let start = self.start();
+        let end = start + self.0.len() + 1 - LINE;
+        &mut self.0[start..end]
+    }
+}
+
+impl std::fmt::Debug for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+/// A page, if it is in memory, and its lock, which matters to those who have the chunk shared.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct PageSlot(ReadMostly<Option<Page>, locks::Page>);
+
+impl PageSlot {
+    /// The page, for who has the chunk exclusively.
+    pub fn get_mut(&mut self) -> &mut Option<Page> {
+        self.0.get_mut()
+    }
+
+    /// Looks at the page.
+    pub fn read<R>(&self, f: impl FnOnce(&Option<Page>) -> R) -> R {
+        f(&self.0.read())
+    }
+
+    /// Changes the page's bytes; false if it is not in memory.
+    pub fn overwrite(&self, within: usize, bytes: &[u8]) -> bool {
+        match &mut *self.0.lock() {
+            Some(page) => {
+                page[within..within + bytes.len()].copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+}
 
 /// Sixteen neighbouring pages.
 #[derive(Debug, Default)]
 pub struct Chunk {
     /// The pages in memory.
-    pub pages: [Option<Box<[u8]>>; CHUNK_PAGES as usize],
+    pub pages: [PageSlot; CHUNK_PAGES as usize],
     /// Pages that must be written back.
     pub dirty: u16,
     /// Dirty pages without a block: one block of space is promised for each.
     pub promised: u16,
     /// Used since the last sweep.
-    pub used: bool,
+    used: AtomicBool,
 }
 
 impl Chunk {
     /// Pages in memory.
-    pub fn count(&self) -> u32 {
-        self.pages.iter().flatten().count() as u32
+    pub fn count(&mut self) -> u32 {
+        let pages = self.pages.iter_mut();
+        pages.filter_map(|page| page.get_mut().as_ref()).count() as u32
+    }
+
+    /// It is used: the next sweep spares it. Written only if need be: all who read it come here.
+    pub fn note_used(&self) {
+        if !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
     }
 }
 
 /// A chunk behind its lock.
-pub type SharedChunk = Arc<Mutex<Chunk, locks::Pages>>;
+pub type SharedChunk = Arc<ReadMostly<Chunk, locks::Pages>>;
 
 /// What dropping pages frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,8 +125,10 @@ pub struct Dropped {
     pub promised: u32,
 }
 
-/// All pages of a file, by chunk.
+/// All pages of a file, by chunk. On lines of its own: who alone reads a file takes the index's lock, beside others who
+/// ask for its size.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub struct Pages {
     chunks: RwLock<BTreeMap<u32, SharedChunk>, locks::PageIndex>,
     changed: Changed,
@@ -87,15 +170,35 @@ impl Pages {
         })
     }
 
-    /// The chunk that holds a logical block, if any of its pages is in memory.
-    pub fn get(&self, block: u32) -> Option<SharedChunk> {
-        self.chunks.read().get(&(block / CHUNK_PAGES)).cloned()
+    /// Looks at the chunk that holds a logical block, if any of its pages is in memory. Counts no use of it: it stays
+    /// because the index is held, shared.
+    pub fn at<R>(
+        &self,
+        block: u32,
+        f: impl FnOnce(&ReadMostly<Chunk, locks::Pages>) -> R,
+    ) -> Option<R> {
+        self.chunks
+            .read()
+            .get(&(block / CHUNK_PAGES))
+            .map(|chunk| f(chunk))
+    }
+
+    /// Whether any page of the chunk that holds a logical block is in memory.
+    pub fn has(&self, block: u32) -> bool {
+        self.at(block, |_| ()).is_some()
+    }
+
+    /// Whether the page of a logical block is in memory.
+    pub fn has_page(&self, block: u32) -> bool {
+        let has =
+            |chunk: &ReadMostly<Chunk, _>| chunk.read().pages[place(block).1].read(Option::is_some);
+        self.at(block, has).unwrap_or(false)
     }
 
     /// The chunk that holds a logical block, made if need be.
     pub fn get_or_make(&self, block: u32) -> SharedChunk {
-        if let Some(chunk) = self.get(block) {
-            return chunk;
+        if let Some(chunk) = self.chunks.read().get(&(block / CHUNK_PAGES)) {
+            return Arc::clone(chunk);
         }
         Arc::clone(self.chunks.write().entry(block / CHUNK_PAGES).or_default())
     }
@@ -117,6 +220,11 @@ impl Pages {
         }
     }
 
+    /// A page may be dirty; the file's map is held, shared or not.
+    pub fn may_be_dirty(&self) -> bool {
+        self.changed.from.load(Relaxed) < self.changed.to.load(Relaxed)
+    }
+
     /// All pages are clean; the file's map is held exclusively.
     pub fn all_written(&self) {
         self.changed.from.store(u32::MAX, Relaxed);
@@ -133,7 +241,7 @@ impl Pages {
         self.chunks
             .read()
             .range(first..last)
-            .filter(|(_, c)| c.lock().dirty != 0)
+            .filter(|(_, c)| c.read().dirty != 0)
             .map(|(&i, c)| (i, Arc::clone(c)))
             .collect()
     }
@@ -143,7 +251,7 @@ impl Pages {
         self.dirty_chunks(from, to)
             .into_iter()
             .find_map(|(index, chunk)| {
-                let dirty = chunk.lock().dirty;
+                let dirty = chunk.read().dirty;
                 (0..CHUNK_PAGES)
                     .filter(|i| dirty & (1 << i) != 0)
                     .map(|i| index * CHUNK_PAGES + i)
@@ -160,7 +268,7 @@ impl Pages {
             let mut chunk = chunk.lock();
             for i in 0..CHUNK_PAGES {
                 let inside = (from..=to).contains(&(index * CHUNK_PAGES + i));
-                if inside && chunk.pages[i as usize].take().is_some() {
+                if inside && chunk.pages[i as usize].get_mut().take().is_some() {
                     dropped.pages += 1;
                     dropped.dirty += u32::from(chunk.dirty >> i & 1);
                     dropped.promised += u32::from(chunk.promised >> i & 1);
@@ -189,11 +297,11 @@ impl Pages {
             let Some(mut chunk) = chunk.try_lock() else {
                 return true;
             };
-            if std::mem::take(&mut chunk.used) && !force {
+            if std::mem::take(chunk.used.get_mut()) && !force {
                 return true;
             }
             for i in 0..CHUNK_PAGES as usize {
-                if chunk.dirty & (1 << i) == 0 && chunk.pages[i].take().is_some() {
+                if chunk.dirty & (1 << i) == 0 && chunk.pages[i].get_mut().take().is_some() {
                     dropped += 1;
                 }
             }
@@ -212,7 +320,7 @@ mod tests {
         for &b in blocks {
             let chunk = pages.get_or_make(b);
             let mut chunk = chunk.lock();
-            chunk.pages[place(b).1] = Some(vec![0; 8].into());
+            *chunk.pages[place(b).1].get_mut() = Some(Page::zeroed(8));
             if dirty.contains(&b) {
                 pages.will_change(b);
                 chunk.dirty |= 1 << place(b).1;
@@ -233,7 +341,8 @@ mod tests {
                 promised: 1
             }
         );
-        assert!(pages.get(14).is_some() && pages.get(16).is_none());
+        assert!(pages.has(14) && !pages.has(16));
+        assert!(pages.has_page(14) && !pages.has_page(15));
         assert_eq!(pages.next_dirty(0, 100), Some(40));
         assert_eq!(pages.next_dirty(0, 40), None);
     }
@@ -260,6 +369,15 @@ mod tests {
         pages.will_change(u32::MAX);
         pages.get_or_make(u32::MAX).lock().dirty = 1 << 15;
         assert_eq!(found(&pages), [u32::MAX / 16]);
+    }
+
+    #[test]
+    fn pages_begin_with_a_line() {
+        for bytes in [1024, 4096, 65536] {
+            let pages: Vec<Page> = (0..8).map(|_| Page::zeroed(bytes)).collect();
+            assert!(pages.iter().all(|p| p.len() == bytes));
+            assert!(pages.iter().all(|p| p.as_ptr().addr() % LINE == 0));
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Engine {
         placed: &[Run],
     ) -> Result<(BlockNr, u32)> {
         let newborn = map.extents.is_empty() && placed.is_empty();
-        let open = inode.opens.load(Ordering::Relaxed) > 0;
+        let open = self.is_open(inode);
         if newborn
             && want <= SMALL
             && !open
@@ -205,7 +205,7 @@ impl Engine {
     /// free at once [C5], for the same file first.
     pub(crate) fn reclaim(&self, inode: &Inode, file: &FileData, run: Run) {
         let mut window = file.window.lock();
-        let open = inode.opens.load(Ordering::Relaxed) > 0;
+        let open = self.is_open(inode);
         if open && !self.is_short() && window.take_back(run.physical, run.len, run.logical) {
             self.space.note_aside(u64::from(run.len));
             return;

@@ -2,9 +2,9 @@
 
 use super::credentials::Credentials;
 use super::extent_map::Found;
-use super::file::{FileData, FileMap};
+use super::file::{FileData, FileMap, MapReader};
 use super::inode::Inode;
-use super::pages::{CHUNK_PAGES, SharedChunk, place};
+use super::pages::{CHUNK_PAGES, Page, place};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use ext4_format::inode::flags;
@@ -85,16 +85,26 @@ impl Engine {
         Ok(())
     }
 
+    /// The mapping, in core, to be looked at.
+    pub(crate) fn loaded_map<'a>(
+        &self,
+        inode: &Inode,
+        file: &'a FileData,
+    ) -> Result<MapReader<'a>> {
+        let map = file.map.read();
+        if map.loaded {
+            return Ok(map);
+        }
+        drop(map);
+        self.load_map(inode, &mut file.map.write())?;
+        Ok(file.map.read())
+    }
+
     /// Reads up to `buf.len()` bytes; fewer at the end of the file.
     pub(crate) fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let _span = lockmeter::span!("read");
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let mut map = file.map.read();
-        if !map.loaded {
-            drop(map);
-            self.load_map(inode, &mut file.map.write())?;
-            map = file.map.read();
-        }
+        let map = self.loaded_map(inode, file)?;
         crate::stir::point();
         let size = inode.size.load(Ordering::Acquire);
         let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
@@ -106,14 +116,23 @@ impl Engine {
             let block = u32::try_from(at / bs as u64).map_err(|_| Error::FileTooLarge)?;
             let within = (at % bs as u64) as usize;
             let part = (bs - within).min(buf.len() - done);
-            if let Some(chunk) = file.pages.get(block) {
-                let mut chunk = chunk.lock();
-                chunk.used = true;
-                if let Some(page) = &chunk.pages[place(block).1] {
-                    buf[done..done + part].copy_from_slice(&page[within..within + part]);
-                    done += part;
-                    continue;
-                }
+            let copy = |buf: &mut [u8]| {
+                let copied = file.pages.at(block, |chunk| {
+                    let chunk = chunk.read();
+                    chunk.note_used();
+                    chunk.pages[place(block).1].read(|page| match page {
+                        Some(page) => {
+                            buf.copy_from_slice(&page[within..within + part]);
+                            true
+                        }
+                        None => false,
+                    })
+                });
+                copied.unwrap_or(false)
+            };
+            if copy(&mut buf[done..done + part]) {
+                done += part;
+                continue;
             }
             match map.extents.at(block) {
                 Found::Mapped(run) if !run.unwritten => {
@@ -122,7 +141,7 @@ impl Engine {
                         // Up to the next page in memory, which may be newer than the device.
                         let blocks = (left / bs).min(run.len as usize) as u32;
                         let clear = (1..blocks)
-                            .find(|i| file.pages.get(block + i).is_some())
+                            .find(|i| file.pages.has(block + i))
                             .unwrap_or(blocks);
                         let bytes = clear as usize * bs;
                         self.read_device(run.physical, &mut buf[done..done + bytes])?;
@@ -130,16 +149,9 @@ impl Engine {
                     } else {
                         self.fill_chunk(inode, &map, block)?;
                         filled = true;
-                        let chunk = file.pages.get_or_make(block);
-                        let chunk = chunk.lock();
-                        match &chunk.pages[place(block).1] {
-                            Some(page) => {
-                                buf[done..done + part]
-                                    .copy_from_slice(&page[within..within + part]);
-                                done += part;
-                            }
-                            // Swept between: once more.
-                            None => continue,
+                        // If it is swept between: once more.
+                        if copy(&mut buf[done..done + part]) {
+                            done += part;
                         }
                     }
                 }
@@ -169,7 +181,7 @@ impl Engine {
         let first = block / CHUNK_PAGES * CHUNK_PAGES;
         let chunk = file.pages.get_or_make(block);
         let mut chunk = chunk.lock();
-        chunk.used = true;
+        chunk.note_used();
         let mut brought = 0;
         for run in map
             .extents
@@ -180,9 +192,9 @@ impl Engine {
             let mut bytes = vec![0; run.len as usize * bs];
             self.read_device(run.physical, &mut bytes)?;
             for (i, page) in bytes.chunks_exact(bs).enumerate() {
-                let slot = &mut chunk.pages[(run.logical - first) as usize + i];
+                let slot = chunk.pages[(run.logical - first) as usize + i].get_mut();
                 if slot.is_none() {
-                    *slot = Some(page.into());
+                    slot.insert(Page::zeroed(bs)).copy_from_slice(page);
                     brought += 1;
                 }
             }
@@ -245,7 +257,7 @@ impl Engine {
                     // This file's own promises may be more than it needs, those made since the last time too.
                     settled = Some(done);
                     if done > 0 {
-                        note_written(who, inode, at);
+                        self.note_written(who, inode, at);
                     }
                     self.write_back_locked(inode, &mut map)?;
                     self.push_and_release()?;
@@ -257,7 +269,7 @@ impl Engine {
             }
         }
         if done > 0 {
-            note_written(who, inode, offset + done as u64);
+            self.note_written(who, inode, offset + done as u64);
             self.tell_written(inode);
             drop(map);
             self.note_dirty(inode);
@@ -310,7 +322,7 @@ impl Engine {
         let chunk = file.pages.get_or_make(block);
         let found = map.extents.at(block);
         let (promised, dirty) = {
-            let chunk = chunk.lock();
+            let chunk = chunk.read();
             (chunk.promised & bit != 0, chunk.dirty & bit != 0)
         };
         let in_hole = matches!(found, Found::Hole(_)) && !promised;
@@ -328,9 +340,9 @@ impl Engine {
             chunk.promised |= bit;
             file.promised_pages.fetch_add(1, Ordering::Relaxed);
         }
-        let page = &mut chunk.pages[place(block).1];
+        let page = chunk.pages[place(block).1].get_mut();
         if page.is_none() {
-            let mut fresh = vec![0; bs].into_boxed_slice();
+            let mut fresh = Page::zeroed(bs);
             if let Found::Mapped(run) = found {
                 let in_file = u64::from(block) * (bs as u64) < size;
                 if !run.unwritten && bytes.len() < bs && in_file {
@@ -351,7 +363,7 @@ impl Engine {
             chunk.dirty |= bit;
             self.dirty_bytes.add(bs as i64);
         }
-        chunk.used = true;
+        chunk.note_used();
         Ok(())
     }
 
@@ -361,8 +373,8 @@ impl Engine {
         let follows = block.checked_sub(1).is_some_and(|before| {
             let (_, i) = place(before);
             let mapped = matches!(map.extents.at(before), Found::Mapped(run) if !run.unwritten);
-            let dirty = |c: SharedChunk| c.lock().dirty & (1 << i) != 0;
-            !mapped && file.pages.get(before).is_some_and(dirty)
+            let dirty = || file.pages.at(before, |c| c.read().dirty & (1 << i) != 0);
+            !mapped && dirty().unwrap_or(false)
         });
         if inode.flags.load(Ordering::Relaxed) & flags::EXTENTS != 0 {
             return match follows || block == 0 {
@@ -407,30 +419,54 @@ impl Engine {
         if !map.loaded || offset + data.len() as u64 > inode.size.load(Ordering::Acquire) {
             return false;
         }
-        let Some(chunk) = file.pages.get(block) else {
+        let Some(done) = file.pages.at(block, |chunk| {
+            let (bit, page) = (1u16 << place(block).1, place(block).1);
+            // A page that is dirty already has all it needs: only its own lock.
+            {
+                let chunk = chunk.read();
+                if chunk.dirty & bit != 0 {
+                    chunk.note_used();
+                    return chunk.pages[page].overwrite(within, data);
+                }
+            }
+            let mut chunk = chunk.lock();
+            if chunk.promised & bit == 0 && matches!(map.extents.at(block), Found::Hole(_)) {
+                return false;
+            }
+            if !chunk.pages[page].overwrite(within, data) {
+                return false;
+            }
+            chunk.note_used();
+            if chunk.dirty & bit == 0 {
+                file.pages.will_change(block);
+                chunk.dirty |= bit;
+                self.dirty_bytes.add(bs as i64);
+            }
+            true
+        }) else {
             return false;
         };
-        let mut chunk = chunk.lock();
-        let bit = 1u16 << place(block).1;
-        if chunk.promised & bit == 0 && matches!(map.extents.at(block), Found::Hole(_)) {
+        if !done {
             return false;
         }
-        let Some(page) = &mut chunk.pages[place(block).1] else {
-            return false;
-        };
-        page[within..within + data.len()].copy_from_slice(data);
-        chunk.used = true;
-        if chunk.dirty & bit == 0 {
-            file.pages.will_change(block);
-            chunk.dirty |= bit;
-            self.dirty_bytes.add(bs as i64);
-        }
-        drop(chunk);
         crate::stir::point();
+        // With the map held: who writes the file back afterwards finds the time.
+        let noted = self.note_overwritten(who, inode, file);
         drop(map);
-        note_written(who, inode, 0);
+        if !noted {
+            self.note_written(who, inode, 0);
+        }
         self.note_dirty(inode);
         true
+    }
+
+    /// The file was overwritten now: where several slots do that, each notes it for itself. False if the core is the
+    /// place for it.
+    fn note_overwritten(&self, who: &Credentials, inode: &Inode, file: &FileData) -> bool {
+        let (_, gid, mode) = inode.owner_and_mode();
+        who.mode_after_write(mode, gid) == mode
+            && !who.keeps_times()
+            && file.overwrites.note(super::to_ns(super::now()))
     }
 
     /// Zeroes what a block holds past the end of the file, before the file grows over it.
@@ -448,10 +484,7 @@ impl Engine {
         }
         let block = u32::try_from(size / bs).map_err(|_| Error::FileTooLarge)?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let in_memory = file
-            .pages
-            .get(block)
-            .is_some_and(|c| c.lock().pages[place(block).1].is_some());
+        let in_memory = file.pages.has_page(block);
         if !in_memory && matches!(map.extents.at(block), Found::Hole(_)) {
             return Ok(());
         }
@@ -460,19 +493,20 @@ impl Engine {
         self.note_dirty(inode);
         Ok(())
     }
-}
 
-/// The file reaches at least to `end`, and was changed now.
-fn note_written(who: &Credentials, inode: &Inode, end: u64) {
-    let mut state = inode.state.lock();
-    let mode = who.mode_after_write(state.core.mode, state.core.gid);
-    let (mtime, ctime) = who.times_of_change(&state.core);
-    if state.core.mtime != mtime || state.core.mode != mode || state.core.size < end {
-        state.core.mode = mode;
-        state.core.size = state.core.size.max(end);
-        state.core.mtime = mtime;
-        state.core.ctime = ctime;
-        state.core_dirty = true;
-        inode.mirror(&state.core);
+    /// The file reaches at least to `end`, and was changed now.
+    fn note_written(&self, who: &Credentials, inode: &Inode, end: u64) {
+        let mut state = inode.state.lock();
+        self.fold_overwrites(inode, &mut state);
+        let mode = who.mode_after_write(state.core.mode, state.core.gid);
+        let (mtime, ctime) = who.times_of_change(&state.core);
+        if state.core.mtime != mtime || state.core.mode != mode || state.core.size < end {
+            state.core.mode = mode;
+            state.core.size = state.core.size.max(end);
+            state.core.mtime = mtime;
+            state.core.ctime = ctime;
+            state.core_dirty = true;
+            inode.mirror(&state.core);
+        }
     }
 }

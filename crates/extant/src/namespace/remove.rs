@@ -91,6 +91,9 @@ impl Engine {
         free: impl FnOnce(&mut State, &mut Commit<'_>),
     ) -> Fate {
         state.core.links = state.core.links.saturating_sub(1);
+        if state.core.links == 0 {
+            self.gather_opens(inode, state);
+        }
         let fate = if state.core.links > 0 {
             Fate::Linked
         } else if may_free && inode.opens.load(Ordering::Acquire) == 0 {

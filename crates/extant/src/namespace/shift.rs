@@ -226,6 +226,7 @@ impl Engine {
         let cost = Cost::MAP.and(Cost::MAP.times(part.new.len() as u32 / 16));
         let tx = self.begin(who, cost)?;
         let mut state = inode.state.lock();
+        self.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         tx.commit(seen, |c| {

@@ -58,6 +58,7 @@ impl Engine {
         let in_steps = !self.in_one_step(inode, &gone);
         let tx = self.begin_core()?;
         let mut state = inode.state.lock();
+        self.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         let mut taken = Vec::new();

@@ -8,6 +8,8 @@ use super::pages::{CHUNK_PAGES, SharedChunk};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::item::InodeEvent;
+use ext4_format::inode::InodeCore;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -136,7 +138,10 @@ impl Engine {
     /// Writes one inode's dirty pages and logs what changed of it.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
         let _span = lockmeter::span!("write back");
-        if let Some(file) = inode.file() {
+        if let Some(file) = inode.touched_file() {
+            if self.is_written_back(inode, file) {
+                return Ok(());
+            }
             let mut map = file.map.write();
             return self.write_back_locked(inode, &mut map);
         }
@@ -153,6 +158,35 @@ impl Engine {
             tx.commit(seen, |c| self.log_core(inode, &mut state, c));
         }
         Ok(())
+    }
+
+    /// There is nothing to write of a file, and nothing promised that is not needed. Whoever only reads it, or has just
+    /// written it back, is not disturbed by looking.
+    fn is_written_back(&self, inode: &Inode, file: &FileData) -> bool {
+        let _map = file.map.read();
+        let state = inode.state.read();
+        (state.freed || !state.core_dirty && file.overwrites.latest().is_none())
+            && file.promised.load(Ordering::Relaxed) == 0
+            && !file.pages.may_be_dirty()
+    }
+
+    /// Times of overwriting that slots noted go into the core.
+    pub(crate) fn fold_overwrites(&self, inode: &Inode, state: &mut super::inode::State) {
+        let file = inode.touched_file();
+        if let Some(time) = file.and_then(|f| f.overwrites.take()).map(super::from_ns) {
+            state.core.mtime = time;
+            state.core.ctime = state.core.ctime.max(time);
+            state.core_dirty = true;
+        }
+    }
+
+    /// The same for a copy of the core, to look at.
+    pub(crate) fn add_overwrites(&self, inode: &Inode, core: &mut InodeCore) {
+        let file = inode.touched_file();
+        if let Some(time) = file.and_then(|f| f.overwrites.latest()).map(super::from_ns) {
+            core.mtime = time;
+            core.ctime = core.ctime.max(time);
+        }
     }
 
     /// Logs an inode's core as it is now.
@@ -174,6 +208,7 @@ impl Engine {
         c: &crate::log::Commit<'_>,
     ) {
         state.stamp = c.stamp;
+        self.fold_overwrites(inode, state);
         // A size not yet backed by data on the device is not logged: write-back will come to it.
         state.core_dirty = state.disk_size != state.core.size;
         state.lazy_times = false;
@@ -191,10 +226,14 @@ impl Engine {
         };
         let dirty = file.pages.dirty_chunks(0, u32::MAX);
         {
-            let state = inode.state.lock();
+            let mut state = inode.state.lock();
+            self.fold_overwrites(inode, &mut state);
             if state.freed || (dirty.is_empty() && !state.core_dirty) {
                 drop(state);
                 self.give_back_promise(file);
+                if dirty.is_empty() {
+                    file.pages.all_written();
+                }
                 return Ok(());
             }
         }
@@ -379,24 +418,21 @@ impl Engine {
 
     fn write_pages(&self, run: Run, pages: &[(SharedChunk, usize)]) -> Result<()> {
         // The map is held exclusively, so no page changes; a chunk's lock is only met by sweeps.
-        let mut guards = Vec::new();
-        for (chunk, _) in pages {
-            if !guards
-                .last()
-                .is_some_and(|(c, _): &(&SharedChunk, _)| Arc::ptr_eq(c, chunk))
-            {
-                guards.push((chunk, chunk.lock()));
+        let mut parts: Vec<(&SharedChunk, Range<usize>)> = Vec::new();
+        for (chunk, i) in pages {
+            match parts.last_mut() {
+                Some((last, range)) if Arc::ptr_eq(last, chunk) => range.end = i + 1,
+                _ => parts.push((chunk, *i..i + 1)),
             }
         }
+        let mut guards: Vec<_> = parts.iter().map(|(chunk, _)| chunk.lock()).collect();
         let mut slices: Vec<&[u8]> = Vec::with_capacity(pages.len());
-        let mut at = 0;
-        for (chunk, i) in pages {
-            if !Arc::ptr_eq(guards[at].0, chunk) {
-                at += 1;
-            }
-            match &guards[at].1.pages[*i] {
-                Some(page) => slices.push(page),
-                None => return Err(Error::Stopped("a dirty page is not in memory".into())),
+        for (guard, (_, range)) in guards.iter_mut().zip(&parts) {
+            for page in &mut guard.pages[range.clone()] {
+                match page.get_mut() {
+                    Some(page) => slices.push(page),
+                    None => return Err(Error::Stopped("a dirty page is not in memory".into())),
+                }
             }
         }
         self.device
@@ -479,7 +515,7 @@ fn taken(placed: &[Run]) -> Vec<Run> {
 fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
     let mut runs: Vec<DirtyRun> = Vec::new();
     for (index, chunk) in chunks {
-        let dirty = chunk.lock().dirty;
+        let dirty = chunk.read().dirty;
         for i in (0..CHUNK_PAGES).filter(|i| dirty & (1 << i) != 0) {
             let logical = index * CHUNK_PAGES + i;
             let page = (Arc::clone(chunk), i as usize);

@@ -47,6 +47,17 @@ pub enum SetXattr {
 }
 
 impl Engine {
+    /// Looks at all attributes of an inode. Who finds them in memory counts no use of them.
+    fn at_xattrs<R>(&self, inode: &Inode, f: impl FnOnce(&XattrSet) -> R) -> Result<R> {
+        {
+            let state = inode.state.read();
+            if let Some(set) = &state.xattrs {
+                return Ok(f(set));
+            }
+        }
+        Ok(f(&*self.xattrs(inode)?))
+    }
+
     /// All attributes of an inode, read once.
     pub(crate) fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
         {
@@ -65,15 +76,16 @@ impl Engine {
 
     /// The value of one attribute, unchecked; of an ACL in the form callers know.
     fn xattr_value(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let set = self.xattrs(inode)?;
-        let Some(value) = set.get(name) else {
-            return Ok(None);
-        };
-        Ok(Some(if is_acl(name) {
-            Acl::from_disk(value)?.to_xattr()
-        } else {
-            value.to_vec()
-        }))
+        self.at_xattrs(inode, |set| {
+            let Some(value) = set.get(name) else {
+                return Ok(None);
+            };
+            Ok(Some(if is_acl(name) {
+                Acl::from_disk(value)?.to_xattr()
+            } else {
+                value.to_vec()
+            }))
+        })?
     }
 
     /// The access or default ACL, if the inode has one.
@@ -81,10 +93,7 @@ impl Engine {
         if !inode.has_acl.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        self.xattrs(inode)?
-            .get(name)
-            .map(Acl::from_disk)
-            .transpose()
+        self.at_xattrs(inode, |set| set.get(name).map(Acl::from_disk).transpose())?
             .map_err(Error::from)
     }
 
