@@ -154,8 +154,8 @@ fn before_stands_beside_after() {
     let before = [&["bench", "before", "--json"][..], &few].concat();
     let json = run(&before).json();
     let reports = json.as_array().unwrap();
-    // Three pairs from one and two tasks, one from a thousand.
-    assert_eq!(reports.len(), 2 * (3 * 2 + 1));
+    // Three pairs from one and two tasks, two from a thousand.
+    assert_eq!(reports.len(), 2 * (3 * 2 + 2));
     for pair in reports.chunks(2) {
         assert_eq!(
             (&pair[0]["target"], &pair[1]["target"]),
