@@ -2,7 +2,7 @@
 //! of `percpu` have their own.
 
 pub(crate) use lockmeter::{Condvar, Mutex, MutexGuard};
-pub(crate) use percpu::{ReadMostly, RwLock, WriteGuard};
+pub(crate) use percpu::{ReadGuard, ReadMostly, RwLock, WriteGuard};
 
 use lockmeter::lock_class;
 

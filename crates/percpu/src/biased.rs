@@ -494,6 +494,13 @@ mod raw {
             self.0.read()
         }
 
+        /// Locks it to read if nobody writes.
+        #[inline]
+        #[track_caller]
+        pub fn try_read(&self) -> Option<ReadGuard<'_, T, C>> {
+            self.0.try_read()
+        }
+
         /// The value, for who has the lock to himself.
         pub fn get_mut(&mut self) -> &mut T {
             self.0.get_mut()

@@ -208,6 +208,9 @@ impl BlockAlloc {
     pub fn excess(&self) -> u32 {
         let most = self.most.load(Ordering::Relaxed);
         let over = self.loaded().saturating_sub(most);
+        if over == 0 {
+            return 0; // asked at each operation: without a division
+        }
         u32::try_from(u64::from(over) * 8 / u64::from(most.max(1))).unwrap_or(u32::MAX)
     }
 

@@ -1,12 +1,13 @@
 //! What stat shows, and what chmod, chown and utimes change.
 
 use super::credentials::{Credentials, WRITE};
-use super::inode::Inode;
+use super::inode::{Inode, State};
 use super::{from_ns, now};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::locks::{self, ReadGuard};
 use crate::log::Cost;
-use ext4_format::inode::flags;
+use ext4_format::inode::{InodeCore, flags};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
@@ -134,13 +135,43 @@ impl Engine {
     pub(crate) fn attributes(&self, inode: &Inode) -> Result<Attributes> {
         let _span = lockmeter::span!("stat");
         crate::stir::point();
-        let state = inode.state.read();
+        let (core, links) = self.core_and_links(inode, inode.state.read());
+        let links = match (links, inode.directory()) {
+            (None, Some(names)) => {
+                let _still = names.lock_all();
+                let core = inode.state.lock().core.links;
+                names.links(core).unwrap_or(core)
+            }
+            (links, _) => links.unwrap_or(core.links),
+        };
+        Ok(self.attributes_of(inode, &core, links))
+    }
+
+    /// The same for who must not wait, as with the inode's place in the index held, which others take while they hold
+    /// its state. `None`: its state is held, or its links change.
+    pub(super) fn attributes_at_once(&self, inode: &Inode) -> Option<Attributes> {
+        let _span = lockmeter::span!("stat");
+        let (core, links) = self.core_and_links(inode, inode.state.try_read()?);
+        Some(self.attributes_of(inode, &core, links?))
+    }
+
+    /// What is stored of an inode and how many links it has, of one moment: a rename that moves a directory changes the
+    /// counts of two. Links that just change can only be counted with the names locked.
+    fn core_and_links(
+        &self,
+        inode: &Inode,
+        state: ReadGuard<'_, State, locks::InodeState>,
+    ) -> (InodeCore, Option<u32>) {
         let mut core = state.core;
         self.add_overwrites(inode, &mut core);
-        // Before the core is let go: a rename that moves a directory changes the counts of two at one moment.
-        let names = inode.directory();
-        let links = names.map_or(Some(core.links), |names| names.links(core.links));
-        drop(state);
+        let links = match inode.directory() {
+            Some(names) => names.links(core.links),
+            None => Some(core.links),
+        };
+        (core, links)
+    }
+
+    fn attributes_of(&self, inode: &Inode, core: &InodeCore, links: u32) -> Attributes {
         // What has no block yet but the promise of one counts, as with Linux.
         let mut sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
         if let Some(file) = inode.touched_file() {
@@ -151,7 +182,7 @@ impl Engine {
             ino: inode.ino.0,
             file_type: inode.ftype,
             mode: u32::from(core.mode),
-            links: core.links,
+            links,
             uid: core.uid,
             gid: core.gid,
             rdev: core.rdev,
@@ -164,12 +195,7 @@ impl Engine {
             generation: core.generation,
             flags: core.flags,
         };
-        if let Some(names) = names {
-            attributes.links = links.unwrap_or_else(|| {
-                let _still = names.lock_all();
-                let core = inode.state.lock().core.links;
-                names.links(core).unwrap_or(core)
-            });
+        if let Some(names) = inode.directory() {
             attributes.size = names.size.load(Ordering::Relaxed);
             // A new one gets its blocks when it is formatted.
             attributes.sectors = attributes.sectors.max(attributes.size / 512);
@@ -187,7 +213,7 @@ impl Engine {
             times.into_iter().for_each(|t| *t = self.storable(*t));
             attributes.crtime = Timestamp::default();
         }
-        Ok(attributes)
+        attributes
     }
 
     /// Whether the caller may change these attributes, in the order in which Linux asks.
@@ -442,6 +468,23 @@ mod tests {
         assert_eq!(volume.stat("/dir")?.sectors, block / 512);
         volume.sync()?;
         assert_eq!(volume.stat("/dir")?.sectors, block / 512);
+        Ok(())
+    }
+
+    /// Others take an inode's place in the index with its state held: who holds the place must not wait for the state.
+    #[test]
+    fn attributes_of_a_name_wait_for_no_inode() -> crate::Result<()> {
+        let volume = crate::doc_volume();
+        volume.create("/file", 0o600)?;
+        let engine = volume.guard_engine();
+        let root = &engine.root()?;
+        let file = engine.lookup(root, b"file")?;
+        let busy = file.state.lock();
+        let found = engine.attributes_of_name(root, b"file", false)?;
+        assert!(found.is_none());
+        drop(busy);
+        let found = engine.attributes_of_name(root, b"file", false)?;
+        assert_eq!(found.map(|a| a.ino), Some(file.ino.0));
         Ok(())
     }
 }

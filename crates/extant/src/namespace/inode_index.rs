@@ -66,7 +66,8 @@ impl InodeIndex {
         chunk.read().slots[i].clone()
     }
 
-    /// Looks at the inode, if it is in core, and counts no use of it: it stays because its place is held, shared.
+    /// Looks at the inode, if it is in core, and counts no use of it: it stays because its place is held, shared. `f` must
+    /// not wait for a lock of the inode: others hold one and take the place.
     pub fn at<R>(&self, ino: InodeNr, f: impl FnOnce(&Inode) -> R) -> Option<R> {
         let (chunk, i) = self.chunk(ino)?;
         chunk.read().slots[i].as_deref().map(f)

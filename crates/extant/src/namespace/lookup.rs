@@ -55,8 +55,8 @@ impl Engine {
     }
 
     /// Attributes of what a name of a directory leads to, if all that takes is in memory. No use of the inode is counted:
-    /// it stays because its bucket and its place in the index are held, shared. `None`: look it up. The name is neither
-    /// `.` nor `..`.
+    /// it stays because its bucket and its place in the index are held, shared. `None`: look it up, as where the inode is
+    /// busy. The name is neither `.` nor `..`.
     pub(crate) fn attributes_of_name(
         &self,
         dir: &Inode,
@@ -76,13 +76,13 @@ impl Engine {
         let found = self.index.at(entry.ino, |inode| {
             let leads_on = follow && inode.ftype == FileType::Symlink;
             let itself = inode.ino == dir.ino;
-            (!leads_on && !itself).then(|| self.attributes(inode))
+            match leads_on || itself {
+                true => None,
+                false => self.attributes_at_once(inode),
+            }
         });
-        match found.flatten().transpose()? {
-            // A disk that says so is looked at again.
-            Some(attributes) if attributes.links == 0 => Ok(None),
-            attributes => Ok(attributes),
-        }
+        // A disk that says there are no links is looked at again.
+        Ok(found.flatten().filter(|attributes| attributes.links != 0))
     }
 
     /// The same as a look-up, for a caller who must be allowed to search the directory; the inode counts one more handle. If it is

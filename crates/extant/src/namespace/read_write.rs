@@ -419,7 +419,7 @@ impl Engine {
         if !map.loaded || offset + data.len() as u64 > inode.size.load(Ordering::Acquire) {
             return false;
         }
-        let Some(done) = file.pages.at(block, |chunk| {
+        let done = file.pages.at(block, |chunk| {
             let (bit, page) = (1u16 << place(block).1, place(block).1);
             // A page that is dirty already has all it needs: only its own lock.
             {
@@ -443,10 +443,8 @@ impl Engine {
                 self.dirty_bytes.add(bs as i64);
             }
             true
-        }) else {
-            return false;
-        };
-        if !done {
+        });
+        if done != Some(true) {
             return false;
         }
         crate::stir::point();
