@@ -2,11 +2,11 @@
 //! in one. What makes it durable is timed apart.
 
 use crate::names::Names;
+use crate::runner::each_pinned;
 use crate::stats::{Elapsed, Stopwatch, median};
 use crate::target::{Target, TaskDir};
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde::Serialize;
-use std::sync::Barrier;
 
 /// The shape of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -78,37 +78,19 @@ impl Report {
 /// What mdtest's files are called.
 pub(crate) const PREFIX: &str = "file.mdtest";
 
+/// Each task's work on its files, each task on a CPU of its own while there are CPUs.
 pub(crate) fn each_task(
     dirs: &[Box<dyn TaskDir>],
     files: usize,
     names: impl Fn(usize) -> Names + Sync,
     work: impl Fn(&dyn TaskDir, &str) -> Result<()> + Sync,
 ) -> Result<Elapsed> {
-    // Two barriers: when all have met at the first, the clock starts, and only then may anybody go on.
-    // With more tasks than CPUs a clock started after one barrier would start late.
-    let (met, go) = (Barrier::new(dirs.len() + 1), Barrier::new(dirs.len() + 1));
-    let (names, work, met, go) = (&names, &work, &met, &go);
-    std::thread::scope(|s| {
-        let threads: Vec<_> = dirs
-            .iter()
-            .enumerate()
-            .map(|(task, dir)| {
-                s.spawn(move || -> Result<()> {
-                    let mut names = names(task);
-                    met.wait();
-                    go.wait();
-                    (0..files).try_for_each(|_| work(&**dir, names.next()))
-                })
-            })
-            .collect();
-        met.wait();
-        let watch = Stopwatch::start();
-        go.wait();
-        for thread in threads {
-            thread.join().map_err(|_| anyhow!("a task panicked"))??;
-        }
-        Ok(watch.elapsed())
-    })
+    let mut tasks: Vec<_> = dirs.iter().zip(0..).collect();
+    let (_, elapsed) = each_pinned(&mut tasks, |&mut (dir, task)| {
+        let mut names = names(task);
+        (0..files).try_for_each(|_| work(&**dir, names.next()))
+    })?;
+    Ok(elapsed)
 }
 
 pub(crate) fn timed(f: impl FnOnce() -> Result<()>) -> Result<Elapsed> {

@@ -6,7 +6,7 @@
 
 pub mod flags;
 
-use crate::checksum::{crc32c, inode_seed};
+use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};
 use crate::geometry::Geometry;
 use crate::timestamp::Timestamp;
@@ -386,25 +386,34 @@ fn has_csum_hi(raw: &[u8]) -> bool {
     fixed_end(raw) >= at::CSUM_HI + 2
 }
 
+/// Number and generation of an inode and its record, as the checksum goes over them.
+#[repr(align(8))]
+struct Summed([u8; SUMMED_KEY + SUMMED_RECORD]);
+
+const SUMMED_KEY: usize = 8;
+/// Most records are not longer.
+const SUMMED_RECORD: usize = 256;
+
 /// The checksum the record should carry; its own fields count as zeros.
 fn computed_checksum(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Option<u32> {
-    let mut crc = inode_seed(geo.csum_seed, ino, u32_at(raw, at::GENERATION));
-    crc = crc32c(crc, raw.get(..at::CSUM)?);
-    crc = crc32c(crc, &[0; 2]);
-    crc = crc32c(crc, raw.get(at::CSUM + 2..GOOD_OLD_SIZE)?);
-    if raw.len() > GOOD_OLD_SIZE {
-        crc = crc32c(crc, raw.get(GOOD_OLD_SIZE..at::CSUM_HI)?);
-        if has_csum_hi(raw) {
-            crc = crc32c(crc, &[0; 2]);
-            crc = crc32c(crc, raw.get(at::CSUM_HI + 2..)?);
-        } else {
-            crc = crc32c(crc, raw.get(at::CSUM_HI..)?);
-            crc &= 0xffff;
-        }
-    } else {
-        crc &= 0xffff;
+    if raw.len() < GOOD_OLD_SIZE {
+        return None;
     }
-    Some(crc)
+    // In one piece: a sum of many short ones takes three times as long.
+    let mut summed = Summed([0; _]);
+    let (key, record) = summed.0.split_at_mut(SUMMED_KEY);
+    key[..4].copy_from_slice(&ino.0.to_le_bytes());
+    key[4..].copy_from_slice(&u32_at(raw, at::GENERATION).to_le_bytes());
+    let (first, rest) = raw.split_at(raw.len().min(SUMMED_RECORD));
+    record.get_mut(..first.len())?.copy_from_slice(first);
+    let whole = has_csum_hi(raw);
+    record.get_mut(at::CSUM..at::CSUM + 2)?.fill(0);
+    if whole {
+        record.get_mut(at::CSUM_HI..at::CSUM_HI + 2)?.fill(0);
+    }
+    let crc = crc32c(geo.csum_seed, summed.0.get(..SUMMED_KEY + first.len())?);
+    let crc = crc32c(crc, rest);
+    Some(if whole { crc } else { crc & 0xffff })
 }
 
 /// Sets the checksum if the volume has metadata checksums. Call it last.

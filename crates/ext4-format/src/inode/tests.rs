@@ -118,3 +118,33 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// The checksum of one piece is that of the definition: seed, number, generation, then the record with its own
+    /// two fields as zeros.
+    #[test]
+    fn checksum_is_that_of_the_pieces(
+        log_size in 7u32..=12,
+        bytes in prop::collection::vec(any::<u8>(), 4096),
+        extra in prop::sample::select(vec![0u16, 2, 4, 28, 32, 999]),
+        ino in 1u32..,
+    ) {
+        let geo = geo(256);
+        let mut raw = bytes;
+        raw.truncate(1 << log_size);
+        if raw.len() > GOOD_OLD_SIZE {
+            put(&mut raw, at::EXTRA_ISIZE, extra.to_le_bytes());
+        }
+        let has_high_half = raw.len() > GOOD_OLD_SIZE && has_csum_hi(&raw);
+        let mut zeroed = raw.clone();
+        put(&mut zeroed, at::CSUM, [0; 2]);
+        if has_high_half {
+            put(&mut zeroed, at::CSUM_HI, [0; 2]);
+        }
+        let seed = crate::checksum::inode_seed(geo.csum_seed, InodeNr(ino), u32_at(&raw, at::GENERATION));
+        let sum = zeroed.iter().fold(seed, |sum, &byte| crc32c(sum, &[byte]));
+        let expected = if has_high_half { sum } else { sum & 0xffff };
+        prop_assert_eq!(computed_checksum(&raw, &geo, InodeNr(ino)), Some(expected));
+        prop_assert_eq!(computed_checksum(&raw[..100], &geo, InodeNr(ino)), None);
+    }
+}

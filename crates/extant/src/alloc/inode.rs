@@ -127,6 +127,10 @@ impl InodeAlloc {
         (zero_based / self.per_group, zero_based % self.per_group)
     }
 
+    fn number(&self, group: u32, index: u32) -> InodeNr {
+        InodeNr(group * self.per_group + index + 1)
+    }
+
     /// A group, with its counts.
     fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
         let found = self.groups.get_or_make(group, |g| {
@@ -153,8 +157,12 @@ impl InodeAlloc {
         Ok(found.ok_or_else(bad)?)
     }
 
-    fn bits(&self, group: u32, source: &dyn InodeSource) -> Result<&AtomicBitmap> {
-        let g = self.group(group, source)?;
+    fn bits<'a>(
+        &self,
+        g: &'a InodeGroup,
+        group: u32,
+        source: &dyn InodeSource,
+    ) -> Result<&'a AtomicBitmap> {
         if let Some(bits) = g.bits.get() {
             return Ok(bits);
         }
@@ -257,7 +265,7 @@ impl InodeAlloc {
             let mut stretch = match share.stretches[place] {
                 Some(s) => s,
                 None if g.claims.free.load(Ordering::Relaxed) <= 0 => return Ok(None),
-                None => match self.claim(group, source) {
+                None => match self.claim(g, group, source) {
                     Ok(Some(s)) => s,
                     Ok(None) => return Ok(None),
                     // A bad group is skipped and said, the search goes on.
@@ -269,10 +277,9 @@ impl InodeAlloc {
                     Err(e) => return Err(e),
                 },
             };
-            let found = self.any_in(group, stretch.next, stretch.end, source)?;
-            match found {
-                Some(ino) => {
-                    stretch.next = self.locate(ino).1 + 1;
+            match self.bits(g, group, source)?.take(stretch.next, stretch.end) {
+                Some(index) => {
+                    stretch.next = index + 1;
                     match stretch.left.checked_sub(1) {
                         Some(left) => stretch.left = left,
                         // A number freed since the stretch was claimed: the group has counted it.
@@ -281,7 +288,7 @@ impl InodeAlloc {
                         }
                     }
                     share.stretches[place] = Some(stretch);
-                    return Ok(found);
+                    return Ok(Some(self.number(group, index)));
                 }
                 None => {
                     share.stretches[place] = None;
@@ -293,9 +300,13 @@ impl InodeAlloc {
         }
     }
 
-    fn claim(&self, group: u32, source: &dyn InodeSource) -> Result<Option<Stretch>> {
-        let g = self.group(group, source)?;
-        let bits = self.bits(group, source)?;
+    fn claim(
+        &self,
+        g: &InodeGroup,
+        group: u32,
+        source: &dyn InodeSource,
+    ) -> Result<Option<Stretch>> {
+        let bits = self.bits(g, group, source)?;
         let stretches = self.per_group.div_ceil(STRETCH);
         for _ in 0..stretches {
             let at = g.claims.cursor.fetch_add(1, Ordering::Relaxed) % stretches;
@@ -326,8 +337,8 @@ impl InodeAlloc {
         if g.skip.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let found = self.bits(group, source)?.take(from, to);
-        Ok(found.map(|index| InodeNr(group * self.per_group + index + 1)))
+        let found = self.bits(g, group, source)?.take(from, to);
+        Ok(found.map(|index| self.number(group, index)))
     }
 
     /// Orlov by flex group [I4]: directories of the root are spread over the volume, others stay in
@@ -417,7 +428,9 @@ impl InodeAlloc {
     /// Brings the group's bitmap in core: whoever frees a number calls it before logging the free,
     /// so that the image read is never one that holds half of what is logged.
     pub fn ensure_loaded(&self, ino: InodeNr, source: &dyn InodeSource) -> Result<()> {
-        self.bits(self.locate(ino).0, source).map(|_| ())
+        let group = self.locate(ino).0;
+        let g = self.group(group, source)?;
+        self.bits(g, group, source).map(|_| ())
     }
 
     /// True the first time the inode's table block is touched in a context: the log charges for it.

@@ -49,8 +49,13 @@ impl<T> Chunks<T> {
     fn push_with(&mut self, item: T, empty: impl FnOnce() -> Vec<T>) {
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(item),
-            _ => {
+            last => {
+                let is_long = last.is_some();
                 let mut chunk = empty();
+                if is_long {
+                    // The first grows as it may stay the only one; of those that follow most are filled.
+                    chunk.reserve_exact(CHUNK);
+                }
                 chunk.push(item);
                 self.chunks.push(chunk);
             }

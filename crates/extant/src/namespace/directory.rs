@@ -478,6 +478,8 @@ impl Directory {
             for half in [&mut *low, &mut *high] {
                 half.stamp = bucket.stamp;
                 half.charged = bucket.charged;
+                // As many as there will be about when the table is doubled again.
+                half.entries.reserve_exact(bucket.entries.len());
             }
             for entry in std::mem::take(&mut bucket.entries) {
                 let half = if Self::index(level + 1, entry.hash.major) == 2 * i {
