@@ -67,6 +67,23 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(b'0'..b'4', 1..12)
 }
 
+#[test]
+fn a_bad_byte_is_found_wherever_it_stands() {
+    for len in 1..=40 {
+        for filler in [1, b'/' - 1, b'/' + 1, 0x7f, 0x80, 0xaf, 0xff] {
+            let good = vec![filler; len];
+            assert!(check_name(&good).is_ok());
+            for at in 0..len {
+                for bad in [0, b'/'] {
+                    let mut name = good.clone();
+                    name[at] = bad;
+                    assert!(check_name(&name).is_err(), "{name:?}");
+                }
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn random_bytes_never_panic(mut block in proptest::collection::vec(any::<u8>(), 0..300), csum: bool) {

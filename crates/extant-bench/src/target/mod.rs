@@ -1,9 +1,11 @@
 //! What a workload runs against: a volume in process, or a directory of a mounted file system.
 
+mod apart;
 mod lib_target;
 mod one_lock;
 mod path_target;
 
+pub use apart::Apart;
 pub use lib_target::LibTarget;
 pub use one_lock::OneLock;
 pub use path_target::{PathTarget, cpu_of};
@@ -213,6 +215,7 @@ mod tests {
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
         exercise(&LibTarget(volume()));
         exercise(&OneLock::new(LibTarget(volume())));
+        exercise(&Apart::new(vec![volume(), volume()]).unwrap());
     }
 
     fn volume() -> extant::Volume {

@@ -204,7 +204,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         if self.ws.geometry.features.has_metadata_csum()
             && let Some(image) = self.ws.unverified(block)?
         {
-            extent::verify_tail(&image, self.owner.seed)
+            extent::verify_tail(&image, self.owner.seed())
                 .map_err(|e| e.at(Where::Block(block, 0)))?;
             image.set_verified();
         }
@@ -217,7 +217,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         let bytes = self.ws.fresh(block);
         entries.write(bytes)?;
         if self.ws.geometry.features.has_metadata_csum() {
-            extent::set_tail(self.ws.get_mut(block)?, self.owner.seed)?;
+            extent::set_tail(self.ws.get_mut(block)?, self.owner.seed())?;
         }
         Ok(())
     }

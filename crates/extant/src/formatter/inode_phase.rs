@@ -415,7 +415,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         };
         let update = DirUpdate {
             ino: owner.ino,
-            seed: owner.seed,
+            seed: owner.seed(),
             indexed: core.flags & flags::INDEX != 0,
             init,
             new_parent,

@@ -19,8 +19,8 @@ pub(super) type Root = [u8; I_BLOCK_SIZE];
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub ino: InodeNr,
-    /// Checksum seed of its blocks.
-    pub seed: u32,
+    generation: u32,
+    csum_seed: u32,
     /// By extents, else by a block map.
     pub extents: bool,
     /// Where its first block should lie.
@@ -35,10 +35,16 @@ impl Owner {
             .unwrap_or_default();
         Self {
             ino,
-            seed: checksum::inode_seed(geometry.csum_seed, ino, generation),
+            generation,
+            csum_seed: geometry.csum_seed,
             extents: inode_flags & flags::EXTENTS != 0,
             goal: geometry.group_first_block(group),
         }
+    }
+
+    /// Checksum seed of its blocks. Most inodes have none outside their record.
+    pub fn seed(&self) -> u32 {
+        checksum::inode_seed(self.csum_seed, self.ino, self.generation)
     }
 }
 

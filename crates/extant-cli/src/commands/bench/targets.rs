@@ -6,8 +6,9 @@ use crate::commands::mkfs::size;
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, Volume};
-use extant_bench::target::{LibTarget, OneLock, PathTarget, Target};
+use extant_bench::target::{Apart, LibTarget, OneLock, PathTarget, Target};
 use std::ffi::OsStr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 /// Targets, and the image of the one in this process.
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub struct TargetArgs {
     /// What is measured: lib, a volume in this process; kernel, Linux' ext4 on an image it mounts (as root);
     /// fuse2fs, that of e2fsprogs, and mount:uring or mount:classic, an `extant mount` (as root); before:one-lock, such
-    /// a volume under one lock; else a directory of a mounted file system
+    /// a volume under one lock; lib:apart, a volume for each processor, so that tasks share nothing but the machine; else a directory of a mounted file system
     #[arg(long = "target", value_name = "TARGET", default_value = "lib")]
     targets: Vec<PathBuf>,
     /// Who takes turns with it: a further TARGET, or several
@@ -134,6 +135,15 @@ impl TargetArgs {
                 let opened = images.ours("one-lock.img")?;
                 volumes.push(opened.clone());
                 targets.push(Box::new(OneLock::new(LibTarget(opened))));
+                continue;
+            }
+            if name.as_os_str() == OsStr::new("lib:apart") {
+                let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+                let opened = (0..cpus)
+                    .map(|n| images.ours(&format!("apart{n}.img")))
+                    .collect::<Result<Vec<_>>>()?;
+                volumes.extend(opened.iter().cloned());
+                targets.push(Box::new(Apart::new(opened)?));
                 continue;
             }
             if name.as_os_str() != OsStr::new("lib") {

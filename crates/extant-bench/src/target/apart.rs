@@ -1,0 +1,81 @@
+//! What the machine allows: tasks that share no volume.
+
+use super::{LibTarget, Target, TaskDir, is_missing};
+use crate::runner::Counts;
+use anyhow::{Context, Result};
+use extant::Volume;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Volumes in this process. Directories made one after the other lie in one volume after the other, so that tasks with
+/// directories of their own have nothing in common but the machine: what they gain from a second processor here, no
+/// engine can exceed.
+pub struct Apart {
+    volumes: Vec<LibTarget>,
+    turn: AtomicUsize,
+}
+
+impl Apart {
+    /// Over these volumes, of which there is at least one.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn new(volumes: Vec<Volume>) -> Result<Self> {
+        anyhow::ensure!(!volumes.is_empty(), "no volume");
+        Ok(Self {
+            volumes: volumes.into_iter().map(LibTarget).collect(),
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    /// What the volume says that has the path.
+    fn where_it_is<T>(&self, path: &str, f: impl Fn(&LibTarget) -> Result<T>) -> Result<T> {
+        let mut answers = self.volumes.iter().map(f);
+        answers
+            .find(|answer| !answer.as_ref().is_err_and(is_missing))
+            .unwrap_or_else(|| Err(extant::Error::NotFound).with_context(|| path.to_string()))
+    }
+}
+
+impl Target for Apart {
+    fn name(&self) -> String {
+        format!("{} volumes", self.volumes.len())
+    }
+
+    fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
+        if path.contains('/') {
+            return self.where_it_is(path, |volume| volume.make_dir(path));
+        }
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.volumes[turn % self.volumes.len()].make_dir(path)
+    }
+
+    fn open_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
+        self.where_it_is(path, |volume| volume.open_dir(path))
+    }
+
+    fn remove_dir(&self, path: &str) -> Result<()> {
+        self.where_it_is(path, |volume| volume.remove_dir(path))
+    }
+
+    fn sync(&self) -> Result<()> {
+        std::thread::scope(|s| {
+            let all: Vec<_> = self.volumes.iter().map(|v| s.spawn(|| v.sync())).collect();
+            let joined = all.into_iter().map(|t| t.join());
+            joined.fold(Ok(()), |so_far, synced| {
+                so_far.and(synced.unwrap_or_else(|_| Err(anyhow::anyhow!("sync panicked"))))
+            })
+        })
+    }
+
+    fn drop_caches(&self) -> Result<()> {
+        self.volumes.iter().try_for_each(Target::drop_caches)
+    }
+
+    fn counts(&self) -> Counts {
+        let mut sum = Counts::new();
+        for (name, count) in self.volumes.iter().flat_map(Target::counts) {
+            *sum.entry(name).or_insert(0.0) += count;
+        }
+        sum
+    }
+}
