@@ -1,7 +1,7 @@
 //! Whole blocks and directories built from their names.
 
 use super::edit::{init_block, put, put_tail, set_rec_len, type_byte};
-use super::{check_name, rec_len_for, usable};
+use super::{MIN_REC_LEN, check_name, rec_len_for, usable};
 use crate::error::Result;
 use crate::types::{FileType, InodeNr};
 
@@ -38,6 +38,44 @@ impl<'a> LeafBuilder<'a> {
             last: None,
             next: 0,
         }
+    }
+
+    /// Starts a leaf with the first records of another one of that size, which stand there without gaps, the last of
+    /// them at `last`. `None` if they cannot.
+    ///
+    /// ```
+    /// use ext4_format::{dir_entry::{entries, LeafBuilder}, InodeNr};
+    /// let (mut old, mut new) = ([0; 1024], [0; 1024]);
+    /// let mut leaf = LeafBuilder::new(&mut old, false);
+    /// assert!(leaf.push(b"a", InodeNr(11), None).unwrap());
+    /// assert!(leaf.push(b"b", InodeNr(12), None).unwrap());
+    /// leaf.finish();
+    /// let mut leaf = LeafBuilder::continuing(&mut new, false, &old[..24], 12).unwrap();
+    /// assert!(leaf.push(b"c", InodeNr(13), None).unwrap());
+    /// leaf.finish();
+    /// assert_eq!(entries(&new).count(), 3);
+    /// ```
+    pub fn continuing(
+        block: &'a mut [u8],
+        has_csum: bool,
+        records: &[u8],
+        last: usize,
+    ) -> Option<Self> {
+        let (end, next) = (usable(block.len(), has_csum), records.len());
+        let len = next.checked_sub(last)?;
+        if len < MIN_REC_LEN || next > end {
+            return None;
+        }
+        block.get_mut(..next)?.copy_from_slice(records);
+        // It had what was free behind it.
+        set_rec_len(block, last, len);
+        Some(Self {
+            block,
+            has_csum,
+            end,
+            last: Some(last),
+            next,
+        })
     }
 
     /// Bytes still free.

@@ -19,8 +19,9 @@ pub(super) type Root = [u8; I_BLOCK_SIZE];
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub ino: InodeNr,
-    generation: u32,
-    csum_seed: u32,
+    pub generation: u32,
+    /// Checksum seed of the volume.
+    pub csum_seed: u32,
     /// By extents, else by a block map.
     pub extents: bool,
     /// Where its first block should lie.

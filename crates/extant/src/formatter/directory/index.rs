@@ -202,7 +202,7 @@ impl<'a> Dir<'a, '_> {
             return Ok(Vec::new());
         }
         if merged.bytes <= self.shape.usable() {
-            self.write_leaf(block, &merged.items)?;
+            self.rewrite_leaf(block, &page, &merged)?;
             return Ok(Vec::new());
         }
         merged.hash_existing(hasher, 0);
@@ -260,7 +260,7 @@ impl<'a> Dir<'a, '_> {
             let (block, page) = self.read(leaf, Role::Leaf)?;
             let merged = Merged::new(&page, &wanted, &mut tail).map_err(at(block))?;
             if merged.changed {
-                self.write_leaf(block, &merged.items)?;
+                self.rewrite_leaf(block, &page, &merged)?;
             }
         }
         pending.done[first..].copy_from_slice(&tail.done);

@@ -63,7 +63,7 @@ impl<'a> Dir<'a, '_> {
         merged.extend(pending.adds());
         if merged.bytes <= self.shape.usable() {
             if merged.changed {
-                self.write_leaf(block, &merged.items)?;
+                self.rewrite_leaf(block, &page, &merged)?;
             }
             return Ok(false);
         }
@@ -96,17 +96,14 @@ impl<'a> Dir<'a, '_> {
 
     /// Checks that a first block starts with "." and ".."; points ".." to the new parent.
     fn fix_dots(&self, merged: &mut Merged<'_>) -> Result<()> {
-        let [dot, dotdot, ..] = &mut merged.items[..] else {
+        let [dot, dotdot, ..] = &merged.items[..] else {
             return Err(self.corrupt("directory without \".\" and \"..\""));
         };
         if dot.name != b"." || dotdot.name != b".." {
             return Err(self.corrupt("directory without \".\" and \"..\""));
         }
-        if let Some(parent) = self.update.new_parent
-            && dotdot.ino != parent
-        {
-            dotdot.ino = parent;
-            merged.changed = true;
+        if let Some(parent) = self.update.new_parent {
+            merged.lead(1, parent);
         }
         Ok(())
     }
@@ -128,7 +125,7 @@ impl<'a> Dir<'a, '_> {
                 self.fix_dots(&mut merged)?;
             }
             if merged.changed {
-                self.write_leaf(block, &merged.items)?;
+                self.rewrite_leaf(block, &page, &merged)?;
             }
             used.push(merged.bytes);
         }
@@ -143,7 +140,7 @@ impl<'a> Dir<'a, '_> {
             let mut merged =
                 Merged::new(&page, &Wanted::new(&[]), &mut nothing).map_err(at(block))?;
             merged.fill(&mut adds, usable);
-            self.write_leaf(block, &merged.items)?;
+            self.rewrite_leaf(block, &page, &merged)?;
         }
         while adds.peek().is_some() {
             let mut merged = Merged::empty();

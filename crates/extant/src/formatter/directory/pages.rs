@@ -1,6 +1,6 @@
 //! Blocks of the directory at hand: read verified, written with their checksums.
 
-use super::leaf::{self, Item};
+use super::leaf::{self, Item, Merged};
 use super::{DirBlocks, DirUpdate};
 use crate::buffers::Image;
 use crate::error::{Error, Result};
@@ -157,6 +157,12 @@ impl<'a, 'w> Dir<'a, 'w> {
     /// Writes names one after the other; the caller has checked that they fit.
     pub fn write_leaf(&mut self, block: BlockNr, items: &[Item<'_>]) -> Result<()> {
         leaf::write(self.ws.fresh(block), items, &self.shape).map_err(at(block))
+    }
+
+    /// Writes what has become of a leaf, and fits it.
+    pub fn rewrite_leaf(&mut self, block: BlockNr, old: &[u8], merged: &Merged<'_>) -> Result<()> {
+        let bytes = self.ws.fresh(block);
+        merged.write(old, bytes, &self.shape).map_err(at(block))
     }
 
     pub fn write_node(&mut self, block: BlockNr, entries: &[DxEntry]) -> Result<()> {

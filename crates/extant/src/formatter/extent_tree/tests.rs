@@ -64,7 +64,7 @@ proptest! {
         let space = Counter(Mutex::new((900_000, BTreeSet::new())));
         let mut ws = Workspace::new(&geometry, &Nothing);
         let mut ledger = Ledger::new(&space, &zone);
-        let owner = Owner { ino: InodeNr(12), seed: 5, extents: true, goal: BlockNr(1) };
+        let owner = Owner { ino: InodeNr(12), generation: 0, csum_seed: 5, extents: true, goal: BlockNr(1) };
         let mut root = [0; 60];
         extent::write_leaf(&mut root, 0, []).unwrap();
         let mut model = [None; SIZE + 400];
@@ -100,7 +100,7 @@ proptest! {
         root[..8].copy_from_slice(&[0x0a, 0xf3, n, 0, 4, 0, depth, 0]);
         let mut ws = Workspace::new(&geometry, &Nothing);
         let mut ledger = Ledger::new(&space, &zone);
-        let owner = Owner { ino: InodeNr(12), seed: 5, extents: true, goal: BlockNr(1) };
+        let owner = Owner { ino: InodeNr(12), generation: 0, csum_seed: 5, extents: true, goal: BlockNr(1) };
         let target = Some(Target { physical: BlockNr(7), unwritten: false });
         let changes = [Change { start: 3, end: LOGICAL_END, target }];
         let _ = ExtentTree::new(&mut ws, &mut ledger, &owner).find(&root, 77);
