@@ -27,43 +27,6 @@ fn names(dir: &Node) -> Vec<String> {
 }
 
 #[test]
-fn long_pieces_from_a_cache_above_are_not_kept() {
-    if !have("mke2fs") {
-        return;
-    }
-    let device = mem_image("32M", ARGS);
-    let v = open(&device);
-    let top = v.root_node().unwrap();
-    let (file, _) = top.create(&root(), b"file", 0o600, true).unwrap();
-    let data: Vec<u8> = (0..700_000u32).map(|i| (i / 7) as u8).collect();
-    // Neither end on a block's.
-    assert_eq!(file.write_cached(1000, &data).unwrap(), data.len());
-    let memory = v.memory();
-    assert_eq!(memory.dirty, 0);
-    assert!(memory.data <= 2 * 4096, "{memory:?}");
-    // What is in memory meanwhile is written over, in part and whole.
-    assert_eq!(file.write_at(&root(), 300_000, b"here").unwrap(), 4);
-    assert_eq!(
-        file.write_cached(200_000, &data[..200_000]).unwrap(),
-        200_000
-    );
-    assert_eq!(file.write_cached(0, b"short").unwrap(), 5);
-    assert!(v.memory().dirty > 0);
-    let mut want = vec![0; 701_000];
-    want[1000..].copy_from_slice(&data);
-    want[200_000..400_000].copy_from_slice(&data[..200_000]);
-    want[..5].copy_from_slice(b"short");
-    let mut found = vec![1; want.len() + 1];
-    assert_eq!(file.read_at(0, &mut found).unwrap(), want.len());
-    assert!(found[..want.len()] == want[..]);
-    drop((file, top));
-    v.close().unwrap();
-    assert_clean(&device, "long pieces");
-    let again = open(&device);
-    assert!(again.read_file("/file").unwrap() == want);
-}
-
-#[test]
 fn every_operation_of_a_node() {
     if !have("mke2fs") {
         return;

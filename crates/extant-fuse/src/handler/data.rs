@@ -5,7 +5,7 @@ use super::names::open_flags;
 use crate::nodes::Held;
 use extant::{Credentials, Fallocate, OpenFlags, Seek};
 use fuse_server::{Answer, Errno};
-use rustix::fs::{FallocateFlags, FileType};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// `whence` of lseek.
@@ -33,12 +33,18 @@ impl Filesystem {
     pub(super) fn read(
         &self,
         held: &Held,
-        (offset, size): (u64, u32),
+        (offset, size, flags): (u64, u32, u32),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
+        // Only what the kernel reads past its own memory is worth keeping here.
+        let direct = OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
         let mut n = 0;
         answer.fill(size as usize, |buf| {
-            n = self.tried(held.node.read_at(offset, buf))?;
+            n = self.tried(if direct {
+                held.node.read_at(offset, buf)
+            } else {
+                held.node.read_cached(offset, buf)
+            })?;
             Ok(n)
         })?;
         Ok(n as u64)

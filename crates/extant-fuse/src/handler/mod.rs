@@ -268,9 +268,14 @@ impl Filesystem {
         let held = || self.shared.nodes.get(request.node);
         let mut of = |k: Kind| *kind = k;
         match &request.operation {
-            Op::Read { offset, size, .. } => {
+            Op::Read {
+                offset,
+                size,
+                flags,
+                ..
+            } => {
                 of(Kind::Read);
-                return self.read(&*held()?, (*offset, *size), answer);
+                return self.read(&*held()?, (*offset, *size, *flags), answer);
             }
             Op::Write {
                 offset,

@@ -9,6 +9,7 @@ use crate::namespace::extents::Extent;
 use crate::namespace::fallocate::{Fallocate, Seek};
 use crate::namespace::inode::Inode;
 use crate::namespace::open_files::Opened;
+use crate::namespace::read_write::Keep;
 use ext4_format::FileType;
 use ext4_format::inode::flags as inode_flags;
 use std::ops::Range;
@@ -154,7 +155,7 @@ impl File {
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.readable()?;
         let engine = self.engine()?;
-        let read = engine.read(&self.inode, offset, buf)?;
+        let read = engine.read(&self.inode, offset, buf, Keep::Pages)?;
         engine.accessed(&self.inode);
         Ok(read)
     }

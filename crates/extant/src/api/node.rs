@@ -10,6 +10,7 @@ use crate::namespace::credentials::Credentials;
 use crate::namespace::extents::Extent;
 use crate::namespace::fallocate::{Fallocate, Seek};
 use crate::namespace::inode::Inode;
+use crate::namespace::read_write::Keep;
 use crate::namespace::rename::RenameMode;
 use crate::namespace::xattrs::SetXattr;
 use crossbeam_utils::CachePadded;
@@ -315,15 +316,39 @@ impl Node {
     /// Reads at an offset; fewer bytes than asked only at the end of the file. That the caller may was checked when he
     /// opened it.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read(offset, buf, Keep::Pages)
+    }
+
+    /// The same for a cache above this library, which keeps what it reads: what is not in memory is read from the device
+    /// into `buf` alone, nothing beside it and none of it kept a second time.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", b"0123456789")?;
+    /// let who = extant::Credentials::root();
+    /// let file = volume.root_node()?.lookup(&who, b"file")?;
+    /// let mut data = [0; 4];
+    /// assert_eq!(file.read_cached(8, &mut data)?, 2);
+    /// assert_eq!(&data[..2], b"89");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read(offset, buf, Keep::Nothing)
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8], keep: Keep) -> Result<usize> {
         self.check_file()?;
         let engine = self.engine()?;
-        let read = engine.read(&self.inode, offset, buf)?;
+        let read = engine.read(&self.inode, offset, buf, keep)?;
         engine.accessed(&self.inode);
         Ok(read)
     }
 
     /// Somebody has read what this library did not see read, as out of a cache above it: the time of the last access
-    /// changes if the volume's habit says so. [`Node::read_at`], [`Node::list`] and [`Node::read_link`] see to it
+    /// changes if the volume's habit says so. [`Node::read_at`],
+    /// [`Node::read_cached`], [`Node::list`] and [`Node::read_link`] see to it
     /// themselves.
     pub fn accessed(&self) {
         if let Ok(engine) = self.engine() {
@@ -352,11 +377,7 @@ impl Node {
         if data.is_empty() {
             return Ok(0);
         }
-        let engine = self.engine()?;
-        let who = Credentials::writing_back();
-        let written = engine.write(&who, &self.inode, Some(offset), data)?;
-        engine.pass_on(&self.inode, &written);
-        Ok((written.end - written.start) as usize)
+        self.engine()?.write_cached(&self.inode, offset, data)
     }
 
     /// Writes at the end, atomically towards other writers; see [`File::append`](crate::File::append).

@@ -3,6 +3,7 @@
 use super::credentials::Credentials;
 use super::fallocate::{Fallocate, Seek};
 use super::inode::Inode;
+use super::read_write::Keep;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl Engine {
             other => other?,
         };
         let n = most.min(hole.saturating_sub(at)).min(buf.len() as u64) as usize;
-        let n = self.read(from, at, &mut buf[..n])?;
+        let n = self.read(from, at, &mut buf[..n], Keep::Pages)?;
         if n == 0 {
             return Ok(0);
         }

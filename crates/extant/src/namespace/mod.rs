@@ -31,6 +31,7 @@ pub mod name;
 pub mod observe;
 pub mod open_files;
 pub mod pages;
+mod pass_on;
 mod placement;
 pub mod read_write;
 pub mod remove;

@@ -183,9 +183,15 @@ impl Pages {
             .map(|chunk| f(chunk))
     }
 
-    /// Whether any page of the chunk that holds a logical block is in memory.
-    pub fn has(&self, block: u32) -> bool {
-        self.at(block, |_| ()).is_some()
+    /// How many blocks from one on whose page is not in memory may be read from the device at once: up to the next chunk
+    /// in memory, at least that one, and not more than `most`.
+    pub fn clear(&self, block: u32, most: u32) -> u32 {
+        let last = block.saturating_add(most.saturating_sub(1));
+        let chunks = self.chunks.read();
+        let mut ahead = chunks.range(block / CHUNK_PAGES..=last / CHUNK_PAGES);
+        ahead.next().map_or(most, |(&chunk, _)| {
+            (chunk * CHUNK_PAGES).saturating_sub(block).max(1)
+        })
     }
 
     /// Whether the page of a logical block is in memory.
@@ -341,10 +347,22 @@ mod tests {
                 promised: 1
             }
         );
-        assert!(pages.has(14) && !pages.has(16));
+        assert!(pages.at(14, |_| ()).is_some() && pages.at(16, |_| ()).is_none());
         assert!(pages.has_page(14) && !pages.has_page(15));
         assert_eq!(pages.next_dirty(0, 100), Some(40));
         assert_eq!(pages.next_dirty(0, 40), None);
+    }
+
+    #[test]
+    fn what_is_clear_ends_before_a_chunk_in_memory() {
+        let pages = with(&[40, u32::MAX], &[]);
+        assert_eq!(pages.clear(0, 256), 32);
+        assert_eq!(pages.clear(0, 32), 32);
+        assert_eq!(pages.clear(5, 1), 1);
+        assert_eq!(pages.clear(39, 100), 1);
+        assert_eq!(pages.clear(48, 100), 100);
+        assert_eq!(pages.clear(u32::MAX - 20, 21), 5);
+        assert_eq!(pages.clear(u32::MAX - 1, 1), 1);
     }
 
     #[test]

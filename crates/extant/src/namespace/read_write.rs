@@ -15,8 +15,14 @@ use std::sync::atomic::Ordering;
 /// Requests at least this long that miss the cache go from the device straight to the caller.
 const DIRECT_READ: usize = 64 * 1024;
 
-/// What a cache above writes in pieces at least this long is not kept in memory here.
-const PASSED_ON: u64 = 128 * 1024;
+/// Whether what is read from the device stays in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// With its neighbours, unless the request is long.
+    Pages,
+    /// No: the caller keeps it. Nothing is read but what was asked for.
+    Nothing,
+}
 
 impl Engine {
     /// Largest size of a file with this inode's kind of mapping.
@@ -101,7 +107,13 @@ impl Engine {
     }
 
     /// Reads up to `buf.len()` bytes; fewer at the end of the file.
-    pub(crate) fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+        keep: Keep,
+    ) -> Result<usize> {
         let _span = lockmeter::span!("read");
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let map = self.loaded_map(inode, file)?;
@@ -137,14 +149,15 @@ impl Engine {
             match map.extents.at(block) {
                 Found::Mapped(run) if !run.unwritten => {
                     let left = buf.len() - done;
-                    if left >= DIRECT_READ && within == 0 {
+                    if keep == Keep::Nothing || left >= DIRECT_READ && within == 0 {
                         // Up to the next page in memory, which may be newer than the device.
-                        let blocks = (left / bs).min(run.len as usize) as u32;
-                        let clear = (1..blocks)
-                            .find(|i| file.pages.has(block + i))
-                            .unwrap_or(blocks);
-                        let bytes = clear as usize * bs;
-                        self.read_device(run.physical, &mut buf[done..done + bytes])?;
+                        let blocks = (within + left).div_ceil(bs).min(run.len as usize) as u32;
+                        let clear = file.pages.clear(block, blocks) as usize * bs - within;
+                        let bytes = clear.min(left);
+                        let at = run.physical.offset(self.geometry.block_size) + within as u64;
+                        self.device
+                            .read_at(at, &mut buf[done..done + bytes])
+                            .map_err(|e| Error::block_io("read", run.physical, e))?;
                         done += bytes;
                     } else {
                         self.fill_chunk(inode, &map, block)?;
@@ -282,28 +295,6 @@ impl Engine {
         }
     }
 
-    /// Writes back at once what a cache above this one has written in a long piece, and drops its pages: the data stay in
-    /// that cache, and the next piece gets the same memory, warm. Should it fail, the pages stay dirty, and fsync tells.
-    pub(crate) fn pass_on(&self, inode: &Arc<Inode>, written: &Range<u64>) {
-        if written.end - written.start < PASSED_ON {
-            return;
-        }
-        let Some(file) = inode.touched_file() else {
-            return;
-        };
-        let _pass = self.gate.enter();
-        let mut map = file.map.write();
-        if self.write_back_locked(inode, &mut map).is_err() {
-            return;
-        }
-        let bs = u64::from(self.geometry.block_size);
-        // A file's blocks have numbers of 32 bits.
-        let (from, end) = (written.start.div_ceil(bs) as u32, written.end / bs);
-        if u64::from(from) < end {
-            self.drop_pages(inode, from, (end - 1) as u32);
-        }
-    }
-
     /// Puts bytes into the one page where they begin, bringing in what it holds already; the map is held exclusively.
     pub(crate) fn write_page(
         &self,
@@ -369,7 +360,13 @@ impl Engine {
 
     /// Blocks that the mapping may need when this page, the first time dirty, is written back: the
     /// worst case, but counting on neighbours to share a leaf.
-    fn mapping_cost(&self, inode: &Inode, file: &FileData, map: &FileMap, block: u32) -> u32 {
+    pub(super) fn mapping_cost(
+        &self,
+        inode: &Inode,
+        file: &FileData,
+        map: &FileMap,
+        block: u32,
+    ) -> u32 {
         let follows = block.checked_sub(1).is_some_and(|before| {
             let (_, i) = place(before);
             let mapped = matches!(map.extents.at(before), Found::Mapped(run) if !run.unwritten);
@@ -493,7 +490,7 @@ impl Engine {
     }
 
     /// The file reaches at least to `end`, and was changed now.
-    fn note_written(&self, who: &Credentials, inode: &Inode, end: u64) {
+    pub(super) fn note_written(&self, who: &Credentials, inode: &Inode, end: u64) {
         let mut state = inode.state.lock();
         self.fold_overwrites(inode, &mut state);
         let mode = who.mode_after_write(state.core.mode, state.core.gid);

@@ -262,7 +262,7 @@ impl Engine {
 
     /// Logs the mapping of what was written, in steps from the start: after each the file reaches as far as
     /// it is mapped.
-    fn commit_written(
+    pub(super) fn commit_written(
         &self,
         inode: &Arc<Inode>,
         file: &FileData,
@@ -374,10 +374,26 @@ impl Engine {
         run: &DirtyRun,
         placed: &mut Vec<Run>,
     ) -> Result<()> {
+        let blocks = (run.logical, run.pages.len() as u32);
+        self.write_blocks(inode, file, map, blocks, placed, |piece, done| {
+            self.write_pages(piece, &run.pages[done..done + piece.len as usize])
+        })
+    }
+
+    /// Has so many blocks from a logical one on written, each piece by `write`, which is told how many were before it. Those
+    /// in holes get their place, whose number was taken from the count.
+    pub(super) fn write_blocks(
+        &self,
+        inode: &Inode,
+        file: &FileData,
+        map: &FileMap,
+        (first, len): (u32, u32),
+        placed: &mut Vec<Run>,
+        write: impl Fn(Run, usize) -> Result<()>,
+    ) -> Result<()> {
         let mut done = 0;
-        while done < run.pages.len() {
-            let logical = run.logical + done as u32;
-            let left = (run.pages.len() - done) as u32;
+        while done < len {
+            let (logical, left) = (first + done, len - done);
             let piece = match map.extents.at(logical) {
                 Found::Mapped(r) => {
                     let piece = Run {
@@ -393,7 +409,7 @@ impl Engine {
                     let want = left.min(n).min(MAX_RUN);
                     let (physical, len) = match self.take_from_window(file, map, logical, want) {
                         Some((start, len)) => {
-                            // What was promised for these pages is not needed.
+                            // What was promised for these blocks is not needed.
                             self.space.give(u64::from(len));
                             (start, len)
                         }
@@ -409,9 +425,8 @@ impl Engine {
                     piece
                 }
             };
-            let pages = &run.pages[done..done + piece.len as usize];
-            self.write_pages(piece, pages)?;
-            done += piece.len as usize;
+            write(piece, done as usize)?;
+            done += piece.len;
         }
         Ok(())
     }
@@ -507,7 +522,7 @@ impl Engine {
 }
 
 /// Of what write-back placed, the runs whose blocks it took; the others were there, unwritten.
-fn taken(placed: &[Run]) -> Vec<Run> {
+pub(super) fn taken(placed: &[Run]) -> Vec<Run> {
     placed.iter().filter(|r| !r.unwritten).copied().collect()
 }
 
