@@ -169,10 +169,11 @@ impl Commit<'_> {
         self.engine.space.settle(0, u64::from(cost.meta_blocks));
     }
 
-    fn charge_inode(&mut self, ino: InodeNr) {
-        if self.engine.inodes.charge(ino, self.context) {
-            self.credits += 1;
-        }
+    /// Charges for the block that an inode is in; says if it is the first time.
+    fn charge_inode(&mut self, ino: InodeNr) -> bool {
+        let first = self.engine.inodes.charge(ino, self.context);
+        self.credits += u64::from(first);
+        first
     }
 
     /// Logs the core of an inode.
@@ -271,8 +272,13 @@ impl Commit<'_> {
 
     /// Logs what happens seldom.
     pub fn misc(&mut self, ino: InodeNr, event: MiscEvent) {
-        self.charge_inode(ino);
-        self.credits += 2;
+        let first = self.charge_inode(ino);
+        self.credits += match event {
+            // What else it changes it shares with its neighbours: a block of the orphan file, or the superblock and the
+            // record of who is before it on the list.
+            MiscEvent::OrphanAdd | MiscEvent::OrphanRemove => 2 * u64::from(first),
+            _ => 2,
+        };
         let item = MiscItem {
             ino,
             stamp: self.stamp,
