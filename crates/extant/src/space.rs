@@ -70,7 +70,7 @@ impl Space {
     pub fn take_up_to(&self, who: &Credentials, blocks: u64) -> u64 {
         let taken = self.open.take_up_to(blocks);
         if taken < blocks && self.may_use_reserve(who) {
-            return taken + self.overdraw(1, blocks - taken);
+            return taken + self.overdraw(self.reserve.blocks, 1, blocks - taken);
         }
         taken
     }
@@ -84,18 +84,31 @@ impl Space {
     fn take_reserved(&self, blocks: u64) -> bool {
         let taken = self.open.take_up_to(blocks);
         let missing = blocks - taken;
-        if self.overdraw(missing, missing) == missing {
+        if self.overdraw(self.reserve.blocks, missing, missing) == missing {
             return true;
         }
         self.open.give(taken);
         false
     }
 
-    /// Takes `most` blocks of the reserve, or as many as there are if these are at least `least`.
-    fn overdraw(&self, least: u64, most: u64) -> u64 {
+    /// Takes what an operation may need that makes room: if there is no other, half of what is withheld is for such.
+    pub fn take_to_give(&self, blocks: u64) -> bool {
+        let taken = self.open.take_up_to(blocks);
+        let missing = blocks - taken;
+        let most = self.reserve.blocks.saturating_add(self.withheld / 2);
+        if missing == 0 || self.overdraw(most, missing, missing) == missing {
+            return true;
+        }
+        self.open.give(taken);
+        false
+    }
+
+    /// Takes `most` blocks of those held back, of which the first `limit` are to be had, or as many as there are if
+    /// these are at least `least`.
+    fn overdraw(&self, limit: u64, least: u64, most: u64) -> u64 {
         let mut taken = 0;
         let draw = |overdraft: u64| {
-            taken = self.reserve.blocks.saturating_sub(overdraft).min(most);
+            taken = limit.saturating_sub(overdraft).min(most);
             (taken >= least).then_some(overdraft + taken)
         };
         match self
@@ -240,6 +253,17 @@ mod tests {
         assert_eq!(space.free(), (73, 3));
         assert!(space.take(&other, 3));
         assert!(!space.take(&other, 1));
+    }
+
+    #[test]
+    fn who_makes_room_finds_some() {
+        let space = Space::new(1000, 71, RESERVE);
+        assert!(space.take_to_give(1));
+        assert!(space.take_to_give(50 + 10));
+        assert!(!space.take_to_give(1), "the rest is for write-back");
+        assert!(!space.take(&Credentials::root(), 1));
+        space.give(61);
+        assert_eq!(space.free(), (71, 1));
     }
 
     #[test]

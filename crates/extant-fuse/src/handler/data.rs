@@ -54,18 +54,21 @@ impl Filesystem {
         &self,
         held: &Held,
         who: &Credentials,
-        data: (u64, &[u8]),
+        (data, flags): ((u64, &[u8]), u32),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
         let who = self.changing_data(who);
         let write = |at: u64, data: &[u8]| held.node.write_at(&who, at, data);
-        self.write_by(write, data, answer)
+        // Of a direct write that was stored in part Linux says EIO.
+        let part = !OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
+        self.write_by(write, data, part, answer)
     }
 
     fn write_by(
         &self,
         write: impl Fn(u64, &[u8]) -> extant::Result<usize>,
         (offset, data): (u64, &[u8]),
+        part_counts: bool,
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
         let mut done = 0;
@@ -74,7 +77,7 @@ impl Filesystem {
             match write(offset.saturating_add(done as u64), &data[done..]) {
                 Ok(n) => done += n,
                 // What is stored counts; the next write will fail.
-                Err(_) if done > 0 => break,
+                Err(_) if done > 0 && part_counts => break,
                 Err(e) => return self.tried(Err(e)),
             }
         }
@@ -91,7 +94,8 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
         let write = |at: u64, data: &[u8]| held.node.write_cached(at, data);
-        self.write_by(write, (offset, data), answer)
+        // Linux does not look how much was stored, and takes all for written.
+        self.write_by(write, (offset, data), false, answer)
     }
 
     pub(super) fn release(held: &Held, flags: u32) {

@@ -282,6 +282,7 @@ impl Filesystem {
                 data,
                 cached,
                 kill_suidgid,
+                flags,
                 ..
             } => {
                 of(Kind::Write);
@@ -294,7 +295,7 @@ impl Filesystem {
                     if *kill_suidgid {
                         self.strip_privileges(&held.node, who)?;
                     }
-                    self.write(&held, who, data, answer)
+                    self.write(&held, who, (data, *flags), answer)
                 });
             }
             Op::Fsync { datasync, .. } | Op::FsyncDir { datasync, .. } => {

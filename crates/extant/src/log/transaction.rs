@@ -96,6 +96,21 @@ impl Engine {
         self.begin_promised(0)
     }
 
+    /// Opens a transaction that makes room, for which it may need some: it works on a full volume.
+    pub(crate) fn begin_giving(&self, cost: Cost) -> Result<Transaction<'_>> {
+        let blocks = u64::from(cost.meta_blocks);
+        self.gate.look();
+        // What others did not need of what they took comes back with a push.
+        if !self.space.take_to_give(blocks) {
+            self.push_and_release()?;
+            if !self.space.take_to_give(blocks) {
+                return Err(Error::NoSpace("no block left for metadata"));
+            }
+        }
+        self.begin_promised(cost.meta_blocks)
+            .inspect_err(|_| self.space.give(blocks))
+    }
+
     /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never
     /// fails for lack of space. The caller has passed the gate of a frozen volume, or does no more than commit.
     pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {

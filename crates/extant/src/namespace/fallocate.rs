@@ -327,7 +327,11 @@ impl Engine {
     ) -> Result<()> {
         // The runs are neighbours: a leaf or two split, and now and then the index above.
         let cost = Cost::MAP.and(Cost::MAP.times(placed.len() as u32 / 16));
-        let tx = self.begin(who, cost).inspect_err(|_| {
+        let tx = match placed.is_empty() {
+            true => self.begin_core(),
+            false => self.begin(who, cost),
+        };
+        let tx = tx.inspect_err(|_| {
             self.unplace(&placed);
             self.space
                 .give(placed.iter().map(|r| u64::from(r.len)).sum());
@@ -422,7 +426,7 @@ impl Engine {
                 (n, _) => runs.get(n).map_or(last, |next| next.logical),
             };
             self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
-            let tx = self.begin(who, Cost::MAP)?;
+            let tx = self.begin_giving(Cost::MAP)?;
             let mut state = inode.state.lock();
             self.fold_overwrites(inode, &mut state);
             let seen = state.stamp;

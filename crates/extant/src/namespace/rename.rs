@@ -306,7 +306,12 @@ impl Engine {
             true => (Some(self.prepare_whiteout(who, old.dir)?), Cost::XATTR),
             false => (None, Cost { meta_blocks: 0 }),
         };
-        let tx = self.begin(who, Cost::NAME.times(2).and(cost))?;
+        let cost = match target {
+            None => cost.and(Cost::NAME.times(2)),
+            // The names are there: their entries are changed where they are.
+            Some(_) => cost,
+        };
+        let tx = self.begin(who, cost)?;
         let mut room = match target {
             None => self.room_to_add(new.dir, new.names, new.hash, new.name)?,
             Some(_) => Room::PLENTY,

@@ -34,6 +34,13 @@ fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 
+/// Bytes of all names and values.
+fn length(set: &XattrSet) -> usize {
+    set.iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum()
+}
+
 /// Whether an attribute may exist already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetXattr {
@@ -195,9 +202,14 @@ impl Engine {
             let before = self.xattrs(inode)?;
             let mut set = (*before).clone();
             let mode = change(&mut set)?;
-            self.check_xattr_room(&set)?;
+            let needs_block = self.needs_xattr_block(&set)?;
             let set = Arc::new(set);
-            let tx = self.begin(who, Cost::XATTR)?;
+            // What it has may be in a block that is other inodes' too.
+            let grows = needs_block && length(&set) > length(&before);
+            let tx = match grows {
+                true => self.begin(who, Cost::XATTR)?,
+                false => self.begin_giving(Cost::XATTR)?,
+            };
             let mut state = inode.state.lock();
             if state.freed {
                 return Err(Error::NotFound);
@@ -270,11 +282,12 @@ impl Engine {
         Ok(Some(Arc::new(set)))
     }
 
-    fn check_xattr_room(&self, set: &XattrSet) -> Result<()> {
+    /// Whether there are more attributes than the inode has room for; an error if they do not fit a block either.
+    fn needs_xattr_block(&self, set: &XattrSet) -> Result<bool> {
         let area = usize::from(self.geometry.inode_size)
             .saturating_sub(128 + usize::from(self.geometry.want_extra_isize));
         ext4_format::xattr::place(set, area, self.geometry.block_size as usize)
-            .map(|_| ())
+            .map(|(_, block)| block.is_some())
             .map_err(|_| Error::NoSpace("extended attributes do not fit the inode and one block"))
     }
 

@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::filling::*;
 use blockdev::MemDevice;
-use extant::{Credentials, Error, Fallocate, OpenFlags, SetAttributes, Volume};
+use extant::{Credentials, Error, Fallocate, OpenFlags, RenameMode, SetAttributes, Volume};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -361,4 +361,78 @@ fn reservations_do_not_fill_a_volume() {
     });
     v.close().unwrap();
     assert_clean(&device, "reservations");
+}
+
+/// What takes away, or changes what is there, works where nothing is left.
+#[test]
+fn what_makes_room_needs_none() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    for args in [
+        &["-t", "ext4", "-b", "1024", "-J", "size=1", "-m", "0"][..],
+        &["-t", "ext4", "-J", "size=4", "-m", "0"],
+        &["-t", "ext2", "-b", "1024", "-m", "0"],
+    ] {
+        let device = mem_image("16M", args);
+        let v = open(&device);
+        let what = format!("{args:?}");
+        let bs = v.geometry().block_size as usize;
+        let value = vec![b'v'; bs / 2];
+        for name in ["/a", "/b", "/c"] {
+            v.write_file(name, name.as_bytes()).unwrap();
+            v.set_xattr(name, "user.large", &value, Default::default())
+                .unwrap();
+        }
+        v.create_dir("/d", 0o755).unwrap();
+        v.create_dir("/e", 0o755).unwrap();
+        v.sync().unwrap();
+        fill(&v, "/d", &[70_000]);
+        // The last blocks, one by one.
+        let large = v.open("/d/file0", RW, 0).unwrap();
+        let mut last = 100;
+        while fits(large.write_at((last * bs) as u64, b"x"), "write") {
+            last += 2;
+        }
+        v.sync().unwrap();
+        while fits(large.write_at((last * bs) as u64, b"x"), "write") {
+            last += 2;
+        }
+        let full = |v: &Volume| assert!(!fits(v.create_dir("/new", 0o755), "mkdir"), "{what}");
+        full(&v);
+        v.set_xattr("/a", "user.large", &[b'w'; 20], Default::default())
+            .unwrap_or_else(|e| panic!("{what}: a smaller attribute: {e}"));
+        v.set_xattr("/a", "user.small", b"", Default::default())
+            .unwrap_or_else(|e| panic!("{what}: a small attribute: {e}"));
+        v.remove_xattr("/b", "user.large")
+            .unwrap_or_else(|e| panic!("{what}: remove an attribute: {e}"));
+        if v.geometry().features.has_extents() {
+            large
+                .fallocate(Fallocate::default(), 0, 60_000)
+                .unwrap_or_else(|e| panic!("{what}: allocate what is allocated: {e}"));
+        }
+        full(&v);
+        v.rename("/d", "/e", RenameMode::Exchange)
+            .unwrap_or_else(|e| panic!("{what}: exchange: {e}"));
+        v.rename("/c", "/b", RenameMode::Replace)
+            .unwrap_or_else(|e| panic!("{what}: rename over: {e}"));
+        for hole in 0..40 {
+            large
+                .fallocate(
+                    Fallocate::PunchHole,
+                    (100 + 2 * hole) * bs as u64,
+                    bs as u64,
+                )
+                .unwrap_or_else(|e| panic!("{what}: hole {hole}: {e}"));
+        }
+        large
+            .fallocate(Fallocate::PunchHole, 0, 60_000)
+            .unwrap_or_else(|e| panic!("{what}: a large hole: {e}"));
+        v.sync().unwrap();
+        v.create_dir("/new", 0o755).unwrap();
+        v.close().unwrap();
+        assert_clean(&device, &what);
+        let v = open(&device);
+        assert_eq!(v.read_file("/b").unwrap(), b"/c");
+    }
 }

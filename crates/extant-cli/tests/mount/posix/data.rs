@@ -1,10 +1,11 @@
 //! Calls on what is in files.
 
-use super::names::done;
+use super::names::{done, mode};
 use super::sys::{self, Result};
 use super::world::{Args, World};
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{CWD, FallocateFlags, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
+use std::os::fd::AsFd;
 
 const FALLOCATE: &[(&str, u32)] = &[
     ("0", 0),
@@ -37,6 +38,7 @@ pub fn call(world: &mut World, verb: &str, args: &Args<'_>) -> Result<Option<Str
             let (offset, len) = (number(2) as u64, number(3) as u64);
             done(rustix::fs::fallocate(fd()?, mode, offset, len))
         }
+        "fill" => fill(world, args),
         "copy" => copy(world, args),
         "fsync" => done(rustix::fs::fsync(fd()?)),
         "fdatasync" => done(rustix::fs::fdatasync(fd()?)),
@@ -132,6 +134,51 @@ fn seek(world: &World, args: &Args<'_>) -> Result<String> {
         other => panic!("from where: {other}"),
     };
     Ok(rustix::fs::seek(world.fd(args.bytes(0))?, to)?.to_string())
+}
+
+/// fill NAME: a file that takes every block its owner can have, and some in NAME.rest for the last of them.
+fn fill(world: &mut World, args: &Args<'_>) -> Result<String> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let new = |path: &str| rustix::fs::openat(CWD, path, flags, mode(0o644));
+    let name = args.text(0);
+    rustix::fs::mkdirat(CWD, format!("{name}.rest"), mode(0o755))?;
+    let rest: Result<Vec<_>> = (0..40).map(|i| new(&format!("{name}.rest/{i}"))).collect();
+    let file = new(name)?;
+    let (mut at, mut piece) = (0, 1 << 20);
+    until_full(&file, || {
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), at, piece) {
+            Err(Errno::NOSPC) if piece > 4096 => piece /= 2,
+            outcome => {
+                outcome?;
+                at += piece;
+            }
+        }
+        Ok(())
+    })?;
+    // One attribute is the least that takes a block: other calls want more at hand than they take.
+    let mut rest = rest?.into_iter().zip(1u8..);
+    until_full(&file, || {
+        let (file, i) = rest.next().expect("few are left");
+        rustix::fs::fsetxattr(file, c"user.rest", &[i; 2000], XattrFlags::empty())
+    })?;
+    world.files.insert(name.into(), file);
+    Ok(String::new())
+}
+
+/// Until there is no room, also when all that is not yet in the volume is there, which may give some back.
+fn until_full(file: impl AsFd, mut take: impl FnMut() -> Result<()>) -> Result<()> {
+    let mut full = false;
+    loop {
+        match take() {
+            Ok(()) => full = false,
+            Err(Errno::NOSPC) if full => return Ok(()),
+            Err(Errno::NOSPC) => {
+                rustix::fs::fsync(file.as_fd())?;
+                full = true;
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// copy FROM OFFSET TO OFFSET LENGTH; an offset of "here" is the file's own.

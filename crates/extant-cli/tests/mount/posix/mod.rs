@@ -14,10 +14,12 @@ mod special;
 mod sys;
 mod world;
 
-use super::support::{Kernel, Mounted, image, over_each, place};
+use super::support::{Kernel, Mounted, image, over_each, place, run};
 use script::Case;
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const TABLE: &[&str] = &[
     include_str!("table/open.txt"),
@@ -32,6 +34,12 @@ const TABLE: &[&str] = &[
 
 /// The last call for a volume.
 const SHUTDOWN: &[&str] = &[include_str!("table/shutdown.txt")];
+
+/// Volumes without room.
+const FULL: &[&str] = &[include_str!("table/full.txt")];
+
+/// Volumes with as many links as there can be.
+const LINKS: &[&str] = &[include_str!("table/links.txt")];
 
 const ACCEPTED: &str = include_str!("accepted.txt");
 
@@ -98,7 +106,7 @@ const MAKE: &[&str] = &["-b", "4096", "-L", "table", "-E", "lazy_itable_init=0"]
 #[test]
 fn calls_answer_as_on_the_kernels_ext4() {
     let cases = cases(TABLE);
-    let kernels = std::cell::OnceCell::new();
+    let kernels = OnceCell::new();
     over_each(|transport| {
         let kernels = kernels.get_or_init(|| {
             let place = place();
@@ -118,28 +126,86 @@ fn calls_answer_as_on_the_kernels_ext4() {
     });
 }
 
+/// Plays each case on a volume of its own, made by `make` in a directory: the kernel's first, then ours.
+fn on_own_volumes(
+    texts: &[&'static str],
+    make: impl Fn(&Path, &Case) -> PathBuf,
+    end: impl Fn(Mounted),
+) {
+    let cases = cases(texts);
+    let kernels = OnceCell::new();
+    over_each(|transport| {
+        let play = |case: &Case| {
+            let place = place();
+            let kernel = Kernel::new(&make(place.path(), case), "rw");
+            play_all(kernel.dir(), std::slice::from_ref(case))
+        };
+        let kernels: &Vec<String> = kernels.get_or_init(|| cases.iter().flat_map(play).collect());
+        let play = |case: &Case| {
+            let place = place();
+            let mounted = Mounted::new(&make(place.path(), case), transport, &["allow_other"]);
+            let ours = play_all(mounted.dir(), std::slice::from_ref(case));
+            end(mounted);
+            ours
+        };
+        let ours: Vec<_> = cases.iter().flat_map(play).collect();
+        compare(&cases, &ours, kernels);
+    });
+}
+
 #[test]
 fn a_volume_that_is_shut_down_answers_as_the_kernels() {
-    let cases = cases(SHUTDOWN);
-    over_each(|transport| {
-        let mut all = Vec::new();
-        for case in &cases {
-            let case = std::slice::from_ref(case);
-            let place = place();
-            let made = image(place.path(), "64M", MAKE);
-            let kernels = {
-                let kernel = Kernel::new(&made, "rw");
-                play_all(kernel.dir(), case)
-            };
-            let made = image(place.path(), "64M", MAKE);
-            let mounted = Mounted::new(&made, transport, &["allow_other"]);
-            let ours = play_all(mounted.dir(), case);
-            drop(mounted);
-            all.push((ours, kernels));
-        }
-        let (ours, kernels): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        compare(&cases, &ours.concat(), &kernels.concat());
-    });
+    let make = |dir: &Path, _: &Case| image(dir, "64M", MAKE);
+    on_own_volumes(SHUTDOWN, make, drop);
+}
+
+#[test]
+fn a_full_volume_answers_as_the_kernels() {
+    let make = |dir: &Path, case: &Case| {
+        let (theme, _) = case.name.split_once('/').unwrap();
+        let more: &[&str] = match theme {
+            "inodes" => &["-N", "32"],
+            _ if case.name == "full/reserve" => &["-m", "10"],
+            _ => &["-m", "0"],
+        };
+        image(dir, "24M", &[MAKE, &["-J", "size=4"], more].concat())
+    };
+    on_own_volumes(FULL, make, Mounted::unmount);
+}
+
+/// The directory `many` with 64,997 subdirectories and the file `file` with 64,999 names, made in process: calls of a
+/// mount would take a minute.
+fn make_links(image: &Path) -> extant::Result<()> {
+    let volume = extant::OpenOptions::new().open(image)?;
+    let many = volume.create_dir("/many", 0o755)?;
+    (0..64_997).try_for_each(|n| many.create_dir(n.to_string(), 0o755).map(drop))?;
+    volume.create("/file", 0o644)?;
+    volume.create_dir("/names", 0o755)?;
+    (1..64_999).try_for_each(|n| volume.link("/file", format!("/names/{n}")))?;
+    volume.close()
+}
+
+#[test]
+fn as_many_links_as_there_can_be_answer_as_the_kernels() {
+    let prepared = place();
+    let images = [OnceCell::new(), OnceCell::new()];
+    let make = |dir: &Path, case: &Case| {
+        let counted = case.name == "links/counted";
+        let prepared = images[usize::from(counted)].get_or_init(|| {
+            let dir = prepared.path().join(counted.to_string());
+            std::fs::create_dir(&dir).unwrap();
+            let feature = if counted { "^dir_nlink" } else { "dir_nlink" };
+            let made = image(&dir, "192M", &["-b", "1024", "-N", "70000", "-O", feature]);
+            make_links(&made).unwrap();
+            made
+        });
+        let copy = dir.join("disk.img");
+        run(Command::new("cp")
+            .arg("--sparse=always")
+            .args([prepared, &copy]));
+        copy
+    };
+    on_own_volumes(LINKS, make, Mounted::unmount);
 }
 
 #[test]

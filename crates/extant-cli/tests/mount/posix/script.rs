@@ -8,6 +8,7 @@
 //! link %a name                     an open file's path in /proc
 //! @1000:5,6 unlink f               as user 1000, group 5, member of 6
 //! repeat 1 9 mkdir d{i} 755        until the first failure
+//! eventually mkdir d                until the first success, for some seconds
 //! ```
 
 /// A case: some calls, one after the other, in a directory of their own.
@@ -21,6 +22,8 @@ pub struct Step {
     pub text: &'static str,
     pub who: Option<Who>,
     pub repeat: Option<(u32, u32)>,
+    /// Whether it may fail at first: a server learns a moment later what the kernel no longer needs.
+    pub eventually: bool,
     pub words: Vec<&'static str>,
     /// What an opened file is called.
     pub name: Option<&'static str>,
@@ -77,6 +80,10 @@ fn step(text: &'static str) -> Step {
         repeat = Some((number(words[1]), number(words[2])));
         words.drain(..3);
     }
+    let eventually = words[0] == "eventually";
+    if eventually {
+        words.remove(0);
+    }
     let mut name = None;
     if words.len() > 2 && words[words.len() - 2] == ">" {
         name = words.pop();
@@ -86,6 +93,7 @@ fn step(text: &'static str) -> Step {
         text,
         who,
         repeat,
+        eventually,
         words,
         name,
     }

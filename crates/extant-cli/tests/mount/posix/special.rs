@@ -53,6 +53,7 @@ pub fn call(world: &mut World, verb: &str, args: &Args<'_>) -> Result<Option<Str
         }
         "ioctl" => ioctl(args, args.flags(1, &[]), &mut vec![0; 1 << 14]),
         "statfs" => statfs(args),
+        "statfree" => free(args),
         "dirchange" => directory_under_change(args),
         "dirseek" => directory_seek(args),
         _ => return Ok(None),
@@ -177,6 +178,17 @@ fn statfs(args: &Args<'_>) -> Result<String> {
         s.f_files,
         s.f_namemax,
         s.f_bfree >= s.f_bavail && s.f_bavail > 0 && s.f_ffree > 0
+    ))
+}
+
+/// What there is for anybody.
+fn free(args: &Args<'_>) -> Result<String> {
+    let s = rustix::fs::statvfs(args.bytes(0))?;
+    let any = |n| if n > 0 { "some" } else { "none" };
+    Ok(format!(
+        "blocks {}, inodes {}",
+        any(s.f_bavail),
+        any(s.f_favail)
     ))
 }
 

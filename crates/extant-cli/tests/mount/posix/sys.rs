@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Calls of libc with pointers to what lives longer than the call.
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -79,6 +79,8 @@ pub fn mapped<R>(
     // SAFETY: the mapping is new, and nobody cuts the file meanwhile.
     unsafe {
         let map = rustix::mm::mmap(nowhere, len, protection, MapFlags::SHARED, fd, offset)?;
+        // Or the kernel would read more than is asked for, how much depends on the device.
+        rustix::mm::madvise(map, len, Advice::Random)?;
         let result = f(std::slice::from_raw_parts_mut(map.cast(), len));
         rustix::mm::munmap(map, len)?;
         Ok(result)

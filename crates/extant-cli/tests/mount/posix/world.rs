@@ -9,6 +9,10 @@ use rustix::thread as credentials;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a step may fail that has to succeed eventually.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Does all steps of a case in a new directory, and says of each what came of it.
 pub fn play(top: &Path, case: &Case) -> Vec<String> {
@@ -35,6 +39,7 @@ pub struct World {
 impl World {
     fn step(&mut self, case: &str, step: &Step) -> String {
         let outcome = match step.repeat {
+            None if step.eventually => said(self.eventually(step)),
             None => said(self.as_who(step, 0)),
             Some((from, to)) => (from..=to)
                 .find_map(|i| {
@@ -44,6 +49,17 @@ impl World {
                 .unwrap_or_else(|| "all ok".into()),
         };
         format!("{case}: {} => {outcome}", step.text)
+    }
+
+    fn eventually(&mut self, step: &Step) -> Result<String> {
+        let end = Instant::now() + LONGEST;
+        loop {
+            let outcome = self.as_who(step, 0);
+            if outcome.is_ok() || Instant::now() > end {
+                return outcome;
+            }
+            std::thread::yield_now();
+        }
     }
 
     fn as_who(&mut self, step: &Step, count: u32) -> Result<String> {
