@@ -32,8 +32,15 @@ impl From<TransportArg> for Transport {
     }
 }
 
+/// What lists of options after `-o` say together.
+pub fn mount_options(lists: &[String]) -> Result<MountOptions> {
+    let mut options = MountOptions::default();
+    lists.iter().try_for_each(|list| options.parse(list))?;
+    Ok(options)
+}
+
 /// What is mounted where, and how.
-pub struct Serving {
+pub struct Serving<'a> {
     /// The image.
     pub image: PathBuf,
     /// The directory.
@@ -45,15 +52,7 @@ pub struct Serving {
     /// Threads that serve, at least; 0: as many as there are processors.
     pub threads: usize,
     /// Changes go to an overlay.
-    pub scratch: Option<Scratch>,
-}
-
-/// The overlay that changes go to.
-pub enum Scratch {
-    /// One that goes with the mount.
-    ThrownAway,
-    /// This file, which is made or gone on with.
-    Kept(PathBuf),
+    pub scratch: Option<Changes<'a>>,
 }
 
 /// An image that is mounted and waits to be served.
@@ -65,15 +64,10 @@ pub struct Ready {
     image: String,
 }
 
-impl Serving {
+impl Serving<'_> {
     fn open(&self) -> Result<Volume> {
         let options = self.options.open_options();
-        let changes = match &self.scratch {
-            None => None,
-            Some(Scratch::ThrownAway) => Some(Changes::ThrownAway),
-            Some(Scratch::Kept(file)) => Some(Changes::KeptIn(file)),
-        };
-        let opened = match changes {
+        let opened = match self.scratch {
             None => options.open(&self.image),
             Some(changes) => scratch::open(&self.image, changes, &options),
         };

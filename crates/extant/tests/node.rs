@@ -2,10 +2,11 @@
 
 mod common;
 
+use blockdev::MemDevice;
 use common::*;
 use extant::{
     Credentials, Error, FileType, MakeNode, Node, OpenFlags, OpenOptions, RenameMode,
-    SetAttributes, SetXattr, Volume,
+    SetAttributes, SetXattr, StatFs, Volume,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,16 @@ fn names(dir: &Node) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// As much is free as before, and the volume is clean.
+#[track_caller]
+fn assert_nothing_held(v: Volume, device: &Arc<MemDevice>, before: &StatFs, what: &str) {
+    let after = v.statfs().unwrap();
+    assert_eq!(after.free_inodes, before.free_inodes, "{what}");
+    assert_eq!(after.free_blocks, before.free_blocks, "{what}");
+    v.close().unwrap();
+    assert_clean(device, what);
 }
 
 #[test]
@@ -180,13 +191,9 @@ fn what_a_node_holds_outlives_its_names_but_not_the_node() {
     drop((second, dir, old, empty));
     top.unlink(&who, b"old").unwrap();
     top.remove_dir(&who, b"e").unwrap();
-    v.sync().unwrap();
-    let after = v.statfs().unwrap();
-    assert_eq!(after.free_inodes, before.free_inodes);
-    assert_eq!(after.free_blocks, before.free_blocks);
     drop(top);
-    v.close().unwrap();
-    assert_clean(&device, "all nodes gone");
+    v.sync().unwrap();
+    assert_nothing_held(v, &device, &before, "all nodes gone");
 }
 
 /// A crash, or the end of the volume, frees what only nodes held.
@@ -227,11 +234,8 @@ fn what_only_nodes_hold_is_freed_by_recovery_and_by_closing() {
         assert!(matches!(top.lookup(&who, b"n0"), Err(Error::Stale)));
         drop((held, top));
         let v = open(&device);
-        let after = v.statfs().unwrap();
-        assert_eq!(after.free_inodes, before.free_inodes, "{args:?} {cut}");
-        assert_eq!(after.free_blocks, before.free_blocks, "{args:?} {cut}");
-        v.close().unwrap();
-        assert_clean(&device, "after recovery");
+        let what = format!("{args:?} {cut}, after recovery");
+        assert_nothing_held(v, &device, &before, &what);
     }
 }
 
@@ -458,13 +462,9 @@ fn files_are_made_without_a_name() {
     drop((file, others));
     drop(dir);
     top.remove_dir(&who, b"dir").unwrap();
-    v.sync().unwrap();
-    let after = v.statfs().unwrap();
-    assert_eq!(after.free_inodes, before.free_inodes);
-    assert_eq!(after.free_blocks, before.free_blocks);
     drop(top);
-    v.close().unwrap();
-    assert_clean(&device, "files without a name");
+    v.sync().unwrap();
+    assert_nothing_held(v, &device, &before, "files without a name");
 }
 
 #[test]

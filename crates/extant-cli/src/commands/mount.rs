@@ -1,9 +1,9 @@
 //! `extant mount`.
 
 use crate::output;
-use crate::serving::{Scratch, Serving, TransportArg};
+use crate::serving::{Serving, TransportArg, mount_options};
 use anyhow::{Context, Result, bail, ensure};
-use extant_fuse::MountOptions;
+use extant::scratch::Changes;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -83,15 +83,12 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 impl Args {
-    fn serving(&self) -> Result<Serving> {
-        let mut options = MountOptions::default();
-        for list in &self.o {
-            options.parse(list)?;
-        }
+    fn serving(&self) -> Result<Serving<'_>> {
+        let options = mount_options(&self.o)?;
         let scratch = match (self.scratch, &self.keep) {
             (false, _) => None,
-            (true, None) => Some(Scratch::ThrownAway),
-            (true, Some(file)) => Some(Scratch::Kept(file.clone())),
+            (true, None) => Some(Changes::ThrownAway),
+            (true, Some(file)) => Some(Changes::KeptIn(file)),
         };
         ensure!(
             !(scratch.is_some() && options.read_only),
@@ -133,7 +130,7 @@ fn in_background() -> Result<()> {
     bail!("the server: {status}");
 }
 
-fn serve_in_background(serving: &Serving) -> Result<()> {
+fn serve_in_background(serving: &Serving<'_>) -> Result<()> {
     let ready = serving.start()?;
     ready.unmount_on_signal()?;
     // Away from the terminal, whose signals and end are not for it, and from any directory.

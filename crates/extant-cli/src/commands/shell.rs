@@ -1,7 +1,8 @@
 //! `extant shell`: a command inside an image, without root.
 
-use crate::serving::{Scratch, Serving, TransportArg};
+use crate::serving::{Serving, TransportArg, mount_options};
 use anyhow::{Context, Result, bail, ensure};
+use extant::scratch::Changes;
 use extant_fuse::MountOptions;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -86,10 +87,7 @@ fn enter(args: &Args) -> anyhow::Error {
 }
 
 fn inside(args: &Args) -> Result<ExitStatus> {
-    let mut options = MountOptions::default();
-    for list in &args.o {
-        options.parse(list)?;
-    }
+    let options = mount_options(&args.o)?;
     let place = tempfile::tempdir()
         .context("a directory to mount on")?
         .keep();
@@ -107,7 +105,7 @@ fn mounted_on(place: &Path, args: &Args, options: MountOptions) -> Result<ExitSt
         options,
         transport: args.transport,
         threads: 0,
-        scratch: args.scratch.then_some(Scratch::ThrownAway),
+        scratch: args.scratch.then_some(Changes::ThrownAway),
     };
     crate::interrupt::leave_to_child()?;
     let ready = serving.start()?;

@@ -3,23 +3,25 @@
 use crate::support::{Scratch, have, root, run};
 use std::process::Command;
 
+/// Little of mdtest.
+const SMALL: [&str; 8] = [
+    "--tasks",
+    "2",
+    "--files",
+    "50",
+    "--iterations",
+    "1",
+    "--size",
+    "64M",
+];
+
 #[test]
 fn mdtest_compares_targets() {
     let s = Scratch::empty();
     let path = s.dir.path().to_str().unwrap();
-    let small = [
-        "--tasks",
-        "2",
-        "--files",
-        "50",
-        "--iterations",
-        "1",
-        "--size",
-        "64M",
-    ];
     let args = [
         &["bench", "mdtest", "--target", "lib", "--target", path][..],
-        &small,
+        &SMALL,
     ]
     .concat();
     let table = run(&args).text();
@@ -249,17 +251,7 @@ fn a_report_is_of_what_is_there() {
 
 #[test]
 fn locks_and_operations_are_measured_when_asked() {
-    let small = [
-        "--tasks",
-        "2",
-        "--files",
-        "50",
-        "--iterations",
-        "1",
-        "--size",
-        "64M",
-    ];
-    let plain = [&["bench", "mdtest"][..], &small].concat();
+    let plain = [&["bench", "mdtest"][..], &SMALL].concat();
     assert_eq!(run(&plain).stderr, "");
     let ran = run(&[&plain[..], &["--lockmeter", "--profile"]].concat());
     assert_eq!(ran.code, Some(0));

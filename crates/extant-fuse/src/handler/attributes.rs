@@ -99,19 +99,19 @@ impl Filesystem {
         set: &SetAttr,
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
-        let alone = is_time_of_change_alone(set);
+        let meaning = Meaning::of(set);
         // The kernel's time of the change, where it keeps that, is the one it goes on to show. What comes with it the
         // engine does not refuse for the inode's flags: that is for times written back, not for calls of now.
         let bound = flags::IMMUTABLE | flags::APPEND;
         let mut mtime = set.mtime.map(set_time);
         let ctime = match set.ctime {
-            Some(ctime) if is_write_back(set) => Some(timestamp(ctime)),
+            Some(ctime) if meaning == Meaning::WriteBack => Some(timestamp(ctime)),
             Some(ctime) => {
                 let has = self.tried(held.node.attributes())?.flags;
-                if alone && has & flags::IMMUTABLE != 0 {
+                if meaning == Meaning::TimeOfChangeAlone && has & flags::IMMUTABLE != 0 {
                     return Err(Errno::PERM);
                 }
-                if has & bound != 0 && is_touch(set) {
+                if has & bound != 0 && meaning == Meaning::Touch {
                     mtime = Some(SetTime::Now);
                 }
                 (has & bound == 0).then(|| timestamp(ctime))
@@ -120,7 +120,7 @@ impl Filesystem {
         };
         // A change of owner that changes neither user nor group comes as a time alone, and as a change of owner it
         // takes set-id bits away.
-        if set.kill_suidgid || alone {
+        if set.kill_suidgid || meaning == Meaning::TimeOfChangeAlone {
             self.strip_privileges(&held.node, who)?;
         }
         let narrow = |mode: u32| (mode & 0o7777) as u16;
@@ -141,49 +141,48 @@ impl Filesystem {
     }
 }
 
-/// Whether a request says of a change nothing but when it was.
-fn is_time_of_change_alone(set: &SetAttr) -> bool {
-    matches!(
-        set,
-        SetAttr {
-            size: None,
-            mode: None,
-            uid: None,
-            gid: None,
-            atime: None,
-            mtime: None,
-            ctime: Some(_),
-            ..
+/// What a request means that Linux does not say by name.
+#[derive(PartialEq, Eq)]
+enum Meaning {
+    /// Of a change nothing but when it was.
+    TimeOfChangeAlone,
+    /// Both times become the present one: that of modification the kernel has looked up already, as it keeps it.
+    Touch,
+    /// The kernel only writes back the times that it kept for a file it wrote to: as the file's change then is the write,
+    /// both are one time, which no call that sets times makes of them. These may be stored even where the caller, who
+    /// may be anybody by now, could set no times.
+    WriteBack,
+    /// What it says.
+    Plain,
+}
+
+impl Meaning {
+    fn of(set: &SetAttr) -> Self {
+        use fuse_server::SetTime::{At, Now};
+        let times = match set {
+            SetAttr {
+                size: None,
+                mode: None,
+                uid: None,
+                gid: None,
+                ctime: Some(ctime),
+                ..
+            } => Some((set.atime, set.mtime, *ctime)),
+            _ => None,
+        };
+        match times {
+            Some((None, None, _)) => return Self::TimeOfChangeAlone,
+            Some((None, Some(At(mtime)), ctime)) if mtime == ctime => return Self::WriteBack,
+            _ => {}
         }
-    )
-}
-
-/// Whether both times become the present one: that of modification the kernel has looked up already, as it keeps it.
-fn is_touch(set: &SetAttr) -> bool {
-    let modified = match set.mtime {
-        Some(fuse_server::SetTime::Now) => true,
-        Some(fuse_server::SetTime::At(t)) => set.ctime == Some(t),
-        None => false,
-    };
-    modified && set.atime == Some(fuse_server::SetTime::Now)
-}
-
-/// Whether the kernel only writes back the times that it kept for a file it wrote to: as the file's change then is
-/// the write, both are one time, which no call that sets times makes of them. These may be stored even where the
-/// caller, who may be anybody by now, could set no times.
-fn is_write_back(set: &SetAttr) -> bool {
-    let SetAttr {
-        size: None,
-        mode: None,
-        uid: None,
-        gid: None,
-        atime: None,
-        mtime: Some(fuse_server::SetTime::At(mtime)),
-        ctime: Some(ctime),
-        ..
-    } = set
-    else {
-        return false;
-    };
-    mtime == ctime
+        let modified = match set.mtime {
+            Some(Now) => true,
+            Some(At(t)) => set.ctime == Some(t),
+            None => false,
+        };
+        match modified && set.atime == Some(Now) {
+            true => Self::Touch,
+            false => Self::Plain,
+        }
+    }
 }

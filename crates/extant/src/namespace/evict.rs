@@ -118,19 +118,27 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::{OpenOptions, mkfs};
+    use crate::OpenOptions;
+    use crate::mkfs::{self, MkfsOptions};
+    use blockdev::MemDevice;
     use std::sync::Arc;
+
+    /// A volume of this size in memory.
+    fn made(size: u64, options: MkfsOptions) -> Arc<MemDevice> {
+        let device = Arc::new(MemDevice::new(size));
+        let options = MkfsOptions {
+            size: Some(size),
+            zeroed_device: true,
+            ..options
+        };
+        mkfs::format(&*device, &options).unwrap();
+        device
+    }
 
     /// A volume without a background thread that is only read keeps to its limit of inodes.
     #[test]
     fn inodes_that_were_looked_up_leave() {
-        let device = Arc::new(blockdev::MemDevice::new(64 << 20));
-        let options = mkfs::MkfsOptions {
-            size: Some(64 << 20),
-            zeroed_device: true,
-            ..Default::default()
-        };
-        mkfs::format(&*device, &options).unwrap();
+        let device = made(64 << 20, MkfsOptions::default());
         let volume = OpenOptions::new()
             .open_device(Arc::clone(&device) as _)
             .unwrap();
@@ -154,17 +162,14 @@ mod tests {
     #[test]
     fn bitmaps_of_groups_leave() {
         let size = 128 << 40;
-        let device = Arc::new(blockdev::MemDevice::new(size));
-        let options = mkfs::MkfsOptions {
-            size: Some(size),
-            zeroed_device: true,
+        let options = MkfsOptions {
             inodes: Some(ext4_format::layout::Inodes::Count(1 << 27)),
             journal_size: Some(16 << 20),
             features: "sparse_super2,^resize_inode".into(),
             flex_bg_size: 1024,
             ..Default::default()
         };
-        mkfs::format(&*device, &options).unwrap();
+        let device = made(size, options);
         // An eighth holds 256 bitmaps.
         let volume = OpenOptions::new()
             .cache_bytes(16 << 20)
@@ -194,13 +199,7 @@ mod tests {
     /// Reading brings pages in as writing does, and is bounded as writing is.
     #[test]
     fn pages_that_were_read_leave() {
-        let device = Arc::new(blockdev::MemDevice::new(64 << 20));
-        let options = mkfs::MkfsOptions {
-            size: Some(64 << 20),
-            zeroed_device: true,
-            ..Default::default()
-        };
-        mkfs::format(&*device, &options).unwrap();
+        let device = made(64 << 20, MkfsOptions::default());
         let limit = 1 << 20;
         let volume = OpenOptions::new()
             .cache_bytes(limit)

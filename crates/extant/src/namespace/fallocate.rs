@@ -8,6 +8,7 @@ use super::shift::Shift;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
+use ext4_format::BlockNr;
 use ext4_format::inode::flags;
 use std::ops::Range;
 use std::sync::Arc;
@@ -258,40 +259,25 @@ impl Engine {
                     Found::Mapped(run) => at = at.saturating_add(run.len).min(last),
                     Found::Hole(n) => {
                         let want = n.min(last - at).min(MAX_TAKEN);
-                        if let Some((physical, len)) = self.take_from_window(file, map, at, want) {
-                            placed.push(Run {
-                                logical: at,
-                                len,
-                                physical,
-                                unwritten: true,
-                            });
-                            at += len;
-                            continue;
-                        }
-                        let want = match self.take_some(who, want) {
-                            Ok(want) => want,
+                        let set_aside = self.take_from_window(file, map, at, want);
+                        let found = match set_aside {
+                            Some(found) => Ok(found),
+                            None => self.allocate_some(who, inode, file, map, (at, want), &placed),
+                        };
+                        let (physical, len) = match found {
+                            Ok(found) => found,
                             Err(e) => {
                                 failed = Some(e);
                                 break;
                             }
                         };
-                        match self.allocate_data(inode, file, map, at, want, &placed) {
-                            Ok((physical, len)) => {
-                                self.space.give(u64::from(want - len));
-                                placed.push(Run {
-                                    logical: at,
-                                    len,
-                                    physical,
-                                    unwritten: true,
-                                });
-                                at += len;
-                            }
-                            Err(e) => {
-                                self.space.give(u64::from(want));
-                                failed = Some(e);
-                                break;
-                            }
-                        }
+                        placed.push(Run {
+                            logical: at,
+                            len,
+                            physical,
+                            unwritten: true,
+                        });
+                        at += len;
                     }
                 }
             }
@@ -305,6 +291,23 @@ impl Engine {
                 None => {}
             }
         }
+    }
+
+    /// Takes up to `want` blocks for a file's hole at `at`, at least one, as one run.
+    fn allocate_some(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        file: &FileData,
+        map: &mut FileMap,
+        (at, want): (u32, u32),
+        placed: &[Run],
+    ) -> Result<(BlockNr, u32)> {
+        let taken = self.take_some(who, want)?;
+        let found = self.allocate_data(inode, file, map, at, taken, placed);
+        let used = found.as_ref().map_or(0, |(_, len)| *len);
+        self.space.give(u64::from(taken - used));
+        found
     }
 
     /// Takes up to `want` blocks of free space, at least one.

@@ -423,7 +423,8 @@ impl Engine {
                 );
                 set_parent(source, new.dir.ino);
             }
-            match (mode, target) {
+            // What the old name says from now on, or said until now.
+            let entry = match (mode, target) {
                 (RenameMode::Exchange, Some(target)) => {
                     if crosses && is_dir(target) {
                         c.misc(
@@ -434,47 +435,37 @@ impl Engine {
                         );
                         set_parent(target, old.dir.ino);
                     }
-                    if let Some(found) = held.old.find(old.hash, old.name) {
-                        let entry = Dentry {
-                            ino: target.ino,
-                            ftype: target.ftype,
-                            ..found.clone()
-                        };
-                        c.name(
-                            old.dir.ino,
-                            &mut held.old,
-                            &entry,
-                            (false, old_links),
-                            to_ns(time),
-                        );
-                        held.old.set(entry);
-                    }
+                    let found = held.old.find(old.hash, old.name);
+                    found.map(|found| Dentry {
+                        ino: target.ino,
+                        ftype: target.ftype,
+                        ..found.clone()
+                    })
                 }
                 _ => {
                     let white = whiteout.take().and_then(|w| {
                         let at = held.old.find(old.hash, old.name)?.clone();
                         w.log(who, old.dir, at, time, c)
                     });
-                    if let Some((inode, entry)) = white {
-                        c.name(
-                            old.dir.ino,
-                            &mut held.old,
-                            &entry,
-                            (false, old_links),
-                            to_ns(time),
-                        );
-                        held.old.set(entry);
-                        whited = Some(inode);
-                    } else if let Some(gone) = held.old.remove(old.hash, old.name) {
-                        c.name(
-                            old.dir.ino,
-                            &mut held.old,
-                            &gone,
-                            (true, old_links),
-                            to_ns(time),
-                        );
-                        old_names = -1;
+                    match white {
+                        Some((inode, entry)) => {
+                            whited = Some(inode);
+                            Some(entry)
+                        }
+                        None => {
+                            let gone = held.old.remove(old.hash, old.name);
+                            old_names = -i64::from(gone.is_some());
+                            gone
+                        }
                     }
+                }
+            };
+            if let Some(entry) = entry {
+                let gone = old_names < 0;
+                let what = (gone, old_links);
+                c.name(old.dir.ino, &mut held.old, &entry, what, to_ns(time));
+                if !gone {
+                    held.old.set(entry);
                 }
             }
             let bucket = held.new_bucket();

@@ -55,10 +55,7 @@ pub fn run(args: &AgeArgs) -> Result<()> {
             report
         })
         .collect();
-    progress.done();
-    let closed = opened.close();
-    let reports = reports?;
-    closed?;
+    let reports = opened.finish(&progress, reports)?;
     if args.json {
         return output::json(&reports);
     }

@@ -57,10 +57,7 @@ pub fn run(args: &DbenchArgs) -> Result<()> {
         progress.add(1);
         interrupt::check()
     });
-    progress.done();
-    let closed = opened.close();
-    let reports = reports?;
-    closed?;
+    let reports = opened.finish(&progress, reports)?;
     if args.json {
         return output::json(&reports);
     }

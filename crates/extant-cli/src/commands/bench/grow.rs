@@ -51,10 +51,7 @@ pub fn run(args: &GrowArgs) -> Result<()> {
         .iter()
         .map(|target| grow::run(&**target, params, |n| progress.add(n as u64)))
         .collect();
-    progress.done();
-    let closed = opened.close();
-    let reports = reports?;
-    closed?;
+    let reports = opened.finish(&progress, reports)?;
     interrupt::check()?;
     if args.json {
         output::json(&reports)

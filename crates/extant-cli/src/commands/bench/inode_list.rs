@@ -58,11 +58,8 @@ pub fn run(args: &InodeListArgs) -> Result<()> {
         progress.add(1);
         interrupt::check()
     });
-    progress.done();
     drop(lists);
-    let closed = opened.close();
-    let reports = reports?;
-    closed?;
+    let reports = opened.finish(&progress, reports)?;
     if args.json {
         return output::json(&reports);
     }

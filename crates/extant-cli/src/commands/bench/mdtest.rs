@@ -54,10 +54,7 @@ pub fn run(args: &MdtestArgs) -> Result<()> {
     let progress = Progress::up_to("rounds", args.iterations as u64 + 1);
     let refs: Vec<&dyn Target> = opened.targets.iter().map(|t| &**t).collect();
     let reports = mdtest::run(&refs, params, |_| progress.add(1));
-    progress.done();
-    let closed = opened.close();
-    let reports = reports?;
-    closed?;
+    let reports = opened.finish(&progress, reports)?;
     interrupt::check()?;
     if args.json {
         output::json(&reports)

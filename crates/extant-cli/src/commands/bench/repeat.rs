@@ -120,9 +120,6 @@ pub fn run(args: &RepeatArgs, workloads: &[&dyn Workload]) -> Result<()> {
             Ok(all)
         });
     }
-    progress.done();
-    let closed = opened.close();
-    let reports = reports?;
-    closed?;
+    let reports = opened.finish(&progress, reports)?;
     args.shape.show(&reports)
 }

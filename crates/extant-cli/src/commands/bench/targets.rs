@@ -3,6 +3,7 @@
 use super::peers::{self, Mounted};
 use super::{fresh, scratch_in};
 use crate::commands::mkfs::size;
+use crate::progress::Progress;
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, Volume};
@@ -50,8 +51,17 @@ pub struct Targets {
 }
 
 impl Targets {
+    /// Ends the work on the targets, whatever came of it: of two errors its own is the one to tell.
+    pub fn finish<T>(self, progress: &Progress, reports: Result<T>) -> Result<T> {
+        progress.done();
+        let closed = self.close();
+        let reports = reports?;
+        closed?;
+        Ok(reports)
+    }
+
     /// Closes the volume and unmounts, as far as there is anything.
-    pub fn close(self) -> Result<()> {
+    fn close(self) -> Result<()> {
         drop(self.targets);
         let closed = self.volumes.into_iter().try_for_each(Volume::close);
         self.mounted.into_iter().try_for_each(Mounted::unmount)?;
