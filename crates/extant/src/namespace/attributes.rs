@@ -294,7 +294,8 @@ impl Engine {
             self.drop_capability(who, inode)?;
         }
         let tx = match acl {
-            Some(_) => self.begin(who, Cost::XATTR)?,
+            // It is as long as it was, and may be in a block that is other inodes' too.
+            Some(_) => self.begin_giving(Cost::XATTR)?,
             None => self.begin_core()?,
         };
         let mut state = inode.state.lock();

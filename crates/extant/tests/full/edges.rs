@@ -384,6 +384,20 @@ fn what_makes_room_needs_none() {
             v.set_xattr(name, "user.large", &value, Default::default())
                 .unwrap();
         }
+        let acl = [
+            (1, 6, !0),
+            (2, 6, 7),
+            (4, 4, !0),
+            (0x10, 6, !0),
+            (0x20, 4, !0),
+        ];
+        v.set_xattr(
+            "/c",
+            "system.posix_acl_access",
+            &acl_bytes(&acl),
+            Default::default(),
+        )
+        .unwrap();
         v.create_dir("/d", 0o755).unwrap();
         v.create_dir("/e", 0o755).unwrap();
         v.sync().unwrap();
@@ -406,6 +420,12 @@ fn what_makes_room_needs_none() {
             .unwrap_or_else(|e| panic!("{what}: a small attribute: {e}"));
         v.remove_xattr("/b", "user.large")
             .unwrap_or_else(|e| panic!("{what}: remove an attribute: {e}"));
+        let mode = SetAttributes {
+            mode: Some(0o600),
+            ..Default::default()
+        };
+        v.set_attributes("/c", &mode)
+            .unwrap_or_else(|e| panic!("{what}: the mode of a file with an ACL: {e}"));
         if v.geometry().features.has_extents() {
             large
                 .fallocate(Fallocate::default(), 0, 60_000)
