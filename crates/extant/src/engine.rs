@@ -4,7 +4,7 @@ use crate::alloc::block::{BlockAlloc, GroupSource};
 use crate::alloc::inode::{InodeAlloc, InodeSource};
 use crate::alloc::search::Request;
 use crate::alloc::window::Window;
-use crate::api::dir::Hold;
+use crate::api::caller::Hold;
 use crate::api::node::Share;
 use crate::buffers::Buffers;
 use crate::error::{Error, Result};

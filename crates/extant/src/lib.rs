@@ -28,9 +28,11 @@
 
 mod alloc;
 mod api;
+mod background;
 mod block_memory;
 mod buffers;
 mod chunked;
+mod ending;
 mod engine;
 mod error;
 mod formatter;

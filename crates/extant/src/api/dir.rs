@@ -1,14 +1,15 @@
 //! Path operations, relative to a directory.
 
+use super::caller::{Caller, Hold};
 use super::file::{File, OpenFlags, check_open};
 use super::volume::Guard;
 use super::watch::Watch;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};
+use crate::namespace::bucket::Dentry;
 use crate::namespace::create::{How, New};
 use crate::namespace::credentials::{Credentials, EXECUTE, READ};
-use crate::namespace::directory::Dentry;
 use crate::namespace::inode::Inode;
 use crate::namespace::lookup::PATH_MAX;
 use crate::namespace::open_files::Opened;
@@ -38,60 +39,6 @@ use std::sync::Arc;
 pub struct Dir {
     inode: Arc<Inode>,
     caller: Arc<Caller>,
-}
-
-/// What a handle holds a volume by. Handles made in one slot share it, and count themselves there.
-pub(crate) struct Hold {
-    engine: Arc<Engine>,
-    /// Keeps the volume open.
-    guard: Option<Arc<Guard>>,
-}
-
-impl Hold {
-    /// That of the calling thread's slot. The slot's own reference does not keep the volume open.
-    fn of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Arc<CachePadded<Self>> {
-        let mut place = engine.holds.local().lock();
-        if let Some(hold) = place.upgrade() {
-            return hold;
-        }
-        let hold = Arc::new(CachePadded::new(Self {
-            engine: Arc::clone(engine),
-            guard: Some(Arc::clone(guard)),
-        }));
-        *place = Arc::downgrade(&hold);
-        hold
-    }
-}
-
-/// In whose name, and on which volume. Every clone of a [`Dir`] has one of its own, and the files opened
-/// through it count their use of it there: two tasks share no counter.
-pub(crate) struct Caller {
-    /// Padded: the count of its uses, which every new handle writes, stands apart from what operations read.
-    hold: Arc<CachePadded<Hold>>,
-    pub(crate) who: Credentials,
-}
-
-impl Caller {
-    /// The volume, unless it has been closed.
-    pub(crate) fn engine(&self) -> Result<&Engine> {
-        let engine = self.any_engine();
-        engine.check_here()?;
-        Ok(engine)
-    }
-
-    /// The volume, closed or not.
-    pub(crate) fn any_engine(&self) -> &Arc<Engine> {
-        &self.hold.engine
-    }
-
-    /// The same volume in somebody's name, with a share of its own.
-    fn to(&self, who: Credentials) -> Arc<Self> {
-        let hold = match &self.hold.guard {
-            Some(guard) => Hold::of(&self.hold.engine, guard),
-            None => Arc::clone(&self.hold),
-        };
-        Arc::new(Self { hold, who })
-    }
 }
 
 impl Clone for Dir {

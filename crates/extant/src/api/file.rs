@@ -1,6 +1,6 @@
 //! An open file.
 
-use super::dir::Caller;
+use super::caller::Caller;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::namespace::attributes::{Attributes, SetAttributes};

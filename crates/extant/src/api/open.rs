@@ -1,4 +1,4 @@
-//! Opening and closing a volume.
+//! Opening a volume.
 
 use super::control::ErrorPolicy;
 use super::volume::{StatFs, Volume};
@@ -32,9 +32,8 @@ use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
 use percpu::{Counter, PerSlot, SlotList};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// How a volume is opened.
 ///
@@ -378,7 +377,7 @@ impl Opening<'_> {
             engine.process_orphans(&orphans)?;
         }
         let background = (engine.read_only.is_none() && self.options.background)
-            .then(|| spawn_background(&engine))
+            .then(|| crate::background::spawn(&engine))
             .transpose()?;
         Volume::new(engine, background, recovered, found_log)
     }
@@ -478,60 +477,6 @@ impl Opening<'_> {
     }
 }
 
-fn spawn_background(engine: &Arc<Engine>) -> Result<JoinHandle<()>> {
-    let weak = Arc::downgrade(engine);
-    let interval = engine.limits.commit_interval;
-    std::thread::Builder::new()
-        .name("extant-log".into())
-        .spawn(move || background(&weak, interval))
-        .map_err(|source| Error::Io {
-            context: "start the log thread".into(),
-            source,
-        })
-}
-
-/// Commits when asked, and on a timer; keeps memory bounded.
-fn background(engine: &Weak<Engine>, interval: Duration) {
-    let mut last = Instant::now();
-    let mut pushes = 0;
-    loop {
-        let Some(engine) = engine.upgrade() else {
-            return;
-        };
-        let Some(asked) = engine.kick.wait(interval.min(Duration::from_secs(1))) else {
-            return;
-        };
-        let timed = last.elapsed() >= interval;
-        // None: the volume is frozen.
-        let pass = engine.gate.try_enter();
-        let done = if pass.is_none() {
-            Ok(())
-        } else if timed {
-            last = Instant::now();
-            // A volume at rest keeps no memory for the next burst.
-            let before = std::mem::replace(&mut pushes, engine.log.pushes.load(Ordering::Relaxed));
-            if before == pushes {
-                engine.log.spare.release();
-                crate::block_memory::release();
-            }
-            engine.settle_old_times();
-            engine.write_back_all().and_then(|()| engine.push_all())
-        } else if asked {
-            engine.push_all()
-        } else {
-            Ok(())
-        };
-        if let Err(e) = done {
-            tracing::error!(error = %e, "background commit");
-            if engine.check_running().is_err() {
-                return;
-            }
-        }
-        drop(pass);
-        engine.shrink_inodes();
-    }
-}
-
 impl Engine {
     /// The primary superblock, as it is in memory.
     pub(crate) fn raw_superblock(&self) -> Result<RawSuperblock> {
@@ -597,64 +542,6 @@ impl Engine {
         } else {
             self.push_all()
         }
-    }
-
-    /// Closes: everything durable and home, the volume marked clean.
-    pub(crate) fn shut_down(&self) -> Result<()> {
-        if self.read_only.is_some() {
-            return Ok(());
-        }
-        if self.ended.load(Ordering::Acquire) == ended::SHUT_DOWN {
-            return Ok(());
-        }
-        self.check_running()?;
-        self.free_open_orphans()?;
-        self.sync()?;
-        let formatter = self.formatter.lock();
-        let mut journal = self.journal.lock();
-        if self.marked_open.load(Ordering::Relaxed) {
-            journal.checkpoint(self)?;
-            self.write_superblock(&formatter, Moment::Close)?;
-        }
-        drop(journal);
-        let _ = self.stopped.set("the volume is closed".into());
-        Ok(())
-    }
-
-    /// From now on nothing is committed and every handle is good for nothing; `how` is one of [`ended`]. Returns when
-    /// no write is on its way.
-    pub(crate) fn cut_off(&self, how: u8, why: &str) {
-        self.ended.fetch_max(how, Ordering::AcqRel);
-        self.stop(&Error::Stopped(why.into()));
-        self.gate.open();
-        // Who writes data has passed the gate.
-        self.gate.drain();
-        // A push has one of these locks, or is at the last stage.
-        drop(self.journal.lock());
-        drop(self.formatter.lock());
-        drop(self.journal.lock());
-        self.settling.wait();
-    }
-
-    /// The volume is closed: handles are stale, memory is given back.
-    pub(crate) fn end(&self) {
-        self.ended.store(ended::GONE, Ordering::Release);
-        self.drop_shares();
-        self.evict_all();
-    }
-
-    /// Files without a name that are still open are freed: their handles end with the volume.
-    fn free_open_orphans(&self) -> Result<()> {
-        for inode in self.in_core.iter() {
-            let orphan = {
-                let state = inode.state.lock();
-                state.orphan && state.core.links == 0 && !state.freed
-            };
-            if orphan {
-                self.reap(&inode)?;
-            }
-        }
-        Ok(())
     }
 
     /// Records an error in the superblock, as far as the device lets it.

@@ -1,6 +1,6 @@
 //! Watching a directory, a file or a volume.
 
-use super::dir::Caller;
+use super::caller::Caller;
 use crate::namespace::inode::Inode;
 use crate::namespace::watch::{Events, WatchEvent};
 use std::sync::Arc;

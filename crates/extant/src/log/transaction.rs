@@ -3,8 +3,8 @@
 use super::item::*;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::namespace::bucket::{Bucket, Dentry};
 use crate::namespace::credentials::Credentials;
-use crate::namespace::directory::{Bucket, Dentry};
 use crate::namespace::extent_map::Run;
 use ext4_format::{BlockNr, InodeNr};
 

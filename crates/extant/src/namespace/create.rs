@@ -1,7 +1,8 @@
 //! New names: create, mkdir, mknod, symlink, link.
 
+use super::bucket::Dentry;
 use super::credentials::{Credentials, EXECUTE, WRITE};
-use super::directory::{Change, Dentry, Directory};
+use super::directory::{Change, Directory};
 use super::extent_map::Run;
 use super::inode::{Content, Inode, State, StateGuard, Symlink};
 use super::name::Name;

@@ -10,7 +10,8 @@
 //! When there are too few tokens even after a push, and nobody else has any, the name is tried on the
 //! directory as it stands; then one operation goes at a time.
 
-use super::directory::{BucketGuard, Directory, NameHash};
+use super::bucket::NameHash;
+use super::directory::{BucketGuard, Directory};
 use super::extent_map::Found;
 use super::inode::Inode;
 use crate::engine::{Engine, Kick};

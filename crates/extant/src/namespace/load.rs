@@ -1,7 +1,8 @@
 //! The loader: brings in core what is on the device. The only code above the log that reads metadata
 //! block images, and it only reads. Everything is checked here, once.
 
-use super::directory::{Dentry, Directory, NameHash};
+use super::bucket::{Dentry, NameHash};
+use super::directory::Directory;
 use super::extent_map::{ExtentMap, Found};
 use super::file::FileData;
 use super::inode::{Content, Inode};

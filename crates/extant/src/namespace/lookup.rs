@@ -1,8 +1,9 @@
 //! From a path to an inode.
 
 use super::attributes::Attributes;
+use super::bucket::{Dentry, NameHash};
 use super::credentials::{Credentials, EXECUTE};
-use super::directory::{Dentry, Directory, NameHash};
+use super::directory::Directory;
 use super::inode::{Content, Inode};
 use super::name::NAME_MAX;
 use super::walk_cache::At;

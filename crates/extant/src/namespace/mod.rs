@@ -13,6 +13,7 @@
 
 pub mod access_times;
 pub mod attributes;
+pub mod bucket;
 pub mod copy;
 pub mod create;
 pub mod credentials;

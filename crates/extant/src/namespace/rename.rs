@@ -1,7 +1,8 @@
 //! Rename: one transaction over up to three directories and four inodes.
 
+use super::bucket::{Bucket, Dentry, NameHash};
 use super::credentials::{Credentials, EXECUTE, WRITE};
-use super::directory::{Bucket, BucketGuard, Change, Dentry, Directory, NameHash};
+use super::directory::{BucketGuard, Change, Directory};
 use super::index_room::Room;
 use super::inode::{Inode, State, StateGuard};
 use super::name::Name;

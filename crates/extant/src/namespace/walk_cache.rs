@@ -10,7 +10,7 @@
 //! the parent or replaced ([`Directory::moves`](super::directory::Directory::moves), changed with the bucket locked).
 //! Parent and child are known by their objects, which cannot be others while they are remembered.
 
-use super::directory::NameHash;
+use super::bucket::NameHash;
 use super::inode::Inode;
 use crate::engine::Engine;
 use crate::error::{Error, Result};

@@ -1,9 +1,9 @@
 //! Whiteouts: character devices of number 0:0 that a rename leaves at the old name, for overlay file systems, to which
 //! they say that there is nothing of that name below.
 
+use super::bucket::Dentry;
 use super::create::New;
 use super::credentials::Credentials;
-use super::directory::Dentry;
 use super::inode::{Content, Inode};
 use crate::alloc::inode::Allocated;
 use crate::engine::Engine;

@@ -1,0 +1,62 @@
+//! In whose name handles work, and what keeps the volume open for them.
+
+use super::volume::Guard;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::namespace::credentials::Credentials;
+use crossbeam_utils::CachePadded;
+use std::sync::Arc;
+
+/// What a handle holds a volume by. Handles made in one slot share it, and count themselves there.
+pub(crate) struct Hold {
+    pub(super) engine: Arc<Engine>,
+    /// Keeps the volume open.
+    pub(super) guard: Option<Arc<Guard>>,
+}
+
+impl Hold {
+    /// That of the calling thread's slot. The slot's own reference does not keep the volume open.
+    pub(super) fn of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Arc<CachePadded<Self>> {
+        let mut place = engine.holds.local().lock();
+        if let Some(hold) = place.upgrade() {
+            return hold;
+        }
+        let hold = Arc::new(CachePadded::new(Self {
+            engine: Arc::clone(engine),
+            guard: Some(Arc::clone(guard)),
+        }));
+        *place = Arc::downgrade(&hold);
+        hold
+    }
+}
+
+/// In whose name, and on which volume. Every clone of a [`Dir`](super::dir::Dir) has one of its own, and the files opened
+/// through it count their use of it there: two tasks share no counter.
+pub(crate) struct Caller {
+    /// Padded: the count of its uses, which every new handle writes, stands apart from what operations read.
+    pub(super) hold: Arc<CachePadded<Hold>>,
+    pub(crate) who: Credentials,
+}
+
+impl Caller {
+    /// The volume, unless it has been closed.
+    pub(crate) fn engine(&self) -> Result<&Engine> {
+        let engine = self.any_engine();
+        engine.check_here()?;
+        Ok(engine)
+    }
+
+    /// The volume, closed or not.
+    pub(crate) fn any_engine(&self) -> &Arc<Engine> {
+        &self.hold.engine
+    }
+
+    /// The same volume in somebody's name, with a share of its own.
+    pub(super) fn to(&self, who: Credentials) -> Arc<Self> {
+        let hold = match &self.hold.guard {
+            Some(guard) => Hold::of(&self.hold.engine, guard),
+            None => Arc::clone(&self.hold),
+        };
+        Arc::new(Self { hold, who })
+    }
+}
