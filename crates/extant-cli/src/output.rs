@@ -41,6 +41,22 @@ pub fn json(value: &impl Serialize) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// The end of what was printed to `out` as it was found, or is printed as JSON now. Of two errors that of the work
+/// is the one to tell.
+pub fn end(
+    done: Result<()>,
+    mut out: impl Write,
+    as_json: bool,
+    found: &impl Serialize,
+) -> Result<()> {
+    if as_json {
+        return done.and(json(found));
+    }
+    let flushed = out.flush();
+    done?;
+    Ok(flushed?)
+}
+
 /// What was done, in one line on standard error, for people only: quiet when that is not a terminal.
 pub fn summary(line: &str) -> Result<()> {
     if io::stderr().is_terminal() {

@@ -223,13 +223,7 @@ pub fn run(args: &Args) -> Result<()> {
             show().with_context(|| address.to_string())
         })
     });
-    if args.json {
-        done.and(output::json(&found))
-    } else {
-        let flushed = out.flush();
-        done?;
-        Ok(flushed?)
-    }
+    output::end(done, out, args.json, &found)
 }
 
 fn collect(args: &Args, volume: &Volume, path: &[u8], found: &mut Vec<Listed>) -> Result<()> {

@@ -77,10 +77,5 @@ pub fn run(args: &Args) -> Result<()> {
         }
         Ok(())
     });
-    if args.json {
-        return done.and(output::json(&found));
-    }
-    let flushed = out.flush();
-    done?;
-    Ok(flushed?)
+    output::end(done, out, args.json, &found)
 }

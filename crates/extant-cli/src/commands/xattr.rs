@@ -91,12 +91,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
         }
         Ok(())
     });
-    if args.json {
-        return done.and(output::json(&found));
-    }
-    let flushed = out.flush();
-    done?;
-    Ok(flushed?)
+    output::end(done, out, args.json, &found)
 }
 
 /// Text in quotes, anything else as `0x...`.

@@ -1,6 +1,6 @@
 //! Trees with paths far longer than a system call takes: 60 levels of names of 255 bytes.
 
-use crate::support::{Scratch, have};
+use crate::support::{Scratch, have, printed};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, XattrFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -126,18 +126,12 @@ fn more_levels_than_open_files() {
     drop(dir);
     let limited = |args: &[&str]| {
         let command = format!("ulimit -n 64; exec {} \"$@\"", env!("CARGO_BIN_EXE_extant"));
-        let out = std::process::Command::new("sh")
-            .args(["-c", &command, "sh"])
-            .args(args)
-            .current_dir(s.dir.path())
-            .output()
-            .unwrap();
-        assert!(
-            out.status.success(),
-            "{args:?}: {}",
-            String::from_utf8_lossy(&out.stderr)
-        );
-        out.stdout
+        let mut sh = std::process::Command::new("sh");
+        printed(
+            sh.args(["-c", &command, "sh"])
+                .args(args)
+                .current_dir(s.dir.path()),
+        )
     };
     limited(&["import", "disk.img", "tree", "--threads", "8"]);
     s.clean();

@@ -1,6 +1,6 @@
 //! mkfs: empty and filled, the same bytes every time, and refusals.
 
-use crate::support::{Scratch, run};
+use crate::support::{Scratch, printed, run};
 use std::fs;
 use std::process::Command;
 
@@ -71,17 +71,12 @@ fn fills_from_trees_and_archives_with_the_same_bytes() {
         fs::write(s.host(&format!("tree/d/f{n}")), format!("{n}").repeat(n)).unwrap();
     }
     let make = |name: &str, from: &[&str], threads: &str| {
-        let out = Command::new(env!("CARGO_BIN_EXE_extant"))
-            .args(["mkfs", "-U", UUID, "--threads", threads])
-            .arg(s.host(name))
-            .args(from.iter().flat_map(|f| ["--from".into(), s.host(f)]))
-            .env("SOURCE_DATE_EPOCH", "1700000000")
-            .output()
-            .unwrap();
-        assert!(
-            out.status.success(),
-            "{}",
-            String::from_utf8_lossy(&out.stderr)
+        printed(
+            Command::new(env!("CARGO_BIN_EXE_extant"))
+                .args(["mkfs", "-U", UUID, "--threads", threads])
+                .arg(s.host(name))
+                .args(from.iter().flat_map(|f| ["--from".into(), s.host(f)]))
+                .env("SOURCE_DATE_EPOCH", "1700000000"),
         );
         fs::read(s.host(name)).unwrap()
     };

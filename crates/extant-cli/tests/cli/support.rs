@@ -195,6 +195,15 @@ impl Scratch {
     }
 }
 
+/// What a program printed, which must succeed.
+#[track_caller]
+pub fn printed(command: &mut Command) -> Vec<u8> {
+    let out = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{command:?}: {errors}");
+    out.stdout
+}
+
 /// Whether tests that need root can run: in CI they must.
 pub fn root() -> bool {
     let root = rustix::process::geteuid().is_root();

@@ -1,6 +1,6 @@
 //! import and export: a tree with everything in it goes in and comes out again.
 
-use crate::support::{Mounted, Scratch, have, root};
+use crate::support::{Mounted, Scratch, have, printed, root};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -265,17 +265,8 @@ fn archives_go_in_and_out() {
     assert!(members.next().is_none());
     if have("tar") && root() {
         let gnu = |args: &[&str]| {
-            let out = Command::new("tar")
-                .args(args)
-                .current_dir(s.dir.path())
-                .output()
-                .unwrap();
-            assert!(
-                out.status.success(),
-                "{}",
-                String::from_utf8_lossy(&out.stderr)
-            );
-            out.stdout
+            let mut tar = Command::new("tar");
+            printed(tar.args(args).current_dir(s.dir.path()))
         };
         // GNU tar reads ours, and we read GNU tar's, from a pipe.
         fs::create_dir(s.host("gnu")).unwrap();
