@@ -3,13 +3,18 @@
 # the unsafe code of the crates below them, as they are used here: locks and atomics under weak memory
 # (percpu), shared chunks (blockdev), views of raw bytes (ext4-format). It takes some minutes. Miri cannot
 # make system calls on files or run programs, so tests that do are left out, by name:
-#   blockdev     file::      real files;  replay::  thousands of images, and nothing that record:: does not touch
+#   blockdev     file::, kernel::      real files and loop devices;  overlay::  more than a quarter of an hour;
+#                replay::  thousands of images, and nothing that record:: does not touch
 #   ext4-format  all but the modules named below, which view raw bytes as structures
 # The engine asks the system for its memory when a volume is opened, so its tests cannot run here.
+#   MIRI_TOOLCHAIN=nightly-2026-05-20 scripts/miri.sh
+# takes another nightly than the newest: those of late 2026 refuse how parking_lot 0.12.5 calls futex(2), with a
+# reference to an AtomicI32 where they want a pointer to a u32.
 set -eu
 cd "$(dirname "$0")/.."
-if ! cargo +nightly miri --version >/dev/null 2>&1; then
-  echo "miri.sh: no Miri here; rustup toolchain install nightly --component miri" >&2
+toolchain="${MIRI_TOOLCHAIN:-nightly}"
+if ! cargo "+$toolchain" miri --version >/dev/null 2>&1; then
+  echo "miri.sh: no Miri here; rustup toolchain install $toolchain --component miri,rust-src" >&2
   exit 1
 fi
 # Of its own: other flags would rebuild everything in the common target directory. parking_lot's queues of
@@ -17,7 +22,7 @@ fi
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
 export MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation -Zmiri-permissive-provenance"
 export PROPTEST_CASES="${PROPTEST_CASES:-1}"
-run() { cargo +nightly miri test --quiet "$@"; }
+run() { cargo "+$toolchain" miri test --quiet "$@"; }
 run -p percpu --lib
-run -p blockdev --lib -- --skip file:: --skip replay::
+run -p blockdev --lib -- --skip file:: --skip kernel:: --skip overlay:: --skip replay::
 run -p ext4-format --lib -- dir_entry:: extent:: htree:: inode:: jbd2:: orphan_file:: superblock:: xattr::
