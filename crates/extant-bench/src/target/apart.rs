@@ -2,7 +2,7 @@
 
 use super::{LibTarget, Target, TaskDir, is_missing};
 use crate::runner::Counts;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use extant::Volume;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,10 +60,10 @@ impl Target for Apart {
     fn sync(&self) -> Result<()> {
         std::thread::scope(|s| {
             let all: Vec<_> = self.volumes.iter().map(|v| s.spawn(|| v.sync())).collect();
-            let joined = all.into_iter().map(|t| t.join());
-            joined.fold(Ok(()), |so_far, synced| {
-                so_far.and(synced.unwrap_or_else(|_| Err(anyhow::anyhow!("sync panicked"))))
-            })
+            // All are waited for, whatever one of them says.
+            let all: Vec<_> = all.into_iter().map(|t| t.join()).collect();
+            all.into_iter()
+                .try_for_each(|synced| synced.map_err(|_| anyhow!("sync panicked"))?)
         })
     }
 
