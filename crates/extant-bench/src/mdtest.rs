@@ -2,7 +2,7 @@
 //! in one. What makes it durable is timed apart.
 
 use crate::names::Names;
-use crate::runner::each_pinned;
+use crate::runner::each_together;
 use crate::stats::{Elapsed, Stopwatch, median};
 use crate::target::{Target, TaskDir};
 use anyhow::Result;
@@ -78,7 +78,7 @@ impl Report {
 /// What mdtest's files are called.
 pub(crate) const PREFIX: &str = "file.mdtest";
 
-/// Each task's work on its files, each task on a CPU of its own while there are CPUs.
+/// Each task's work on its files; each on a CPU of its own if there are as many.
 pub(crate) fn each_task(
     dirs: &[Box<dyn TaskDir>],
     files: usize,
@@ -86,7 +86,8 @@ pub(crate) fn each_task(
     work: impl Fn(&dyn TaskDir, &str) -> Result<()> + Sync,
 ) -> Result<Elapsed> {
     let mut tasks: Vec<_> = dirs.iter().zip(0..).collect();
-    let (_, elapsed) = each_pinned(&mut tasks, |&mut (dir, task)| {
+    let each_has_one = |cpus| dirs.len() <= cpus;
+    let (_, elapsed) = each_together(&mut tasks, each_has_one, |&mut (dir, task)| {
         let mut names = names(task);
         (0..files).try_for_each(|_| work(&**dir, names.next()))
     })?;

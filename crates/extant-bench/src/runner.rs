@@ -203,9 +203,19 @@ pub(crate) fn each_pinned<W: Send, D: Send>(
     workers: &mut [W],
     work: impl Fn(&mut W) -> Result<D> + Sync,
 ) -> Result<(Vec<D>, Elapsed)> {
+    each_together(workers, |_| true, work)
+}
+
+/// Runs one thread for each worker, all from one moment on; pinned if `pinned` says so of the number of CPUs.
+pub(crate) fn each_together<W: Send, D: Send>(
+    workers: &mut [W],
+    pinned: impl Fn(usize) -> bool,
+    work: impl Fn(&mut W) -> Result<D> + Sync,
+) -> Result<(Vec<D>, Elapsed)> {
     // Two barriers: when all have met at the first, the clock starts, and only then may anybody go on.
     let all = workers.len() + 1;
     let (met, go, cpus) = (Barrier::new(all), Barrier::new(all), cpus()?);
+    let bound = pinned(cpus.len());
     let (met, go, cpus, work) = (&met, &go, &cpus, &work);
     std::thread::scope(|s| {
         let threads: Vec<_> = workers
@@ -213,7 +223,7 @@ pub(crate) fn each_pinned<W: Send, D: Send>(
             .enumerate()
             .map(|(number, worker)| {
                 s.spawn(move || -> Result<D> {
-                    let pinned = pin(cpus, number);
+                    let pinned = if bound { pin(cpus, number) } else { Ok(()) };
                     met.wait();
                     go.wait();
                     pinned.and_then(|()| work(worker))

@@ -33,6 +33,7 @@
 
 mod class;
 mod condvar;
+mod cpu_time;
 mod hold;
 pub mod profile;
 mod prometheus;

@@ -13,7 +13,7 @@ fn escaped(value: &str) -> String {
 
 type Metric = (&'static str, &'static str, &'static str, fn(&Stats) -> f64);
 
-const METRICS: [Metric; 8] = [
+const METRICS: [Metric; 9] = [
     (
         "acquisitions_total",
         "counter",
@@ -41,6 +41,12 @@ const METRICS: [Metric; 8] = [
     ("wait_seconds_total", "counter", "Time waited", |s| {
         s.wait_ns as f64 / 1e9
     }),
+    (
+        "wait_cpu_seconds_total",
+        "counter",
+        "CPU lost in waits",
+        |s| s.wait_cpu_ns as f64 / 1e9,
+    ),
     ("wait_max_seconds", "gauge", "Longest wait", |s| {
         s.wait_max_ns as f64 / 1e9
     }),

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)] // to hand on what the raw lock inside guarantees
 
 use crate::class::LockClass;
-use crate::hold;
 use crate::site::{Cell, Site, with_cell};
 use crate::switch::{hold_mask, is_on, nanos};
+use crate::{cpu_time, hold};
 use lock_api::{RawMutex, RawRwLock};
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -61,13 +61,14 @@ impl<R, C: LockClass> Metered<R, C> {
             None
         } else {
             let holder = (self.last.load(Ordering::Relaxed) >> 16) as u16;
-            let since = Instant::now();
+            let (since, cpu) = (Instant::now(), cpu_time::of_this_thread());
             take();
-            Some((nanos(since), holder))
+            let cpu = cpu_time::of_this_thread().saturating_sub(cpu);
+            Some((nanos(since), cpu, holder))
         };
         with_cell(Self::site(place), |cell, thread| {
-            if let Some((ns, holder)) = waited {
-                cell.waited(ns, holder);
+            if let Some((ns, cpu, holder)) = waited {
+                cell.waited(ns, cpu, holder);
             }
             self.taken(cell, thread, alone);
         });

@@ -51,6 +51,7 @@ pub(crate) struct Cell {
     pub failed_tries: Count,
     pub hand_overs: Count,
     pub wait_ns: Count,
+    pub wait_cpu_ns: Count,
     pub wait_max_ns: Count,
     pub hold_samples: Count,
     pub hold_ns: Count,
@@ -66,11 +67,12 @@ fn log2_class(ns: u64) -> usize {
 }
 
 impl Cell {
-    /// An acquisition had to wait; `holder` is the site that held the lock when it came, 0 if unknown.
+    /// An acquisition had to wait for so long, of which its thread ran for `cpu_ns`; `holder` is the site that held the lock when it came, 0 if unknown.
     #[cold]
-    pub fn waited(&self, ns: u64, holder: u16) {
+    pub fn waited(&self, ns: u64, cpu_ns: u64, holder: u16) {
         self.contentions.add(1);
         self.wait_ns.add(ns);
+        self.wait_cpu_ns.add(cpu_ns);
         self.wait_max_ns.max(ns);
         self.wait_log2[log2_class(ns)].add(1);
         if holder == 0 {
@@ -108,6 +110,7 @@ impl Cell {
             (&self.failed_tries, &other.failed_tries),
             (&self.hand_overs, &other.hand_overs),
             (&self.wait_ns, &other.wait_ns),
+            (&self.wait_cpu_ns, &other.wait_cpu_ns),
             (&self.hold_samples, &other.hold_samples),
             (&self.hold_ns, &other.hold_ns),
         ] {

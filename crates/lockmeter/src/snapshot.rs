@@ -23,6 +23,9 @@ pub struct Stats {
     pub hand_overs: u64,
     /// Nanoseconds waited, all together.
     pub wait_ns: u64,
+    /// Nanoseconds of CPU that waiting took of these, spinning and going to sleep: what others could have used. Only where
+    /// the system tells (Linux), else 0.
+    pub wait_cpu_ns: u64,
     /// The longest wait, since the process began.
     pub wait_max_ns: u64,
     /// Acquisitions whose hold was measured.
@@ -73,6 +76,7 @@ impl Stats {
         self.failed_tries += other.failed_tries;
         self.hand_overs += other.hand_overs;
         self.wait_ns += other.wait_ns;
+        self.wait_cpu_ns += other.wait_cpu_ns;
         self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
         self.hold_samples += other.hold_samples;
         self.hold_ns += other.hold_ns;
@@ -98,6 +102,7 @@ impl Stats {
             failed_tries: less(self.failed_tries, before.failed_tries),
             hand_overs: less(self.hand_overs, before.hand_overs),
             wait_ns: less(self.wait_ns, before.wait_ns),
+            wait_cpu_ns: less(self.wait_cpu_ns, before.wait_cpu_ns),
             hold_samples: less(self.hold_samples, before.hold_samples),
             hold_ns: less(self.hold_ns, before.hold_ns),
             wait_log2: each(&self.wait_log2, &before.wait_log2),
@@ -117,6 +122,7 @@ impl Stats {
             failed_tries: cell.failed_tries.get(),
             hand_overs: cell.hand_overs.get(),
             wait_ns: cell.wait_ns.get(),
+            wait_cpu_ns: cell.wait_cpu_ns.get(),
             wait_max_ns: cell.wait_max_ns.get(),
             hold_samples: cell.hold_samples.get(),
             hold_ns: cell.hold_ns.get(),
@@ -337,10 +343,11 @@ impl Snapshot {
         self.classes.iter().find(|c| c.name == name)
     }
 
-    /// Share of the CPU time of the metered span that these stats' waits come to, 0 to 1.
+    /// Share of the CPU time of the metered span that was lost to these stats' waits, 0 to 1: a thread that sleeps until it
+    /// has the lock leaves its processor to others.
     pub fn wait_share(&self, stats: &Stats) -> f64 {
         ratio(
-            stats.wait_ns,
+            stats.wait_cpu_ns,
             self.metered_ns.saturating_mul(self.cpus as u64),
         )
     }

@@ -66,6 +66,11 @@ fn a_wait_is_measured_and_its_cause_named() {
             .find(|x| x.stats.contentions == 1)
             .unwrap();
         assert!(waited.stats.wait_ns >= 30_000_000, "{waited:?}");
+        // It slept.
+        assert!(
+            waited.stats.wait_cpu_ns < waited.stats.wait_ns,
+            "{waited:?}"
+        );
         assert!(
             waited.holders[0]
                 .place

@@ -12,7 +12,7 @@
 use std::cell::{Cell, OnceCell};
 use std::sync::OnceLock;
 
-use crate::sync::{Mutex, classes};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The number of a slot.
 ///
@@ -50,50 +50,56 @@ impl SlotId {
 /// ```
 #[derive(Debug)]
 pub struct Registry {
-    /// How many threads use each slot. A plain lock: it is taken when a thread starts or ends.
-    users: Mutex<Vec<u32>, classes::Slots>,
-    count: usize,
+    /// How many threads use each slot. No lock: threads that start or end together would wait for each other.
+    users: Box<[AtomicU64]>,
 }
 
 impl Registry {
     /// A registry of `slots` slots, rounded up to a power of two.
     pub fn new(slots: usize) -> Self {
-        let count = round(slots);
         Registry {
-            users: Mutex::new(vec![0; count]),
-            count,
+            users: (0..round(slots)).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
     /// How many slots there are.
     pub fn count(&self) -> usize {
-        self.count
+        self.users.len()
     }
 
     /// Takes the least used slot, the lowest of several.
     pub fn take(&self) -> SlotId {
-        let mut users = self.users.lock();
-        let mut least = 0;
-        for (slot, &n) in users.iter().enumerate() {
-            if n < users[least] {
-                least = slot;
+        loop {
+            let (mut least, mut fewest) = (0, u64::MAX);
+            for (slot, users) in self.users.iter().enumerate() {
+                let n = users.load(Ordering::Relaxed);
+                if n < fewest {
+                    (least, fewest) = (slot, n);
+                }
+            }
+            // Nothing is handed over with a slot: no ordering. If another thread has come or gone here, look again.
+            let users = &self.users[least];
+            if users
+                .compare_exchange(fewest, fewest + 1, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+            {
+                return SlotId(least as u32);
             }
         }
-        users[least] += 1;
-        SlotId(least as u32)
     }
 
     /// Gives back what [`take`](Registry::take) returned.
     pub fn give(&self, slot: SlotId) {
-        let mut users = self.users.lock();
-        if let Some(n) = users.get_mut(slot.index()) {
-            *n = n.saturating_sub(1);
+        if let Some(users) = self.users.get(slot.index()) {
+            // What nobody has taken is not counted below nothing: nothing to do then.
+            let _ = users.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         }
     }
 
     /// Users of each slot at this moment.
-    pub fn users(&self) -> Vec<u32> {
-        self.users.lock().clone()
+    pub fn users(&self) -> Vec<u64> {
+        let now = self.users.iter().map(|n| n.load(Ordering::Relaxed));
+        now.collect()
     }
 }
 
@@ -195,7 +201,7 @@ mod tests {
         }
         assert_eq!(current(), mine);
         // Other tests run beside this one, but a leak of 1000 would show.
-        assert!(global().users().iter().sum::<u32>() < 500);
+        assert!(global().users().iter().sum::<u64>() < 500);
     }
 
     #[test]

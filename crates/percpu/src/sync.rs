@@ -62,10 +62,6 @@ pub(crate) mod classes {
     use lockmeter::lock_class;
 
     lock_class!(
-        /// Who uses which slot.
-        pub(crate) Slots = "slot registry"
-    );
-    lock_class!(
         /// A slot's committed items.
         pub(crate) Commit = "commit list of a slot"
     );
