@@ -19,8 +19,10 @@ use percpu::PerSlot;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Directories that a slot remembers.
+/// Places for directories that a slot remembers, at first: powers of two.
 const PLACES: usize = 64;
+/// And at most, when its walks come through more of them.
+const MOST_PLACES: usize = 4096;
 
 /// A slot's reference. Who uses it counts here, not at the inode.
 pub(crate) struct SlotsOwn(Arc<Inode>);
@@ -56,22 +58,49 @@ impl Deref for At<'_> {
 
 struct Step {
     parent: Arc<Inode>,
+    hash: u32,
     moves: u64,
     name: Box<[u8]>,
     child: Arc<SlotsOwn>,
 }
 
+#[derive(Default)]
 struct Memory {
     root: Option<Arc<SlotsOwn>>,
-    steps: [Option<Step>; PLACES],
+    /// A step is in the place that its hash says, or nowhere.
+    steps: Vec<Option<Step>>,
+    /// Steps that had to leave for others since there were so many places.
+    displaced: usize,
 }
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            root: None,
-            steps: [const { None }; PLACES],
+impl Memory {
+    fn place(&self, hash: u32) -> usize {
+        hash as usize & self.steps.len().wrapping_sub(1)
+    }
+
+    fn find(&self, hash: u32) -> Option<&Step> {
+        self.steps.get(self.place(hash))?.as_ref()
+    }
+
+    /// Puts a step into its place; returns the one that was there.
+    fn put(&mut self, step: Step) -> Option<Step> {
+        if self.steps.is_empty() {
+            self.steps.resize_with(PLACES, || None);
+        } else if self.displaced > self.steps.len() && self.steps.len() < MOST_PLACES {
+            let twice = self.steps.len() * 2;
+            let old = std::mem::take(&mut self.steps);
+            self.steps.resize_with(twice, || None);
+            self.displaced = 0;
+            for step in old.into_iter().flatten() {
+                // One place has become two: nothing is in the way.
+                let place = self.place(step.hash);
+                self.steps[place] = Some(step);
+            }
         }
+        let place = self.place(step.hash);
+        let old = self.steps[place].replace(step);
+        self.displaced += usize::from(old.is_some());
+        old
     }
 }
 
@@ -81,12 +110,12 @@ pub(crate) struct WalkCache {
     slots: PerSlot<Mutex<Memory, locks::WalkCache>>,
 }
 
-fn place(parent: &Inode, name: &[u8]) -> usize {
+fn hash(parent: &Inode, name: &[u8]) -> u32 {
     let seed = parent.ino.0.wrapping_mul(0x9E37_79B1);
     let hash = name
         .iter()
         .fold(seed, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    (hash >> 16) as usize % PLACES
+    hash ^ hash >> 16
 }
 
 impl WalkCache {
@@ -102,7 +131,7 @@ impl WalkCache {
     fn find(&self, parent: &Arc<Inode>, name: &[u8]) -> Option<Arc<SlotsOwn>> {
         let moves = parent.directory()?.moves();
         let memory = self.slots.local().lock();
-        let step = memory.steps[place(parent, name)].as_ref()?;
+        let step = memory.find(hash(parent, name))?;
         let holds = Arc::ptr_eq(&step.parent, parent)
             && step.moves == moves
             && *step.name == *name
@@ -113,11 +142,13 @@ impl WalkCache {
     fn remember(&self, parent: &Arc<Inode>, name: &[u8], moves: u64, child: &Arc<SlotsOwn>) {
         let step = Step {
             parent: Arc::clone(parent),
+            hash: hash(parent, name),
             moves,
             name: name.into(),
             child: Arc::clone(child),
         };
-        let old = self.slots.local().lock().steps[place(parent, name)].replace(step);
+        // Dropped when the lock is free again.
+        let old = self.slots.local().lock().put(step);
         drop(old);
     }
 }
@@ -173,6 +204,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use super::{MOST_PLACES, PLACES};
     use crate::{Error, RenameMode, Volume};
 
     /// Walks the same path from several slots, so that all of them remember it.
@@ -221,6 +253,33 @@ mod tests {
         volume.rename("/a/c", "/d", RenameMode::Replace).unwrap();
         assert_eq!(everywhere(&volume, "/d/g"), [true; 3]);
         assert_eq!(everywhere(&volume, "/a/c/g"), [false; 3]);
+    }
+
+    #[test]
+    fn more_directories_get_more_places() {
+        let volume = crate::doc_volume();
+        let walks = &volume.guard_engine().walks;
+        let places = || walks.slots.iter().map(|s| s.lock().steps.len()).max();
+        for n in 0..400 {
+            volume.create_dir(format!("/d{n}"), 0o755).unwrap();
+            volume.create(format!("/d{n}/f{n}"), 0o644).unwrap();
+        }
+        assert!(places() >= Some(PLACES), "{:?}", places());
+        for _ in 0..4 {
+            for n in 0..400 {
+                assert!(volume.stat(format!("/d{n}/f{n}")).is_ok());
+                assert!(volume.stat(format!("/d{n}/f{}", n + 1)).is_err());
+            }
+        }
+        let grown = places();
+        assert!(
+            grown > Some(PLACES) && grown <= Some(MOST_PLACES),
+            "{grown:?}"
+        );
+        volume.rename("/d7", "/d9/d", RenameMode::Replace).unwrap();
+        assert!(volume.stat("/d7/f7").is_err() && volume.stat("/d9/d/f7").is_ok());
+        volume.drop_caches();
+        assert_eq!(places(), Some(0));
     }
 
     #[test]
