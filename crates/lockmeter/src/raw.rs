@@ -61,10 +61,13 @@ impl<R, C: LockClass> Metered<R, C> {
             None
         } else {
             let holder = (self.last.load(Ordering::Relaxed) >> 16) as u16;
-            let (since, cpu) = (Instant::now(), cpu_time::of_this_thread());
+            // The system is asked for the CPU outside of the time that is measured.
+            let cpu = cpu_time::of_this_thread();
+            let since = Instant::now();
             take();
+            let ns = nanos(since);
             let cpu = cpu_time::of_this_thread().saturating_sub(cpu);
-            Some((nanos(since), cpu, holder))
+            Some((ns, cpu, holder))
         };
         with_cell(Self::site(place), |cell, thread| {
             if let Some((ns, cpu, holder)) = waited {

@@ -67,7 +67,8 @@ fn log2_class(ns: u64) -> usize {
 }
 
 impl Cell {
-    /// An acquisition had to wait for so long, of which its thread ran for `cpu_ns`; `holder` is the site that held the lock when it came, 0 if unknown.
+    /// An acquisition had to wait for so long, of which its thread ran for `cpu_ns`; `holder` is the site that held the
+    /// lock when it came, 0 if unknown.
     #[cold]
     pub fn waited(&self, ns: u64, cpu_ns: u64, holder: u16) {
         self.contentions.add(1);

@@ -221,9 +221,7 @@ impl InodeAlloc {
                 let found = if pass == 0 {
                     self.take_from_group(&mut share, group, source)?
                 } else {
-                    self.any_in(group, 0, self.per_group, source)?.inspect(|_| {
-                        g.claims.free.fetch_sub(1, Ordering::Relaxed);
-                    })
+                    self.any_in(g, group, source)?
                 };
                 if let Some(ino) = found {
                     share.overflow = Some((home, group));
@@ -243,6 +241,7 @@ impl InodeAlloc {
         Err(Error::NoSpace("no free inode"))
     }
 
+    /// Takes a number of the slot's stretch of a group, or of one that it claims: the bit is found and set at once [I1].
     fn take_from_group(
         &self,
         share: &mut SlotShare,
@@ -325,20 +324,21 @@ impl InodeAlloc {
         Ok(None)
     }
 
-    /// Finds and sets a free bit of `[from, to)` [I1].
+    /// Takes any free number of a group, past its stretches.
     fn any_in(
         &self,
+        g: &InodeGroup,
         group: u32,
-        from: u32,
-        to: u32,
         source: &dyn InodeSource,
     ) -> Result<Option<InodeNr>> {
-        let g = self.group(group, source)?;
         if g.skip.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let found = self.bits(g, group, source)?.take(from, to);
-        Ok(found.map(|index| self.number(group, index)))
+        let found = self.bits(g, group, source)?.take(0, self.per_group);
+        Ok(found.map(|index| {
+            g.claims.free.fetch_sub(1, Ordering::Relaxed);
+            self.number(group, index)
+        }))
     }
 
     /// Orlov by flex group [I4]: directories of the root are spread over the volume, others stay in

@@ -120,20 +120,14 @@ impl Engine {
         let (mut in_holes, mut for_map, mut done) = (0, 0, 0);
         while done < len {
             let (logical, left) = (first + done, len - done);
-            let run = match map.extents.at(logical) {
-                Found::Mapped(run) => run.len.min(left),
-                Found::Hole(n) => n.min(left),
+            let (run, in_hole, written) = match map.extents.at(logical) {
+                Found::Mapped(run) => (run.len.min(left), false, !run.unwritten),
+                Found::Hole(n) => (n.min(left), true, false),
             };
-            match map.extents.at(logical) {
-                Found::Mapped(run) if !run.unwritten => {}
-                found => {
-                    // As for dirty pages: one for the first, one for every 32 that follow it.
-                    for_map += self.mapping_cost(inode, file, map, logical) + run.div_ceil(32);
-                    in_holes += match found {
-                        Found::Hole(_) => u64::from(run),
-                        Found::Mapped(_) => 0,
-                    };
-                }
+            if !written {
+                // As for dirty pages: one for the first, one for every 32 that follow it.
+                for_map += self.mapping_cost(inode, file, map, logical) + run.div_ceil(32);
+                in_holes += if in_hole { u64::from(run) } else { 0 };
             }
             done += run;
         }

@@ -154,10 +154,7 @@ impl Engine {
                         let blocks = (within + left).div_ceil(bs).min(run.len as usize) as u32;
                         let clear = file.pages.clear(block, blocks) as usize * bs - within;
                         let bytes = clear.min(left);
-                        let at = run.physical.offset(self.geometry.block_size) + within as u64;
-                        self.device
-                            .read_at(at, &mut buf[done..done + bytes])
-                            .map_err(|e| Error::block_io("read", run.physical, e))?;
+                        self.read_device(run.physical, within, &mut buf[done..done + bytes])?;
                         done += bytes;
                     } else {
                         self.fill_chunk(inode, &map, block)?;
@@ -181,9 +178,14 @@ impl Engine {
         Ok(wanted)
     }
 
-    fn read_device(&self, block: ext4_format::BlockNr, buf: &mut [u8]) -> Result<()> {
+    fn read_device(
+        &self,
+        block: ext4_format::BlockNr,
+        within: usize,
+        buf: &mut [u8],
+    ) -> Result<()> {
         self.device
-            .read_at(block.offset(self.geometry.block_size), buf)
+            .read_at(block.offset(self.geometry.block_size) + within as u64, buf)
             .map_err(|e| Error::block_io("read", block, e))
     }
 
@@ -203,7 +205,7 @@ impl Engine {
             .filter(|r| !r.unwritten)
         {
             let mut bytes = vec![0; run.len as usize * bs];
-            self.read_device(run.physical, &mut bytes)?;
+            self.read_device(run.physical, 0, &mut bytes)?;
             for (i, page) in bytes.chunks_exact(bs).enumerate() {
                 let slot = chunk.pages[(run.logical - first) as usize + i].get_mut();
                 if slot.is_none() {
@@ -337,7 +339,7 @@ impl Engine {
             if let Found::Mapped(run) = found {
                 let in_file = u64::from(block) * (bs as u64) < size;
                 if !run.unwritten && bytes.len() < bs && in_file {
-                    self.read_device(run.physical, &mut fresh)?;
+                    self.read_device(run.physical, 0, &mut fresh)?;
                     // What lies past the end of the file is not data, whatever the block holds.
                     let keep = (size - u64::from(block) * bs as u64).min(bs as u64) as usize;
                     fresh[keep..].fill(0);

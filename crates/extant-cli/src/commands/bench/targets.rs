@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct TargetArgs {
     /// What is measured: lib, a volume in this process; kernel, Linux' ext4 on an image it mounts (as root);
     /// fuse2fs, that of e2fsprogs, and mount:uring or mount:classic, an `extant mount` (as root); before:one-lock, such
-    /// a volume under one lock; lib:apart, a volume for each processor, so that tasks share nothing but the machine; else a directory of a mounted file system
+    /// a volume under one lock; lib:apart, a volume for each processor, so that tasks share nothing but the machine;
+    /// else a directory of a mounted file system
     #[arg(long = "target", value_name = "TARGET", default_value = "lib")]
     targets: Vec<PathBuf>,
     /// Who takes turns with it: a further TARGET, or several
