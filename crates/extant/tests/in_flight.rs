@@ -171,3 +171,45 @@ fn syncs_share_flushes() {
     volume.close().unwrap();
     assert_clean(device.inner(), "shared flushes");
 }
+
+/// A sync is over when what was removed before it can be used again, whoever else syncs at the time.
+#[test]
+fn synced_removals_have_made_room() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("64M", &["-t", "ext4", "-b", "1024", "-J", "size=4"]);
+    let volume = open(&device);
+    volume.create_dir("/d", 0o755).unwrap();
+    volume.sync().unwrap();
+    let free = volume.statfs().unwrap().free_blocks;
+    let done = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        let other = volume.clone();
+        let done = &done;
+        s.spawn(move || {
+            while done.load(Ordering::Relaxed) == 0 {
+                other.sync().unwrap();
+            }
+        });
+        for turn in 0..300 {
+            // Every other block, so that each goes back by itself.
+            let file = volume.create("/d/f", 0o644).unwrap();
+            for n in 0..200 {
+                file.write_at(n * 2048, &[7; 1024]).unwrap();
+            }
+            file.fsync().unwrap();
+            drop(file);
+            volume.unlink("/d/f").unwrap();
+            volume.sync().unwrap();
+            let left = volume.statfs().unwrap().free_blocks;
+            if left != free {
+                done.store(1, Ordering::Relaxed);
+            }
+            assert_eq!(left, free, "turn {turn}");
+        }
+        done.store(1, Ordering::Relaxed);
+    });
+    volume.close().unwrap();
+    assert_clean(&device, "room made");
+}

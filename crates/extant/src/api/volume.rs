@@ -186,7 +186,7 @@ impl Volume {
         Node::of_number(&self.guard.engine, InodeNr(ino))
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable. Space that was freed before can be used, and [`statfs`](Self::statfs) shows it.
     pub fn sync(&self) -> Result<()> {
         self.engine()?.sync()
     }

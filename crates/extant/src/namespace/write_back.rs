@@ -503,7 +503,7 @@ impl Engine {
         }
     }
 
-    /// Everything of the volume.
+    /// Everything of the volume; what was removed has made room.
     pub(crate) fn sync(&self) -> Result<()> {
         self.check_running()?;
         if self.read_only.is_some() {
@@ -517,7 +517,7 @@ impl Engine {
         let _pass = pass.unwrap_or_else(|| self.gate.enter());
         self.settle_times();
         self.write_back_all()?;
-        self.push_all()
+        self.push_and_release()
     }
 }
 
