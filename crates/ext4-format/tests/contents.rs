@@ -160,9 +160,22 @@ fn rebuild(volume: &Volume, dir: &walk::Inode) {
     sorted.sort_by_key(|(hash, ..)| *hash);
     let size = volume.geo.block_size as usize;
     let (total, leaves) = (sorted.len(), blocks.len() - 1);
+    // By bytes: the hash is seeded at random, so that long names may stand together.
+    let bytes_of = |names: &[(_, &[u8], _, _)]| -> usize {
+        names
+            .iter()
+            .map(|(_, n, ..)| dir_entry::rec_len_for(n.len()))
+            .sum()
+    };
+    let all = bytes_of(&sorted);
     let mut index = Vec::new();
+    let mut rest = &sorted[..];
     for (i, nr) in blocks.iter().enumerate().skip(1) {
-        let part = &sorted[(i - 1) * total / leaves..i * total / leaves];
+        let left = all - all * i / leaves;
+        let end = (0..=rest.len())
+            .find(|&n| bytes_of(&rest[n..]) <= left)
+            .unwrap();
+        let part = rest.split_off(..end).unwrap();
         let mut iter = part.iter().map(|(_, n, i, t)| (*n, *i, *t)).peekable();
         let mut block = vec![0xff; size];
         assert_eq!(
