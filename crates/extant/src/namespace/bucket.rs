@@ -98,4 +98,68 @@ impl Bucket {
             entry
         })
     }
+
+    /// Splits off the names whose hash is of the upper half of the interval. What stays keeps its room, and what goes
+    /// gets as much: about what both will have when they are split again.
+    pub(super) fn split_off(&mut self, is_high: impl Fn(NameHash) -> bool) -> Self {
+        let mut high = Self {
+            entries: Vec::with_capacity(self.entries.len()),
+            stamp: self.stamp,
+            charged: self.charged,
+            tags: [0; LONG_BUCKET],
+        };
+        let mut at = 0;
+        while let Some(entry) = self.entries.get(at) {
+            if is_high(entry.hash) {
+                high.add(self.entries.swap_remove(at));
+            } else {
+                self.tag(at);
+                at += 1;
+            }
+        }
+        high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_split_parts_the_names_and_keeps_them_found() {
+        let mut low = Bucket {
+            stamp: 7,
+            charged: 3,
+            ..Bucket::default()
+        };
+        // More than have a tag.
+        let names: Vec<_> = (0..2 * LONG_BUCKET as u32)
+            .map(|n| format!("n{n}"))
+            .collect();
+        let hash = |n: usize| NameHash {
+            major: (n as u32).wrapping_mul(0x9E37_79B9) & !1,
+            minor: n as u32,
+        };
+        let is_high = |hash: NameHash| hash.major >> 31 == 1;
+        for (n, name) in names.iter().enumerate() {
+            low.add(Dentry {
+                hash: hash(n),
+                ino: InodeNr(n as u32),
+                ftype: FileType::Regular,
+                name: Name::new(name.as_bytes()).unwrap(),
+            });
+        }
+        let high = low.split_off(is_high);
+        assert_eq!((high.stamp, high.charged), (7, 3));
+        assert_eq!(low.entries.len() + high.entries.len(), names.len());
+        for (n, name) in names.iter().enumerate() {
+            let (there, not_there) = match is_high(hash(n)) {
+                true => (&high, &low),
+                false => (&low, &high),
+            };
+            let found = there.find(hash(n), name.as_bytes()).unwrap();
+            assert_eq!(found.ino, InodeNr(n as u32));
+            assert!(not_there.find(hash(n), name.as_bytes()).is_none());
+        }
+    }
 }

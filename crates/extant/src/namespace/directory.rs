@@ -53,6 +53,12 @@ pub type BucketReader<'a> = percpu::ReadGuard<'a, Bucket, locks::Names>;
 
 const _: () = assert!(size_of::<Line>() == 64);
 
+impl Line {
+    fn of(bucket: Bucket) -> Self {
+        Self(ReadMostly::new(bucket))
+    }
+}
+
 #[derive(Default)]
 struct SlotShare {
     names: AtomicI64,
@@ -376,25 +382,13 @@ impl Directory {
         if self.level.load(Ordering::Acquire) != level {
             return;
         }
-        let new = self.table(level + 1);
-        for (i, bucket) in old.iter_mut().enumerate() {
-            let mut low = new[2 * i].0.lock();
-            let mut high = new[2 * i + 1].0.lock();
-            for half in [&mut *low, &mut *high] {
-                half.stamp = bucket.stamp;
-                half.charged = bucket.charged;
-                // As many as there will be about when the table is doubled again.
-                half.entries.reserve_exact(bucket.entries.len());
-            }
-            for entry in std::mem::take(&mut bucket.entries) {
-                let half = if Self::index(level + 1, entry.hash.major) == 2 * i {
-                    &mut low
-                } else {
-                    &mut high
-                };
-                half.add(entry);
-            }
-        }
+        let is_high = |hash: NameHash| Self::index(level + 1, hash.major) & 1 == 1;
+        let halves = old.iter_mut().flat_map(|bucket| {
+            let high = bucket.split_off(is_high);
+            [std::mem::take(&mut **bucket), high].map(Line::of)
+        });
+        // Nobody else is here while all old buckets are locked.
+        self.levels[level as usize + 1].get_or_init(|| halves.collect());
         // Every old bucket is still locked: who waits for one finds the level changed.
         self.level.store(level + 1, Ordering::Release);
     }
