@@ -26,6 +26,11 @@ fn take(size: usize) -> Option<Vec<u8>> {
     of(size)?.lock().pop()
 }
 
+/// A block that holds what another held before: whoever takes it writes every byte.
+pub fn unset(size: usize) -> Vec<u8> {
+    take(size).unwrap_or_else(|| vec![0; size])
+}
+
 /// A block of zeros.
 pub fn zeroed(size: usize) -> Vec<u8> {
     match take(size) {

@@ -421,6 +421,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             new_parent,
             names: &self.net,
             hasher: self.shared.hasher,
+            crew: &self.shared.crew,
         };
         let outcome = directory::apply(self.ws, &mut dir, &update)?;
         *inode::i_block_mut(raw)? = dir.root;

@@ -44,7 +44,7 @@ use orphans::Orphans;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use system_zone::SystemZone;
-use units::{Part, Shared};
+use units::{Crew, Part, Shared};
 use workspace::Workspace;
 use xattrs::{XattrBatch, XattrBlocks};
 
@@ -212,6 +212,7 @@ impl Formatter {
                 ledger: Ledger::new(space, &self.zone),
             }),
             gaps: Mutex::new(&mut self.gaps),
+            crew: Crew::of_cpus(),
         };
         let Part {
             mut ws,

@@ -51,7 +51,36 @@ pub(super) fn both<A: Send, B>(
     })
 }
 
-fn panicked(_: Box<dyn std::any::Any + Send>) -> Error {
+/// The threads that may work at a batch, and how many do: what is large and can be parted asks how many have nothing
+/// to do.
+#[derive(Debug)]
+pub struct Crew {
+    threads: usize,
+    working: AtomicUsize,
+}
+
+impl Crew {
+    /// One thread at work, of so many.
+    pub fn of(threads: usize) -> Self {
+        Self {
+            threads: threads.min(MAX_THREADS),
+            working: AtomicUsize::new(1),
+        }
+    }
+
+    /// As many as there are CPUs.
+    pub fn of_cpus() -> Self {
+        Self::of(cpus())
+    }
+
+    /// Threads that have nothing to do at the moment.
+    pub fn idle(&self) -> usize {
+        self.threads
+            .saturating_sub(self.working.load(Ordering::Relaxed))
+    }
+}
+
+pub(super) fn panicked(_: Box<dyn std::any::Any + Send>) -> Error {
     Error::Stopped("a formatter thread panicked".into())
 }
 
@@ -65,6 +94,7 @@ pub(super) struct Shared<'s, 'a> {
     pub hasher: &'s DirHasher,
     pub xattrs: Mutex<XattrBatch<'s, 'a>, locks::FormatterShared>,
     pub gaps: Mutex<&'s mut Gaps, locks::FormatterShared>,
+    pub crew: Crew,
 }
 
 /// What some units have come to.
@@ -117,6 +147,7 @@ impl<'s, 'a> Shared<'s, 'a> {
         let mut order: Vec<usize> = (0..units.len()).collect();
         order.sort_by_key(|&i| Reverse(units[i].weight()));
         let next = AtomicUsize::new(0);
+        self.crew.working.store(threads, Ordering::Relaxed);
         let work = || {
             let mut part = self.part();
             let mut done = Vec::new();
@@ -130,6 +161,7 @@ impl<'s, 'a> Shared<'s, 'a> {
                     }
                 }
             }
+            self.crew.working.fetch_sub(1, Ordering::Relaxed);
             Ok((part, done))
         };
         let parts: Vec<_> = std::thread::scope(|s| {

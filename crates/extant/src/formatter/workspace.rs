@@ -65,7 +65,7 @@ impl<'a> Workspace<'a> {
     /// The old image of a block if this batch has not changed it and nobody has verified its
     /// checksum since it was read from the device. Who checks it calls [`Image::set_verified`].
     pub fn unverified(&self, block: BlockNr) -> Result<Option<Arc<Image>>> {
-        if self.changed.contains_key(&block.0) {
+        if self.has_changed(block) {
             return Ok(None);
         }
         let image = self.images.image(block)?;
@@ -85,19 +85,23 @@ impl<'a> Workspace<'a> {
 
     /// A new image of zeros; what the block held is not read.
     pub fn fresh(&mut self, block: BlockNr) -> &mut [u8] {
+        let bytes = self.unset(block);
+        bytes.fill(0);
+        bytes
+    }
+
+    /// A new image that holds anything: the caller writes every byte.
+    pub fn unset(&mut self, block: BlockNr) -> &mut [u8] {
         // Written again after it was freed: the revoke would hide this image from recovery.
         self.revoked.remove(&block.0);
-        use std::collections::hash_map::Entry;
-        match self.changed.entry(block.0) {
-            Entry::Occupied(bytes) => {
-                let bytes = bytes.into_mut();
-                bytes.fill(0);
-                bytes
-            }
-            Entry::Vacant(place) => {
-                place.insert(block_memory::zeroed(self.geometry.block_size as usize))
-            }
-        }
+        let size = self.geometry.block_size as usize;
+        let new = || block_memory::unset(size);
+        self.changed.entry(block.0).or_insert_with(new)
+    }
+
+    /// This batch has changed a block.
+    pub fn has_changed(&self, block: BlockNr) -> bool {
+        self.changed.contains_key(&block.0)
     }
 
     /// The block holds metadata no more: it is not written, and revoked in the journal.

@@ -5,7 +5,7 @@
 //! the old index at any time.
 
 use super::NetName;
-use super::leaf::{Item, Merged, Pending, Wanted, cut};
+use super::leaf::{Item, Leaf, Merged, Pending, Renewed, Wanted};
 use super::lookup::{Descent, Visit};
 use super::pages::{Dir, Role, at};
 use crate::error::{Error, Result};
@@ -59,13 +59,13 @@ impl<'a> Dir<'a, '_> {
         end: Option<u32>,
         hasher: &DirHasher,
     ) -> Result<bool> {
-        let mut inserts: Vec<(usize, Vec<DxEntry>)> = Vec::new();
+        let mut parts: Vec<(usize, Leaf<'_>)> = Vec::new();
         let mut position = 0;
         while let Some(change) = changes.first() {
             // The last entry not above the hash, as Index::search says.
             let right = entries.get(position + 1..).unwrap_or(&[]);
             position += right.partition_point(|e| e.hash <= change.hash);
-            let Some(&child) = entries.get(position) else {
+            let Some(&entry) = entries.get(position) else {
                 return Err(self.corrupt("htree block without entries"));
             };
             let next = entries.get(position + 1).map(|e| e.hash).or(end);
@@ -73,10 +73,25 @@ impl<'a> Dir<'a, '_> {
             // The first change is below `next`, by choice of the position: count is not 0.
             let (mine, rest) = changes.split_at(count.max(1));
             changes = rest;
+            let part = Leaf {
+                entry,
+                next,
+                changes: mine,
+            };
+            parts.push((position, part));
+        }
+        let mut ahead = if levels == 0 {
+            self.ahead(&parts, hasher)?
+        } else {
+            Vec::new()
+        }
+        .into_iter();
+        let mut inserts: Vec<(usize, Vec<DxEntry>)> = Vec::new();
+        for (position, part) in parts {
             let new = if levels == 0 {
-                self.update_leaf(child, next, mine, hasher)?
+                self.update_leaf(&part, ahead.next().flatten(), hasher)?
             } else {
-                self.update_node(child, levels - 1, next, mine, hasher)?
+                self.update_node(part.entry, levels - 1, part.next, part.changes, hasher)?
             };
             if !new.is_empty() {
                 inserts.push((position, new));
@@ -182,44 +197,37 @@ impl<'a> Dir<'a, '_> {
         self.write_root(block, &init, &entries)
     }
 
-    /// Applies changes to one leaf; returns the entries of the leaves it has been split into.
+    /// Applies changes to one leaf, with what was worked out for it ahead, if it was; returns the entries of the leaves
+    /// it has been split into.
     fn update_leaf(
         &mut self,
-        leaf: DxEntry,
-        next: Option<u32>,
-        changes: &[NetName<'_>],
+        leaf: &Leaf<'_>,
+        ahead: Option<(BlockNr, Renewed)>,
         hasher: &DirHasher,
     ) -> Result<Vec<DxEntry>> {
-        let mut pending = Pending::new(changes, &self.shape);
-        if let Some(next) = next.filter(|next| next & 1 == 1) {
-            self.update_continuation(next & !1, &mut pending)?;
-        }
-        let (block, page) = self.read(leaf.block, Role::Leaf)?;
-        let mut merged =
-            Merged::new(&page, &Wanted::new(changes), &mut pending).map_err(at(block))?;
-        merged.extend(pending.adds());
-        if !merged.changed {
-            return Ok(Vec::new());
-        }
-        if merged.bytes <= self.shape.usable() {
-            self.rewrite_leaf(block, &page, &merged)?;
-            return Ok(Vec::new());
-        }
-        merged.hash_existing(hasher, 0);
-        let inside = |hash| hash >= leaf.hash & !1 && next.is_none_or(|next| hash < next);
-        if merged.items.iter().any(|item| !inside(item.hash)) {
-            return Err(self.corrupt("name in the wrong htree leaf"));
-        }
-        merged.items.sort_by_key(|item| item.hash);
+        let (block, renewed) = match ahead.filter(|(block, _)| !self.has_changed(*block)) {
+            Some(ahead) => ahead,
+            None => {
+                let mut pending = Pending::new(leaf.changes, &self.shape);
+                if let Some(next) = leaf.next.filter(|next| next & 1 == 1) {
+                    self.update_continuation(next & !1, &mut pending)?;
+                }
+                let (block, page) = self.read(leaf.entry.block, Role::Leaf)?;
+                let renewed = leaf.renewed(&page, pending, &self.shape, hasher);
+                (block, renewed.map_err(at(block))?)
+            }
+        };
         let mut new = Vec::new();
-        for (i, (hash, names)) in cut(&merged.items, merged.bytes, self.shape.usable())
-            .into_iter()
-            .enumerate()
-        {
+        for (i, (hash, bytes)) in renewed.into_iter().enumerate() {
             if i == 0 {
-                self.write_leaf(block, names)?;
+                self.put(block, bytes);
             } else {
-                new.push(self.append_leaf(hash, names)?);
+                let (logical, block) = self.append()?;
+                self.put(block, bytes);
+                new.push(DxEntry {
+                    hash,
+                    block: logical,
+                });
             }
         }
         Ok(new)

@@ -2,8 +2,10 @@
 
 use super::pages::Shape;
 use super::{NetChange, NetName};
+use crate::block_memory;
 use ext4_format::dir_entry::{self, LeafBuilder, rec_len_for};
 use ext4_format::hash::DirHasher;
+use ext4_format::htree::DxEntry;
 use ext4_format::{FileType, FormatError, InodeNr, Where};
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
@@ -277,6 +279,64 @@ impl<'a> Merged<'a> {
         for item in self.items.iter_mut().take(self.existing).skip(skip) {
             item.hash = hasher.hash(item.name).0;
         }
+    }
+}
+
+/// A leaf in the index, and what a batch does to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaf<'n> {
+    /// Its index entry.
+    pub entry: DxEntry,
+    /// Hash of the entry to its right, if there is one.
+    pub next: Option<u32>,
+    /// Changes of names whose hash lies between the two.
+    pub changes: &'n [NetName<'n>],
+}
+
+/// What becomes of a leaf: nothing if it stays as it is; itself anew; or as many leaves as its names need, each with
+/// the hash that its index entry states.
+pub(super) type Renewed = Vec<(u32, Vec<u8>)>;
+
+impl Leaf<'_> {
+    /// Its names, or those of the leaf after it, have a hash that goes on there.
+    pub fn is_chained(&self) -> bool {
+        self.entry.hash & 1 == 1 || self.next.is_some_and(|next| next & 1 == 1)
+    }
+
+    /// Works out what becomes of it; `page` is its block as it is, `pending` its changes of which some may be done.
+    pub fn renewed(
+        &self,
+        page: &[u8],
+        mut pending: Pending<'_>,
+        shape: &Shape,
+        hasher: &DirHasher,
+    ) -> Result<Renewed, FormatError> {
+        let mut merged = Merged::new(page, &Wanted::new(self.changes), &mut pending)?;
+        merged.extend(pending.adds());
+        if !merged.changed {
+            return Ok(Vec::new());
+        }
+        if merged.bytes <= shape.usable() {
+            let mut block = block_memory::unset(shape.block_size);
+            merged.write(page, &mut block, shape)?;
+            return Ok(vec![(self.entry.hash, block)]);
+        }
+        merged.hash_existing(hasher, 0);
+        let Self { entry, next, .. } = *self;
+        let inside = |hash| hash >= entry.hash & !1 && next.is_none_or(|next| hash < next);
+        if merged.items.iter().any(|item| !inside(item.hash)) {
+            let what = "name in the wrong htree leaf";
+            return Err(FormatError::corrupt(what, Where::Buffer(0)));
+        }
+        merged.items.sort_by_key(|item| item.hash);
+        cut(&merged.items, merged.bytes, shape.usable())
+            .into_iter()
+            .map(|(hash, names)| {
+                let mut block = block_memory::unset(shape.block_size);
+                write(&mut block, names, shape)?;
+                Ok((hash, block))
+            })
+            .collect()
     }
 }
 

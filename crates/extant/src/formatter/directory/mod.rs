@@ -3,12 +3,15 @@
 //! A batch comes sorted by hash, so an indexed directory is walked leaf by leaf in one sweep: the
 //! names of a leaf and the changes that fall into its hash interval are merged and written once.
 //! A leaf that overflows becomes as many leaves as the names need, and their index entries go into
-//! the parent together. Leaves are always written packed; nothing is patched in place.
+//! the parent together. Leaves are always written packed; nothing is patched in place. What becomes of a leaf
+//! depends on nothing but its block and its changes, so threads that have nothing else to do work it out ahead of
+//! the sweep.
 //!
 //! Shapes: one linear block; several linear blocks (no `dir_index`, or made by a tool that does not
 //! index); an htree. Changes are upserts: adding a name that exists replaces its inode and type,
 //! removing one that does not is nothing. So a batch may be applied over any earlier state of itself.
 
+mod ahead;
 mod index;
 mod leaf;
 mod linear;
@@ -21,6 +24,7 @@ mod tests;
 pub use lookup::DirReader;
 pub use room::Allowance;
 
+use super::units::Crew;
 use super::workspace::Workspace;
 use crate::error::Result;
 use ext4_format::hash::DirHasher;
@@ -77,6 +81,8 @@ pub struct DirUpdate<'a> {
     pub names: &'a [NetName<'a>],
     /// The volume's hasher, which made the hashes of `names`.
     pub hasher: &'a DirHasher,
+    /// Threads that may help.
+    pub crew: &'a Crew,
 }
 
 /// What the inode must say afterwards.

@@ -4,6 +4,7 @@ use super::leaf::{self, Item, Merged};
 use super::{DirBlocks, DirUpdate};
 use crate::buffers::Image;
 use crate::error::{Error, Result};
+use crate::formatter::BlockImages;
 use crate::formatter::workspace::{Bytes, Workspace};
 use ext4_format::htree::{self, DxEntry, Kind, RootInit};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, dir_entry, geometry::Geometry};
@@ -56,6 +57,10 @@ impl Shape {
 
     /// Checks an image that has not been checked since it was read.
     pub fn verify(&self, image: &Image, role: Role, block: BlockNr) -> Result<()> {
+        if image.len() != self.block_size {
+            let what = FormatError::corrupt("directory block size", Where::Block(block, 0));
+            return Err(what.into());
+        }
         if !self.csum || image.is_verified() {
             return Ok(());
         }
@@ -147,21 +152,33 @@ impl<'a, 'w> Dir<'a, 'w> {
             // It was checked before it was changed, or never was on disk.
             Bytes::Changed(bytes) => return Ok((block, Page::Changed(bytes.to_vec()))),
         };
-        if image.len() != self.shape.block_size {
-            return Err(self.corrupt("directory block size"));
-        }
         self.shape.verify(&image, role, block)?;
         Ok((block, Page::Old(image)))
     }
 
+    /// This batch has changed a block.
+    pub fn has_changed(&self, block: BlockNr) -> bool {
+        self.ws.has_changed(block)
+    }
+
+    /// Old images, as they are before this batch.
+    pub fn images(&self) -> &'w dyn BlockImages {
+        self.ws.images()
+    }
+
+    /// Sets the bytes of a block.
+    pub fn put(&mut self, block: BlockNr, bytes: Vec<u8>) {
+        self.ws.put(block, bytes);
+    }
+
     /// Writes names one after the other; the caller has checked that they fit.
     pub fn write_leaf(&mut self, block: BlockNr, items: &[Item<'_>]) -> Result<()> {
-        leaf::write(self.ws.fresh(block), items, &self.shape).map_err(at(block))
+        leaf::write(self.ws.unset(block), items, &self.shape).map_err(at(block))
     }
 
     /// Writes what has become of a leaf, and fits it.
     pub fn rewrite_leaf(&mut self, block: BlockNr, old: &[u8], merged: &Merged<'_>) -> Result<()> {
-        let bytes = self.ws.fresh(block);
+        let bytes = self.ws.unset(block);
         merged.write(old, bytes, &self.shape).map_err(at(block))
     }
 

@@ -6,6 +6,7 @@ use super::lookup::DirReader;
 use super::pages::{Role, Shape, at};
 use super::{DirBlocks, DirUpdate, NetChange, NetName};
 use crate::error::{Error, Result};
+use crate::formatter::units::Crew;
 use crate::formatter::workspace::Workspace;
 use ext4_format::dir_entry::rec_len_for;
 use ext4_format::geometry::Geometry;
@@ -143,6 +144,7 @@ impl DirReader<'_> {
             new_parent: None,
             names: &names,
             hasher: self.hasher,
+            crew: &Crew::of(1),
         };
         match super::apply(&mut ws, &mut blocks, &update) {
             Ok(_) => Ok(true),

@@ -86,6 +86,7 @@ struct Volume {
     model: BTreeMap<Vec<u8>, (InodeNr, FileType)>,
     /// Blocks written by the last batch.
     written: usize,
+    threads: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -111,6 +112,7 @@ impl Volume {
             parent,
             model,
             written: 0,
+            threads: 3,
         }
     }
 
@@ -128,6 +130,7 @@ impl Volume {
             new_parent,
             names: &names,
             hasher: &self.hasher,
+            crew: &Crew::of(self.threads),
         };
         let buffers = self.buffers();
         let mut ws = Workspace::new(&self.geometry, &buffers);

@@ -268,3 +268,37 @@ proptest! {
         v.check_lookups();
     }
 }
+
+/// What is written does not depend on how many threads work.
+#[test]
+fn threads_write_the_same() {
+    for kind in kinds() {
+        let volume = |threads| Volume {
+            threads,
+            ..Volume::new(kind)
+        };
+        let (mut alone, mut together) = (volume(1), volume(4));
+        let batches = [
+            (0..4000).map(add).collect::<Vec<_>>(),
+            (4000..5000).map(add).collect(),
+            (0..6000).step_by(3).map(remove).collect(),
+            (5000..12_000)
+                .map(add)
+                .chain((1..900).step_by(3).map(remove))
+                .collect(),
+        ];
+        for ops in &batches {
+            alone.apply(ops);
+            together.apply(ops);
+            assert_eq!(alone.blocks, together.blocks);
+            assert_eq!(alone.written, together.written);
+            for logical in 0..alone.blocks {
+                assert!(
+                    alone.raw(logical) == together.raw(logical),
+                    "{kind:?}: block {logical}"
+                );
+            }
+        }
+        together.check();
+    }
+}

@@ -25,6 +25,7 @@ fn speed() {
             new_parent: None,
             names: &names,
             hasher: &v.hasher,
+            crew: &Crew::of_cpus(),
         };
         let mut blocks = Blocks(v.blocks);
         let mut ws = Workspace::new(&v.geometry, &buffers);
