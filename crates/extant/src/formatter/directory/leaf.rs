@@ -3,7 +3,7 @@
 use super::pages::Shape;
 use super::{NetChange, NetName};
 use crate::block_memory;
-use ext4_format::dir_entry::{self, LeafBuilder, rec_len_for};
+use ext4_format::dir_entry::{self, Entry, LeafBuilder, rec_len_for};
 use ext4_format::hash::DirHasher;
 use ext4_format::htree::DxEntry;
 use ext4_format::{FileType, FormatError, InodeNr, Where};
@@ -26,7 +26,16 @@ pub(super) struct Item<'a> {
     pub name: &'a [u8],
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
+    fn of(entry: &Entry<'a>) -> Self {
+        Self {
+            hash: 0,
+            ino: entry.inode,
+            ftype: entry.file_type,
+            name: entry.name,
+        }
+    }
+
     fn len(&self) -> usize {
         rec_len_for(self.name.len())
     }
@@ -36,6 +45,7 @@ impl Item<'_> {
 /// leaf packed in that order, cost one comparison; the first that is not builds a map.
 pub(super) struct Wanted<'n> {
     changes: &'n [NetName<'n>],
+    tags: Tags,
     next: Cell<usize>,
     map: OnceCell<HashMap<&'n [u8], usize, Keyed>>,
 }
@@ -77,17 +87,44 @@ impl Hasher for Keyed {
     }
 }
 
+/// Which of 256 tags some names have: of the names of a leaf most have none of them, and are not looked up.
+struct Tags([u64; 4]);
+
+impl Tags {
+    fn of(changes: &[NetName<'_>]) -> Self {
+        let mut tags = Self([0; 4]);
+        for change in changes {
+            let tag = Self::tag(change.name);
+            tags.0[usize::from(tag >> 6)] |= 1 << (tag & 63);
+        }
+        tags
+    }
+
+    /// Names are told apart by their ends more often than by how they begin.
+    fn tag(name: &[u8]) -> u8 {
+        let end = name.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
+        let word = (end ^ name.len() as u32).wrapping_mul(0x9E37_79B1);
+        (word >> 24) as u8
+    }
+
+    fn may_have(&self, name: &[u8]) -> bool {
+        let tag = Self::tag(name);
+        self.0[usize::from(tag >> 6)] >> (tag & 63) & 1 == 1
+    }
+}
+
 impl<'n> Wanted<'n> {
     pub fn new(changes: &'n [NetName<'n>]) -> Self {
         Self {
             changes,
+            tags: Tags::of(changes),
             next: Cell::new(0),
             map: OnceCell::new(),
         }
     }
 
     fn find(&self, name: &[u8]) -> Option<usize> {
-        if name == b"." || name == b".." {
+        if !self.tags.may_have(name) || name == b"." || name == b".." {
             return None;
         }
         let next = self.next.get();
@@ -152,6 +189,7 @@ impl<'n> Pending<'n> {
 
 /// What a leaf will hold.
 pub(super) struct Merged<'a> {
+    /// The names; without those that are [folded](Merged::folded).
     pub items: Vec<Item<'a>>,
     /// Bytes that they take.
     pub bytes: usize,
@@ -159,6 +197,8 @@ pub(super) struct Merged<'a> {
     pub changed: bool,
     existing: usize,
     kept: Kept,
+    /// So many names at the start, all of them kept, are no items.
+    folded: usize,
 }
 
 /// The records at the start of a block that stay as they are, without gaps. Most leaves of a large directory get a few
@@ -179,47 +219,61 @@ impl<'a> Merged<'a> {
         wanted: &Wanted<'_>,
         pending: &mut Pending<'_>,
     ) -> Result<Self, FormatError> {
-        let mut items = Vec::with_capacity(block.len() / 32);
-        let (mut bytes, mut changed, mut kept) = (0, false, Kept::default());
+        let mut merged = Self::folded(block, wanted, pending)?;
+        merged.unfold(block)?;
+        Ok(merged)
+    }
+
+    /// The same, with no items for the names at the start that stay as they are: to write the leaf they are not needed.
+    pub fn folded(
+        block: &'a [u8],
+        wanted: &Wanted<'_>,
+        pending: &mut Pending<'_>,
+    ) -> Result<Self, FormatError> {
+        let mut merged = Self::empty();
+        merged.changed = false;
         for entry in dir_entry::entries(block) {
             let entry = entry?;
-            let mut item = Item {
-                hash: 0,
-                ino: entry.inode,
-                ftype: entry.file_type,
-                name: entry.name,
-            };
+            let mut item = Item::of(&entry);
             if let Some(i) = wanted.find(entry.name) {
                 // `wanted` and `pending` are of the same changes: i is in range.
                 pending.done[i] = true;
                 let NetName { change, ftype, .. } = pending.changes[i];
                 let NetChange::Add(ino) = change else {
-                    changed = true;
+                    merged.changed = true;
                     continue;
                 };
                 let ftype = pending.filetype.then_some(ftype);
                 (item.ino, item.ftype) = (ino, ftype);
             }
             let same = (item.ino, item.ftype) == (entry.inode, entry.file_type);
-            changed |= !same;
+            merged.changed |= !same;
+            merged.existing += 1;
+            merged.bytes += item.len();
             let offset = entry.offset as usize;
-            bytes += item.len();
-            if same && kept.items == items.len() && kept.bytes == offset {
-                kept = Kept {
-                    items: items.len() + 1,
-                    bytes,
+            if same && merged.items.is_empty() && merged.kept.bytes == offset {
+                merged.folded += 1;
+                merged.kept = Kept {
+                    items: merged.folded,
+                    bytes: merged.bytes,
                     last: offset,
                 };
+            } else {
+                merged.items.push(item);
             }
-            items.push(item);
         }
-        Ok(Self {
-            existing: items.len(),
-            items,
-            bytes,
-            changed,
-            kept,
-        })
+        Ok(merged)
+    }
+
+    /// Makes items of all names; `block` is the one it was made of.
+    pub fn unfold(&mut self, block: &'a [u8]) -> Result<(), FormatError> {
+        let mut items = Vec::with_capacity(block.len() / 32);
+        for entry in dir_entry::entries(block).take(self.folded) {
+            items.push(Item::of(&entry?));
+        }
+        items.append(&mut self.items);
+        (self.items, self.folded) = (items, 0);
+        Ok(())
     }
 
     /// A leaf without names.
@@ -230,6 +284,7 @@ impl<'a> Merged<'a> {
             changed: true,
             existing: 0,
             kept: Kept::default(),
+            folded: 0,
         }
     }
 
@@ -246,9 +301,11 @@ impl<'a> Merged<'a> {
     pub fn write(&self, old: &[u8], block: &mut [u8], shape: &Shape) -> Result<(), FormatError> {
         let Kept { items, bytes, last } = self.kept;
         let records = old.get(..bytes).unwrap_or(&[]);
+        let rest = self.items.get(items - self.folded..).unwrap_or(&[]);
         match LeafBuilder::continuing(block, shape.csum, records, last) {
-            Some(leaf) => finish(leaf, self.items.get(items..).unwrap_or(&[])),
-            None => finish(LeafBuilder::new(block, shape.csum), &self.items),
+            Some(leaf) => finish(leaf, rest),
+            None if self.folded == 0 => finish(LeafBuilder::new(block, shape.csum), &self.items),
+            None => Err(overflow()),
         }?;
         set_checksum(block, shape);
         Ok(())
@@ -311,7 +368,7 @@ impl Leaf<'_> {
         shape: &Shape,
         hasher: &DirHasher,
     ) -> Result<Renewed, FormatError> {
-        let mut merged = Merged::new(page, &Wanted::new(self.changes), &mut pending)?;
+        let mut merged = Merged::folded(page, &Wanted::new(self.changes), &mut pending)?;
         merged.extend(pending.adds());
         if !merged.changed {
             return Ok(Vec::new());
@@ -321,6 +378,7 @@ impl Leaf<'_> {
             merged.write(page, &mut block, shape)?;
             return Ok(vec![(self.entry.hash, block)]);
         }
+        merged.unfold(page)?;
         merged.hash_existing(hasher, 0);
         let Self { entry, next, .. } = *self;
         let inside = |hash| hash >= entry.hash & !1 && next.is_none_or(|next| hash < next);
@@ -351,13 +409,14 @@ pub(super) fn write(
     Ok(())
 }
 
+fn overflow() -> FormatError {
+    FormatError::corrupt("names that overflow a directory block", Where::Buffer(0))
+}
+
 fn finish(mut leaf: LeafBuilder<'_>, items: &[Item<'_>]) -> Result<(), FormatError> {
     for item in items {
         if !leaf.push(item.name, item.ino, item.ftype)? {
-            return Err(FormatError::corrupt(
-                "names that overflow a directory block",
-                Where::Buffer(0),
-            ));
+            return Err(overflow());
         }
     }
     leaf.finish();
