@@ -53,7 +53,30 @@ pub struct Bucket {
     tags: [u8; LONG_BUCKET],
 }
 
+/// In place of a stamp: the names have not come yet from the bucket below that holds those of both halves.
+const TO_COME: Stamp = Stamp::MAX;
+/// In place of a stamp: the names have gone to the two halves.
+const GONE: Stamp = Stamp::MAX - 1;
+
 impl Bucket {
+    /// One whose names are still in the bucket below.
+    pub(super) fn to_come() -> Self {
+        Self {
+            stamp: TO_COME,
+            ..Self::default()
+        }
+    }
+
+    /// The names are still in the bucket below.
+    pub(super) fn is_to_come(&self) -> bool {
+        self.stamp == TO_COME
+    }
+
+    /// The names have gone to the two halves.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stamp == GONE
+    }
+
     fn place(&self, hash: NameHash, name: &[u8]) -> Option<usize> {
         let is = |i: &usize| {
             let entry = &self.entries[*i];
@@ -99,9 +122,19 @@ impl Bucket {
         })
     }
 
-    /// Splits off the names whose hash is of the upper half of the interval. What stays keeps its room, and what goes
-    /// gets as much: about what both will have when they are split again.
-    pub(super) fn split_off(&mut self, is_high: impl Fn(NameHash) -> bool) -> Self {
+    /// Parts the names by their hash: those of the lower half of the interval keep their room, those of the upper half
+    /// get as much, about what both will have when they are parted again. Leaves a bucket whose names are gone.
+    pub(super) fn part(&mut self, is_high: impl Fn(NameHash) -> bool) -> [Self; 2] {
+        let gone = Self {
+            stamp: GONE,
+            ..Self::default()
+        };
+        let mut low = std::mem::replace(self, gone);
+        let high = low.split_off(is_high);
+        [low, high]
+    }
+
+    fn split_off(&mut self, is_high: impl Fn(NameHash) -> bool) -> Self {
         let mut high = Self {
             entries: Vec::with_capacity(self.entries.len()),
             stamp: self.stamp,
@@ -127,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_split_parts_the_names_and_keeps_them_found() {
-        let mut low = Bucket {
+        let mut whole = Bucket {
             stamp: 7,
             charged: 3,
             ..Bucket::default()
@@ -142,14 +175,15 @@ mod tests {
         };
         let is_high = |hash: NameHash| hash.major >> 31 == 1;
         for (n, name) in names.iter().enumerate() {
-            low.add(Dentry {
+            whole.add(Dentry {
                 hash: hash(n),
                 ino: InodeNr(n as u32),
                 ftype: FileType::Regular,
                 name: Name::new(name.as_bytes()).unwrap(),
             });
         }
-        let high = low.split_off(is_high);
+        let [low, high] = whole.part(is_high);
+        assert!(whole.is_gone() && whole.entries.is_empty());
         assert_eq!((high.stamp, high.charged), (7, 3));
         assert_eq!(low.entries.len() + high.entries.len(), names.len());
         for (n, name) in names.iter().enumerate() {

@@ -5,15 +5,16 @@
 //! seldom meet. The table doubles when a bucket grows long; the table of every level stays where it
 //! is until the directory leaves memory (their sum is at most one more table), so nobody has to ask
 //! whether a table may be freed: a look-up that finds the level changed after it took a bucket's
-//! lock starts again.
+//! lock starts again. A large table is doubled without a wait: who comes first to one of the new buckets fetches the
+//! names of both halves from the bucket below.
 //!
 //! Times and the counts of names and of subdirectories are kept per slot, so that two creates, or two mkdirs, write no
 //! common word; stat folds them. On disk the link count is the formatter's sum over the names it formats, whatever
 //! their order. Only near the limit of links do those who add a subdirectory go one at a time, under the lock of the
 //! directory's core.
 //!
-//! Lock order: buckets of the lower inode number first, within a directory the lower bucket first;
-//! inode states after buckets.
+//! Lock order: buckets of the lower inode number first, within a directory the lower bucket first, and a bucket
+//! before its halves; inode states after buckets.
 
 use super::bucket::{Bucket, Dentry, LONG_BUCKET, NameHash};
 use super::index_room::IndexRoom;
@@ -39,6 +40,10 @@ const SPREAD: std::ops::Range<u32> = 5..10;
 /// What is a long bucket, and a full table, among those.
 const SPREAD_LONG: usize = 8;
 const SPREAD_FULL: i64 = 4;
+
+/// Tables from here on are doubled bucket by bucket, as somebody comes to each. Smaller ones at once: it takes no
+/// longer than a millisecond, and [`Directory::has_room_for_directories`] rests on it.
+const LARGE: u32 = 11;
 
 /// A bucket, its lock, and no other bucket beside them on the line.
 #[derive(Debug, Default)]
@@ -172,11 +177,17 @@ impl Directory {
         crate::stir::point();
         loop {
             let level = self.level.load(Ordering::Acquire);
-            let guard = self.table(level)[Self::index(level, hash.major)].0.lock();
-            if self.level.load(Ordering::Acquire) == level {
+            let index = Self::index(level, hash.major);
+            let guard = self.table(level)[index].0.lock();
+            if !self.is_current(level) {
+                continue;
+            }
+            if !guard.is_to_come() {
                 crate::stir::point();
                 return guard;
             }
+            drop(guard);
+            self.fetch(level, index);
         }
     }
 
@@ -185,12 +196,50 @@ impl Directory {
         crate::stir::point();
         loop {
             let level = self.level.load(Ordering::Acquire);
-            let guard = self.table(level)[Self::index(level, hash.major)].0.read();
-            if self.level.load(Ordering::Acquire) == level {
+            let index = Self::index(level, hash.major);
+            let guard = self.table(level)[index].0.read();
+            if !self.is_current(level) {
+                continue;
+            }
+            if !guard.is_to_come() {
                 crate::stir::point();
                 return guard;
             }
+            drop(guard);
+            self.fetch(level, index);
         }
+    }
+
+    /// The table of this level is in use; who asks with one of its buckets locked may use that.
+    fn is_current(&self, level: u32) -> bool {
+        self.level.load(Ordering::Acquire) == level
+    }
+
+    /// Fetches the names of a bucket from the one below. Call it when they were seen to be to come, and with neither
+    /// locked.
+    fn fetch(&self, level: u32, index: usize) {
+        // Seen to come: the table was made to double the one below.
+        let (below, pair) = (level - 1, index >> 1);
+        loop {
+            let mut old = self.table(below)[pair].0.lock();
+            if old.is_gone() {
+                return;
+            }
+            if !old.is_to_come() {
+                let halves = old.part(|hash| Self::is_high(level, hash));
+                for (half, line) in halves.into_iter().zip(&self.table(level)[2 * pair..]) {
+                    *line.0.lock() = half;
+                }
+                return;
+            }
+            drop(old);
+            self.fetch(below, pair);
+        }
+    }
+
+    /// A hash falls into the upper half of its bucket of the level below.
+    fn is_high(level: u32, hash: NameHash) -> bool {
+        Self::index(level, hash.major) & 1 == 1
     }
 
     /// Locks the buckets of two hashes, lower bucket first; one guard if both fall into one.
@@ -214,22 +263,43 @@ impl Directory {
                     (table[ia].0.lock(), Some(second))
                 }
             };
-            if self.level.load(Ordering::Acquire) == level {
+            if !self.is_current(level) {
+                continue;
+            }
+            let second = guards.1.as_deref();
+            let to_come = if guards.0.is_to_come() {
+                ia
+            } else if second.is_some_and(Bucket::is_to_come) {
+                ib
+            } else {
                 crate::stir::point();
                 return guards;
-            }
+            };
+            drop(guards);
+            self.fetch(level, to_come);
         }
     }
 
     /// Locks every bucket, in order.
     pub fn lock_all(&self) -> Vec<BucketGuard<'_>> {
-        loop {
+        'again: loop {
             let level = self.level.load(Ordering::Acquire);
-            let guards: Vec<_> = self.table(level).iter().map(|line| line.0.lock()).collect();
-            if self.level.load(Ordering::Acquire) == level {
-                crate::stir::point();
-                return guards;
+            let table = self.table(level);
+            let mut guards = Vec::with_capacity(table.len());
+            while let Some(line) = table.get(guards.len()) {
+                let guard = line.0.lock();
+                if !self.is_current(level) {
+                    continue 'again;
+                }
+                if guard.is_to_come() {
+                    drop(guard);
+                    self.fetch(level, guards.len());
+                } else {
+                    guards.push(guard);
+                }
             }
+            crate::stir::point();
+            return guards;
         }
     }
 
@@ -297,12 +367,14 @@ impl Directory {
 
     /// One more subdirectory is far from the limit, or not counted; asked with one of the buckets locked, and true
     /// until that is let go. What other slots count is not looked at: while no table of more than so many buckets is
-    /// used, there are no more names in it, and no table is doubled while one of its buckets is locked.
+    /// used, there are no more names in it, and no table of less than [`LARGE`] is doubled while one of its buckets is
+    /// locked.
     pub fn has_room_for_directories(&self) -> bool {
         // A table is doubled at the latest when a bucket has grown long by four names and there are `FULL` names for each.
         // So at most that many and four each are in buckets that are long, the others hold `LONG_BUCKET` each; the rest is
         // for those who add names at this moment.
         const NAMES: u64 = LONG_BUCKET as u64 + FULL as u64 + 8;
+        const { assert!(NAMES << LARGE > LINK_MAX as u64) };
         let names = NAMES << self.level.load(Ordering::Relaxed);
         let links = self.links.load(Ordering::Relaxed);
         links == 1 || u64::from(links) + names <= u64::from(LINK_MAX)
@@ -378,17 +450,27 @@ impl Directory {
             // Long only because many names share a hash: a larger table would not part them.
             return;
         }
+        let above = &self.levels[level as usize + 1];
+        if level >= LARGE {
+            above.get_or_init(|| {
+                let to_come = || Line::of(Bucket::to_come());
+                (0..2usize << level).map(|_| to_come()).collect()
+            });
+            // Who has locked a bucket of this level uses it; who comes for its halves waits for him.
+            let (grown, order) = (level + 1, Ordering::AcqRel);
+            let _ = self
+                .level
+                .compare_exchange(level, grown, order, Ordering::Relaxed);
+            return;
+        }
         let mut old: Vec<_> = self.table(level).iter().map(|line| line.0.lock()).collect();
         if self.level.load(Ordering::Acquire) != level {
             return;
         }
-        let is_high = |hash: NameHash| Self::index(level + 1, hash.major) & 1 == 1;
-        let halves = old.iter_mut().flat_map(|bucket| {
-            let high = bucket.split_off(is_high);
-            [std::mem::take(&mut **bucket), high].map(Line::of)
-        });
+        let is_high = |hash: NameHash| Self::is_high(level + 1, hash);
+        let halves = old.iter_mut().flat_map(|b| b.part(is_high).map(Line::of));
         // Nobody else is here while all old buckets are locked.
-        self.levels[level as usize + 1].get_or_init(|| halves.collect());
+        above.get_or_init(|| halves.collect());
         // Every old bucket is still locked: who waits for one finds the level changed.
         self.level.store(level + 1, Ordering::Release);
     }
@@ -497,7 +579,12 @@ impl Directory {
                 let table = self.table(level);
                 let index = Self::index(level, from);
                 let bucket = table[index].0.read();
-                if self.level.load(Ordering::Acquire) != level {
+                if !self.is_current(level) {
+                    continue;
+                }
+                if bucket.is_to_come() {
+                    drop(bucket);
+                    self.fetch(level, index);
                     continue;
                 }
                 let begin = found.len();
@@ -586,6 +673,57 @@ mod tests {
         let all = dir.list(0, usize::MAX);
         assert_eq!(all.len(), 20_000);
         assert!(all.windows(2).all(|w| w[0].hash <= w[1].hash));
+    }
+
+    /// While others look names up, list them, and lock two buckets and all.
+    #[test]
+    fn a_large_table_is_doubled_as_it_is_used() {
+        const EACH: u32 = 30_000;
+        let dir = Directory::new(InodeNr::ROOT, None);
+        let left = AtomicU32::new(3);
+        std::thread::scope(|s| {
+            for t in 0..3 {
+                let (dir, left) = (&dir, &left);
+                s.spawn(move || {
+                    (0..EACH).for_each(|n| add(dir, t * EACH + n));
+                    left.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+            s.spawn(|| {
+                let (mut seen, mut turn) = (0, 0u32);
+                while left.load(Ordering::Relaxed) > 0 {
+                    let (a, b) = (entry(turn), entry(turn + EACH));
+                    drop(dir.lock_both(a.hash, b.hash));
+                    let there = dir.read(a.hash).find(a.hash, a.name.as_bytes()).is_some();
+                    assert!(there || turn as usize >= seen);
+                    if turn.is_multiple_of(64) {
+                        let all: usize = dir.lock_all().iter().map(|b| b.entries.len()).sum();
+                        assert!(all >= seen, "{all} names after {seen}");
+                        let listed = dir.list(0, usize::MAX).len();
+                        assert!(listed >= all, "{listed} of {all} names listed");
+                        // Those of the first thread come first, all others later.
+                        seen = all.saturating_sub(2 * EACH as usize);
+                    }
+                    turn = (turn + 1) % EACH;
+                }
+            });
+        });
+        assert!(dir.level.load(Ordering::Relaxed) > LARGE + 1);
+        for n in 0..3 * EACH {
+            let e = entry(n);
+            let bucket = dir.lock(e.hash);
+            assert_eq!(bucket.find(e.hash, e.name.as_bytes()).unwrap().ino, e.ino);
+        }
+        let all = dir.list(0, usize::MAX);
+        assert_eq!(all.len(), 3 * EACH as usize);
+        assert!(all.windows(2).all(|w| w[0].hash <= w[1].hash));
+        assert_eq!(
+            dir.lock_all()
+                .iter()
+                .map(|b| b.entries.len())
+                .sum::<usize>(),
+            3 * EACH as usize
+        );
     }
 
     #[test]
