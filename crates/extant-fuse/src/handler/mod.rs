@@ -26,7 +26,7 @@ use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the kernel may keep what it was told: until it forgets it.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -127,50 +127,36 @@ impl Filesystem {
         f(&who)
     }
 
-    /// Does what is asked; says what kind of request it was, and how many bytes of data it moved.
-    fn act(
-        &self,
-        request: &Request<'_>,
-        answer: &mut Answer<'_>,
-        kind: &mut Kind,
-    ) -> Result<u64, Errno> {
+    /// Does what is asked; says how many bytes of data it moved.
+    fn act(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<u64, Errno> {
         type Op<'a> = Operation<'a>;
         let nodes = &self.shared.nodes;
         let held = || nodes.get(request.node);
-        let mut of = |k: Kind| *kind = k;
         match &request.operation {
             Op::Lookup { name } => {
-                of(Kind::Lookup);
                 let held = || self.known(request.node, name);
                 self.for_caller(request, 0, |who| self.lookup(&*held()?, who, name, answer))?;
             }
             Op::Forget { lookups } => {
-                of(Kind::Forget);
                 nodes.forget(request.node, *lookups);
             }
             Op::BatchForget(forgets) => {
-                of(Kind::Forget);
                 forgets.for_each(|(node, n)| nodes.forget(node, n));
             }
             Op::GetAttr { .. } => {
-                of(Kind::GetAttr);
                 self.get_attr(&*held()?, answer)?;
             }
             Op::Statx { .. } => {
-                of(Kind::GetAttr);
                 self.statx(&*held()?, answer)?;
             }
             Op::SetAttr(set) => {
-                of(Kind::SetAttr);
                 self.for_caller(request, 0, |who| self.set_attr(&*held()?, who, set, answer))?;
             }
             Op::ReadLink => {
-                of(Kind::ReadLink);
                 let held = held()?;
                 answer.bytes(&self.tried(held.node.read_link())?);
             }
             Op::Symlink { name, target } => {
-                of(Kind::Symlink);
                 let what = (*name, MakeNode::Symlink(target), 0o777);
                 self.for_caller(request, 0, |who| self.make(&*held()?, who, what, answer))?;
             }
@@ -180,25 +166,21 @@ impl Filesystem {
                 rdev,
                 umask,
             } => {
-                of(Kind::Mknod);
                 let what = (*name, *mode, *rdev);
                 self.for_caller(request, *umask, |who| {
                     self.mknod(&*held()?, who, what, answer)
                 })?;
             }
             Op::Mkdir { name, mode, umask } => {
-                of(Kind::Mkdir);
                 let what = (*name, MakeNode::Directory, *mode);
                 self.for_caller(request, *umask, |who| {
                     self.make(&*held()?, who, what, answer)
                 })?;
             }
             Op::Unlink { name } => {
-                of(Kind::Unlink);
                 self.for_caller(request, 0, |who| self.tried(held()?.node.unlink(who, name)))?;
             }
             Op::Rmdir { name } => {
-                of(Kind::Rmdir);
                 self.for_caller(request, 0, |who| {
                     self.tried(held()?.node.remove_dir(who, name))
                 })?;
@@ -209,12 +191,10 @@ impl Filesystem {
                 new_name,
                 flags,
             } => {
-                of(Kind::Rename);
                 let names = (*name, *new_parent, *new_name);
                 self.for_caller(request, 0, |who| self.rename(&*held()?, who, names, *flags))?;
             }
             Op::Link { target, name } => {
-                of(Kind::Link);
                 self.for_caller(request, 0, |who| {
                     self.link(&*held()?, who, (*target, name), answer)
                 })?;
@@ -223,7 +203,6 @@ impl Filesystem {
                 flags,
                 kill_suidgid,
             } => {
-                of(Kind::Open);
                 let how = (*flags, *kill_suidgid);
                 self.for_caller(request, 0, |who| self.open(&*held()?, who, how, answer))?;
             }
@@ -234,7 +213,6 @@ impl Filesystem {
                 flags,
                 kill_suidgid,
             } => {
-                of(Kind::Create);
                 let how = (*name, *mode, *flags, *kill_suidgid);
                 self.for_caller(request, *umask, |who| {
                     self.create(&*held()?, who, how, answer)
@@ -243,30 +221,22 @@ impl Filesystem {
             Op::Tmpfile {
                 mode, umask, flags, ..
             } => {
-                of(Kind::Tmpfile);
                 let how = (*mode, *flags);
                 self.for_caller(request, *umask, |who| {
                     self.tmpfile(&*held()?, who, how, answer)
                 })?;
             }
             Op::Release { flags, .. } => {
-                of(Kind::Release);
                 Self::release(&*held()?, *flags);
             }
-            _ => return self.act_on_data(request, answer, kind),
+            _ => return self.act_on_data(request, answer),
         }
         Ok(0)
     }
 
-    fn act_on_data(
-        &self,
-        request: &Request<'_>,
-        answer: &mut Answer<'_>,
-        kind: &mut Kind,
-    ) -> Result<u64, Errno> {
+    fn act_on_data(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<u64, Errno> {
         type Op<'a> = Operation<'a>;
         let held = || self.shared.nodes.get(request.node);
-        let mut of = |k: Kind| *kind = k;
         match &request.operation {
             Op::Read {
                 offset,
@@ -274,7 +244,6 @@ impl Filesystem {
                 flags,
                 ..
             } => {
-                of(Kind::Read);
                 return self.read(&*held()?, (*offset, *size, *flags), answer);
             }
             Op::Write {
@@ -285,7 +254,6 @@ impl Filesystem {
                 flags,
                 ..
             } => {
-                of(Kind::Write);
                 let held = held()?;
                 let data = (*offset, *data);
                 if *cached {
@@ -299,21 +267,17 @@ impl Filesystem {
                 });
             }
             Op::Fsync { datasync, .. } | Op::FsyncDir { datasync, .. } => {
-                of(Kind::Fsync);
                 self.tried(held()?.node.fsync(*datasync))?;
             }
             Op::ReadDir { offset, size, .. } => {
-                of(Kind::ReadDir);
                 let how = (*offset, *size, false);
                 self.for_caller(request, 0, |who| self.read_dir(&*held()?, who, how, answer))?;
             }
             Op::ReadDirPlus { offset, size, .. } => {
-                of(Kind::ReadDir);
                 let how = (*offset, *size, true);
                 self.for_caller(request, 0, |who| self.read_dir(&*held()?, who, how, answer))?;
             }
             Op::StatFs => {
-                of(Kind::StatFs);
                 let s = self.tried(self.shared.volume.statfs())?;
                 answer.statfs(&StatFs {
                     blocks: s.blocks,
@@ -332,25 +296,21 @@ impl Filesystem {
                 flags,
                 acl_kill_sgid,
             } => {
-                of(Kind::SetXattr);
                 let how = (*name, *value, *flags, *acl_kill_sgid);
                 self.for_caller(request, 0, |who| self.set_xattr(&*held()?, who, how))?;
             }
             Op::GetXattr { name, size } => {
-                of(Kind::GetXattr);
                 let how = (*name, *size);
                 self.for_caller(request, 0, |who| {
                     self.get_xattr(&*held()?, who, how, answer)
                 })?;
             }
             Op::ListXattr { size } => {
-                of(Kind::ListXattr);
                 self.for_caller(request, 0, |who| {
                     self.list_xattrs(&*held()?, who, *size, answer)
                 })?;
             }
             Op::RemoveXattr { name } => {
-                of(Kind::RemoveXattr);
                 self.for_caller(request, 0, |who| self.remove_xattr(&*held()?, who, name))?;
             }
             Op::Ioctl {
@@ -359,7 +319,6 @@ impl Filesystem {
                 output,
                 ..
             } => {
-                of(Kind::Ioctl);
                 let call = ioctl::Call {
                     command: *command,
                     input,
@@ -368,7 +327,6 @@ impl Filesystem {
                 self.for_caller(request, 0, |who| self.ioctl(&*held()?, who, &call, answer))?;
             }
             Op::Seek { offset, whence, .. } => {
-                of(Kind::Seek);
                 self.seek(request.node, &*held()?, (*offset, *whence), answer)?;
             }
             Op::Fallocate {
@@ -377,7 +335,6 @@ impl Filesystem {
                 mode,
                 ..
             } => {
-                of(Kind::Fallocate);
                 let how = (*offset, *length, *mode);
                 self.for_caller(request, 0, |who| self.fallocate(&*held()?, who, how))?;
             }
@@ -388,7 +345,6 @@ impl Filesystem {
                 length,
                 ..
             } => {
-                of(Kind::CopyRange);
                 let how = (*offset, *to_node, *to_offset, *length);
                 let copied =
                     self.for_caller(request, 0, |who| self.copy_range(&*held()?, who, how))?;
@@ -396,7 +352,6 @@ impl Filesystem {
                 return Ok(copied);
             }
             Op::SyncFs => {
-                of(Kind::SyncFs);
                 self.tried(self.shared.volume.sync())?;
             }
             // What the kernel asks for by another way, or does by itself when it is told that there is none: flush
@@ -415,16 +370,13 @@ impl Handler for Filesystem {
     }
 
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let start = Instant::now();
-        let mut kind = Kind::Other;
-        let mut done = self.act(request, answer, &mut kind);
+        let kind = Kind::of(&request.operation);
+        let counted = self.shared.counters.begin(kind);
+        let mut done = self.act(request, answer);
         if self.sync && done.is_ok() && kind.changes_metadata() {
             done = done.and_then(|n| self.tried(self.shared.volume.sync()).map(|()| n));
         }
-        let bytes = *done.as_ref().unwrap_or(&0);
-        self.shared
-            .counters
-            .count(kind, start.elapsed(), done.is_err(), bytes);
+        counted.done(done.is_err(), *done.as_ref().unwrap_or(&0));
         done.map(|_| ())
     }
 
