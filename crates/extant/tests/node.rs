@@ -6,7 +6,7 @@ use blockdev::MemDevice;
 use common::*;
 use extant::{
     Credentials, Error, FileType, MakeNode, Node, OpenFlags, OpenOptions, RenameMode,
-    SetAttributes, SetXattr, StatFs, Volume,
+    SetAttributes, SetXattr, StatFs, Timestamp, Volume,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -595,4 +595,39 @@ fn a_volume_gets_a_name() {
         v.close().unwrap();
         assert_clean(&device, "after naming");
     }
+}
+
+/// A cache above sends the time of a removal with every one. It is shown, and nothing is logged for it: no crash leaves
+/// anything of the file.
+#[test]
+fn times_of_a_removed_file_are_not_logged() {
+    let v = extant::doc_volume();
+    let who = Credentials::root().already_checked();
+    let top = v.root_node().unwrap();
+    let make = |name: &[u8]| top.make(&who, name, MakeNode::File, 0o600).unwrap();
+    let (removed, kept) = (make(b"removed"), make(b"kept"));
+    let unnamed = top.make_unnamed(&who, 0o600).unwrap();
+    top.unlink(&who, b"removed").unwrap();
+    let set = SetAttributes {
+        ctime: Some(Timestamp::new(5, 7)),
+        ..SetAttributes::default()
+    };
+    let commits = || {
+        v.sync().unwrap();
+        v.statistics().commits
+    };
+    let commits_of = |node: &Node| {
+        let before = commits();
+        node.set_attributes(&who, &set).unwrap();
+        assert_eq!(node.attributes().unwrap().ctime, Timestamp::new(5, 7));
+        commits() - before
+    };
+    assert_eq!(commits_of(&removed), 0);
+    assert_eq!(commits_of(&kept), 1);
+    // This one may be given a name.
+    assert_eq!(commits_of(&unnamed), 1);
+    unnamed.link(&who, &top, b"named").unwrap();
+    removed.write_at(&who, 0, b"still here").unwrap();
+    drop((removed, kept, unnamed));
+    v.sync().unwrap();
 }

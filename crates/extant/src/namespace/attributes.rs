@@ -277,6 +277,9 @@ impl Engine {
         let _span = lockmeter::span!("set attributes");
         self.check_writable()?;
         self.permit_attributes(who, inode, set)?;
+        if set.is_cached_times() && self.set_times_of_removed(inode, set) {
+            return Ok(());
+        }
         if let Some(size) = set.size {
             self.truncate(who, inode, size)?;
             if !set.has_more_than_size() {
@@ -324,17 +327,10 @@ impl Engine {
             }
             core.uid = set.uid.unwrap_or(core.uid);
             core.gid = set.gid.unwrap_or(core.gid);
-            let at = |set: Option<SetTime>, old| match set {
-                None => old,
-                Some(SetTime::Now) => time,
-                Some(SetTime::At(t)) => self.storable(t),
-            };
-            core.atime = at(set.atime, core.atime);
-            core.mtime = at(set.mtime, core.mtime);
             if let Some(new) = set.flags {
                 core.flags = changed_flags(core.flags, new);
             }
-            core.ctime = set.ctime.map_or(time, |t| self.storable(t));
+            self.set_times(core, set, time);
             let core = state.core;
             inode.mirror(&core);
             if let Some(acl) = &acl {
@@ -344,6 +340,35 @@ impl Engine {
         });
         self.tell_attributes(inode);
         Ok(())
+    }
+
+    /// Puts the times that are set into a core; that of the change is `time` unless it is among them.
+    fn set_times(&self, core: &mut InodeCore, set: &SetAttributes, time: Timestamp) {
+        let at = |set: Option<SetTime>, old| match set {
+            None => old,
+            Some(SetTime::Now) => time,
+            Some(SetTime::At(t)) => self.storable(t),
+        };
+        core.atime = at(set.atime, core.atime);
+        core.mtime = at(set.mtime, core.mtime);
+        core.ctime = set.ctime.map_or(time, |t| self.storable(t));
+    }
+
+    /// Sets times of a file that no name leads to, nor ever will: it goes with its last handle, or when a crash is recovered
+    /// from, so nothing is logged. A cache above sends such times with every removal. False if it is no such file.
+    fn set_times_of_removed(&self, inode: &Inode, set: &SetAttributes) -> bool {
+        if inode.directory().is_some() {
+            return false;
+        }
+        let mut state = inode.state.lock();
+        if state.freed || state.unnamed || state.core.links > 0 {
+            return false;
+        }
+        self.fold_overwrites(inode, &mut state);
+        self.set_times(&mut state.core, set, now());
+        drop(state);
+        self.tell_attributes(inode);
+        true
     }
 
     /// Takes away what a file lets its process do, as when somebody without privilege changes its contents: set-user-id,
