@@ -112,6 +112,8 @@ pub struct Directory {
     /// All names are in memory.
     complete: AtomicBool,
     loading: Mutex<(), locks::NamesLoading>,
+    /// How often a name was looked up on disk while they were not.
+    pub cold_lookups: AtomicU32,
     /// Removed: nothing may be created in it. Written with all buckets locked.
     dead: AtomicBool,
     /// Stamp of the directory's own last [`InodeItem`](crate::log::item::InodeItem). Apart from what look-ups read.
@@ -139,6 +141,7 @@ impl Directory {
             shares: OnceLock::new(),
             complete: AtomicBool::new(links.is_none()),
             loading: Mutex::new(()),
+            cold_lookups: AtomicU32::new(0),
             dead: AtomicBool::new(false),
             core_stamp: CachePadded::new(AtomicU64::new(0)),
             links: AtomicU32::new(links.unwrap_or(2)),

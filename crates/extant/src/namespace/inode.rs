@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 pub enum Content {
     /// Names.
     Directory(Box<Directory>),
-    /// Data; nothing as long as nobody has touched the data of a file born in memory.
+    /// Data; nothing as long as nobody has touched it.
     File(OnceLock<Box<FileData>>),
     /// Target of a symbolic link.
     Symlink(Box<Symlink>),
@@ -84,6 +84,8 @@ pub struct Inode {
     pub watched: AtomicBool,
     /// The observer of inodes has been shown it.
     pub observed: AtomicBool,
+    /// It was read from the device: what it has there is to be loaded.
+    cold: bool,
     /// Slots may count handles on it, apart from [`opens`](Self::opens).
     pub by_slots: AtomicBool,
     /// On the list of inodes that write-back must visit.
@@ -122,6 +124,7 @@ impl Inode {
             has_capability: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             observed: AtomicBool::new(false),
+            cold: false,
             by_slots: AtomicBool::new(false),
             on_dirty_list: AtomicBool::new(false),
             opens: AtomicU32::new(0),
@@ -145,6 +148,11 @@ impl Inode {
             }),
             content,
         }
+    }
+
+    /// It has been read from the device.
+    pub fn read_from_device(self) -> Self {
+        Self { cold: true, ..self }
     }
 
     /// It is being made, with so many handles and these attributes.
@@ -260,13 +268,25 @@ impl Inode {
 
     /// The file content, if it is one.
     pub fn file(&self) -> Option<&FileData> {
+        let new = || match self.cold {
+            true => FileData::cold(),
+            false => FileData::newborn(),
+        };
         match &self.content {
-            Content::File(data) => Some(data.get_or_init(|| Box::new(FileData::newborn()))),
+            Content::File(data) => Some(data.get_or_init(|| Box::new(new()))),
             _ => None,
         }
     }
 
-    /// The file content, if it is a file that was born with data or somebody has touched them since.
+    /// The same, but nothing of a file that has no data: one born in memory that nobody has touched since.
+    pub fn file_with_data(&self) -> Option<&FileData> {
+        match self.cold {
+            true => self.file(),
+            false => self.touched_file(),
+        }
+    }
+
+    /// The file content, if it is a file that somebody has touched the data of.
     pub fn touched_file(&self) -> Option<&FileData> {
         match &self.content {
             Content::File(data) => data.get().map(|data| &**data),

@@ -4,17 +4,32 @@
 use super::bucket::{Dentry, NameHash};
 use super::directory::Directory;
 use super::extent_map::{ExtentMap, Found};
-use super::file::FileData;
 use super::inode::{Content, Inode};
 use super::name::Name;
+use crate::buffers::Image;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::mapping::MappingReader;
 use ext4_format::inode::{self, flags};
 use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, checksum, dir_entry};
+use std::ops::{Deref, Range};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+
+/// The bytes of an inode's record where they are in memory.
+pub(crate) struct RawInode {
+    image: Arc<Image>,
+    place: Range<usize>,
+}
+
+impl Deref for RawInode {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.image[self.place.clone()]
+    }
+}
 
 impl Engine {
     /// The in-core inode of a number; reads it if need be.
@@ -34,16 +49,17 @@ impl Engine {
         Ok(inode)
     }
 
-    /// The bytes of an inode's record, out of the newest image of its table block.
-    pub(crate) fn raw_inode(&self, ino: InodeNr) -> Result<Vec<u8>> {
+    /// An inode's record, in the newest image of its table block.
+    pub(crate) fn raw_inode(&self, ino: InodeNr) -> Result<RawInode> {
         let (block, offset) = self
             .groups
             .inode_location(&self.geometry, &self.buffers, ino)?;
         let image = self.buffers.read(block)?;
-        image
-            .get(offset..offset + usize::from(self.geometry.inode_size))
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| Error::corrupt_inode("inode position", ino))
+        let place = offset..offset + usize::from(self.geometry.inode_size);
+        if image.get(place.clone()).is_none() {
+            return Err(Error::corrupt_inode("inode position", ino));
+        }
+        Ok(RawInode { image, place })
     }
 
     fn read_inode(&self, ino: InodeNr) -> Result<Inode> {
@@ -80,7 +96,7 @@ impl Engine {
                 if core.size > self.max_size(core.flags) {
                     return Err(Error::corrupt_inode("file size", ino));
                 }
-                Content::File(OnceLock::from(Box::new(FileData::cold())))
+                Content::File(OnceLock::new())
             }
             FileType::Symlink => Content::Symlink(Box::default()),
             _ => Content::Special,
@@ -88,7 +104,7 @@ impl Engine {
         if !matches!(ftype, FileType::CharDevice | FileType::BlockDevice) {
             core.rdev = 0;
         }
-        let inode = Inode::new(ino, ftype, core, content);
+        let inode = Inode::new(ino, ftype, core, content).read_from_device();
         inode.sectors.store(
             inode::sectors(&raw, &self.geometry).min(i64::MAX as u64) as i64,
             Ordering::Relaxed,

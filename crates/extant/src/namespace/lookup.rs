@@ -15,8 +15,13 @@ use std::sync::atomic::Ordering;
 
 /// Longest path, in bytes.
 pub(crate) const PATH_MAX: usize = 4096;
-/// Directories of more blocks are looked up on disk until something is created or listed in them.
+/// Directories of more blocks are looked up on disk until something is created or listed in them, or they have been
+/// asked too often.
 const COLD_LOOKUP_FROM: u64 = 16;
+/// So many look-ups on disk cost as much as bringing in the names of one of the directory's blocks.
+const COLD_LOOKUPS_OF_A_BLOCK: u64 = 24;
+/// Directories of more blocks are not brought in for look-ups alone, however many: whoever comes last would wait for long.
+const COLD_LOOKUP_ALWAYS: u64 = 1024;
 /// Symbolic links followed on one path.
 const MAX_LINKS: u32 = 40;
 
@@ -126,9 +131,13 @@ impl Engine {
         hash: NameHash,
     ) -> Result<Option<Result<Arc<Inode>>>> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
-        let large = names.size.load(Ordering::Relaxed)
-            > COLD_LOOKUP_FROM * u64::from(self.geometry.block_size);
-        if names.is_complete() || !large {
+        let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.geometry.block_size);
+        if names.is_complete() || blocks <= COLD_LOOKUP_FROM {
+            return Ok(None);
+        }
+        // No more is spent on looking up than twice what is best, whether more look-ups come or not.
+        let asked = names.cold_lookups.fetch_add(1, Ordering::Relaxed);
+        if blocks <= COLD_LOOKUP_ALWAYS && u64::from(asked) >= blocks * COLD_LOOKUPS_OF_A_BLOCK {
             return Ok(None);
         }
         let found = self
@@ -344,4 +353,35 @@ fn not_itself(dir: &Inode, found: Arc<Inode>) -> Result<Arc<Inode>> {
         return Err(Error::corrupt_inode("directory that holds itself", dir.ino));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::COLD_LOOKUPS_OF_A_BLOCK;
+    use crate::Error;
+
+    /// A large directory comes into memory when many names of it were looked up on disk, and answers as before.
+    #[test]
+    fn a_directory_that_is_often_asked_comes_into_memory() -> crate::Result<()> {
+        let volume = crate::doc_volume();
+        volume.create_dir("/large", 0o755)?;
+        let path = |n: u64| format!("/large/{n:0200}");
+        (0..600).try_for_each(|n| volume.create(path(n), 0o600).map(drop))?;
+        volume.sync()?;
+        volume.drop_caches();
+        let engine = volume.guard_engine();
+        let large = engine.lookup(&*engine.root()?, b"large")?;
+        let names = large.directory().ok_or(Error::NotDirectory)?;
+        let blocks = volume.stat("/large")?.size / u64::from(volume.geometry().block_size);
+        assert!(blocks > super::COLD_LOOKUP_FROM);
+        let ask = |n: u64| match volume.stat(path(n % 700)) {
+            Ok(_) => assert!(n % 700 < 600),
+            Err(e) => assert!(matches!(e, Error::NotFound) && n % 700 >= 600, "{n}: {e}"),
+        };
+        (0..blocks * COLD_LOOKUPS_OF_A_BLOCK).for_each(ask);
+        assert!(!names.is_complete());
+        (0..700).for_each(ask);
+        assert!(names.is_complete());
+        Ok(())
+    }
 }

@@ -152,7 +152,7 @@ impl Engine {
     /// A handle that counts at the inode; if several slots open the file, it counts at this one from now on, and those to
     /// come.
     pub(crate) fn remember_open(&self, inode: Arc<Inode>) -> Opened {
-        if !inode.touched_file().is_some_and(|f| f.openers.note()) {
+        if !inode.file_with_data().is_some_and(|f| f.openers.note()) {
             return Opened::There(inode);
         }
         let slot = self.open_files.slots.local();

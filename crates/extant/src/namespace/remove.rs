@@ -40,7 +40,7 @@ impl Engine {
         if inode.directory().is_some() {
             return Err(Error::IsDirectory);
         }
-        let mut map = inode.touched_file().map(|f| f.map.write());
+        let mut map = inode.file_with_data().map(|f| f.map.write());
         let may_die =
             inode.state.lock().core.links <= 1 && inode.opens.load(Ordering::Acquire) == 0;
         let runs = if may_die {

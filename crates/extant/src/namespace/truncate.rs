@@ -255,7 +255,7 @@ impl Engine {
     /// and its number become free.
     pub(crate) fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
         let _pass = self.gate.enter();
-        let mut map = inode.file().map(|f| f.map.write());
+        let mut map = inode.file_with_data().map(|f| f.map.write());
         if let Some(map) = &mut map {
             self.drop_pages(inode, 0, u32::MAX);
             self.load_map(inode, map)?;
