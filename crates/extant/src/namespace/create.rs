@@ -140,7 +140,11 @@ impl Engine {
             self.give_back_data(data);
             e
         };
-        let tx = self.begin(who, cost).map_err(undo_data)?;
+        let begun = match is_dir || xattrs.is_some() {
+            true => self.begin(who, cost),
+            false => self.begin_adding(who, parent, (name.as_bytes(), hash), cost),
+        };
+        let tx = begun.map_err(undo_data)?;
         let (mut bucket, mut room) = self
             .lock_to_add(parent, names, hash, name.as_bytes())
             .map_err(undo_data)?;
@@ -267,7 +271,7 @@ impl Engine {
         };
         let names = self.names(parent)?;
         let hash = self.hash(name.as_bytes());
-        let tx = self.begin(who, Cost::NAME)?;
+        let tx = self.begin_adding(who, parent, (name.as_bytes(), hash), Cost::NAME)?;
         let (mut bucket, mut room) = self.lock_to_add(parent, names, hash, name.as_bytes())?;
         if names.is_dead() {
             return Err(Error::NotFound);

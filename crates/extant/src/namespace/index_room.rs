@@ -18,6 +18,9 @@ use crate::engine::{Engine, Kick};
 use crate::error::{Error, Result};
 use crate::formatter::directory::{Allowance, DirReader};
 use crate::locks::{self, Mutex, MutexGuard};
+use crate::log::Cost;
+use crate::log::transaction::Transaction;
+use crate::namespace::credentials::Credentials;
 use ext4_format::inode::{self, flags};
 use ext4_format::{FormatError, InodeNr, Where, checksum};
 use percpu::{BoundedCounter, PerSlot};
@@ -121,6 +124,45 @@ pub(crate) struct IndexRooms {
 }
 
 impl Engine {
+    /// Opens a transaction that adds a name and needs no block but what that costs. It works on a full volume, too, if the
+    /// directory has a place for the name in a block that is there: what a name may need at worst is then taken of what
+    /// is withheld, and comes back with the next push. Should somebody else have taken that place by then, he has paid for
+    /// the block that makes more.
+    pub(crate) fn begin_adding(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        (name, hash): (&[u8], NameHash),
+        cost: Cost,
+    ) -> Result<Transaction<'_>> {
+        match self.begin(who, cost) {
+            Err(Error::NoSpace(why)) => {
+                if !self.has_place_as_it_is(dir, name, hash)? {
+                    return Err(Error::NoSpace(why));
+                }
+                self.begin_giving(cost)
+            }
+            begun => begun,
+        }
+    }
+
+    /// Whether a directory takes a name as it is on disk when everything committed so far is there.
+    #[cold]
+    fn has_place_as_it_is(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<bool> {
+        let names = dir.directory().ok_or(Error::NotDirectory)?;
+        self.push_all()?;
+        // As long as it is held, nobody else formats what is looked at.
+        let _formatter = self.formatter.lock();
+        let place = self.with_index(dir, |index| {
+            index.has_place_as_it_is(name, (hash.major, hash.minor))
+        });
+        match names.is_dead() {
+            // Its blocks may be anybody's.
+            true => Err(Error::NotFound),
+            false => place,
+        }
+    }
+
     /// Locks the bucket of a name that is about to be added, with the right to add it. Call it with no
     /// bucket locked. `NoSpace` if the index has no place for the name.
     pub(crate) fn lock_to_add<'a>(

@@ -303,16 +303,24 @@ impl Engine {
             }
             _ => None,
         };
-        let (mut whiteout, cost) = match mode.leaves_whiteout() {
-            true => (Some(self.prepare_whiteout(who, old.dir)?), Cost::XATTR),
-            false => (None, Cost { meta_blocks: 0 }),
+        let mut whiteout = match mode.leaves_whiteout() {
+            true => Some(self.prepare_whiteout(who, old.dir)?),
+            false => None,
         };
-        let cost = match target {
-            None => cost.and(Cost::NAME.times(2)),
+        let with_xattrs = whiteout.as_ref().is_some_and(Whiteout::has_xattrs);
+        let cost = match with_xattrs {
+            true => Cost::XATTR,
+            false => Cost { meta_blocks: 0 },
+        };
+        let tx = match target {
             // The names are there: their entries are changed where they are.
-            Some(_) => cost,
+            Some(_) => self.begin(who, cost)?,
+            None if with_xattrs => self.begin(who, cost.and(Cost::NAME.times(2)))?,
+            None => {
+                let name = (new.name, new.hash);
+                self.begin_adding(who, new.dir, name, Cost::NAME.times(2))?
+            }
         };
-        let tx = self.begin(who, cost)?;
         let mut room = match target {
             None => self.room_to_add(new.dir, new.names, new.hash, new.name)?,
             Some(_) => Room::PLENTY,

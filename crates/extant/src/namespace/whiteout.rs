@@ -42,6 +42,11 @@ impl Whiteout<'_> {
         self.allocated.map_or(0, |a| a.after)
     }
 
+    /// It needs room for them.
+    pub fn has_xattrs(&self) -> bool {
+        self.xattrs.is_some()
+    }
+
     /// Logs it; the entry `at`, now that of the file that is renamed, leads to it from now on.
     pub fn log(
         mut self,

@@ -456,3 +456,83 @@ fn what_makes_room_needs_none() {
         assert_eq!(v.read_file("/b").unwrap(), b"/c");
     }
 }
+
+/// A name needs no block if one of its directory's has a place for it: then it is made on a full volume, too, as by Linux.
+#[test]
+fn names_go_into_blocks_that_are_there() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    // Fifteen of them fill a block.
+    let name = |dir: &str, n: usize| format!("/{dir}/{}{n:03}", "n".repeat(245));
+    for args in [&["-t", "ext4", "-m", "0"][..], &["-t", "ext2", "-m", "0"]] {
+        let device = mem_image("16M", &[args, &["-b", "4096"]].concat());
+        let v = open(&device);
+        for dir in ["one", "split", "raced", "rest"] {
+            v.create_dir(format!("/{dir}"), 0o755).unwrap();
+            v.create(name(dir, 0), 0o600).unwrap();
+        }
+        // An indexed directory of two leaves, of which the names of at least one have room.
+        (1..16).for_each(|n| v.link(name("split", 0), name("split", n)).unwrap());
+        v.write_file("/moved", b"moved").unwrap();
+        let full = v.create("/full", 0o600).unwrap();
+        while fits(full.append(&[7; 1 << 16]), "append") {
+            v.sync().unwrap();
+        }
+        while fits(full.append(&[7; 4096]), "append") {
+            v.sync().unwrap();
+        }
+        // What is too little for data is enough for names.
+        let rest = |&n: &usize| fits(v.link(name("rest", 0), name("rest", n)), "link");
+        assert!((1..1000).take_while(rest).count() < 900);
+        let makes = |n: usize| {
+            let to = name("one", n);
+            match n {
+                1 => fits(v.create(&to, 0o600), "create"),
+                2 => fits(v.symlink("short", &to), "symlink"),
+                3 => fits(v.rename("/moved", &to, RenameMode::Replace), "rename"),
+                4 => fits(
+                    v.rename(name("one", 3), &to, RenameMode::Whiteout),
+                    "whiteout",
+                ),
+                _ => fits(v.link(name("one", 0), &to), "link"),
+            }
+        };
+        let made = (1..30).take_while(|&n| makes(n)).count();
+        assert_eq!(made, 14, "{args:?}: until the block is full");
+        assert!(!fits(v.create_dir("/one/dir", 0o755), "mkdir"));
+        v.unlink(name("one", 7)).unwrap();
+        v.create(name("one", 90), 0o600)
+            .expect("the place of what was removed");
+        let more = (16..60).filter(|&n| fits(v.link(name("split", 0), name("split", n)), "link"));
+        assert!(more.count() > 0, "{args:?}: leaves that are half full");
+
+        // Each has place for some, all together for too many.
+        let made: usize = std::thread::scope(|s| {
+            let tasks: Vec<_> = (0..4)
+                .map(|task| {
+                    let (v, name) = (&v, &name);
+                    s.spawn(move || {
+                        let link = |n: &usize| {
+                            let to = name("raced", 10 + 20 * task + n);
+                            fits(v.link(name("raced", 0), to), "link")
+                        };
+                        (0..20).filter(link).count()
+                    })
+                })
+                .collect();
+            tasks.into_iter().map(|t| t.join().unwrap()).sum()
+        });
+        assert!(made >= 14, "{args:?}: {made}");
+        assert_eq!(v.read_dir("/raced").unwrap().len(), 1 + made);
+        v.close().unwrap();
+        assert_clean(&device, "names on a full volume");
+        let v = open(&device);
+        assert_eq!(v.read_dir("/raced").unwrap().len(), 1 + made);
+        assert_eq!(v.read_file(name("one", 4)).unwrap(), b"moved");
+        v.unlink("/full").unwrap();
+        v.create_dir("/one/dir", 0o755).unwrap();
+        v.close().unwrap();
+        assert_clean(&device, "and with room");
+    }
+}

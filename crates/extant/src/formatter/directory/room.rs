@@ -124,10 +124,24 @@ impl DirReader<'_> {
     /// # Errors
     /// As [`DirReader::allowance`].
     pub fn has_place(&self, name: &[u8], hash: (u32, u32)) -> Result<bool> {
+        self.try_name(name, hash, u32::MAX)
+    }
+
+    /// Whether there is a place for one more name in the blocks that are there, by trying it.
+    ///
+    /// # Errors
+    /// As [`DirReader::allowance`].
+    pub fn has_place_as_it_is(&self, name: &[u8], hash: (u32, u32)) -> Result<bool> {
+        self.try_name(name, hash, 0)
+    }
+
+    /// Tries a name with so many more blocks at most.
+    fn try_name(&self, name: &[u8], hash: (u32, u32), most: u32) -> Result<bool> {
         let mut ws = Workspace::new(self.geometry, self.images);
         let mut blocks = Trial {
             reader: self,
             appended: 0,
+            most,
         };
         let names = [NetName {
             hash: hash.0,
@@ -158,6 +172,7 @@ impl DirReader<'_> {
 struct Trial<'t, 'r> {
     reader: &'t DirReader<'r>,
     appended: u32,
+    most: u32,
 }
 
 impl Trial<'_, '_> {
@@ -181,6 +196,9 @@ impl DirBlocks for Trial<'_, '_> {
     }
 
     fn append(&mut self, _: &mut Workspace<'_>) -> Result<(u32, BlockNr)> {
+        if self.appended >= self.most {
+            return Err(Error::NoSpace("no block left for names"));
+        }
         let logical = self.blocks();
         self.appended += 1;
         Ok((logical, self.place(logical)))
