@@ -135,10 +135,12 @@ impl Engine {
         if names.is_complete() || blocks <= COLD_LOOKUP_FROM {
             return Ok(None);
         }
-        // No more is spent on looking up than twice what is best, whether more look-ups come or not.
-        let asked = names.cold_lookups.fetch_add(1, Ordering::Relaxed);
-        if blocks <= COLD_LOOKUP_ALWAYS && u64::from(asked) >= blocks * COLD_LOOKUPS_OF_A_BLOCK {
-            return Ok(None);
+        if blocks <= COLD_LOOKUP_ALWAYS {
+            // No more is spent on looking up than twice what is best, whether more look-ups come or not.
+            let asked = names.cold_lookups.fetch_add(1, Ordering::Relaxed);
+            if u64::from(asked) >= blocks * COLD_LOOKUPS_OF_A_BLOCK {
+                return Ok(None);
+            }
         }
         let found = self
             .lookup_on_disk(dir, name, hash)
