@@ -518,7 +518,7 @@ impl Dir {
         }
         let mut removed = None;
         self.at_inode(path, follow, |inode| {
-            let attributes = self.engine()?.attributes(inode)?;
+            let attributes = self.engine()?.attributes(inode);
             // A removed directory that is open is seen as such when it is found again.
             if attributes.links == 0
                 && removed.replace(Arc::as_ptr(inode)) != Some(Arc::as_ptr(inode))

@@ -316,7 +316,7 @@ impl File {
 
     /// Attributes.
     pub fn stat(&self) -> Result<Attributes> {
-        self.engine()?.attributes(&self.inode)
+        Ok(self.engine()?.attributes(&self.inode))
     }
 
     /// Changes attributes.

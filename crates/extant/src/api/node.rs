@@ -135,7 +135,7 @@ impl Node {
 
     /// Attributes. Reads memory only.
     pub fn attributes(&self) -> Result<Attributes> {
-        self.engine()?.attributes(&self.inode)
+        Ok(self.engine()?.attributes(&self.inode))
     }
 
     /// What a name of this directory leads to, "." and ".." too.

@@ -132,7 +132,7 @@ impl SetAttributes {
 
 impl Engine {
     /// Attributes of an inode. Reads memory only [L9].
-    pub(crate) fn attributes(&self, inode: &Inode) -> Result<Attributes> {
+    pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
         let _span = lockmeter::span!("stat");
         crate::stir::point();
         let (core, links) = self.core_and_links(inode, inode.state.read());
@@ -144,7 +144,7 @@ impl Engine {
             }
             (links, _) => links.unwrap_or(core.links),
         };
-        Ok(self.attributes_of(inode, &core, links))
+        self.attributes_of(inode, &core, links)
     }
 
     /// The same for who must not wait, as with the inode's place in the index held, which others take while they hold
