@@ -110,7 +110,7 @@ pub(crate) struct WalkCache {
     slots: PerSlot<Mutex<Memory, locks::WalkCache>>,
 }
 
-fn hash(parent: &Inode, name: &[u8]) -> u32 {
+fn step_hash(parent: &Inode, name: &[u8]) -> u32 {
     let seed = parent.ino.0.wrapping_mul(0x9E37_79B1);
     let hash = name
         .iter()
@@ -128,10 +128,10 @@ impl WalkCache {
         }
     }
 
-    fn find(&self, parent: &Arc<Inode>, name: &[u8]) -> Option<Arc<SlotsOwn>> {
+    fn find(&self, parent: &Arc<Inode>, name: &[u8], hash: u32) -> Option<Arc<SlotsOwn>> {
         let moves = parent.directory()?.moves();
         let memory = self.slots.local().lock();
-        let step = memory.find(hash(parent, name))?;
+        let step = memory.find(hash)?;
         let holds = Arc::ptr_eq(&step.parent, parent)
             && step.moves == moves
             && *step.name == *name
@@ -139,14 +139,7 @@ impl WalkCache {
         holds.then(|| Arc::clone(&step.child))
     }
 
-    fn remember(&self, parent: &Arc<Inode>, name: &[u8], moves: u64, child: &Arc<SlotsOwn>) {
-        let step = Step {
-            parent: Arc::clone(parent),
-            hash: hash(parent, name),
-            moves,
-            name: name.into(),
-            child: Arc::clone(child),
-        };
+    fn remember(&self, step: Step) {
         // Dropped when the lock is free again.
         let old = self.slots.local().lock().put(step);
         drop(old);
@@ -170,7 +163,8 @@ impl Engine {
         parent: &Arc<Inode>,
         name: &[u8],
     ) -> Result<Option<At<'static>>> {
-        if let Some(child) = self.walks.find(parent, name) {
+        let step = step_hash(parent, name);
+        if let Some(child) = self.walks.find(parent, name, step) {
             return Ok(Some(At::Remembered(child)));
         }
         let Some(names) = parent.directory().filter(|names| names.is_complete()) else {
@@ -197,7 +191,13 @@ impl Engine {
             return Ok(None);
         }
         let child = Arc::new(SlotsOwn(child));
-        self.walks.remember(parent, name, moves, &child);
+        self.walks.remember(Step {
+            parent: Arc::clone(parent),
+            hash: step,
+            moves,
+            name: name.into(),
+            child: Arc::clone(&child),
+        });
         Ok(Some(At::Remembered(child)))
     }
 }
