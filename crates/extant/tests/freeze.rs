@@ -66,8 +66,15 @@ fn work(v: &Volume, task: u64, n: u64) -> extant::Result<()> {
             file.write_at(0, &[1; 9000])?;
             v.unlink(format!("{dir}/gone"))
         }
-        _ if n.is_multiple_of(3) => v.sync(),
-        _ => v.create_dir(format!("{dir}/d{n}"), 0o700).map(drop),
+        _ if n.is_multiple_of(2) => v.sync(),
+        // Fifty at most: on a fast machine there is room as well.
+        _ => {
+            let sub = format!("{dir}/d{}", n % 900);
+            match v.create_dir(&sub, 0o700) {
+                Err(Error::Exists) => v.remove_dir(&sub),
+                other => other.map(drop),
+            }
+        }
     }
 }
 
