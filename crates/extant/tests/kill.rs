@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use extant::{OpenFlags, OpenOptions, RenameMode, Volume};
+use extant::{Error, OpenFlags, OpenOptions, RenameMode, Volume};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -75,6 +75,14 @@ fn load(v: &Volume, round: u64, t: u64) {
                     RenameMode::Replace,
                 );
                 let _ = v.create(format!("/shared/m{}", rng.below(20)), 0o600);
+            }
+        }
+        // Long ago made: gone, so that there is room on a fast machine as well.
+        if let Some(old) = n.checked_sub(1000).map(|n| round * 1_000_000 + n) {
+            say(format!("gone {t} {old}\n"));
+            match v.unlink(format!("{dir}/f{old}")) {
+                Ok(()) | Err(Error::NotFound) => {}
+                Err(e) => panic!("{e}"),
             }
         }
         if n % 50 == 49 {
