@@ -1,7 +1,8 @@
 //! What the meter counts, in one process: the tests take turns, as the switch is the process's own.
 
 use lockmeter::{Mutex, RwLock, Snapshot, SpinLock, lock_class};
-use std::sync::{Barrier, Mutex as Turn, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex as Turn, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The meter, for one test alone.
@@ -37,25 +38,41 @@ fn counts_are_exact_with_many_threads_that_end() {
     assert!(class.sites[0].place.contains("meter.rs"));
 }
 
+/// Waits until a thread of this process sleeps, by its number once it is known.
+fn sleeps(thread: &AtomicI32) {
+    loop {
+        let stat = match thread.load(Ordering::SeqCst) {
+            0 => String::new(),
+            number => std::fs::read_to_string(format!("/proc/self/task/{number}/stat")).unwrap(),
+        };
+        // Behind the name, which is in parentheses.
+        if stat.rsplit(") ").next().unwrap().starts_with('S') {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_wait_is_measured_and_its_cause_named() {
     lock_class!(Class = "wait");
     let _turn = metering();
     lockmeter::set_exact_hold(true);
     let lock: Mutex<(), Class> = Mutex::new(());
-    let met = Barrier::new(2);
-    let mut held = Duration::ZERO;
+    let number = AtomicI32::new(0);
     std::thread::scope(|s| {
         let held_line = line!() + 1;
         let guard = lock.lock();
         let waiter = s.spawn(|| {
-            met.wait();
+            let own = rustix::thread::gettid().as_raw_nonzero().get();
+            number.store(own, Ordering::SeqCst);
             drop(lock.lock());
         });
-        met.wait();
+        // From here to the lock there is nothing else that it could sleep in.
+        sleeps(&number);
         let since = Instant::now();
         std::thread::sleep(Duration::from_millis(50));
-        held += since.elapsed();
+        let held = since.elapsed();
         drop(guard);
         waiter.join().unwrap();
         let seen = Snapshot::take();
@@ -65,7 +82,10 @@ fn a_wait_is_measured_and_its_cause_named() {
             .iter()
             .find(|x| x.stats.contentions == 1)
             .unwrap();
-        assert!(waited.stats.wait_ns >= 30_000_000, "{waited:?}");
+        assert!(
+            u128::from(waited.stats.wait_ns) >= held.as_nanos(),
+            "{waited:?}"
+        );
         // It slept.
         assert!(
             waited.stats.wait_cpu_ns < waited.stats.wait_ns,
