@@ -91,6 +91,7 @@ pub fn doc_volume() -> Volume {
     let made = mkfs::format(&*device, &options).map_err(|e| e.to_string());
     let opened = made.and_then(|_| {
         OpenOptions::new()
+            .background(false) // what is committed, the caller decides
             .open_device(device)
             .map_err(|e| e.to_string())
     });
