@@ -98,7 +98,8 @@ fn the_socket_is_its_owners() {
     });
 }
 
-/// What is copied while a mount is held still is a clean image with everything in it.
+/// What is copied while a mount is held still is a clean image with everything in it. No file is removed or replaced
+/// meanwhile: until the kernel forgets it, which it says later, such a file is in the copy without a name.
 #[test]
 fn sync_holds_still_while_a_command_runs() {
     over_each(|transport| {
@@ -111,7 +112,7 @@ fn sync_holds_still_while_a_command_runs() {
             place.path(),
             &format!(
                 "D={dir} E={EXTANT}; trap 'touch stop' EXIT
-                 (while test ! -e stop; do echo x >$D/busy; mv $D/busy $D/still; done) & loop=$!
+                 (while test ! -e stop; do echo x >$D/busy; mv $D/busy $D/still; mv $D/still $D/busy; done) & loop=$!
                  $E sync $D -- cp {image} {copy}
                  touch stop; wait $loop; $E sync $D; ! $E sync $D -- false 2>err; cat err",
                 dir = mounted.dir().display(),
