@@ -380,9 +380,14 @@ pub fn measure_pair(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, PoisonError};
+
+    /// The meter is the process's own: who switches it takes turns.
+    static METER: Mutex<()> = Mutex::new(());
 
     #[test]
     fn every_workload_runs_and_its_locks_are_seen() {
+        let _turn = METER.lock().unwrap_or_else(PoisonError::into_inner);
         let size = Size {
             ops: 300,
             rounds: 1,
@@ -404,6 +409,7 @@ mod tests {
 
     #[test]
     fn every_pair_runs_and_the_lock_of_before_is_seen() {
+        let _turn = METER.lock().unwrap_or_else(PoisonError::into_inner);
         let size = Size {
             ops: 2000,
             rounds: 1,
