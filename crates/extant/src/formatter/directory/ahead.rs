@@ -9,8 +9,8 @@ use crate::formatter::units::panicked;
 use ext4_format::BlockNr;
 use ext4_format::hash::DirHasher;
 
-/// With fewer leaves the others would have begun when it is done.
-pub(super) const FEW_LEAVES: usize = 64;
+/// For fewer leaves than these a thread is not worth starting.
+const LEAVES: usize = 32;
 
 impl Dir<'_, '_> {
     /// What becomes of leaves, in their order; nothing of those that are left to the sweep, which are all if every
@@ -20,8 +20,8 @@ impl Dir<'_, '_> {
         leaves: &[(usize, Leaf<'_>)],
         hasher: &DirHasher,
     ) -> Result<Vec<Option<(BlockNr, Renewed)>>> {
-        let threads = 1 + self.update.crew.idle();
-        if leaves.len() < FEW_LEAVES || threads < 2 {
+        let threads = (1 + self.update.crew.idle()).min(leaves.len() / LEAVES);
+        if threads < 2 {
             return Ok(Vec::new());
         }
         let mut blocks = Vec::with_capacity(leaves.len());
