@@ -174,15 +174,22 @@ fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
     let len = rest.len() as u32;
     let pad = len | (len << 8);
     let pad = pad | (pad << 16);
+    let piece = &rest[..rest.len().min(4 * N)];
+    if U || piece.is_ascii() {
+        // Without a sign bit the sum is plain big-endian, and the padding each byte of it.
+        let mut padded = [[len as u8; 4]; N];
+        let (whole, tail) = piece.split_at(piece.len() & !3);
+        padded.as_flattened_mut()[..whole.len()].copy_from_slice(whole);
+        if let Some(word) = padded.get_mut(whole.len() / 4) {
+            word[4 - tail.len()..].copy_from_slice(tail);
+        }
+        return padded.map(u32::from_be_bytes);
+    }
     let mut out = [pad; N];
-    for (word, chunk) in out.iter_mut().zip(rest.chunks(4)) {
-        *word = match *chunk {
-            // Four bytes push the padding out; without a sign bit the sum is plain big-endian.
-            [a, b, c, d] if U || (a | b | c | d) < 0x80 => u32::from_be_bytes([a, b, c, d]),
-            _ => chunk
-                .iter()
-                .fold(pad, |w, &b| (w << 8).wrapping_add(widen::<U>(b))),
-        };
+    for (word, chunk) in out.iter_mut().zip(piece.chunks(4)) {
+        *word = chunk
+            .iter()
+            .fold(pad, |w, &b| (w << 8).wrapping_add(widen::<U>(b)));
     }
     out
 }

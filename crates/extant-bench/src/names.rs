@@ -2,9 +2,10 @@
 
 /// The names of a task, `<prefix>.<task>.<n>`.
 pub(crate) struct Names {
-    text: String,
+    text: Vec<u8>,
+    /// Where the number begins.
     prefix: usize,
-    next: usize,
+    started: bool,
 }
 
 impl Names {
@@ -15,31 +16,31 @@ impl Names {
 
     /// The names of a task from the n-th on.
     pub(crate) fn from(prefix: &str, task: usize, next: usize) -> Self {
-        let text = format!("{prefix}.{task}.");
+        let prefix = format!("{prefix}.{task}.");
         Self {
-            prefix: text.len(),
-            text,
-            next,
+            text: format!("{prefix}{next}").into_bytes(),
+            prefix: prefix.len(),
+            started: false,
         }
     }
 
     pub(crate) fn next(&mut self) -> &str {
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        let mut n = self.next;
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (n % 10) as u8;
-            n /= 10;
-            if n == 0 {
-                break;
-            }
+        if std::mem::replace(&mut self.started, true) {
+            self.count();
         }
-        self.next += 1;
-        self.text.truncate(self.prefix);
-        self.text
-            .extend(digits[at..].iter().map(|&d| char::from(d)));
-        &self.text
+        std::str::from_utf8(&self.text).unwrap_or_default()
+    }
+
+    /// Adds one to the number.
+    fn count(&mut self) {
+        for digit in self.text[self.prefix..].iter_mut().rev() {
+            if *digit < b'9' {
+                *digit += 1;
+                return;
+            }
+            *digit = b'0';
+        }
+        self.text.insert(self.prefix, b'1');
     }
 }
 
@@ -50,10 +51,9 @@ mod tests {
     #[test]
     fn names_count_up() {
         let mut names = Names::new("file.mdtest", 7);
-        let all: Vec<String> = (0..101).map(|_| names.next().to_string()).collect();
-        assert_eq!(
-            (all[0].as_str(), all[10].as_str(), all[100].as_str()),
-            ("file.mdtest.7.0", "file.mdtest.7.10", "file.mdtest.7.100")
-        );
+        for n in 0..1011 {
+            assert_eq!(names.next(), format!("file.mdtest.7.{n}"));
+        }
+        assert_eq!(Names::from("a", 0, 99).next(), "a.0.99");
     }
 }
