@@ -45,6 +45,7 @@ mod log;
 mod mapping;
 pub mod mkfs;
 mod namespace;
+mod parallel;
 pub mod scratch;
 mod space;
 mod statistics;

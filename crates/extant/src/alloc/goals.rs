@@ -11,7 +11,7 @@ pub struct Goals(Box<[CachePadded<AtomicU64>]>);
 impl Goals {
     /// As many as there are CPUs, but no more than one for four groups.
     pub fn new(groups: u32) -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let cpus = crate::parallel::cpus();
         let count = cpus.min(groups as usize / 4).max(1);
         Self((0..count).map(|_| Default::default()).collect())
     }

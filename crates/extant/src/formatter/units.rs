@@ -13,27 +13,17 @@ use super::system_zone::SystemZone;
 use super::workspace::Workspace;
 use super::xattrs::XattrBatch;
 use super::{BlockImages, MetaSpace};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::groups::DescTable;
 use crate::locks::{self, Mutex};
+use crate::parallel::{MAX_THREADS, cpus, panicked};
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use std::cmp::Reverse;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A batch of fewer items is not worth starting a thread for.
 const PARALLEL_ITEMS: usize = 8192;
-/// More threads than this gain little: what follows the units is done by one.
-const MAX_THREADS: usize = 16;
-
-/// CPUs there are. Asked for once: the answer is read from files of the system, which takes longer than
-/// formatting a small batch.
-fn cpus() -> usize {
-    static CPUS: LazyLock<usize> =
-        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-    *CPUS
-}
 
 /// Both results, worked out side by side if there are many items to do it for.
 pub(super) fn both<A: Send, B>(
@@ -78,10 +68,6 @@ impl Crew {
         self.threads
             .saturating_sub(self.working.load(Ordering::Relaxed))
     }
-}
-
-pub(super) fn panicked(_: Box<dyn std::any::Any + Send>) -> Error {
-    Error::Stopped("a formatter thread panicked".into())
 }
 
 /// What all units work with.

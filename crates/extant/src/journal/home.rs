@@ -4,6 +4,7 @@ use super::LogArea;
 use crate::buffers::Image;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::parallel;
 use ext4_format::BlockNr;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,23 +12,24 @@ use std::sync::Arc;
 /// Blocks written by one call.
 const RUN: usize = 1024;
 
+/// For fewer images than these a thread is not worth starting.
+const IMAGES: usize = 1024;
+
 /// Writes images home, neighbours together, and marks them clean. They must be sorted by block.
 pub(crate) fn write_home(engine: &Engine, images: &[(BlockNr, Arc<Image>)]) -> Result<()> {
-    let mut rest = images;
-    while !rest.is_empty() {
-        let n = rest
-            .windows(2)
-            .take(RUN - 1)
-            .take_while(|w| w[0].0.0 + 1 == w[1].0.0)
-            .count()
-            + 1;
-        let bytes: Vec<&[u8]> = rest[..n].iter().map(|(_, i)| &***i).collect();
+    let follows = |a: &(BlockNr, _), b: &(BlockNr, _)| a.0.0 + 1 == b.0.0;
+    let runs: Vec<_> = images
+        .chunk_by(follows)
+        .flat_map(|run| run.chunks(RUN))
+        .collect();
+    let threads = parallel::threads_for(images.len(), IMAGES);
+    parallel::for_each(threads, &runs, |_, run| {
+        let bytes: Vec<&[u8]> = run.iter().map(|(_, image)| &***image).collect();
         engine
             .device
-            .write_vectored_at(rest[0].0.offset(engine.geometry.block_size), &bytes)
-            .map_err(|e| Error::block_io("write", rest[0].0, e))?;
-        rest = &rest[n..];
-    }
+            .write_vectored_at(run[0].0.offset(engine.geometry.block_size), &bytes)
+            .map_err(|e| Error::block_io("write", run[0].0, e))
+    })?;
     engine.buffers.mark_clean(images);
     Ok(())
 }

@@ -14,6 +14,7 @@
 //! Home write-back ([`home`]) writes only images of durable transactions, flushes, and only then
 //! moves the log's tail.
 
+mod body;
 pub mod home;
 pub mod recovery;
 pub mod settle;
@@ -24,7 +25,8 @@ use crate::error::{Error, Result};
 use crate::formatter::Output;
 use crate::namespace::extent_map::{ExtentMap, Found};
 use blockdev::BlockDevice;
-use ext4_format::jbd2::{self, Commit, DescriptorWriter, Format, Superblock, Tid};
+use body::Body;
+use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FormatError, Where};
 use settle::Logged;
 use std::sync::Arc;
@@ -237,52 +239,14 @@ impl Journal {
         }
         let tid = self.next;
         let start = self.head;
-        let mut out = LogWriter {
+        let body = Body {
             area: &self.area,
-            log: log.clone(),
-            head: self.head,
-            pending: Vec::new(),
-            first: self.head,
+            format: &self.format,
+            log,
+            start,
+            tid,
         };
-        let mut revokes = revoked;
-        while !revokes.is_empty() {
-            let mut block = vec![0; self.format.block_size as usize];
-            let mut writer = jbd2::RevokeWriter::new(&self.format, &mut block, tid)?;
-            let mut n = 0;
-            while n < revokes.len() && writer.push(revokes[n])? {
-                n += 1;
-            }
-            writer.finish();
-            revokes = &revokes[n..];
-            out.push(LogBlock::Made(block))?;
-        }
-        let mut rest = blocks;
-        while !rest.is_empty() {
-            let mut descriptor = vec![0; self.format.block_size as usize];
-            let mut writer = DescriptorWriter::new(&self.format, &mut descriptor, tid)?;
-            let mut images = Vec::new();
-            for (home, image) in rest {
-                let logged = if jbd2::needs_escape(image) {
-                    let mut copy = image.to_vec();
-                    jbd2::escape(&mut copy);
-                    LogBlock::Made(copy)
-                } else {
-                    LogBlock::Image(image)
-                };
-                let sum = self.format.image_checksum(tid, logged.bytes());
-                if !writer.push(*home, sum, matches!(logged, LogBlock::Made(_)))? {
-                    break;
-                }
-                images.push(logged);
-            }
-            writer.finish();
-            rest = &rest[images.len()..];
-            out.push(LogBlock::Made(descriptor))?;
-            for image in images {
-                out.push(image)?;
-            }
-        }
-        let commit_at = out.finish()?;
+        let commit_at = body.write(revoked, blocks)?;
         if self.used == 0 {
             self.superblock.start = start;
             self.superblock.sequence = tid;
@@ -319,61 +283,5 @@ impl Journal {
         self.used = 0;
         self.head = self.superblock.log_range().start;
         Ok(())
-    }
-}
-
-/// A block on its way into the log.
-enum LogBlock<'a> {
-    Image(&'a Arc<Image>),
-    Made(Vec<u8>),
-}
-
-impl LogBlock<'_> {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Image(image) => image,
-            Self::Made(bytes) => bytes,
-        }
-    }
-}
-
-/// Gathers log blocks and writes them in long runs.
-struct LogWriter<'a> {
-    area: &'a LogArea,
-    log: std::ops::Range<u32>,
-    head: u32,
-    first: u32,
-    pending: Vec<LogBlock<'a>>,
-}
-
-/// Blocks written by one call: 4 MiB of 4 KiB blocks.
-const LOG_RUN: usize = 1024;
-
-impl<'a> LogWriter<'a> {
-    fn push(&mut self, block: LogBlock<'a>) -> Result<()> {
-        self.pending.push(block);
-        self.head += 1;
-        if self.head >= self.log.end {
-            self.write_pending()?;
-            self.head = self.log.start;
-            self.first = self.head;
-        } else if self.pending.len() >= LOG_RUN {
-            self.write_pending()?;
-        }
-        Ok(())
-    }
-
-    fn write_pending(&mut self) -> Result<()> {
-        let bytes: Vec<&[u8]> = self.pending.iter().map(LogBlock::bytes).collect();
-        self.area.write(self.first, &bytes)?;
-        self.first = self.head;
-        self.pending.clear();
-        Ok(())
-    }
-
-    /// Writes the rest; returns where the commit block goes.
-    fn finish(mut self) -> Result<u32> {
-        self.write_pending()?;
-        Ok(self.head)
     }
 }

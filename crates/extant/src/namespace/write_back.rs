@@ -8,6 +8,7 @@ use super::pages::{CHUNK_PAGES, SharedChunk};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::item::InodeEvent;
+use crate::parallel;
 use ext4_format::inode::InodeCore;
 use std::ops::Range;
 use std::sync::Arc;
@@ -112,9 +113,7 @@ impl Engine {
             return done.fold(Ok(()), Result::and);
         }
         let all: Vec<_> = lists.into_iter().flatten().collect();
-        let threads = std::thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(8);
+        let threads = parallel::cpus().min(8);
         std::thread::scope(|s| {
             let workers: Vec<_> = all
                 .chunks(total.div_ceil(threads))
@@ -127,10 +126,7 @@ impl Engine {
                 .collect();
             workers
                 .into_iter()
-                .map(|w| {
-                    w.join()
-                        .unwrap_or(Err(Error::Stopped("a write-back thread panicked".into())))
-                })
+                .map(|w| w.join().map_err(parallel::panicked)?)
                 .fold(Ok(()), Result::and)
         })
     }

@@ -5,7 +5,7 @@ use super::leaf::{Leaf, Pending, Renewed};
 use super::pages::{Dir, Role, Shape, at};
 use crate::error::Result;
 use crate::formatter::BlockImages;
-use crate::formatter::units::panicked;
+use crate::parallel::panicked;
 use ext4_format::BlockNr;
 use ext4_format::hash::DirHasher;
 
