@@ -13,8 +13,8 @@ static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
 
 fn zoned(t: Timestamp, zone: &TimeZone) -> Zoned {
     // What an inode can hold (1901 to 2446) is well within the years that are counted here.
-    let nanos = i32::try_from(t.nanos).unwrap_or(0);
-    let known = jiff::Timestamp::new(t.secs, nanos).unwrap_or_default();
+    let nanos = i32::try_from(t.nanos()).unwrap_or(0);
+    let known = jiff::Timestamp::new(t.secs(), nanos).unwrap_or_default();
     known.to_zoned(zone.clone())
 }
 
@@ -86,7 +86,7 @@ fn parse_in(text: &str, zone: &TimeZone) -> Result<Timestamp> {
 
 fn checked(secs: i64, nanos: u32) -> Result<Timestamp> {
     let time = Timestamp::new(secs, nanos);
-    if time.secs != secs {
+    if time.secs() != secs {
         bail!(
             "an inode holds times from {} to {}",
             utc(Timestamp::new(i64::MIN, 0)),
@@ -107,11 +107,11 @@ mod tests {
     #[test]
     fn shown() {
         let india = zone("IST-5:30");
-        let at = |secs| local_in(Timestamp { secs, nanos: 0 }, &india);
+        let at = |secs| local_in(Timestamp::new(secs, 0), &india);
         assert_eq!(at(0), "1970-01-01 05:30:00");
         assert_eq!(at(951_782_400), "2000-02-29 05:30:00");
         assert_eq!(at(-1), "1970-01-01 05:29:59");
-        let t = |secs, nanos| Timestamp { secs, nanos };
+        let t = |secs, nanos| Timestamp::new(secs, nanos);
         assert_eq!(
             local_ns_in(t(0, 5), &india),
             "1970-01-01 05:30:00.000000005 +0530"
@@ -128,7 +128,7 @@ mod tests {
         let india = zone("IST-5:30");
         let secs = |text: &str| {
             let t = parse_in(text, &india).unwrap();
-            (t.secs, t.nanos)
+            (t.secs(), t.nanos())
         };
         assert_eq!(secs("1700000000"), (1_700_000_000, 0));
         assert_eq!(secs("@-5"), (-5, 0));
@@ -146,10 +146,7 @@ mod tests {
     fn what_is_shown_can_be_read() {
         let india = zone("IST-5:30");
         for t in [(0, 0), (1_700_000_000, 123_456_789), (-100, 1)] {
-            let t = Timestamp {
-                secs: t.0,
-                nanos: t.1,
-            };
+            let t = Timestamp::new(t.0, t.1);
             let shown = local_ns_in(t, &india).replacen(" +", "+", 1);
             assert_eq!(parse_in(&shown, &india).unwrap(), t, "{shown}");
             assert_eq!(parse_in(&utc(t), &india).unwrap(), t);

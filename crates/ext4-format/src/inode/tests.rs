@@ -17,16 +17,10 @@ fn sample() -> InodeCore {
         size: 1 << 40 | 7,
         flags: flags::EXTENTS,
         generation: 77,
-        atime: Timestamp {
-            secs: 1 << 33,
-            nanos: 1,
-        },
-        mtime: Timestamp { secs: -5, nanos: 2 },
-        ctime: Timestamp {
-            secs: 3,
-            nanos: 999_999_999,
-        },
-        crtime: Timestamp { secs: 4, nanos: 3 },
+        atime: Timestamp::new(1 << 33, 1),
+        mtime: Timestamp::new(-5, 2),
+        ctime: Timestamp::new(3, 999_999_999),
+        crtime: Timestamp::new(4, 3),
         dtime: 9,
         rdev: 0,
     }
@@ -63,8 +57,8 @@ fn short_inodes_keep_seconds_only() {
     encode_core(&sample(), &mut raw, &geo);
     set_checksum(&mut raw, &geo, InodeNr(12));
     let back = decode_core(&raw, &geo, InodeNr(12)).unwrap();
-    assert_eq!(back.mtime, Timestamp { secs: -5, nanos: 0 });
-    assert_eq!(back.atime.secs, i64::from(i32::MAX));
+    assert_eq!(back.mtime, Timestamp::new(-5, 0));
+    assert_eq!(back.atime.secs(), i64::from(i32::MAX));
     assert_eq!(back.crtime, Timestamp::default());
     assert_eq!(xattr_area(&raw, &geo), None);
 }

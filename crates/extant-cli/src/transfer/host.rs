@@ -171,8 +171,8 @@ fn meta(s: &Stat) -> Meta {
 
 pub(super) fn times(meta: &Meta) -> Timestamps {
     let spec = |t: Timestamp| Timespec {
-        tv_sec: t.secs,
-        tv_nsec: t.nanos.into(),
+        tv_sec: t.secs(),
+        tv_nsec: t.nanos().into(),
     };
     Timestamps {
         last_access: spec(meta.atime),

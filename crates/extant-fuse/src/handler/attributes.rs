@@ -9,8 +9,8 @@ use rustix::fs::StatxAttributes;
 
 pub(super) fn time(t: Timestamp) -> Time {
     Time {
-        seconds: t.secs,
-        nanoseconds: t.nanos,
+        seconds: t.secs(),
+        nanoseconds: t.nanos(),
     }
 }
 

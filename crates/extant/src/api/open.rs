@@ -498,7 +498,7 @@ impl Engine {
 
     /// Writes the superblock in place, past the journal: only while nothing is logged, at open, freezing and close.
     pub(crate) fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
-        let now = crate::namespace::now().secs;
+        let now = crate::namespace::now().secs();
         let (block, image) = formatter.superblock_update(&self.buffers, now, moment)?;
         self.device
             .write_at(block.offset(self.geometry.block_size), &image)
@@ -555,7 +555,7 @@ impl Engine {
         let recorded = self.device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
             && RawSuperblock::parse(&bytes).is_ok_and(|mut sb| {
                 sb.state = (sb.state.get() | STATE_ERROR).into();
-                sb.record_error(crate::namespace::now().secs, "extant", 0, 0, 5);
+                sb.record_error(crate::namespace::now().secs(), "extant", 0, 0, 5);
                 sb.set_checksum();
                 self.device.write_at(SUPERBLOCK_OFFSET, sb.bytes()).is_ok()
                     && self.device.flush().is_ok()

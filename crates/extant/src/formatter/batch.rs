@@ -11,6 +11,7 @@ use crate::log::item::{
     InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, MiscItem, NameItem, Stamp,
 };
 use ext4_format::InodeNr;
+use ext4_format::timestamp::Timestamp;
 
 /// A batch, sorted.
 pub(super) struct Batch<'i> {
@@ -59,7 +60,7 @@ pub(super) struct InodeChanges<'b, 'i> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamesSum {
     /// Time of the newest that the directory's last core does not know.
-    pub newest: Option<i64>,
+    pub newest: Option<Timestamp>,
     /// Subdirectories more.
     pub links: i64,
 }
@@ -321,7 +322,7 @@ impl<'i> InodeChanges<'_, 'i> {
             }
             sum.links += i64::from(item.links);
             if core_stamp.is_none_or(|s| item.stamp > s) {
-                sum.newest = sum.newest.max(Some(item.time_ns));
+                sum.newest = sum.newest.max(Some(item.time));
             }
             // The last of equal names is the net change.
             if let Some(before) = last.replace(item)
@@ -360,7 +361,7 @@ mod tests {
             hash: 2,
             minor: 7,
             stamp,
-            time_ns: stamp as i64,
+            time: Timestamp::new(stamp as i64, 0),
             ftype: FileType::Regular,
             links: stamp as i8,
             name: Name::new(name).unwrap(),
@@ -428,7 +429,7 @@ mod tests {
         let mut net = Vec::new();
         let all: Vec<_> = batch.each().collect();
         let sum = NamesSum {
-            newest: Some(6),
+            newest: Some(Timestamp::new(6, 0)),
             links: 4 + 3 + 1 + 6,
         };
         assert_eq!(all[0].names(&mut net), sum);

@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::log::item::{InodeItem, MiscEvent};
 use ext4_format::group_desc::{GroupDesc, INODE_ZEROED};
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::XattrSet;
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where, extent};
 
@@ -220,7 +219,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             ctime: item.core.ctime,
             // 0 would mean "never deleted".
             dtime: if item.core.dtime == 0 {
-                (item.core.ctime.secs as u32).max(1)
+                (item.core.ctime.secs() as u32).max(1)
             } else {
                 item.core.dtime
             },
@@ -338,11 +337,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 self.directory(raw, &owner, &mut core, &seldom)?;
                 new_size = Some(core.size).filter(|s| *s != size);
             }
-            if let Some(ns) = names.newest {
-                let time = Timestamp::new(
-                    ns.div_euclid(1_000_000_000),
-                    ns.rem_euclid(1_000_000_000) as u32,
-                );
+            if let Some(time) = names.newest {
                 core.mtime = time;
                 core.ctime = core.ctime.max(time);
             }

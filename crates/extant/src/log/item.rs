@@ -6,6 +6,7 @@
 use super::chunks::{Chunks, Spare};
 use crate::namespace::name::Name;
 use ext4_format::inode::InodeCore;
+use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::XattrSet;
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::sync::Arc;
@@ -53,8 +54,8 @@ pub struct NameItem {
     /// Order among items of this name, and against the directory's own [`InodeItem`].
     pub stamp: Stamp,
     /// When: the directory's mtime and ctime become at least this if its last [`InodeItem`] has a
-    /// lower stamp. Nanoseconds since the epoch.
-    pub time_ns: i64,
+    /// lower stamp.
+    pub time: Timestamp,
     /// Type byte of the entry.
     pub ftype: FileType,
     /// Subdirectories more or less in the directory. Sums, so their order does not matter.

@@ -276,7 +276,7 @@ impl Engine {
         }
         if !output.blocks.is_empty() {
             // The folded counts [L4].
-            let now = crate::namespace::now().secs;
+            let now = crate::namespace::now().secs();
             let (block, image) = formatter.superblock_update(&self.buffers, now, Moment::Sync)?;
             self.buffers.publish(block, Arc::clone(&image), context);
             match output.blocks.binary_search_by_key(&block, |(b, _)| *b) {

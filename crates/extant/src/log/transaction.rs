@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::namespace::bucket::{Bucket, Dentry};
 use crate::namespace::credentials::Credentials;
 use crate::namespace::extent_map::Run;
+use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, InodeNr};
 
 /// Commits of one slot in one context after which a push is asked for, so that item lists stay bounded
@@ -217,7 +218,7 @@ impl Commit<'_> {
         bucket: &mut Bucket,
         entry: &Dentry,
         (removed, links): (bool, i8),
-        time_ns: i64,
+        time: Timestamp,
     ) {
         if bucket.charged != self.context as u32 {
             bucket.charged = self.context as u32;
@@ -231,7 +232,7 @@ impl Commit<'_> {
             hash: entry.hash.major,
             minor: entry.hash.minor,
             stamp: self.stamp,
-            time_ns,
+            time,
             ftype: entry.ftype,
             links,
             name: entry.name.clone(),

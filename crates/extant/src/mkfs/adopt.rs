@@ -47,9 +47,8 @@ impl Adopter<'_> {
     }
 
     fn clamp(&self, time: Timestamp) -> Timestamp {
-        let time = Timestamp::new(time.secs, time.nanos);
         match self.options.source_date_epoch {
-            Some(epoch) if time.secs >= epoch => Timestamp::new(epoch, 0),
+            Some(epoch) if time.secs() >= epoch => Timestamp::new(epoch, 0),
             _ => time,
         }
     }

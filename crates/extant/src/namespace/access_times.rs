@@ -5,7 +5,7 @@
 //! day. Those who wait for that are on lists of their slots that do not hold them: what has been freed is passed over.
 
 use super::inode::{Inode, State};
-use super::{from_ns, now};
+use super::now;
 use crate::engine::Engine;
 use crate::locks::{self, Mutex};
 use ext4_format::inode::flags;
@@ -47,7 +47,7 @@ pub(crate) struct LazyTimes {
 /// Whether a read now is noted, by the rule of relative times.
 fn is_due(core: (Timestamp, Timestamp, Timestamp), now: Timestamp) -> bool {
     let (atime, mtime, ctime) = core;
-    mtime >= atime || ctime >= atime || now.secs.saturating_sub(atime.secs) >= DAY
+    mtime >= atime || ctime >= atime || now.secs().saturating_sub(atime.secs()) >= DAY
 }
 
 impl Engine {
@@ -68,8 +68,8 @@ impl Engine {
             let mut core = state.core;
             self.add_overwrites(inode, &mut core);
             let mut times = (core.atime, core.mtime, core.ctime);
-            let changed = inode.directory().and_then(|names| names.last_change_ns());
-            if let Some(newest) = changed.map(from_ns) {
+            let changed = inode.directory().and_then(|names| names.last_change());
+            if let Some(newest) = changed {
                 times = (times.0, newest, times.2.max(newest));
             }
             let due = match self.limits.access_times {
@@ -103,7 +103,7 @@ impl Engine {
             return;
         }
         drop(state);
-        let entry = (now().secs, Arc::downgrade(inode));
+        let entry = (now().secs(), Arc::downgrade(inode));
         self.lazy_times.slots.local().lock().push_back(entry);
     }
 
@@ -126,7 +126,7 @@ impl Engine {
 
     /// Of those that have waited for a day.
     pub(crate) fn settle_old_times(&self) {
-        self.settle_times_since(now().secs.saturating_sub(DAY));
+        self.settle_times_since(now().secs().saturating_sub(DAY));
     }
 
     fn settle_times_since(&self, time: i64) {

@@ -2,7 +2,7 @@
 
 use super::credentials::{Credentials, WRITE};
 use super::inode::{Inode, State};
-use super::{from_ns, now};
+use super::now;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::locks::{self, ReadGuard};
@@ -199,7 +199,7 @@ impl Engine {
             attributes.size = names.size.load(Ordering::Relaxed);
             // A new one gets its blocks when it is formatted.
             attributes.sectors = attributes.sectors.max(attributes.size / 512);
-            if let Some(newest) = names.last_change_ns().map(from_ns) {
+            if let Some(newest) = names.last_change() {
                 attributes.mtime = newest;
                 attributes.ctime = attributes.ctime.max(newest);
             }
@@ -449,7 +449,7 @@ impl Engine {
         if self.has_short_times() {
             Timestamp::decode(time.encode_short(), None)
         } else {
-            Timestamp::new(time.secs, time.nanos)
+            time
         }
     }
 

@@ -6,7 +6,7 @@ use super::directory::{Change, Directory};
 use super::extent_map::Run;
 use super::inode::{Content, Inode, State, StateGuard, Symlink};
 use super::name::Name;
-use super::{now, to_ns};
+use super::now;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::item::{InodeEvent, MiscEvent};
@@ -221,9 +221,9 @@ impl Engine {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
             let links = i8::from(is_dir);
-            c.name(parent.ino, &mut bucket, &entry, (false, links), to_ns(time));
+            c.name(parent.ino, &mut bucket, &entry, (false, links), time);
             room.use_up(c.context, &self.kick);
-            names.note(Change { names: 1, links }, to_ns(time), c.stamp);
+            names.note(Change { names: 1, links }, time, c.stamp);
             parent.logged_in(c.context);
             self.stop_counting_links(parent, &mut right, c);
             inode.born_in(c);
@@ -317,9 +317,9 @@ impl Engine {
             state.core.ctime = time;
             state.stamp = c.stamp;
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
-            c.name(parent.ino, &mut bucket, &entry, (false, 0), to_ns(time));
+            c.name(parent.ino, &mut bucket, &entry, (false, 0), time);
             room.use_up(c.context, &self.kick);
-            names.note(Change { names: 1, links: 0 }, to_ns(time), c.stamp);
+            names.note(Change { names: 1, links: 0 }, time, c.stamp);
             inode.logged_in(c.context);
             parent.logged_in(c.context);
         });
@@ -383,8 +383,8 @@ impl Engine {
                     0
                 },
             // Differs between the lives of a number; NFS handles and checksums want that.
-            generation: time.nanos.rotate_left(16)
-                ^ (time.secs as u32)
+            generation: time.nanos().rotate_left(16)
+                ^ (time.secs() as u32)
                 ^ ino.0.wrapping_mul(0x9E37_79B9),
             atime: time,
             mtime: time,
@@ -510,7 +510,7 @@ impl Engine {
     /// Takes the per-slot change times into a directory's core, which is about to be logged; a change made now
     /// has been noted. They are later than any time that a caller has set, whatever that was.
     pub(crate) fn fold_times(&self, names: &Directory, core: &mut InodeCore) {
-        if let Some(newest) = names.last_change_ns().map(super::from_ns) {
+        if let Some(newest) = names.last_change() {
             core.mtime = newest;
             core.ctime = core.ctime.max(newest);
         }

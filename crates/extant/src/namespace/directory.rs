@@ -18,12 +18,14 @@
 
 use super::bucket::{Bucket, Dentry, LONG_BUCKET, NameHash};
 use super::index_room::IndexRoom;
+use super::noted_time::NotedTime;
 use crate::locks::{self, Mutex, ReadMostly};
 use crate::log::item::Stamp;
 use crate::whereabouts::within;
 use crossbeam_utils::CachePadded;
 use ext4_format::InodeNr;
 use ext4_format::inode::LINK_MAX;
+use ext4_format::timestamp::Timestamp;
 use percpu::PerSlot;
 use std::cmp::Ordering as Cmp;
 use std::sync::OnceLock;
@@ -70,7 +72,7 @@ struct SlotShare {
     /// Subdirectories that this slot added less those it took away, and how often that changed: [`pack`]ed into one
     /// word, so that who reads all slots' words can tell whether he has seen them as they were at one moment.
     links: AtomicU64,
-    time_ns: AtomicI64,
+    time: NotedTime,
     stamp: AtomicU64,
 }
 
@@ -312,7 +314,7 @@ impl Directory {
 
     /// Notes a change of the names: count, time and stamp, in the caller's own slot. Only in a commit: its
     /// lock of the slot is what lets this do without atomic additions.
-    pub fn note(&self, change: Change, time_ns: i64, stamp: Stamp) {
+    pub fn note(&self, change: Change, time: Timestamp, stamp: Stamp) {
         let share = self.shares().local();
         if change.names != 0 {
             let sum = share.names.load(Ordering::Relaxed) + change.names;
@@ -324,9 +326,7 @@ impl Directory {
             let sum = (before as u32 as i32).wrapping_add(change.links.into());
             share.links.store(pack(changes, sum), Ordering::Release);
         }
-        if share.time_ns.load(Ordering::Relaxed) < time_ns {
-            share.time_ns.store(time_ns, Ordering::Relaxed);
-        }
+        share.time.note(time);
         if share.stamp.load(Ordering::Relaxed) < stamp {
             share.stamp.store(stamp, Ordering::Relaxed);
         }
@@ -416,14 +416,9 @@ impl Directory {
     }
 
     /// Time of the last change of a name noted since [`Directory::reset_time`].
-    pub fn last_change_ns(&self) -> Option<i64> {
-        let newest = self
-            .shares
-            .get()?
-            .iter()
-            .map(|x| x.time_ns.load(Ordering::Relaxed))
-            .max()?;
-        (newest != 0).then_some(newest)
+    pub fn last_change(&self) -> Option<Timestamp> {
+        let shares = self.shares.get()?.iter();
+        shares.filter_map(|share| share.time.get()).max()
     }
 
     /// Largest stamp of a name item, for whoever logs the directory's core after it.
@@ -440,7 +435,7 @@ impl Directory {
     pub fn reset_time(&self) {
         if let Some(shares) = self.shares.get() {
             for share in shares.iter() {
-                share.time_ns.store(0, Ordering::Relaxed);
+                share.time.take();
             }
         }
     }
@@ -637,7 +632,7 @@ mod tests {
         {
             let _slot = SLOT.lock();
             let one = Change { names: 1, links: 0 };
-            dir.note(one, 1, 1);
+            dir.note(one, Timestamp::EPOCH, 1);
         }
         if long {
             dir.grow();
@@ -753,7 +748,7 @@ mod tests {
     #[test]
     fn links_are_the_sum_of_slots() {
         let dir = Directory::new(InodeNr::ROOT, None);
-        let note = |links| dir.note(Change { names: 0, links }, 1, 1);
+        let note = |links| dir.note(Change { names: 0, links }, Timestamp::EPOCH, 1);
         assert_eq!(dir.links(2), Some(2));
         std::thread::scope(|s| {
             s.spawn(|| (0..7).for_each(|_| note(1))).join().unwrap();

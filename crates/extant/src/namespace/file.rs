@@ -1,15 +1,17 @@
 //! What a regular file holds: its mapping and its pages.
 
 use super::extent_map::ExtentMap;
+use super::noted_time::NotedTime;
 use super::open_files::Openers;
 use super::pages::Pages;
 use crate::alloc::window::Window;
 use crate::locks::{self, ReadMostly, RwLock};
 use crate::log::Relog;
+use ext4_format::timestamp::Timestamp;
 use percpu::PerSlot;
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
 /// exclusively to change the mapping, the size or what is promised.
@@ -32,12 +34,12 @@ pub type MapReader<'a> = percpu::RwLockReadGuard<'a, FileMap, locks::Map>;
 pub struct Overwrites {
     /// The last slot that overwrote a page, and 1; kept until there are two.
     by: AtomicU32,
-    times: OnceLock<PerSlot<AtomicI64>>,
+    times: OnceLock<PerSlot<NotedTime>>,
 }
 
 impl Overwrites {
-    /// Notes a change of now, in nanoseconds, if several slots write; false if the core is the place for it.
-    pub fn note(&self, time_ns: i64) -> bool {
+    /// Notes a change of now if several slots write; false if the core is the place for it.
+    pub fn note(&self, time: Timestamp) -> bool {
         let Some(times) = self.times.get() else {
             let me = percpu::slot::current().index() as u32 + 1;
             match self.by.load(Ordering::Relaxed) {
@@ -47,27 +49,20 @@ impl Overwrites {
             }
             return false;
         };
-        let time = times.local();
-        if time.load(Ordering::Relaxed) < time_ns {
-            time.store(time_ns, Ordering::Relaxed);
-        }
+        times.local().note(time);
         true
     }
 
     /// The latest time noted; the inode's state is held, so that it is not folded meanwhile.
-    pub fn latest(&self) -> Option<i64> {
-        let times = self.times.get()?.iter();
-        let latest = times.map(|t| t.load(Ordering::Relaxed)).max()?;
-        (latest != 0).then_some(latest)
+    pub fn latest(&self) -> Option<Timestamp> {
+        self.times.get()?.iter().filter_map(NotedTime::get).max()
     }
 
     /// Takes the latest time out; the inode's state is held exclusively.
-    pub fn take(&self) -> Option<i64> {
+    pub fn take(&self) -> Option<Timestamp> {
         // Most have none.
         self.latest()?;
-        let times = self.times.get()?.iter();
-        let latest = times.map(|t| t.swap(0, Ordering::Relaxed)).max()?;
-        (latest != 0).then_some(latest)
+        self.times.get()?.iter().filter_map(NotedTime::take).max()
     }
 }
 

@@ -106,9 +106,9 @@ pub struct Inode {
     pub content: Content,
 }
 
-// An in-core inode and its counts fill a size class of 256 bytes.
+// An in-core inode and its counts fill a size class of 224 bytes.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Inode>() <= 240);
+const _: () = assert!(size_of::<Inode>() <= 208);
 
 impl Inode {
     /// An inode with the given core; `born` is the context that allocates it, or 0 if it was read.

@@ -29,6 +29,7 @@ pub mod inode_index;
 pub mod load;
 pub mod lookup;
 pub mod name;
+mod noted_time;
 pub mod observe;
 pub mod open_files;
 pub mod pages;
@@ -54,19 +55,4 @@ use ext4_format::timestamp::Timestamp;
 pub(crate) fn now() -> Timestamp {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp::new(t.tv_sec, t.tv_nsec as u32)
-}
-
-/// Nanoseconds since the epoch, for the per-slot change times of directories. Saturates in 2262.
-pub(crate) fn to_ns(t: Timestamp) -> i64 {
-    t.secs
-        .saturating_mul(1_000_000_000)
-        .saturating_add(i64::from(t.nanos))
-}
-
-/// The reverse of [`to_ns`].
-pub(crate) fn from_ns(ns: i64) -> Timestamp {
-    Timestamp::new(
-        ns.div_euclid(1_000_000_000),
-        ns.rem_euclid(1_000_000_000) as u32,
-    )
 }

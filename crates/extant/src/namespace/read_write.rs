@@ -463,7 +463,7 @@ impl Engine {
         let (_, gid, mode) = inode.owner_and_mode();
         who.mode_after_write(mode, gid) == mode
             && !who.keeps_times()
-            && file.overwrites.note(super::to_ns(super::now()))
+            && file.overwrites.note(super::now())
     }
 
     /// Zeroes what a block holds past the end of the file, before the file grows over it.

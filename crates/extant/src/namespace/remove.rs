@@ -3,7 +3,7 @@
 use super::credentials::{Credentials, EXECUTE, WRITE};
 use super::directory::Change;
 use super::inode::{Inode, State};
-use super::{now, to_ns};
+use super::now;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Commit;
@@ -62,12 +62,12 @@ impl Engine {
             return Err(Error::NotFound);
         };
         let fate = tx.commit(seen, |c| {
-            c.name(parent.ino, &mut bucket, &entry, (true, 0), to_ns(time));
+            c.name(parent.ino, &mut bucket, &entry, (true, 0), time);
             let gone = Change {
                 names: -1,
                 links: 0,
             };
-            names.note(gone, to_ns(time), c.stamp);
+            names.note(gone, time, c.stamp);
             parent.logged_in(c.context);
             state.core.ctime = time;
             self.log_link_lost(&inode, &mut state, may_free, c, |state, c| {
@@ -170,12 +170,12 @@ impl Engine {
                 .max(inside.core_stamp.load(Ordering::Relaxed))
                 .max(inside.last_stamp());
             let fate = tx.commit(seen, |c| {
-                c.name(parent.ino, &mut bucket, &entry, (true, -1), to_ns(time));
+                c.name(parent.ino, &mut bucket, &entry, (true, -1), time);
                 let gone = Change {
                     names: -1,
                     links: -1,
                 };
-                names.note(gone, to_ns(time), c.stamp);
+                names.note(gone, time, c.stamp);
                 parent.logged_in(c.context);
                 state.core.links = 1;
                 state.core.ctime = time;

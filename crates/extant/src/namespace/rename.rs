@@ -6,10 +6,10 @@ use super::directory::{BucketGuard, Change, Directory};
 use super::index_room::Room;
 use super::inode::{Inode, State, StateGuard};
 use super::name::Name;
+use super::now;
 use super::remove::Fate;
 use super::watch::WatchEvent;
 use super::whiteout::Whiteout;
-use super::{now, to_ns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
@@ -472,19 +472,13 @@ impl Engine {
             if let Some(entry) = entry {
                 let gone = old_names < 0;
                 let what = (gone, old_links);
-                c.name(old.dir.ino, &mut held.old, &entry, what, to_ns(time));
+                c.name(old.dir.ino, &mut held.old, &entry, what, time);
                 if !gone {
                     held.old.set(entry);
                 }
             }
             let bucket = held.new_bucket();
-            c.name(
-                new.dir.ino,
-                bucket,
-                &source_entry,
-                (false, new_links),
-                to_ns(time),
-            );
+            c.name(new.dir.ino, bucket, &source_entry, (false, new_links), time);
             room.use_up(c.context, &self.kick);
             bucket.set(source_entry);
             let left = Change {
@@ -497,10 +491,10 @@ impl Engine {
             };
             if old.dir.ino == new.dir.ino {
                 // At once: nobody shall count the one without the other.
-                new.names.note(left.and(come), to_ns(time), c.stamp);
+                new.names.note(left.and(come), time, c.stamp);
             } else {
-                old.names.note(left, to_ns(time), c.stamp);
-                new.names.note(come, to_ns(time), c.stamp);
+                old.names.note(left, time, c.stamp);
+                new.names.note(come, time, c.stamp);
             }
             if let Some(state) = states.of(source) {
                 state.core.ctime = time;

@@ -330,7 +330,7 @@ impl Engine {
         state.core.size = 0;
         state.disk_size = 0;
         // 1970 would read as "never deleted".
-        state.core.dtime = (now().secs as u32).max(1);
+        state.core.dtime = (now().secs() as u32).max(1);
         state.stamp = c.stamp;
         c.inode(inode.ino, InodeEvent::Free, state.core);
         inode.logged_in(c.context);

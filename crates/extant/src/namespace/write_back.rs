@@ -169,7 +169,7 @@ impl Engine {
     /// Times of overwriting that slots noted go into the core.
     pub(crate) fn fold_overwrites(&self, inode: &Inode, state: &mut super::inode::State) {
         let file = inode.touched_file();
-        if let Some(time) = file.and_then(|f| f.overwrites.take()).map(super::from_ns) {
+        if let Some(time) = file.and_then(|f| f.overwrites.take()) {
             state.core.mtime = time;
             state.core.ctime = state.core.ctime.max(time);
             state.core_dirty = true;
@@ -179,7 +179,7 @@ impl Engine {
     /// The same for a copy of the core, to look at.
     pub(crate) fn add_overwrites(&self, inode: &Inode, core: &mut InodeCore) {
         let file = inode.touched_file();
-        if let Some(time) = file.and_then(|f| f.overwrites.latest()).map(super::from_ns) {
+        if let Some(time) = file.and_then(|f| f.overwrites.latest()) {
             core.mtime = time;
             core.ctime = core.ctime.max(time);
         }

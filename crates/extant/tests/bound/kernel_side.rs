@@ -47,7 +47,7 @@ fn timespec(time: Option<SetTime>) -> Timespec {
     let (tv_sec, tv_nsec) = match time {
         None => (0, i64::from(fs::UTIME_OMIT as u32)),
         Some(SetTime::Now) => (0, i64::from(fs::UTIME_NOW as u32)),
-        Some(SetTime::At(t)) => (t.secs, i64::from(t.nanos)),
+        Some(SetTime::At(t)) => (t.secs(), i64::from(t.nanos())),
     };
     Timespec { tv_sec, tv_nsec }
 }

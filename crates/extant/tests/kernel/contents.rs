@@ -137,7 +137,7 @@ pub fn make(v: &Dir, many: usize) {
         ("/kinds/file3", 0o000, 1, 2, 0, 999_999_999),
         ("/kinds", 0o1777, 5, 6, 2_147_483_647, 5),
     ] {
-        let time = Some(SetTime::At(Timestamp { secs, nanos }));
+        let time = Some(SetTime::At(Timestamp::new(secs, nanos)));
         v.set_attributes(
             path,
             &SetAttributes {

@@ -149,7 +149,7 @@ pub fn our_tree(volume: &Dir) -> Tree {
             }
             _ => {}
         }
-        let time = |t: Timestamp| (t.secs, t.nanos);
+        let time = |t: Timestamp| (t.secs(), t.nanos());
         let entry = Entry {
             ino: meta.ino.into(),
             mode: meta.mode,

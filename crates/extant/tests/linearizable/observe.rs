@@ -47,7 +47,7 @@ pub fn observe(volume: &Volume) -> Tree {
         });
         let object = Object {
             seen: Seen::of(&attributes),
-            mtime: (attributes.mtime.secs, attributes.mtime.nanos),
+            mtime: (attributes.mtime.secs(), attributes.mtime.nanos()),
             data,
             xattrs: xattrs.collect(),
         };

@@ -88,7 +88,7 @@ pub fn compare(volume: &Volume, model: &Model) {
             ("mtime", found.mtime, node.mtime),
         ] {
             if let Some(expected) = expected {
-                assert_eq!((time.secs, time.nanos), expected, "{at}: {kind}");
+                assert_eq!((time.secs(), time.nanos()), expected, "{at}: {kind}");
             }
         }
         match &node.kind {

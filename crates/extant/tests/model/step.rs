@@ -231,12 +231,7 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
             assert_eq!(code(v.set_attributes(path, &set)), expected);
         }
         Op::Times { path, atime, mtime } => {
-            let time = |t: &(i64, u32)| {
-                Some(SetTime::At(Timestamp {
-                    secs: t.0,
-                    nanos: t.1,
-                }))
-            };
+            let time = |t: &(i64, u32)| Some(SetTime::At(Timestamp::new(t.0, t.1)));
             let set = SetAttributes {
                 atime: time(atime),
                 mtime: time(mtime),

@@ -9,7 +9,7 @@ use extant::{Credentials, FileType, SetAttributes, SetXattr, Timestamp};
 fn attributes() {
     let Some(v) = volume() else { return };
     let set = SetAttributes::default();
-    let time = Some(Timestamp { secs: 1, nanos: 0 }.into());
+    let time = Some(Timestamp::new(1, 0).into());
     use Says::{NotPermitted as No, Yes};
     for (what, change, owner, other) in [
         (

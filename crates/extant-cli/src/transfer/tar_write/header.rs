@@ -29,7 +29,7 @@ pub(super) fn header(
     header.set_gid(short(meta.gid.into(), 0o10_000_000));
     header.set_size(short(size, 1 << 33));
     header.set_mtime(short(
-        u64::try_from(meta.mtime.secs).unwrap_or(u64::MAX),
+        u64::try_from(meta.mtime.secs()).unwrap_or(u64::MAX),
         1 << 33,
     ));
     if matches!(meta.kind, FileType::CharDevice | FileType::BlockDevice) && kind != EntryType::Link
@@ -57,7 +57,7 @@ pub(super) fn header(
     if size >= 1 << 33 {
         pax.set("size", size.to_string().as_bytes());
     }
-    if meta.mtime.nanos != 0 || !(0..1 << 33).contains(&meta.mtime.secs) {
+    if meta.mtime.nanos() != 0 || !(0..1 << 33).contains(&meta.mtime.secs()) {
         pax.set("mtime", decimal(meta.mtime).as_bytes());
     }
     if meta.atime != meta.mtime {
@@ -84,7 +84,7 @@ pub(super) fn header(
 
 fn decimal(t: Timestamp) -> String {
     // Nanoseconds count forwards from the second below, the sign of a decimal counts for all of it.
-    match (t.secs, t.nanos) {
+    match (t.secs(), t.nanos()) {
         (secs, 0) => secs.to_string(),
         (secs, nanos) if secs < 0 => format!("-{}.{:09}", -(secs + 1), 1_000_000_000 - nanos),
         (secs, nanos) => format!("{secs}.{nanos:09}"),
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn times_before_1970_too() {
-        let t = |secs, nanos| decimal(Timestamp { secs, nanos });
+        let t = |secs, nanos| decimal(Timestamp::new(secs, nanos));
         assert_eq!(t(5, 7), "5.000000007");
         assert_eq!(t(-1, 500_000_000), "-0.500000000");
         assert_eq!(t(-2, 0), "-2");

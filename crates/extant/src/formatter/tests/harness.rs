@@ -211,7 +211,7 @@ impl Fs {
             hash,
             minor,
             stamp: self.stamp,
-            time_ns: (1_700_000_000 + self.stamp as i64) * 1_000_000_000,
+            time: self.time(),
             ftype,
             links: match (ftype, ino) {
                 (FileType::Directory, 0) => -1,

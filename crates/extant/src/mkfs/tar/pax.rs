@@ -260,10 +260,7 @@ mod tests {
         let text = b"12 path=a/b\n22 mtime=-1.250000001\n27 SCHILY.xattr.user.a=x\ny\n";
         pax.read(text).unwrap();
         assert_eq!(pax.path.as_deref(), Some(&b"a/b"[..]));
-        let time = Timestamp {
-            secs: -2,
-            nanos: 749_999_999,
-        };
+        let time = Timestamp::new(-2, 749_999_999);
         assert_eq!(pax.mtime, Some(time));
         assert_eq!(pax.xattrs, [(b"user.a".to_vec(), b"x\ny".to_vec())]);
         pax.read(b"8 path=\n").unwrap();

@@ -179,7 +179,7 @@ mod tests {
                 if m.path == b"read" {
                     data.read_to_end(&mut content).unwrap();
                 }
-                seen.push((m.path, m.mode, m.uid, m.mtime.secs, content));
+                seen.push((m.path, m.mode, m.uid, m.mtime.secs(), content));
                 Ok::<(), MkfsError>(())
             })
             .unwrap();
