@@ -268,7 +268,7 @@ fn locks_and_operations_are_measured_when_asked() {
     assert_eq!(line("unlink").split_whitespace().nth(2), Some("200"));
     assert!(ran.stderr.contains("directory bucket"), "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("namespace/directory.rs:"),
+        ran.stderr.contains("namespace/name_table.rs:"),
         "{}",
         ran.stderr
     );

@@ -138,7 +138,7 @@ impl Engine {
         let (core, links) = self.core_and_links(inode, inode.state.read());
         let links = match (links, inode.directory()) {
             (None, Some(names)) => {
-                let _still = names.lock_all();
+                let _still = names.table.lock_all();
                 let core = inode.state.lock().core.links;
                 names.links(core).unwrap_or(core)
             }

@@ -113,7 +113,7 @@ impl Engine {
         let hash = self.hash(name.as_bytes());
         if let Err(denied) = self.permit(who, parent, WRITE | EXECUTE) {
             // Opening what exists needs no write permission on the directory.
-            let bucket = names.lock(hash);
+            let bucket = names.table.lock(hash);
             return match bucket.find(hash, name.as_bytes()) {
                 Some(_) if exclusive => Err(Error::Exists),
                 Some(entry) => self.found(entry.ino, open),
@@ -239,7 +239,7 @@ impl Engine {
         self.adopt(&inode);
         self.tell_created(parent, entry.name.as_bytes(), ino);
         bucket.add(entry);
-        let long = names.is_long(&bucket);
+        let long = names.table.is_long(&bucket);
         drop(bucket);
         if long {
             names.grow();
@@ -326,7 +326,7 @@ impl Engine {
         self.tell_created(parent, entry.name.as_bytes(), inode.ino);
         drop(state);
         bucket.add(entry);
-        let long = names.is_long(&bucket);
+        let long = names.table.is_long(&bucket);
         drop(bucket);
         if long {
             names.grow();

@@ -11,9 +11,10 @@
 //! directory as it stands; then one operation goes at a time.
 
 use super::bucket::NameHash;
-use super::directory::{BucketGuard, Directory};
+use super::directory::Directory;
 use super::extent_map::Found;
 use super::inode::Inode;
+use super::name_table::BucketGuard;
 use crate::engine::{Engine, Kick};
 use crate::error::{Error, Result};
 use crate::formatter::directory::{Allowance, DirReader};
@@ -174,7 +175,7 @@ impl Engine {
     ) -> Result<(BucketGuard<'a>, Room<'a>)> {
         loop {
             let room = self.room_to_add(dir, names, hash, name)?;
-            let bucket = names.lock(hash);
+            let bucket = names.table.lock(hash);
             let exists = || bucket.find(hash, name).is_some();
             if !room.is_missing(names) || exists() {
                 return Ok((bucket, room));
@@ -201,7 +202,7 @@ impl Engine {
             if room.tokens.try_take(tokens) {
                 return Ok(Room::paid(room, tokens));
             }
-            if names.lock(hash).find(hash, name).is_some() {
+            if names.table.lock(hash).find(hash, name).is_some() {
                 return Ok(Room::PLENTY);
             }
             let guard = room.alone.lock();
@@ -241,7 +242,7 @@ impl Engine {
         // Most of what there is to do, while others go on.
         self.push_all()?;
         // With all buckets locked nobody adds a name, and what was added is formatted by the push.
-        let buckets = names.lock_all();
+        let buckets = names.table.lock_all();
         if names.room.get().is_none() {
             self.push_all()?;
             let tokens = self.with_index(dir, |index| index.allowance())?;

@@ -54,7 +54,7 @@ impl Engine {
             return found.and_then(|inode| not_itself(dir, inode));
         }
         let names = self.names(dir)?;
-        let bucket = names.read(hash);
+        let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
         self.inode(entry.ino)
             .and_then(|inode| not_itself(dir, inode))
@@ -77,7 +77,7 @@ impl Engine {
             return Err(Error::NameTooLong);
         }
         let hash = self.hash(name);
-        let bucket = names.read(hash);
+        let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
         let found = self.index.at(entry.ino, |inode| {
             let leads_on = follow && inode.ftype == FileType::Symlink;
@@ -345,7 +345,7 @@ impl Engine {
     /// Names of a directory after a cookie, as [`Directory::list`] gives them.
     pub(crate) fn list(&self, dir: &Inode, cookie: u64, at_least: usize) -> Result<Vec<Dentry>> {
         let _span = lockmeter::span!("list");
-        Ok(self.names(dir)?.list(cookie, at_least))
+        Ok(self.names(dir)?.table.list(cookie, at_least))
     }
 }
 

@@ -29,6 +29,7 @@ pub mod inode_index;
 pub mod load;
 pub mod lookup;
 pub mod name;
+pub mod name_table;
 mod noted_time;
 pub mod observe;
 pub mod open_files;

@@ -132,7 +132,7 @@ impl Engine {
         let names = dir.directory().filter(|names| names.is_complete())?;
         let hash = self.hash(name);
         // Held, so that the name still leads there when it is counted.
-        let bucket = names.read(hash);
+        let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name)?;
         if entry.ftype != FileType::Regular {
             return None;

@@ -33,7 +33,7 @@ impl Engine {
         let hash = self.hash(name);
         // Taking away allocates nothing: it must work on a full volume.
         let tx = self.begin_core()?;
-        let mut bucket = names.lock(hash);
+        let mut bucket = names.table.lock(hash);
         let inode = self.inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
         self.permit_removal(who, parent, &inode)?;
         self.permit_change(parent, &inode)?;
@@ -147,9 +147,9 @@ impl Engine {
             let inside = self.names(&victim)?;
             self.prepare_free(&victim, None)?;
             let tx = self.begin_core()?;
-            let early = (victim.ino < parent.ino).then(|| inside.lock_all());
-            let mut bucket = names.lock(hash);
-            let all = early.unwrap_or_else(|| inside.lock_all());
+            let early = (victim.ino < parent.ino).then(|| inside.table.lock_all());
+            let mut bucket = names.table.lock(hash);
+            let all = early.unwrap_or_else(|| inside.table.lock_all());
             // The number alone does not tell: it may be that of a newer directory of the same name.
             let leads = bucket.find(hash, name).is_some_and(|e| e.ino == victim.ino);
             if !leads || victim.is_gone() {

@@ -2,10 +2,11 @@
 
 use super::bucket::{Bucket, Dentry, NameHash};
 use super::credentials::{Credentials, EXECUTE, WRITE};
-use super::directory::{BucketGuard, Change, Directory};
+use super::directory::{Change, Directory};
 use super::index_room::Room;
 use super::inode::{Inode, State, StateGuard};
 use super::name::Name;
+use super::name_table::BucketGuard;
 use super::now;
 use super::remove::Fate;
 use super::watch::WatchEvent;
@@ -74,11 +75,11 @@ impl<'a> Held<'a> {
         let early = |n: InodeNr| replaced.filter(|(r, _)| *r < n);
         if old.dir.ino == new.dir.ino {
             if let Some((_, r)) = early(old.dir.ino) {
-                all = r.lock_all();
+                all = r.table.lock_all();
             }
-            let (a, b) = old.names.lock_both(old.hash, new.hash);
+            let (a, b) = old.names.table.lock_both(old.hash, new.hash);
             if let (Some((_, r)), true) = (replaced, all.is_empty()) {
-                all = r.lock_all();
+                all = r.table.lock_all();
             }
             return Self {
                 old: a,
@@ -89,15 +90,15 @@ impl<'a> Held<'a> {
         let old_first = old.dir.ino < new.dir.ino;
         let (low, high) = if old_first { (old, new) } else { (new, old) };
         if let Some((_, r)) = early(low.dir.ino) {
-            all = r.lock_all();
+            all = r.table.lock_all();
         }
-        let a = low.names.lock(low.hash);
+        let a = low.names.table.lock(low.hash);
         if let (Some((_, r)), true) = (early(high.dir.ino), all.is_empty()) {
-            all = r.lock_all();
+            all = r.table.lock_all();
         }
-        let b = high.names.lock(high.hash);
+        let b = high.names.table.lock(high.hash);
         if let (Some((_, r)), true) = (replaced, all.is_empty()) {
-            all = r.lock_all();
+            all = r.table.lock_all();
         }
         let (old_guard, new_guard) = if old_first { (a, b) } else { (b, a) };
         Self {
@@ -534,7 +535,7 @@ impl Engine {
         if let Some(inode) = &whited {
             self.tell_created(old.dir, old.name, inode.ino);
         }
-        let long = new.names.is_long(held.new_bucket());
+        let long = new.names.table.is_long(held.new_bucket());
         Ok(Some(Outcome {
             fate,
             victim: replaced.cloned(),

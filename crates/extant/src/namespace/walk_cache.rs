@@ -171,7 +171,7 @@ impl Engine {
             return Ok(None);
         };
         let hash: NameHash = self.hash(name);
-        let bucket = names.read(hash);
+        let bucket = names.table.read(hash);
         let entry = match bucket.find(hash, name) {
             Some(entry) if entry.ftype == ext4_format::FileType::Directory => entry,
             _ => return Ok(None),
