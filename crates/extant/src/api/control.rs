@@ -76,6 +76,14 @@ pub struct Frozen {
 
 impl Frozen {
     /// Lets changes go on; so does dropping.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let frozen = volume.freeze()?;
+    /// frozen.thaw();
+    /// volume.create("/file", 0o600)?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn thaw(self) {}
 }
 
@@ -166,6 +174,15 @@ impl Volume {
     }
 
     /// What the volume has in memory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", &[1; 5000])?;
+    /// assert!(volume.memory().dirty >= 5000);
+    /// volume.sync()?;
+    /// assert_eq!(volume.memory().dirty, 0);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn memory(&self) -> Memory {
         let engine = &self.guard.engine;
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
@@ -180,6 +197,14 @@ impl Volume {
     }
 
     /// The volume was shut down, or has failed, or was closed.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert!(!volume.is_over());
+    /// volume.shutdown(extant::Shutdown::Sync)?;
+    /// assert!(volume.is_over());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn is_over(&self) -> bool {
         self.guard.engine.ended.load(Ordering::Acquire) != ended::NOT
     }

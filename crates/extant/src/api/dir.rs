@@ -111,6 +111,15 @@ impl Dir {
     }
 
     /// The same directory as seen by another caller.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, Error};
+    /// volume.create_dir("/home", 0o755)?;
+    /// let home = volume.open_dir("/home")?.as_user(Credentials::new(1000, 1000, &[]));
+    /// assert!(matches!(home.create("notes", 0o600), Err(Error::PermissionDenied)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     #[must_use]
     pub fn as_user(&self, credentials: Credentials) -> Self {
         Self {
@@ -128,6 +137,12 @@ impl Dir {
     }
 
     /// Inode number of the directory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.root().ino(), 2);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn ino(&self) -> u32 {
         self.inode.ino.0
     }
@@ -224,6 +239,15 @@ impl Dir {
 
     /// Watches a directory or file.
     ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::WatchEvent;
+    /// let watch = volume.watch("/")?;
+    /// volume.create("new", 0o600)?;
+    /// assert!(matches!(watch.try_next(), Some(WatchEvent::Created { name, .. }) if name == b"new"));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As for a look-up of the path.
     pub fn watch(&self, path: impl AsRef<[u8]>) -> Result<Watch> {
@@ -244,6 +268,17 @@ impl Dir {
     }
 
     /// Opens a directory to work from.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::RenameMode;
+    /// volume.create_dir("/var", 0o755)?;
+    /// let var = volume.open_dir("/var")?;
+    /// volume.rename("/var", "/moved", RenameMode::Replace)?;
+    /// var.create("log", 0o644)?;
+    /// assert!(volume.stat("/moved/log").is_ok());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn open_dir(&self, path: impl AsRef<[u8]>) -> Result<Self> {
         let inode = self.walk(path, true)?;
         if inode.directory().is_none() {
@@ -253,6 +288,16 @@ impl Dir {
     }
 
     /// Opens, and with [`OpenFlags::CREATE`] makes, a regular file. `mode` counts only when it is made.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Error, OpenFlags};
+    /// let log = volume.open("/log", OpenFlags::CREATE | OpenFlags::APPEND, 0o644)?;
+    /// log.append(b"started\n")?;
+    /// let again = OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    /// assert!(matches!(volume.open("/log", again, 0o644), Err(Error::Exists)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn open(&self, path: impl AsRef<[u8]>, flags: OpenFlags, mode: u16) -> Result<File> {
         let path = path.as_ref();
         if flags.contains(OpenFlags::CREATE) {
@@ -329,6 +374,14 @@ impl Dir {
     }
 
     /// Makes a regular file that must not exist, and opens it for reading and writing.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/new", 0o640)?;
+    /// file.write_at(0, b"data")?;
+    /// assert_eq!(file.stat()?.mode, 0o100640);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn create(&self, path: impl AsRef<[u8]>, mode: u16) -> Result<File> {
         self.open(
             path,
@@ -353,18 +406,43 @@ impl Dir {
     }
 
     /// Makes a directory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let etc = volume.create_dir("/etc", 0o755)?;
+    /// etc.write_file("motd", b"hello\n")?;
+    /// assert_eq!(volume.read_file("/etc/motd")?, b"hello\n");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn create_dir(&self, path: impl AsRef<[u8]>, mode: u16) -> Result<Self> {
         let inode = self.make(path, &New::Directory, mode)?;
         Ok(self.to(inode))
     }
 
     /// Makes a symbolic link that points to `target`.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", b"data")?;
+    /// volume.symlink("file", "/link")?;
+    /// assert_eq!(volume.read_file("/link")?, b"data");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
         self.make(path, &New::Symlink(target.as_ref()), 0o777)
             .map(|_| ())
     }
 
     /// Makes a device, FIFO or socket; `rdev` counts for devices only.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::FileType;
+    /// use ext4_format::inode::makedev;
+    /// volume.mknod("/null", FileType::CharDevice, 0o666, makedev(1, 3))?;
+    /// assert_eq!(volume.stat("/null")?.rdev, makedev(1, 3));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn mknod(
         &self,
         path: impl AsRef<[u8]>,
@@ -377,6 +455,14 @@ impl Dir {
     }
 
     /// Gives what `old` leads to (a symbolic link itself) another name.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.create("/a", 0o600)?;
+    /// volume.link("/a", "/b")?;
+    /// assert_eq!(volume.stat("/a")?.links, 2);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
         self.link_from(self, old, new)
     }
@@ -434,6 +520,16 @@ impl Dir {
 
     /// Gives an open file another name; or a first one, if it was made without.
     ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::RenameMode;
+    /// let file = volume.create("/a", 0o600)?;
+    /// volume.rename("/a", "/elsewhere", RenameMode::Replace)?;
+    /// volume.link_file(&file, "/b")?;
+    /// assert_eq!(file.stat()?.links, 2);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotFound`] if all its names were removed, [`Error::CrossDevice`] for a file of another volume.
     pub fn link_file(&self, file: &File, path: impl AsRef<[u8]>) -> Result<()> {
@@ -446,6 +542,17 @@ impl Dir {
     }
 
     /// Removes a name of anything but a directory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Error;
+    /// let file = volume.create("/temporary", 0o600)?;
+    /// volume.unlink("/temporary")?;
+    /// assert!(matches!(volume.stat("/temporary"), Err(Error::NotFound)));
+    /// // It stays until it is closed.
+    /// file.append(b"still here")?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn unlink(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let unlink = |dir: &Arc<Inode>, name: &[u8]| {
@@ -466,6 +573,17 @@ impl Dir {
     }
 
     /// Removes an empty directory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Error;
+    /// volume.create_dir("/dir", 0o755)?;
+    /// volume.create("/dir/file", 0o600)?;
+    /// assert!(matches!(volume.remove_dir("/dir"), Err(Error::NotEmpty)));
+    /// volume.unlink("/dir/file")?;
+    /// volume.remove_dir("/dir")?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         self.at_parent(path.as_ref(), |dir, name| {
             self.engine()?.rmdir(self.who(), dir, name)
@@ -477,6 +595,19 @@ impl Dir {
     }
 
     /// Moves a name.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Error, RenameMode};
+    /// volume.write_file("/a", b"one")?;
+    /// volume.write_file("/b", b"two")?;
+    /// assert!(matches!(volume.rename("/a", "/b", RenameMode::NoReplace), Err(Error::Exists)));
+    /// volume.rename("/a", "/b", RenameMode::Exchange)?;
+    /// assert_eq!(volume.read_file("/a")?, b"two");
+    /// volume.rename("/a", "/b", RenameMode::Replace)?;
+    /// assert_eq!(volume.read_file("/b")?, b"two");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn rename(
         &self,
         old: impl AsRef<[u8]>,
@@ -530,16 +661,48 @@ impl Dir {
     }
 
     /// Attributes; a last symbolic link is followed.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", b"data")?;
+    /// let stat = volume.stat("/file")?;
+    /// assert_eq!((stat.size, stat.uid, stat.links), (4, 0, 1));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
         self.attributes(path, true)
     }
 
     /// Attributes of the name itself.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Error, FileType};
+    /// volume.symlink("nowhere", "/link")?;
+    /// assert_eq!(volume.lstat("/link")?.file_type, FileType::Symlink);
+    /// assert!(matches!(volume.stat("/link"), Err(Error::NotFound)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn lstat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
         self.attributes(path, false)
     }
 
     /// Changes attributes; a last symbolic link is followed.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{SetAttributes, Timestamp};
+    /// volume.create("/file", 0o600)?;
+    /// let set = SetAttributes {
+    ///     mode: Some(0o644),
+    ///     uid: Some(1000),
+    ///     mtime: Some(Timestamp::new(1_700_000_000, 5).into()),
+    ///     ..Default::default()
+    /// };
+    /// volume.set_attributes("/file", &set)?;
+    /// assert_eq!(volume.stat("/file")?.mtime.nanos, 5);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
         self.at_inode(path, true, |inode| {
             self.engine()?.set_attributes(self.who(), inode, set)
@@ -547,6 +710,16 @@ impl Dir {
     }
 
     /// Changes attributes of the name itself.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::SetAttributes;
+    /// volume.symlink("nowhere", "/link")?;
+    /// let set = SetAttributes { uid: Some(1000), ..Default::default() };
+    /// volume.lset_attributes("/link", &set)?;
+    /// assert_eq!(volume.lstat("/link")?.uid, 1000);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn lset_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
         self.at_inode(path, false, |inode| {
             self.engine()?.set_attributes(self.who(), inode, set)
@@ -554,6 +727,14 @@ impl Dir {
     }
 
     /// Sets the size of a file.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", b"hello, world")?;
+    /// volume.truncate("/file", 5)?;
+    /// assert_eq!(volume.read_file("/file")?, b"hello");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
         self.at_inode(path, true, |inode| {
             let set = SetAttributes {
@@ -565,6 +746,13 @@ impl Dir {
     }
 
     /// Where a symbolic link points.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.symlink("usr/lib", "/lib")?;
+    /// assert_eq!(volume.read_link("/lib")?, b"usr/lib");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.of_inode(path, |inode| {
             let engine = self.engine()?;
@@ -575,12 +763,36 @@ impl Dir {
     }
 
     /// All names of a directory, in the order of its hash.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.create("/a", 0o600)?;
+    /// let names: Vec<_> = volume.read_dir("/")?.into_iter().map(|e| e.name).collect();
+    /// assert!(names.contains(&b"a".to_vec()));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<DirEntry>> {
         self.read_dir_from(path, 0, usize::MAX)
     }
 
     /// Names after a cookie (0: from the start), at least `at_least` if there are so many; an empty
     /// answer is the end.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// for n in 0..100 {
+    ///     volume.create(format!("/{n}"), 0o600)?;
+    /// }
+    /// let (mut cookie, mut seen) = (0, 0);
+    /// loop {
+    ///     let part = volume.read_dir_from("/", cookie, 10)?;
+    ///     let Some(last) = part.last() else { break };
+    ///     cookie = last.cookie;
+    ///     seen += part.len();
+    /// }
+    /// assert_eq!(seen, 101); // and lost+found
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn read_dir_from(
         &self,
         path: impl AsRef<[u8]>,
@@ -596,6 +808,16 @@ impl Dir {
     }
 
     /// Value of an extended attribute of the name itself.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Error, SetXattr};
+    /// volume.create("/file", 0o600)?;
+    /// volume.set_xattr("/file", "user.origin", b"here", SetXattr::Any)?;
+    /// assert_eq!(volume.get_xattr("/file", "user.origin")?, b"here");
+    /// assert!(matches!(volume.get_xattr("/file", "user.none"), Err(Error::NoAttribute)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.of_inode(path, |inode| {
             self.engine()?.get_xattr(self.who(), inode, name.as_ref())
@@ -603,11 +825,30 @@ impl Dir {
     }
 
     /// Names of the extended attributes of the name itself.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::SetXattr;
+    /// volume.create("/file", 0o600)?;
+    /// volume.set_xattr("/file", "user.origin", b"here", SetXattr::Any)?;
+    /// assert_eq!(volume.list_xattrs("/file")?, [b"user.origin"]);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
         self.of_inode(path, |inode| self.engine()?.list_xattrs(self.who(), inode))
     }
 
     /// Sets an extended attribute of the name itself.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::SetXattr;
+    /// volume.create("/file", 0o600)?;
+    /// volume.set_xattr("/file", "user.a", b"1", SetXattr::Create)?;
+    /// volume.set_xattr("/file", "user.a", b"2", SetXattr::Replace)?;
+    /// assert_eq!(volume.get_xattr("/file", "user.a")?, b"2");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn set_xattr(
         &self,
         path: impl AsRef<[u8]>,
@@ -622,6 +863,16 @@ impl Dir {
     }
 
     /// Removes an extended attribute of the name itself.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::SetXattr;
+    /// volume.create("/file", 0o600)?;
+    /// volume.set_xattr("/file", "user.a", b"1", SetXattr::Any)?;
+    /// volume.remove_xattr("/file", "user.a")?;
+    /// assert!(volume.list_xattrs("/file")?.is_empty());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
         self.at_inode(path, false, |inode| {
             self.engine()?
@@ -630,11 +881,29 @@ impl Dir {
     }
 
     /// Makes the directory's names durable.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let dir = volume.create_dir("/spool", 0o755)?;
+    /// dir.create("message", 0o600)?;
+    /// dir.fsync()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn fsync(&self) -> Result<()> {
         self.engine()?.fsync(&self.inode, false)
     }
 
     /// Opens a regular file by inode number; for servers that keep numbers.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::OpenFlags;
+    /// volume.write_file("/file", b"data")?;
+    /// let ino = volume.stat("/file")?.ino;
+    /// let file = volume.open_ino(ino, OpenFlags::READ)?;
+    /// assert_eq!(file.stat()?.size, 4);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn open_ino(&self, ino: u32, flags: OpenFlags) -> Result<File> {
         let inode = self.engine()?.inode_in_use(InodeNr(ino))?;
         self.engine()?.opened(&inode)?;
@@ -642,6 +911,13 @@ impl Dir {
     }
 
     /// The whole content of a file.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", b"data")?;
+    /// assert_eq!(volume.read_file("/file")?, b"data");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Io`] when memory cannot hold it, besides what opening and reading return.
@@ -663,6 +939,14 @@ impl Dir {
     }
 
     /// Makes or replaces a file with this content.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", b"first, and long")?;
+    /// volume.write_file("/file", b"second")?;
+    /// assert_eq!(volume.read_file("/file")?, b"second");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn write_file(&self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<()> {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
         self.open(path, flags, 0o644)?.write_all_at(0, content)

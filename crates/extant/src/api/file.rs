@@ -147,11 +147,28 @@ impl File {
     }
 
     /// Inode number.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// assert_eq!(volume.stat("/file")?.ino, file.ino());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn ino(&self) -> u32 {
         self.inode.ino.0
     }
 
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.write_all_at(0, b"hello, world")?;
+    /// let mut buf = [0; 100];
+    /// let n = file.read_at(7, &mut buf)?;
+    /// assert_eq!(&buf[..n], b"world");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.readable()?;
         let engine = self.engine()?;
@@ -162,6 +179,14 @@ impl File {
 
     /// Writes `data` at an offset (at the end, if opened to append). Returns how many bytes: fewer than all
     /// if the space ran out, or the largest size was reached, after a part; the next call then fails.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// assert_eq!(file.write_at(1 << 20, b"far out")?, 7);
+    /// assert_eq!(file.stat()?.size, (1 << 20) + 7);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `NoSpace` or `FileTooLarge` if not even one byte could be stored.
@@ -198,6 +223,14 @@ impl File {
 
     /// Writes at the end, atomically towards other writers. Returns where the bytes stand in the file: as
     /// with [`File::write_at`] they may be fewer than all.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// assert_eq!(file.append(b"one")?, 0..3);
+    /// assert_eq!(file.append(b"three")?, 3..8);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn append(&self, data: &[u8]) -> Result<Range<u64>> {
         self.writable()?;
         if data.is_empty() {
@@ -209,6 +242,17 @@ impl File {
     }
 
     /// Reads at the file position and moves it.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.write_all_at(0, b"abcdef")?;
+    /// let mut buf = [0; 4];
+    /// assert_eq!(file.read(&mut buf)?, 4);
+    /// assert_eq!(file.read(&mut buf)?, 2);
+    /// assert_eq!(&buf[..2], b"ef");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
         let at = self.position.load(Ordering::Relaxed);
         let n = self.read_at(at, buf)?;
@@ -217,6 +261,15 @@ impl File {
     }
 
     /// Writes at the file position and moves it past what was stored; see [`File::write_at`].
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.write(b"one ")?;
+    /// file.write(b"two")?;
+    /// assert_eq!(volume.read_file("/file")?, b"one two");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn write(&self, data: &[u8]) -> Result<usize> {
         if self.flags.contains(OpenFlags::APPEND) {
             let at = self.append(data)?;
@@ -235,21 +288,60 @@ impl File {
     }
 
     /// Sets the file position.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.write(b"one two")?;
+    /// file.set_position(4);
+    /// file.write(b"2")?;
+    /// assert_eq!(volume.read_file("/file")?, b"one 2wo");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn set_position(&self, position: u64) {
         self.position.store(position, Ordering::Relaxed);
     }
 
     /// The file position.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.write(b"seven..")?;
+    /// assert_eq!(file.position(), 7);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
 
     /// Offset of the next data or hole.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Error, Seek};
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.write_all_at(1 << 20, b"data")?;
+    /// assert_eq!(file.seek(0, Seek::Data)?, 1 << 20);
+    /// assert_eq!(file.seek(0, Seek::Hole)?, 0);
+    /// assert!(matches!(file.seek(1 << 30, Seek::Data), Err(Error::NoSuchOffset)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
         self.engine()?.seek(&self.inode, offset, what)
     }
 
     /// Sets the size.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.write_all_at(0, b"hello, world")?;
+    /// file.truncate(5)?;
+    /// file.truncate(1 << 40)?; // the rest is a hole
+    /// assert_eq!(file.stat()?.size, 1 << 40);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.writable()?;
         if self.inode.has_flag(inode_flags::APPEND) {
@@ -263,6 +355,20 @@ impl File {
     }
 
     /// Preallocates, punches or zeroes a range.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Fallocate;
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.fallocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 20)?;
+    /// assert_eq!((file.stat()?.size, file.stat()?.sectors), (0, 2048));
+    /// file.write_all_at(0, &[7; 8192])?;
+    /// file.fallocate(Fallocate::PunchHole, 0, 4096)?;
+    /// let mut byte = [1];
+    /// file.read_at(100, &mut byte)?;
+    /// assert_eq!(byte, [0]);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.writable()?;
         let takes_away = !matches!(how, Fallocate::Allocate { .. });
@@ -309,34 +415,88 @@ impl File {
 
     /// Where the file lies on the device, in its order; neighbouring blocks are one extent. What has not been
     /// written back lies nowhere yet.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.write_all_at(8192, &[1; 4096])?;
+    /// file.fsync()?;
+    /// let extents = file.extents()?;
+    /// assert_eq!((extents[0].offset, extents[0].len), (8192, 4096));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn extents(&self) -> Result<Vec<Extent>> {
         self.readable()?;
         self.engine()?.extents(&self.inode)
     }
 
     /// Attributes.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.append(b"data")?;
+    /// assert_eq!(file.stat()?.size, 4);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn stat(&self) -> Result<Attributes> {
         Ok(self.engine()?.attributes(&self.inode))
     }
 
     /// Changes attributes.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::SetAttributes;
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.set_attributes(&SetAttributes { mode: Some(0o400), ..Default::default() })?;
+    /// assert_eq!(file.stat()?.mode & 0o777, 0o400);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         self.engine()?
             .set_attributes(&self.caller.who, &self.inode, set)
     }
 
     /// Value of an extended attribute.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::SetXattr;
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.set_xattr("user.origin", b"here", SetXattr::Any)?;
+    /// assert_eq!(file.get_xattr("user.origin")?, b"here");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.engine()?
             .get_xattr(&self.caller.who, &self.inode, name.as_ref())
     }
 
     /// Names of the extended attributes.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::SetXattr;
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.set_xattr("user.origin", b"here", SetXattr::Any)?;
+    /// assert_eq!(file.list_xattrs()?, [b"user.origin"]);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
         self.engine()?.list_xattrs(&self.caller.who, &self.inode)
     }
 
     /// Sets an extended attribute.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Error, SetXattr};
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.set_xattr("user.a", b"1", SetXattr::Create)?;
+    /// assert!(matches!(file.set_xattr("user.a", b"2", SetXattr::Create), Err(Error::Exists)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn set_xattr(
         &self,
         name: impl AsRef<[u8]>,
@@ -352,17 +512,58 @@ impl File {
         )
     }
 
+    /// Removes an extended attribute.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::SetXattr;
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.set_xattr("user.a", b"1", SetXattr::Any)?;
+    /// file.remove_xattr("user.a")?;
+    /// assert!(file.list_xattrs()?.is_empty());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn remove_xattr(&self, name: impl AsRef<[u8]>) -> Result<()> {
+        let how = crate::namespace::xattrs::SetXattr::Any;
+        self.engine()?
+            .set_xattr(&self.caller.who, &self.inode, name.as_ref(), None, how)
+    }
+
     /// Data and metadata are on disk when this returns.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.append(b"not to be lost")?;
+    /// file.fsync()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn fsync(&self) -> Result<()> {
         self.engine()?.fsync(&self.inode, false)
     }
 
     /// Data, and the metadata needed to read it, are on disk when this returns.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create("/file", 0o600)?;
+    /// file.append(b"not to be lost")?;
+    /// file.fdatasync()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn fdatasync(&self) -> Result<()> {
         self.engine()?.fsync(&self.inode, true)
     }
 
     /// Type of the file.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::FileType;
+    /// let file = volume.create("/file", 0o600)?;
+    /// assert_eq!(file.file_type(), FileType::Regular);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn file_type(&self) -> FileType {
         self.inode.ftype
     }

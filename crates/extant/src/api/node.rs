@@ -119,21 +119,56 @@ impl Node {
     }
 
     /// Inode number.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.root_node()?.ino(), 2);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn ino(&self) -> u32 {
         self.inode.ino.0
     }
 
     /// Generation of the number: number and generation together name one inode for ever.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// let (ino, generation) = (file.ino(), file.generation());
+    /// assert_eq!(volume.node(ino)?.generation(), generation);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn generation(&self) -> u32 {
         self.inode.state.lock().core.generation
     }
 
     /// Type.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::FileType;
+    /// assert_eq!(volume.root_node()?.file_type(), FileType::Directory);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn file_type(&self) -> FileType {
         self.inode.ftype
     }
 
     /// Attributes. Reads memory only.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"data")?;
+    /// assert_eq!(file.attributes()?.size, 4);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn attributes(&self) -> Result<Attributes> {
         Ok(self.engine()?.attributes(&self.inode))
     }
@@ -165,6 +200,17 @@ impl Node {
 
     /// Makes an inode under a name of this directory that must be free.
     ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, MakeNode};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
+    /// let link = root.make(&who, b"link", MakeNode::Symlink(b"dir"), 0o777)?;
+    /// assert_eq!(&*link.read_link()?, b"dir");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Exists`] if it is taken; [`Error::NotPermitted`] for a device by anybody but root.
     pub fn make(
@@ -192,6 +238,17 @@ impl Node {
 
     /// Makes a regular file, or unless `exclusive` finds what the name leads to; the flag says that it was made. Who
     /// means to open what was found asks [`Node::check_open`].
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, made) = root.create(&who, b"file", 0o600, false)?;
+    /// let (again, made_again) = root.create(&who, b"file", 0o600, false)?;
+    /// assert!(made && !made_again && file.ino() == again.ino());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn create(
         &self,
         who: &Credentials,
@@ -231,22 +288,65 @@ impl Node {
     }
 
     /// Gives this inode another name, in `dir`; or a first one, if it was made without.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.link(&who, &root, b"again")?;
+    /// assert_eq!(file.attributes()?.links, 2);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn link(&self, who: &Credentials, dir: &Self, name: &[u8]) -> Result<()> {
         self.same_volume(dir)?
             .link(who, &self.inode, &dir.inode, name)
     }
 
     /// Removes a name of this directory, of anything but a directory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// root.unlink(&who, b"file")?;
+    /// assert_eq!(file.attributes()?.links, 0);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn unlink(&self, who: &Credentials, name: &[u8]) -> Result<()> {
         self.engine()?.unlink(who, &self.inode, name)
     }
 
     /// Removes an empty directory in this one.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, MakeNode};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
+    /// root.remove_dir(&who, b"dir")?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn remove_dir(&self, who: &Credentials, name: &[u8]) -> Result<()> {
         self.engine()?.rmdir(who, &self.inode, name)
     }
 
     /// Moves a name of this directory to `to`, which may be this one too.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, RenameMode};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// root.rename(&who, b"file", &root, b"moved", RenameMode::NoReplace)?;
+    /// assert_eq!(root.lookup(&who, b"moved")?.ino(), file.ino());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn rename(
         &self,
         who: &Credentials,
@@ -269,16 +369,49 @@ impl Node {
     /// Names of this directory after a cookie (0: from the start), at least `at_least` if there are so many; an
     /// empty answer is the end. Names with equal cookies come together. "." and ".." are not among them; cookies 1
     /// and 2 are left for them. Who lists asks [`Node::check_open`] once.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// let names = root.list(0, usize::MAX)?;
+    /// assert!(names.iter().any(|e| e.name == b"file" && e.ino == file.ino()));
+    /// let last = names.last().expect("there are some").cookie;
+    /// assert!(root.list(last, 1)?.is_empty());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn list(&self, cookie: u64, at_least: usize) -> Result<Vec<DirEntry>> {
         entries(self.engine()?, &self.inode, cookie, at_least)
     }
 
     /// Number of the directory above this one.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, MakeNode};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let dir = root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
+    /// assert_eq!(dir.parent()?, root.ino());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn parent(&self) -> Result<u32> {
         Ok(self.engine()?.parent_of(&self.inode)?.0)
     }
 
     /// Where this symbolic link points.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, MakeNode};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let link = root.make(&who, b"lib", MakeNode::Symlink(b"usr/lib"), 0o777)?;
+    /// assert_eq!(&*link.read_link()?, b"usr/lib");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn read_link(&self) -> Result<Box<[u8]>> {
         let engine = self.engine()?;
         let target = engine.symlink_target(&self.inode)?;
@@ -288,12 +421,34 @@ impl Node {
 
     /// Fails unless the caller has all the permissions of `mask` (4 read, 2 write, 1 execute or search), as access(2)
     /// does.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, Error};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// let other = Credentials::new(1000, 1000, &[]);
+    /// assert!(matches!(file.check_access(&other, 4), Err(Error::PermissionDenied)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn check_access(&self, who: &Credentials, mask: u16) -> Result<()> {
         self.engine()?.check_access(who, &self.inode, mask)
     }
 
     /// Fails unless the caller may open the inode so: by its permissions, and because an immutable file is not opened
     /// for writing, an append-only one only to append. Nothing is cut, whatever the flags say.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, Error, OpenFlags};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.check_open(&who, OpenFlags::READ)?;
+    /// assert!(matches!(root.check_open(&who, OpenFlags::WRITE), Err(Error::IsDirectory)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn check_open(&self, who: &Credentials, flags: OpenFlags) -> Result<()> {
         check_open(self.engine()?, who, &self.inode, flags)
     }
@@ -315,6 +470,19 @@ impl Node {
 
     /// Reads at an offset; fewer bytes than asked only at the end of the file. That the caller may was checked when he
     /// opened it.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"hello, world")?;
+    /// let mut buf = [0; 5];
+    /// file.read_at(7, &mut buf)?;
+    /// assert_eq!(&buf, b"world");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read(offset, buf, Keep::Pages)
     }
@@ -350,6 +518,17 @@ impl Node {
     /// changes if the volume's habit says so. [`Node::read_at`],
     /// [`Node::read_cached`], [`Node::list`] and [`Node::read_link`] see to it
     /// themselves.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.accessed(); // out of a cache; this volume's habit is to take no note
+    /// assert_eq!(file.attributes()?.atime, file.attributes()?.crtime);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn accessed(&self) {
         if let Ok(engine) = self.engine() {
             engine.accessed(&self.inode);
@@ -358,6 +537,16 @@ impl Node {
 
     /// Writes at an offset; see [`File::write_at`](crate::File::write_at). That the caller may was checked when he
     /// opened it; who he is decides on set-id bits and on root's reserve.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// assert_eq!(file.write_at(&who, 4096, b"data")?, 4);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn write_at(&self, who: &Credentials, offset: u64, data: &[u8]) -> Result<usize> {
         self.check_change()?;
         if data.is_empty() {
@@ -372,6 +561,18 @@ impl Node {
     /// what became of the inode's flags since, takes no set-id bits and capabilities away, and changes no times: who filled the cache saw
     /// to that, and writes the times back by [`SetAttributes::ctime`]. What comes in long pieces goes to the device at
     /// once: it is in memory above.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// let before = file.attributes()?.mtime;
+    /// file.write_cached(0, b"data")?;
+    /// assert_eq!(file.attributes()?.mtime, before);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn write_cached(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.check_file()?;
         if data.is_empty() {
@@ -381,6 +582,17 @@ impl Node {
     }
 
     /// Writes at the end, atomically towards other writers; see [`File::append`](crate::File::append).
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.append(&who, b"one")?;
+    /// assert_eq!(file.append(&who, b"two")?, 3..6);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn append(&self, who: &Credentials, data: &[u8]) -> Result<Range<u64>> {
         self.check_change()?;
         if data.is_empty() {
@@ -391,6 +603,17 @@ impl Node {
     }
 
     /// Sets the size of a file that was opened for writing.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.truncate(&who, 1 << 30)?;
+    /// assert_eq!(file.attributes()?.size, 1 << 30);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn truncate(&self, who: &Credentials, size: u64) -> Result<()> {
         self.check_change()?;
         if self.inode.has_flag(inode_flags::APPEND) {
@@ -401,6 +624,18 @@ impl Node {
 
     /// Copies a range to another file of this volume, or another place of this one; see
     /// [`File::copy_range_to`](crate::File::copy_range_to). This file was opened for reading, that one for writing.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"hello, world")?;
+    /// let (to, _) = root.create(&who, b"to", 0o600, true)?;
+    /// assert_eq!(file.copy_range(&who, 7, &to, 0, 100)?, 5);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn copy_range(
         &self,
         who: &Credentials,
@@ -420,6 +655,17 @@ impl Node {
     }
 
     /// Preallocates, punches or zeroes a range of a file that was opened for writing.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, Fallocate};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.fallocate(&who, Fallocate::Allocate { keep_size: false }, 0, 1 << 20)?;
+    /// assert_eq!(file.attributes()?.size, 1 << 20);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn fallocate(
         &self,
         who: &Credentials,
@@ -436,17 +682,51 @@ impl Node {
     }
 
     /// Offset of the next data or hole.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, Seek};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 1 << 20, b"data")?;
+    /// assert_eq!(file.seek(0, Seek::Data)?, 1 << 20);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
         self.engine()?.seek(&self.inode, offset, what)
     }
 
     /// Where the file lies on the device; see [`File::extents`](crate::File::extents).
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, &[1; 5000])?;
+    /// file.fsync(false)?;
+    /// assert_eq!(file.extents()?[0].offset, 0);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn extents(&self) -> Result<Vec<Extent>> {
         self.check_file()?;
         self.engine()?.extents(&self.inode)
     }
 
     /// Changes attributes.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, SetAttributes};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.set_attributes(&who, &SetAttributes { mode: Some(0o400), ..Default::default() })?;
+    /// assert_eq!(file.attributes()?.mode & 0o777, 0o400);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn set_attributes(&self, who: &Credentials, set: &SetAttributes) -> Result<()> {
         self.engine()?.set_attributes(who, &self.inode, set)
     }
@@ -454,11 +734,35 @@ impl Node {
     /// Takes away what the file lets its process do: set-user-id, set-group-id where it means execution, capabilities.
     /// For servers that are told to (FUSE's `KILL_SUIDGID`); [`Node::write_at`] and [`Node::truncate`] see to it
     /// themselves when the caller is not root. Whether the mode has changed by it.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, SetAttributes};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.set_attributes(&who, &SetAttributes { mode: Some(0o4755), ..Default::default() })?;
+    /// assert!(file.strip_privileges(&Credentials::new(1000, 1000, &[]))?);
+    /// assert_eq!(file.attributes()?.mode & 0o7777, 0o755);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn strip_privileges(&self, who: &Credentials) -> Result<bool> {
         self.engine()?.strip_privileges(who, &self.inode)
     }
 
     /// Takes the set-group-id bit away, as setting an access ACL does for who is no member of the group.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, SetAttributes};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.set_attributes(&who, &SetAttributes { mode: Some(0o2755), ..Default::default() })?;
+    /// file.clear_set_group_id()?;
+    /// assert_eq!(file.attributes()?.mode & 0o7777, 0o755);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn clear_set_group_id(&self) -> Result<()> {
         let engine = self.engine()?;
         engine.check_writable()?;
@@ -466,16 +770,49 @@ impl Node {
     }
 
     /// Value of an extended attribute.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, SetXattr};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.set_xattr(&who, b"user.origin", b"here", SetXattr::Any)?;
+    /// assert_eq!(file.get_xattr(&who, b"user.origin")?, b"here");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn get_xattr(&self, who: &Credentials, name: &[u8]) -> Result<Vec<u8>> {
         self.engine()?.get_xattr(who, &self.inode, name)
     }
 
     /// Names of the extended attributes.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, SetXattr};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.set_xattr(&who, b"user.origin", b"here", SetXattr::Any)?;
+    /// assert_eq!(file.list_xattrs(&who)?, [b"user.origin"]);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn list_xattrs(&self, who: &Credentials) -> Result<Vec<Vec<u8>>> {
         self.engine()?.list_xattrs(who, &self.inode)
     }
 
     /// Sets an extended attribute.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, SetXattr};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.set_xattr(&who, b"user.a", b"1", SetXattr::Create)?;
+    /// file.set_xattr(&who, b"user.a", b"2", SetXattr::Replace)?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn set_xattr(
         &self,
         who: &Credentials,
@@ -488,6 +825,18 @@ impl Node {
     }
 
     /// Removes an extended attribute.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, SetXattr};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.set_xattr(&who, b"user.a", b"1", SetXattr::Any)?;
+    /// file.remove_xattr(&who, b"user.a")?;
+    /// assert!(file.list_xattrs(&who)?.is_empty());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn remove_xattr(&self, who: &Credentials, name: &[u8]) -> Result<()> {
         self.engine()?
             .set_xattr(who, &self.inode, name, None, SetXattr::Any)
@@ -495,6 +844,18 @@ impl Node {
 
     /// Data and metadata are on disk when this returns; with `datasync` data, and the metadata needed to read it. Of
     /// a directory: its names.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"not to be lost")?;
+    /// file.fsync(true)?;
+    /// root.fsync(false)?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn fsync(&self, datasync: bool) -> Result<()> {
         self.engine()?.fsync(&self.inode, datasync)
     }

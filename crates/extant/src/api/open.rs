@@ -66,6 +66,11 @@ impl Default for OpenOptions {
 
 impl OpenOptions {
     /// For reading and writing, a quarter of the machine's memory for caches, a commit every 5 s.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new();
+    /// # let _ = options;
+    /// ```
     pub fn new() -> Self {
         Self {
             read_only: false,
@@ -92,6 +97,11 @@ impl OpenOptions {
     }
 
     /// Change nothing on the device, not even recover the journal: it is replayed in memory.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().read_only(true);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn read_only(mut self, yes: bool) -> Self {
         self.read_only = yes;
@@ -99,6 +109,11 @@ impl OpenOptions {
     }
 
     /// Write to a volume that is marked as having errors, or that has no journal and was not closed.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().force(true);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn force(mut self, yes: bool) -> Self {
         self.force = yes;
@@ -106,6 +121,11 @@ impl OpenOptions {
     }
 
     /// Bytes of memory for data pages.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().cache_bytes(64 << 20);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = Some(bytes);
@@ -114,6 +134,11 @@ impl OpenOptions {
 
     /// Inodes kept in memory, if nobody holds more; about 600 bytes each, with an eighth of the machine's
     /// memory as the default.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().inodes_in_core(100_000);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn inodes_in_core(mut self, inodes: u64) -> Self {
         self.inodes = Some(inodes);
@@ -121,6 +146,11 @@ impl OpenOptions {
     }
 
     /// Time between timed commits.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().commit_interval(std::time::Duration::from_secs(30));
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn commit_interval(mut self, interval: Duration) -> Self {
         self.commit_interval = interval;
@@ -128,6 +158,11 @@ impl OpenOptions {
     }
 
     /// How groups with free blocks are found.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().block_scan(extant::BlockScan::Linear);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn block_scan(mut self, scan: BlockScan) -> Self {
         self.block_scan = scan;
@@ -135,6 +170,11 @@ impl OpenOptions {
     }
 
     /// Without the background thread nothing is committed but by sync, fsync and need.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().background(false);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn background(mut self, yes: bool) -> Self {
         self.background = yes;
@@ -142,6 +182,11 @@ impl OpenOptions {
     }
 
     /// Which reads change the time of the last access; none if nothing is said.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().access_times(extant::AccessTimes::Relative);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn access_times(mut self, which: AccessTimes) -> Self {
         self.access_times = which;
@@ -150,6 +195,11 @@ impl OpenOptions {
 
     /// A time that changed alone is kept in memory, and written with the next change of its inode, at sync and close, or
     /// after a day; a crash loses it.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().lazy_times(true);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn lazy_times(mut self, yes: bool) -> Self {
         self.lazy_times = yes;
@@ -157,6 +207,11 @@ impl OpenOptions {
     }
 
     /// What becomes of the volume when it stops after a failure.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn errors(mut self, policy: ErrorPolicy) -> Self {
         self.errors = policy;
@@ -178,6 +233,13 @@ impl OpenOptions {
     }
 
     /// Opens an image file or block device.
+    ///
+    /// ```no_run
+    /// let volume = extant::OpenOptions::new().open("disk.img")?;
+    /// volume.write_file("/file", b"data")?;
+    /// volume.close()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let access = if self.read_only {
@@ -193,6 +255,18 @@ impl OpenOptions {
     }
 
     /// Opens any device.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use extant::mkfs::{self, MkfsOptions};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Arc::new(blockdev::MemDevice::new(16 << 20));
+    /// mkfs::format(&*device, &MkfsOptions { size: Some(16 << 20), ..Default::default() })?;
+    /// let volume = extant::OpenOptions::new().open_device(device)?;
+    /// volume.write_file("/file", b"in memory")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         let found = superblock::find(&*device)?;
         let mut read_only = match (self.read_only || device.read_only(), found.read_only) {

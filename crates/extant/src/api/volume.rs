@@ -149,6 +149,16 @@ impl Volume {
     }
 
     /// The same volume as seen by another caller: its permissions are checked, and what it makes is its own.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, Error, SetAttributes};
+    /// volume.write_file("/secret", b"text")?;
+    /// volume.set_attributes("/secret", &SetAttributes { mode: Some(0o600), ..Default::default() })?;
+    /// let nobody = volume.as_user(Credentials::new(65534, 65534, &[]));
+    /// assert!(matches!(nobody.read_file("/secret"), Err(Error::PermissionDenied)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     #[must_use]
     pub fn as_user(&self, credentials: Credentials) -> Self {
         Self {
@@ -163,6 +173,14 @@ impl Volume {
     }
 
     /// The root directory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let root = volume.root();
+    /// root.create("file", 0o600)?;
+    /// assert!(volume.stat("/file").is_ok());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn root(&self) -> Dir {
         self.root.clone()
     }
@@ -182,11 +200,26 @@ impl Volume {
 
     /// The inode of a number, which must be in use; for servers that are asked by number. Whether it is the one that
     /// had the number when it was learnt, [`Node::generation`] tells.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::FileType;
+    /// let ino = volume.create("/file", 0o600)?.ino();
+    /// assert_eq!(volume.node(ino)?.file_type(), FileType::Regular);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn node(&self, ino: u32) -> Result<Node> {
         Node::of_number(&self.guard.engine, InodeNr(ino))
     }
 
     /// Makes everything durable. Space that was freed before can be used, and [`statfs`](Self::statfs) shows it.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", b"not to be lost")?;
+    /// volume.sync()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn sync(&self) -> Result<()> {
         self.engine()?.sync()
     }
@@ -194,6 +227,15 @@ impl Volume {
     /// Makes everything durable, writes the journal home and marks the volume clean. Further operations
     /// through other clones, directories and files fail with [`Error::Stale`](crate::Error::Stale); whoever
     /// watches is told.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Error;
+    /// let file = volume.create("/file", 0o600)?;
+    /// volume.close()?;
+    /// assert!(matches!(file.append(b"too late"), Err(Error::Stale)));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn close(self) -> Result<()> {
         self.guard.close()
     }
@@ -219,27 +261,74 @@ impl Volume {
     }
 
     /// Watches everything that happens on the volume.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::WatchEvent;
+    /// let watch = volume.watch_volume();
+    /// volume.create_dir("/dir", 0o755)?;
+    /// assert!(matches!(watch.try_next(), Some(WatchEvent::Created { name, .. }) if name == b"dir"));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn watch_volume(&self) -> Watch {
         self.root.watch_inode(None)
     }
 
     /// Shows an observer every inode in core, now and as they come and go, until
     /// [`Volume::stop_observing`]. False if there is an observer already.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// struct Print;
+    /// impl extant::InodeObserver for Print {
+    ///     fn comes(&self, inode: &extant::InodeInCore) { println!("{} comes", inode.ino); }
+    ///     fn goes(&self, inode: &extant::InodeInCore) { println!("{} goes", inode.ino); }
+    /// }
+    /// assert!(volume.observe_inodes(std::sync::Arc::new(Print)));
+    /// assert!(!volume.observe_inodes(std::sync::Arc::new(Print)), "one at a time");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn observe_inodes(&self, observer: Arc<dyn InodeObserver>) -> bool {
         self.guard.engine.observe(observer)
     }
 
     /// Takes the observer away: it is told that every inode goes.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.stop_observing(); // nobody did
+    /// assert!(volume.stat("/").is_ok());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn stop_observing(&self) {
         self.guard.engine.stop_observing();
     }
 
     /// Free and total space.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let before = volume.statfs()?;
+    /// volume.write_file("/file", &[1; 100_000])?;
+    /// volume.sync()?;
+    /// let after = volume.statfs()?;
+    /// assert_eq!(before.free_inodes - after.free_inodes, 1);
+    /// assert!(before.free_blocks > after.free_blocks);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn statfs(&self) -> Result<StatFs> {
         self.engine()?.statfs()
     }
 
     /// What the log has done since the volume was opened.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.create("/file", 0o600)?;
+    /// volume.sync()?;
+    /// assert!(volume.statistics().commits >= 1);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn statistics(&self) -> Statistics {
         let engine = &self.guard.engine;
         let pushes = engine.log.pushes.load(Ordering::Relaxed);
@@ -247,22 +336,50 @@ impl Volume {
     }
 
     /// Sizes, features and identity.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let geometry = volume.geometry();
+    /// assert_eq!((geometry.block_size, geometry.blocks_count), (1024, 16384));
+    /// assert!(geometry.features.has_extents());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn geometry(&self) -> &Geometry {
         &self.guard.engine.geometry
     }
 
     /// What recovery had to do when the volume was opened.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.recovery().transactions, 0, "it was new");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn recovery(&self) -> Recovery {
         self.guard.recovery
     }
 
     /// The superblock, as the last commit left it.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.superblock()?.uuid, volume.statfs()?.uuid);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn superblock(&self) -> Result<RawSuperblock> {
         self.engine()?.raw_superblock()
     }
 
     /// The group descriptors, as they were when the volume was opened, or, of a volume of more than 16,384 groups,
     /// when each was first looked at.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// for (nr, group) in volume.groups().enumerate() {
+    ///     println!("group {nr}: {} free blocks", group?.free_blocks);
+    /// }
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn groups(&self) -> impl Iterator<Item = Result<&GroupDesc>> {
         let engine = &self.guard.engine;
         engine.groups.iter(&engine.geometry, &engine.buffers)
@@ -270,11 +387,24 @@ impl Volume {
 
     /// The journal's superblock as it was before the volume was opened and recovered; none without a
     /// journal.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let journal = volume.journal().expect("ext4 has one");
+    /// assert_eq!(journal.start, 0, "it was empty");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn journal(&self) -> Option<&jbd2::Superblock> {
         self.guard.journal.as_ref()
     }
 
     /// Why the volume cannot be written, if so.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.read_only(), None);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn read_only(&self) -> Option<String> {
         self.guard
             .engine
@@ -284,6 +414,16 @@ impl Volume {
     }
 
     /// Drops everything clean from memory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", &[1; 5000])?;
+    /// volume.sync()?;
+    /// volume.drop_caches();
+    /// assert_eq!(volume.memory().data, 0);
+    /// assert_eq!(volume.read_file("/file")?, [1; 5000]);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn drop_caches(&self) {
         self.guard.engine.drop_clean();
     }
@@ -321,6 +461,12 @@ impl Volume {
     }
 
     /// The volume's label.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.label()?, "");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn label(&self) -> Result<String> {
         self.engine()?.label()
     }

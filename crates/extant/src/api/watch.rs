@@ -44,11 +44,26 @@ impl Watch {
     }
 
     /// The next event, if there is one now.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let watch = volume.watch_volume();
+    /// assert_eq!(watch.try_next(), None);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn try_next(&self) -> Option<WatchEvent> {
         self.events.next(Some(Instant::now()))
     }
 
     /// The next event; waits for it so long.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let watch = volume.watch_volume();
+    /// volume.create("/file", 0o600)?;
+    /// assert!(watch.next_within(std::time::Duration::from_secs(1)).is_some());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
     pub fn next_within(&self, timeout: Duration) -> Option<WatchEvent> {
         self.events.next(Instant::now().checked_add(timeout))
     }

@@ -1,0 +1,41 @@
+//! Every operation of the library has an example in its documentation, as the README says.
+
+use std::path::Path;
+
+/// Names of the public functions of a source file that are documented without an example.
+fn without_example(text: &str) -> Vec<&str> {
+    let (mut docs, mut found) = (String::new(), Vec::new());
+    for line in text.lines().map(str::trim_start) {
+        let name = ["pub fn ", "pub const fn "]
+            .into_iter()
+            .find_map(|start| line.strip_prefix(start));
+        if let Some(name) = name {
+            let hidden = docs.contains("#[doc(hidden)]");
+            if !hidden && !docs.contains("/// ```") {
+                found.push(name.split(['(', '<']).next().unwrap_or(name));
+            }
+        }
+        if line.starts_with("///") || line.starts_with("#[") {
+            docs += line;
+        } else {
+            docs.clear();
+        }
+    }
+    found
+}
+
+#[test]
+fn every_operation_shows_an_example() {
+    let api = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api");
+    let mut functions = 0;
+    for entry in api.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        functions += text.matches("    pub fn ").count();
+        assert_eq!(without_example(&text), [""; 0], "{}", path.display());
+    }
+    assert!(
+        functions > 100,
+        "only {functions}: looked at the wrong place"
+    );
+}
