@@ -233,6 +233,10 @@ kinds! {
     no_filetype: "-t", "ext4", "-J", "size=4", "-O", "^filetype";
     no_flex_bg: "-t", "ext4", "-b", "1024", "-J", "size=4", "-O", "^flex_bg";
     no_huge_file: "-t", "ext4", "-J", "size=4", "-O", "^huge_file";
+    no_ext_attr: "-t", "ext4", "-J", "size=4", "-O", "^ext_attr";
+    no_dir_nlink: "-t", "ext4", "-b", "1024", "-J", "size=4", "-O", "^dir_nlink";
+    no_large_file: "-t", "ext4", "-J", "size=4", "-O", "^large_file,^resize_inode";
+    no_sparse_super: "-t", "ext4", "-b", "1024", "-J", "size=4", "-O", "^sparse_super,^resize_inode";
     no_extra_isize: "-t", "ext4", "-J", "size=4", "-O", "^extra_isize";
     newest_features: "-t", "ext4", "-J", "size=4", "-O", "metadata_csum_seed,orphan_file";
     orphan_file_small_blocks: "-t", "ext4", "-b", "1024", "-J", "size=4", "-O", "orphan_file";

@@ -9,11 +9,13 @@ use super::ledger::Ledger;
 use super::map_changes;
 use super::mapping::{self, DirFile, Owner};
 use super::orphans::OrphanChange;
+use super::superblock::Needs;
 use super::units::Shared;
 use super::workspace::Workspace;
 use crate::block_memory;
 use crate::error::{Error, Result};
 use crate::log::item::{InodeItem, MiscEvent};
+use ext4_format::features::{Compat, RoCompat};
 use ext4_format::group_desc::{GroupDesc, INODE_ZEROED};
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::xattr::XattrSet;
@@ -21,6 +23,9 @@ use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where, exten
 
 /// Flags that say how an inode's content is written down: the formatter's own.
 const LAYOUT: u32 = flags::EXTENTS | flags::INDEX | flags::INLINE_DATA | flags::EA_INODE;
+
+/// From this size on a file or directory needs the feature `large_file`.
+const LARGE: u64 = 1 << 31;
 
 /// The inodes of one unit of a batch at work.
 pub(super) struct InodePhase<'p, 's, 'a, 'i> {
@@ -43,6 +48,8 @@ pub(super) struct InodesDone {
     pub freed: Vec<InodeNr>,
     pub zeroed: Vec<(BlockNr, u32)>,
     pub orphans: Vec<(InodeNr, OrphanChange)>,
+    /// What the volume must have from now on.
+    pub needs: Needs,
 }
 
 impl InodesDone {
@@ -54,6 +61,8 @@ impl InodesDone {
         self.freed.extend(other.freed);
         self.zeroed.extend(other.zeroed);
         self.orphans.extend(other.orphans);
+        self.needs.compat |= other.needs.compat;
+        self.needs.ro_compat |= other.needs.ro_compat;
     }
 }
 
@@ -358,7 +367,13 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         }
         let mut meta = self.ledger.balance - balance;
         inode::encode_core(&core, raw, geometry);
+        if core.size >= LARGE {
+            self.done.needs.ro_compat |= RoCompat::LARGE_FILE;
+        }
         if let Some(set) = seldom.xattrs {
+            if !set.is_empty() {
+                self.done.needs.compat |= Compat::EXT_ATTR;
+            }
             let had = inode::file_acl(raw, geometry).0 != 0;
             self.shared.xattrs.lock().set(raw, set, owner.goal)?;
             meta += i64::from(inode::file_acl(raw, geometry).0 != 0) - i64::from(had);

@@ -220,6 +220,7 @@ impl Formatter {
             done,
         } = shared.run(&batch)?;
         self.orphans.apply(&mut ws, &self.descs, &done.orphans)?;
+        superblock::provide(&mut ws, done.needs)?;
         if let Some(label) = self.label.take() {
             superblock::change(&mut ws, |sb| sb.volume_name = label)?;
         }

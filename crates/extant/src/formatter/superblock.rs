@@ -5,7 +5,7 @@ use super::workspace::Workspace;
 use super::{BlockImages, Formatter};
 use crate::buffers::Image;
 use crate::error::Result;
-use ext4_format::features::{Incompat, RoCompat};
+use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
@@ -49,6 +49,39 @@ pub(super) fn change(
 ) -> Result<()> {
     let (block, offset) = location(ws.geometry);
     edit(ws.get_mut(block)?, offset, change)
+}
+
+/// Features that come with the first thing that needs them, as the kernel lets them come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs {
+    pub compat: Compat,
+    pub ro_compat: RoCompat,
+}
+
+/// Sees to it that the volume has what a batch needs.
+pub(super) fn provide(ws: &mut Workspace<'_>, needs: Needs) -> Result<()> {
+    let found = ws.geometry.features;
+    if found.compat.contains(needs.compat) && found.ro_compat.contains(needs.ro_compat) {
+        return Ok(());
+    }
+    // It had not when it was opened; an earlier batch may have given it.
+    let sb = read(ws.geometry, ws.images())?;
+    let now = Features::of(&sb);
+    if now.compat.contains(needs.compat) && now.ro_compat.contains(needs.ro_compat) {
+        return Ok(());
+    }
+    let (first_ino, inode_size) = (ws.geometry.first_ino, ws.geometry.inode_size);
+    change(ws, |sb| {
+        sb.feature_compat.set((now.compat | needs.compat).bits());
+        sb.feature_ro_compat
+            .set((now.ro_compat | needs.ro_compat).bits());
+        // The first revision knows no features; what the second says besides was fixed in it.
+        if sb.rev_level.get() == 0 {
+            sb.rev_level.set(1);
+            sb.first_ino.set(first_ino);
+            sb.inode_size.set(inode_size);
+        }
+    })
 }
 
 /// The moment at which a superblock is written.
