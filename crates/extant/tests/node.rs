@@ -597,6 +597,24 @@ fn a_volume_gets_a_name() {
     }
 }
 
+/// The name comes with a batch that goes in parts.
+#[test]
+fn a_volume_gets_a_name_among_many_changes() {
+    if !have("mke2fs") {
+        return;
+    }
+    IN_PARTS.set(Some(20));
+    let device = mem_image("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+    let v = open(&device);
+    for n in 0..300 {
+        v.create_dir(format!("/d{n}"), 0o755).unwrap();
+    }
+    v.set_label("among others").unwrap();
+    assert_eq!(v.label().unwrap(), "among others");
+    v.close().unwrap();
+    assert_clean(&device, "named among many changes");
+}
+
 /// A cache above sends the time of a removal with every one. It is shown, and nothing is logged for it: no crash leaves
 /// anything of the file.
 #[test]

@@ -176,7 +176,7 @@ impl Formatter {
         space: &dyn MetaSpace,
         most: usize,
     ) -> Result<Option<Output>> {
-        let (gaps, free) = (self.gaps.clone(), self.free);
+        let (gaps, free, label) = (self.gaps.clone(), self.free, self.label);
         let output = self.apply(items, images, space)?;
         if output.blocks.len() <= most {
             return Ok(Some(output));
@@ -187,6 +187,7 @@ impl Formatter {
         self.orphans = Orphans::load(&self.geometry, &self.descs, images)?;
         self.xattrs = XattrBlocks::default();
         self.gaps = gaps;
+        self.label = label;
         Ok(None)
     }
 
