@@ -3,8 +3,10 @@
 
 mod common;
 
+use blockdev::MemDevice;
 use common::*;
-use extant::{Error, Fallocate, OpenFlags, RenameMode, Seek, Volume};
+use extant::{Error, Fallocate, OpenFlags, RenameMode, Seek, SetXattr, Volume, mkfs};
+use std::sync::Arc;
 
 /// One block at the last offset, and not a byte more.
 #[test]
@@ -68,6 +70,48 @@ fn the_largest_file() {
         v.close().unwrap();
         assert_clean(&device, &format!("{what}, cut"));
     }
+}
+
+/// Without huge_file the count of sectors, mapping and attributes included, has 32 bits: a file that has all the
+/// blocks it may have fits it.
+#[test]
+fn two_tib_without_huge_file() {
+    let size = 5 << 39;
+    let device = Arc::new(MemDevice::new(size));
+    let options = mkfs::MkfsOptions {
+        size: Some(size),
+        features: "^huge_file".into(),
+        journal_size: Some(16 << 20),
+        zeroed_device: true,
+        ..Default::default()
+    };
+    mkfs::format(&*device, &options).unwrap();
+    let v = open(&device);
+    let max = v.geometry().max_file_size(true);
+    assert!((2_180_000_000_000..1 << 41).contains(&max), "{max}");
+    let file = v.create("/f", 0o644).unwrap();
+    let all = Fallocate::Allocate { keep_size: false };
+    assert!(matches!(
+        file.fallocate(all, 0, max + 1),
+        Err(Error::FileTooLarge)
+    ));
+    file.fallocate(all, 0, max).unwrap();
+    // Short pieces of it are written, so that the mapping is large too.
+    for n in 0..2000 {
+        file.write_at(n << 22, b"piece").unwrap();
+    }
+    file.set_xattr("user.large", &vec![7; 900], SetXattr::Any)
+        .unwrap();
+    assert!(matches!(file.truncate(max + 1), Err(Error::FileTooLarge)));
+    v.sync().unwrap();
+    let sectors = file.stat().unwrap().sectors;
+    assert!(
+        sectors > max / 512 && u32::try_from(sectors).is_ok(),
+        "{sectors}"
+    );
+    drop(file);
+    v.close().unwrap();
+    assert_eq!(open(&device).stat("/f").unwrap().size, max);
 }
 
 #[test]

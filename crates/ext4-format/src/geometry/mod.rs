@@ -428,24 +428,38 @@ impl Geometry {
         })
     }
 
-    /// Largest size in bytes of a file: by the width of logical block numbers with extents, by
-    /// three levels of indirection without, and by the width of the count of sectors.
-    pub fn max_file_size(&self, extents: bool) -> u64 {
+    /// Largest size in bytes that a mapping can address: by the width of logical block numbers with extents, by
+    /// three levels of indirection without.
+    pub fn max_addressed_size(&self, extents: bool) -> u64 {
         let bs = u64::from(self.block_size);
-        if extents {
-            return (bs << 32) - bs; // bs is at most 2^16
-        }
-        let p = bs / 4;
-        let blocks = 12 + p + p * p + p * p * p; // p is at most 2^14
-        let by_sectors = if self.features.has_huge_file() {
-            u64::MAX
+        let blocks = if extents {
+            u64::from(u32::MAX)
         } else {
-            u64::from(u32::MAX) * 512
+            let p = bs / 4;
+            (12 + p + p * p + p * p * p).min(u64::from(u32::MAX)) // p is at most 2^14
         };
-        blocks
-            .saturating_mul(bs)
-            .min(by_sectors)
-            .min((bs << 32) - bs)
+        blocks * bs
+    }
+
+    /// Largest size in bytes to which a file may grow: what its mapping can address, and without `huge_file` what 32
+    /// bits count in sectors even if it has no hole, with its mapping and an attribute block.
+    pub fn max_file_size(&self, extents: bool) -> u64 {
+        let addressed = self.max_addressed_size(extents);
+        if self.features.has_huge_file() {
+            return addressed;
+        }
+        let bs = u64::from(self.block_size);
+        let counted = u64::from(u32::MAX) / u64::from(self.sectors_per_block());
+        let mapping = if extents {
+            // An extent for each block, in nodes that are half full: as many as this on all levels together.
+            let half = (bs / 12 / 2).saturating_sub(1).max(2);
+            counted.div_ceil(half - 1) + 5
+        } else {
+            let p = bs / 4;
+            let singly = counted.div_ceil(p);
+            singly + singly.div_ceil(p) + 3
+        };
+        addressed.min(counted.saturating_sub(mapping + 1) * bs)
     }
 }
 

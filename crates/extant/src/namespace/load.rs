@@ -93,7 +93,9 @@ impl Engine {
                 Content::Directory(Box::new(dir))
             }
             FileType::Regular => {
-                if core.size > self.max_size(core.flags) {
+                // Who else writes the volume may let it grow further than is done here.
+                let extents = core.flags & flags::EXTENTS != 0;
+                if core.size > self.geometry.max_addressed_size(extents) {
                     return Err(Error::corrupt_inode("file size", ino));
                 }
                 Content::File(OnceLock::new())
