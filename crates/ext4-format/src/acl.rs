@@ -2,6 +2,7 @@
 //! attributes of the system-call interface (version 2), and what an ACL permits.
 
 use crate::error::{FormatError, Result, Where};
+use std::fmt;
 
 const DISK_VERSION: u32 = 1;
 const XATTR_VERSION: u32 = 2;
@@ -85,6 +86,32 @@ pub struct AclEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl {
     entries: Vec<AclEntry>,
+}
+
+/// The short text form of acl(5), with numbers for users and groups, as archives hold it.
+///
+/// ```
+/// let acl = ext4_format::acl::Acl::from_mode(0o751);
+/// assert_eq!(acl.to_string(), "user::rwx,group::r-x,other::--x");
+/// ```
+impl fmt::Display for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, entry) in self.entries.iter().enumerate() {
+            f.write_str(if n == 0 { "" } else { "," })?;
+            match entry.tag {
+                Tag::UserObj => f.write_str("user::")?,
+                Tag::User(id) => write!(f, "user:{id}:")?,
+                Tag::GroupObj => f.write_str("group::")?,
+                Tag::Group(id) => write!(f, "group:{id}:")?,
+                Tag::Mask => f.write_str("mask::")?,
+                Tag::Other => f.write_str("other::")?,
+            }
+            for (bit, letter) in [(READ, "r"), (WRITE, "w"), (EXECUTE, "x")] {
+                f.write_str(if entry.perm & bit == 0 { "-" } else { letter })?;
+            }
+        }
+        Ok(())
+    }
 }
 
 const fn corrupt(what: &'static str, offset: usize) -> FormatError {

@@ -279,6 +279,22 @@ fn archives_go_in_and_out() {
             "gnu",
         ]);
         same(&snapshot(&s.host("gnu")), &want);
+        // ACLs are also where it looks for them when asked for ACLs.
+        for acls in [
+            &["--acls"][..],
+            &["--acls", "--xattrs", "--xattrs-include=*"],
+        ] {
+            let to = format!("gnu{}", acls.len());
+            fs::create_dir(s.host(&to)).unwrap();
+            gnu(&[&["xpf", "t.tar", "-C", &to], acls].concat());
+            let acl = |top: &str| {
+                let path = s.host(top).join("large");
+                let mut value = [0; 100];
+                let n = rustix::fs::lgetxattr(path, "system.posix_acl_access", &mut value[..]);
+                n.map(|n| value[..n].to_vec())
+            };
+            assert_eq!(acl(&to), acl("tree"), "{acls:?}");
+        }
         let archive = gnu(&[
             "cS",
             "--format=pax",

@@ -28,6 +28,9 @@ use std::path::Path;
 
 /// Measure this engine, and its peers beside it
 #[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant bench mdtest --tasks 1,2 --files 100000 --against kernel\n  extant bench bulk --from /usr --against mke2fs"
+)]
 pub struct Args {
     #[command(subcommand)]
     workload: Workload,

@@ -2,6 +2,7 @@
 
 use super::super::{Meta, Xattr};
 use anyhow::{Context, Result};
+use ext4_format::acl::Acl;
 use ext4_format::inode::{dev_major, dev_minor};
 use extant::{FileType, Timestamp};
 use tar::{EntryType, Header};
@@ -100,7 +101,16 @@ impl Pax {
         self.record(key.as_bytes(), value);
     }
 
+    /// An attribute. An ACL is told as text too, which is what readers that are asked for ACLs take.
     pub fn xattr(&mut self, (name, value): &Xattr) {
+        let key = match name.as_slice() {
+            b"system.posix_acl_access" => Some("SCHILY.acl.access"),
+            b"system.posix_acl_default" => Some("SCHILY.acl.default"),
+            _ => None,
+        };
+        if let Some((key, acl)) = key.zip(Acl::from_xattr(value).ok()) {
+            self.set(key, acl.to_string().as_bytes());
+        }
         self.record(&[b"SCHILY.xattr.", name.as_slice()].concat(), value);
     }
 
