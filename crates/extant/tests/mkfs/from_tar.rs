@@ -397,6 +397,12 @@ fn malformed_archives_are_refused() {
     let good = Build::new().file("file", &"x".repeat(3000)).bytes();
     assert!(refused(Vec::new()).contains("empty"));
     assert!(refused(b"hello world".repeat(100)).contains("not a tar archive"));
+    // An archive of nothing is one, a disk image is none.
+    let mut image = vec![0; 10_240];
+    let empty = from_tar(vec![from_bytes(image.clone())], &options());
+    assert_eq!((empty.report.directories, empty.report.files), (2, 0));
+    image[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    assert!(refused(image).contains("disk image"));
     assert!(refused(good[..2000].to_vec()).contains("cut off"));
     assert!(refused(b"\xfd7zXZ\0...".repeat(100)).contains("xz"));
     assert!(refused(Build::new().file("a/../../b", "").bytes()).contains(".."));

@@ -90,6 +90,19 @@ impl<'s, 'a> Members<'s, 'a> {
         Ok(n)
     }
 
+    /// What begins with an end mark is an archive of nothing, unless more than zeros come soon: disk images begin with
+    /// zeros, too.
+    fn check_nothing(&mut self) -> Result<()> {
+        let mut head = vec![0; 1 << 16];
+        let n = self.stream.read(&mut head)?;
+        if head[..n].iter().any(|&b| b != 0) {
+            let what =
+                "not a tar archive (nor gzip or zstd): it begins with zeros, as disk images do";
+            return Err(self.stream.error(what));
+        }
+        Ok(())
+    }
+
     /// The next member; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Member>> {
         let rest = std::mem::take(&mut self.data) + std::mem::take(&mut self.padding);
@@ -113,6 +126,9 @@ impl<'s, 'a> Members<'s, 'a> {
             }
             let header = Header(&block);
             if header.is_zero() {
+                if !self.started {
+                    self.check_nothing()?;
+                }
                 self.stream.drain()?;
                 return Ok(None);
             }
