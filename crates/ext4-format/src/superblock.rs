@@ -3,7 +3,7 @@
 
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};
-use crate::features::Features;
+use crate::features::{Features, Incompat};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -192,7 +192,7 @@ impl RawSuperblock {
     ///
     /// # Errors
     /// [`FormatError::NotExt4`] without the magic; [`FormatError::Checksum`];
-    /// [`FormatError::Corrupt`] for a value no ext4 can have.
+    /// [`FormatError::Corrupt`] for a value no ext4 can have; [`FormatError::Incompatible`] for a journal apart.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let sb = Self::read_from_prefix(bytes)
             .map_err(|_| FormatError::NotExt4("shorter than a superblock"))?
@@ -214,6 +214,12 @@ impl RawSuperblock {
                     computed,
                 });
             }
+        }
+        if Features::of(&sb).incompat.contains(Incompat::JOURNAL_DEV) {
+            // It describes no file system.
+            return Err(FormatError::Incompatible(
+                "journal_dev (an external journal)".into(),
+            ));
         }
         if sb.log_block_size.get() > 6 {
             return bad("block size of 64 KiB or less");

@@ -50,12 +50,14 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
         },
         Err(e) => e,
     };
-    for (block, block_size) in [(8193u64, 1024u64), (16384, 2048), (32768, 4096)] {
+    for (block, block_size) in backups() {
         let Ok(raw) = read_at(device, block * block_size) else {
             continue;
         };
+        let first = u64::from(raw.first_data_block.get()) + u64::from(raw.blocks_per_group.get());
         if 1024u64 << raw.log_block_size.get().min(16) != block_size
-            || raw.block_group_nr.get() == 0
+            || raw.block_group_nr.get() != 1
+            || first != block
         {
             continue;
         }
@@ -68,6 +70,18 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
         }
     }
     Err(primary_error)
+}
+
+/// Where the second group may begin, with its backup: the block, and the size of blocks. Groups are as large as one
+/// bitmap block can count; smaller where mke2fs was told so (`-g`), and where many inodes have few blocks.
+fn backups() -> impl Iterator<Item = (u64, u64)> {
+    let place = |block_size: u64, group: u64| (group + u64::from(block_size == 1024), block_size);
+    let full = (10..17).map(move |shift| place(1 << shift, 8 << shift));
+    let smaller = (10..13).flat_map(move |shift| {
+        let groups = (256..8 << shift).step_by(8);
+        groups.map(move |group| place(1 << shift, group))
+    });
+    full.chain(smaller)
 }
 
 fn read_at(device: &dyn BlockDevice, offset: u64) -> Result<RawSuperblock> {

@@ -84,6 +84,8 @@ fn zeroed_superblock() {
             "-J",
             "size=1",
         ],
+        &["-t", "ext4", "-b", "1024", "-g", "1024", "-J", "size=1"],
+        &["-t", "ext4", "-b", "2048", "-g", "4096", "-J", "size=2"],
     ] {
         let device = populate(args, false);
         let whole = snapshot(&open_as(&device, true).unwrap()).unwrap();
@@ -181,6 +183,10 @@ fn external_journal() {
     if !have("mke2fs") {
         return;
     }
+    // The journal itself is named, too.
+    let device = mem_image("32M", &["-O", "journal_dev"]);
+    let error = open_as(&device, true).err().expect("no file system");
+    assert!(error.to_string().contains("journal_dev"), "{error}");
     let device = mem_image("32M", &["-t", "ext4"]);
     let mut sb = superblock(&device);
     sb.journal_inum = 0.into();
