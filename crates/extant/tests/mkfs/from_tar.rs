@@ -115,6 +115,46 @@ fn pax_archives_keep_everything() {
     );
 }
 
+/// Archives in several pieces, packed one by one, and with what fills up their last block.
+#[test]
+fn pieces_and_padding() {
+    let good = Build::new()
+        .file("file", &"x".repeat(3000))
+        .dir("d/")
+        .bytes();
+    let gzip = |bytes: &[u8]| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    };
+    let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+    let (first, rest) = good.split_at(700);
+    // A frame that is to be passed over.
+    let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
+    let padding = vec![0; 200_000];
+    for (what, bytes) in [
+        ("gzip members", [gzip(first), gzip(rest)].concat()),
+        ("gzip and zeros", [gzip(&good), padding.clone()].concat()),
+        (
+            "zeros between members",
+            [gzip(first), vec![0; 100], gzip(rest)].concat(),
+        ),
+        ("zstd frames", [zstd(first), zstd(rest)].concat()),
+        ("a skipped frame", [zstd(&good), skipped].concat()),
+        ("plain and zeros", [good.clone(), padding].concat()),
+    ] {
+        let image = from_tar(vec![from_bytes(bytes)], &options());
+        image.check(what);
+        assert_eq!(
+            (image.report.files, image.report.directories),
+            (1, 3),
+            "{what}"
+        );
+    }
+    let garbage = [gzip(&good), b"garbage".to_vec()].concat();
+    assert!(mkfs::prepare_from(&options(), Source::Tar(from_bytes(garbage))).is_err());
+}
+
 /// The older dialects know less: seconds, no attributes.
 #[test]
 fn older_dialects() {

@@ -7,7 +7,7 @@ use crate::mkfs::error::{MkfsError, Result};
 use crate::mkfs::progress::{Monitor, Phase};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -414,7 +414,8 @@ fn produce(raw: impl Read + Send, compression: Compression, to: &SyncSender<io::
         Compression::None => pump(raw, to),
         Compression::Gzip => {
             let raw = io::BufReader::with_capacity(CHUNK, raw);
-            pump(flate2::bufread::MultiGzDecoder::new(raw), to);
+            let decoder = Some(flate2::bufread::GzDecoder::new(raw));
+            pump(Gzip { decoder }, to);
         }
         Compression::Zstd => match zstd::stream::read::Decoder::new(raw) {
             Ok(mut decoder) => {
@@ -425,6 +426,39 @@ fn produce(raw: impl Read + Send, compression: Compression, to: &SyncSender<io::
             Err(e) => drop(to.send(Err(e))),
         },
     }
+}
+
+/// Gzip members one after the other; zeros may fill up the end, as gzip(1) has it.
+struct Gzip<R> {
+    /// `None` at the end.
+    decoder: Option<flate2::bufread::GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while let Some(decoder) = &mut self.decoder {
+            let n = decoder.read(buf)?;
+            if n > 0 || buf.is_empty() {
+                return Ok(n);
+            }
+            let Some(mut raw) = self.decoder.take().map(|d| d.into_inner()) else {
+                break;
+            };
+            while let Some(zeros) = leading_zeros(raw.fill_buf()?) {
+                raw.consume(zeros);
+            }
+            if !raw.fill_buf()?.is_empty() {
+                self.decoder = Some(flate2::bufread::GzDecoder::new(raw));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// How many bytes at the start are zeros; none if there are none.
+fn leading_zeros(bytes: &[u8]) -> Option<usize> {
+    let zeros = bytes.iter().take_while(|b| **b == 0).count();
+    (zeros > 0).then_some(zeros)
 }
 
 fn pump(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
