@@ -215,6 +215,45 @@ fn interrupts_leave_a_clean_image() {
     }
 }
 
+/// A new image is whole or not there.
+#[test]
+fn interrupts_leave_no_half_image() {
+    let s = Scratch::empty();
+    std::fs::create_dir(s.host("many")).unwrap();
+    for n in 0..4000 {
+        std::fs::write(s.host(&format!("many/{n}")), vec![3; 8000]).unwrap();
+    }
+    for wait in [0, 5, 10, 20, 40, 80] {
+        let child = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .arg("mkfs")
+            .arg(&s.image)
+            .arg("--from")
+            .arg(s.host("many"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for_handler(&child);
+        std::thread::sleep(Duration::from_millis(wait));
+        let pid = rustix::process::Pid::from_child(&child);
+        // It may be done already.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let out = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        match out.status.code() {
+            Some(0) => {
+                s.clean();
+                std::fs::remove_file(&s.image).unwrap();
+            }
+            Some(130) => {
+                assert_eq!(said, "extant: interrupted\n");
+                assert!(!s.image.exists());
+            }
+            other => panic!("{other:?} {said}"),
+        }
+    }
+}
+
 #[test]
 fn what_was_meant_is_said() {
     let Some(s) = Scratch::ext4() else { return };
