@@ -377,3 +377,49 @@ fn an_archive_that_does_not_come_can_be_given_up() {
     s.clean();
     assert!(!s.host("x.img").exists());
 }
+
+/// Whoever watches a terminal sees long work go on, and what came of it; others see nothing.
+#[test]
+fn progress_is_for_terminals() {
+    if !crate::support::have("script") {
+        return;
+    }
+    let Some(s) = Scratch::ext4() else { return };
+    std::fs::create_dir(s.host("tree")).unwrap();
+    std::fs::write(s.host("tree/file"), "x").unwrap();
+    assert_eq!(s.ok(&["import", "%", "@tree"]), "");
+    // An archive that has not come yet.
+    let fifo = s.host("fifo");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
+    let line = [env!("CARGO_BIN_EXE_extant").as_ref(), s.image.as_path()]
+        .map(|p| p.display().to_string())
+        .join(" import ");
+    let mut child = Command::new("script")
+        .args([
+            "-qec",
+            &format!("{line} - < {}", fifo.display()),
+            "/dev/null",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    let mut terminal = child.stdout.take().unwrap();
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("import: 0") {
+        let mut part = [0; 100];
+        let n = terminal.read(&mut part).unwrap();
+        assert!(n > 0, "it ended: {}", String::from_utf8_lossy(&seen));
+        seen.extend(&part[..n]);
+    }
+    let mut archive = tar::Builder::new(writer);
+    archive.append_dir_all("more", s.host("tree")).unwrap();
+    drop(archive.into_inner().unwrap());
+    terminal.read_to_end(&mut seen).unwrap();
+    assert!(child.wait().unwrap().success());
+    let seen = String::from_utf8_lossy(&seen);
+    assert!(seen.contains("1 file, 1 directory"), "{seen}");
+    s.clean();
+}
