@@ -9,6 +9,7 @@
 //! A freed block stays set in the in-core bitmap until the checkpoint that frees it is on disk ([`BlockAlloc::give_back`]),
 //! so its old contents are never overwritten while a crash could bring its owner back.
 
+use super::bound::{Bound, Looked};
 use super::buddy::Buddy;
 use super::contention::Contention;
 use super::goals::Goals;
@@ -76,31 +77,15 @@ pub struct BlockAlloc {
     pub(super) contention: Contention,
     /// How often blocks were given back.
     given_back: Counter,
-    /// Bitmaps in memory, written with the lock of a group held.
-    loaded: AtomicU32,
-    /// How many there should be at most: the limit, or as many as were left when there was nothing more to drop.
-    most: AtomicU32,
-    limit: u32,
-    /// Some have left.
-    shrunk: AtomicBool,
-    /// Where the next walk begins.
-    hand: AtomicU32,
+    /// Bitmaps in memory.
+    bound: Bound,
 }
-
-/// Bitmaps that may always be in memory.
-const FEWEST: u32 = 4;
-/// Groups one walk looks at, and bitmaps it compares beyond twice those that should go, at most: the formatter waits
-/// for it.
-const WALKED: u32 = 1 << 20;
-const COMPARED: u32 = 256;
 
 impl BlockAlloc {
     /// Nothing is read yet. Bitmaps in memory take about `memory` bytes, at most.
     pub fn new(geometry: &Geometry, scan: BlockScan, memory: u64) -> Self {
         // All levels of one are as large as two bitmaps.
-        let each = u64::from(geometry.blocks_per_group / 4).max(1);
-        let limit = u32::try_from(memory / each).unwrap_or(u32::MAX);
-        let limit = limit.max(FEWEST);
+        let each = u64::from(geometry.blocks_per_group / 4);
         Self {
             groups: Chunked::new(geometry.groups),
             geometry: geometry.clone(),
@@ -109,11 +94,7 @@ impl BlockAlloc {
             goals: Goals::new(geometry.groups),
             contention: Contention::default(),
             given_back: Counter::new(),
-            loaded: AtomicU32::new(0),
-            most: AtomicU32::new(limit),
-            limit,
-            shrunk: AtomicBool::new(false),
-            hand: AtomicU32::new(0),
+            bound: Bound::new(memory, each),
         }
     }
 
@@ -195,28 +176,24 @@ impl BlockAlloc {
         }
         self.ranks.update(index, &group.rank, &buddy);
         self.ranks.unread.remove(index);
-        self.loaded.fetch_add(1, Ordering::Relaxed);
+        self.bound.came();
         Ok(buddy)
     }
 
     /// Bitmaps in memory.
+    #[cfg(test)]
     pub fn loaded(&self) -> u32 {
-        self.loaded.load(Ordering::Relaxed)
+        self.bound.loaded()
     }
 
-    /// By how much too many bitmaps are in memory, in eighths of those that may be; 0 up to the first.
+    /// See [`Bound::excess`].
     pub fn excess(&self) -> u32 {
-        let most = self.most.load(Ordering::Relaxed);
-        let over = self.loaded().saturating_sub(most);
-        if over == 0 {
-            return 0; // asked at each operation: without a division
-        }
-        u32::try_from(u64::from(over) * 8 / u64::from(most.max(1))).unwrap_or(u32::MAX)
+        self.bound.excess()
     }
 
-    /// Whether bitmaps ever left memory: then one that is about to change in the image may have.
+    /// See [`Bound::has_shrunk`].
     pub fn has_shrunk(&self) -> bool {
-        self.shrunk.load(Ordering::Relaxed)
+        self.bound.has_shrunk()
     }
 
     /// Drops bitmaps that are in memory as they are in the image, until there are a fifth fewer than the limit. The
@@ -226,40 +203,28 @@ impl BlockAlloc {
     /// frees and that nobody may have before it is on disk. That leaves a free that was logged and is in no image: so
     /// whoever formats it brings its bitmap in before he publishes.
     pub fn shrink(&self, source: &dyn GroupSource) {
-        if self.loaded() <= self.limit {
+        if !self.bound.is_over() {
             return;
         }
-        let target = self.limit - self.limit / 5;
-        let most = COMPARED.saturating_add(self.loaded().saturating_sub(target).saturating_mul(2));
-        let (mut at, mut compared) = (self.hand.load(Ordering::Relaxed), 0);
-        for _ in 0..self.count().min(WALKED) {
-            if self.loaded() <= target || compared == most {
-                break;
-            }
-            at = if at + 1 < self.count() { at + 1 } else { 0 };
+        self.bound.walk(self.count(), |at| {
             let in_memory = |g: &&BlockGroup| g.buddy.try_lock().is_some_and(|b| b.is_some());
             let Some(group) = self.groups.get(at).filter(in_memory) else {
-                continue;
+                return Looked::Absent;
             };
-            compared += 1;
             let Ok(words) = source.block_bitmap(GroupNr(at)) else {
-                continue;
+                return Looked::Stays;
             };
             let Some(mut guard) = group.buddy.try_lock() else {
-                continue;
+                return Looked::Stays;
             };
-            if guard.as_deref().is_some_and(|buddy| buddy.agrees(&words)) {
-                *guard = None;
-                self.shrunk.store(true, Ordering::Relaxed);
-                self.loaded.fetch_sub(1, Ordering::Relaxed);
-                self.ranks.unread.insert(at);
-                self.ranks.forget(at, &group.rank);
+            if !guard.as_deref().is_some_and(|buddy| buddy.agrees(&words)) {
+                return Looked::Stays;
             }
-        }
-        self.hand.store(at, Ordering::Relaxed);
-        // If there is nothing more to drop, the next walk waits until there are many more.
-        let most = self.limit.max(self.loaded());
-        self.most.store(most, Ordering::Relaxed);
+            *guard = None;
+            self.ranks.unread.insert(at);
+            self.ranks.forget(at, &group.rank);
+            Looked::Left
+        });
     }
 
     /// The group's bitmap breaks a rule: it is not used any more.

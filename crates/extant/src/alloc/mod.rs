@@ -1,6 +1,7 @@
 //! Allocators: the in-core bitmaps are the truth for allocating; the formatter writes their images.
 
 pub mod block;
+mod bound;
 pub mod buddy;
 mod contention;
 mod goals;

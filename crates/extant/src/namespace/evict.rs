@@ -196,6 +196,40 @@ mod tests {
         volume.close().unwrap();
     }
 
+    /// Blocks that become free at once in many groups: their bitmaps can leave only after the push after next, which does
+    /// not make room for more of them before that.
+    #[test]
+    fn bitmaps_of_freed_blocks_do_not_add_up() {
+        let size = 128 << 40;
+        let options = MkfsOptions {
+            inodes: Some(ext4_format::layout::Inodes::Count(1 << 27)),
+            // As much as contexts may want.
+            journal_size: Some(256 << 20),
+            features: "sparse_super2,^resize_inode".into(),
+            flex_bg_size: 1024,
+            ..Default::default()
+        };
+        // An eighth holds 256 bitmaps. Nobody pushes but who must.
+        let volume = OpenOptions::new()
+            .background(false)
+            .cache_bytes(16 << 20)
+            .open_device(made(size, options))
+            .unwrap();
+        for n in 0..300 {
+            let file = volume.create(format!("/f{n}"), 0o600).unwrap();
+            file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
+                .unwrap();
+        }
+        let mut most = 0;
+        for n in 0..300 {
+            volume.unlink(format!("/f{n}")).unwrap();
+            most = most.max(volume.guard_engine().blocks.loaded());
+        }
+        // What came in before a push and before the one before it, each the limit and the 128 groups of an operation.
+        assert!(most <= 3 * (256 + 128), "{most} bitmaps in memory");
+        volume.close().unwrap();
+    }
+
     /// Reading brings pages in as writing does, and is bounded as writing is.
     #[test]
     fn pages_that_were_read_leave() {
