@@ -1,7 +1,8 @@
-//! From inode number to in-core inode, through the group the number belongs to: no global hash.
+//! From inode number to in-core inode, through the run of numbers it belongs to: no global hash.
 //!
-//! A group's table is made when its first inode comes in core; it is an array of small chunks with a
-//! lock each, so look-ups of different inodes share nothing.
+//! A run's table is made when its first inode comes in core; it is an array of small chunks with a
+//! lock each, so look-ups of different inodes share nothing. A run is far less than a group: a volume of many groups
+//! has a directory here and a file there, and a whole group's table is 70 kB.
 
 use super::inode::Inode;
 use crate::chunked::Chunked;
@@ -11,53 +12,52 @@ use ext4_format::InodeNr;
 use std::sync::{Arc, OnceLock};
 
 const CHUNK: usize = 16;
+/// Chunks of a run.
+const CHUNKS: usize = 16;
 
 #[derive(Default)]
 struct Chunk {
     slots: [Option<Arc<Inode>>; CHUNK],
 }
 
-/// The chunks of one group.
-type Table = Box<[ReadMostly<Chunk, locks::InodeIndex>]>;
+/// The chunks of one run.
+type Table = Box<[ReadMostly<Chunk, locks::InodeIndex>; CHUNKS]>;
 
 /// All in-core inodes of a volume by number.
 pub struct InodeIndex {
-    per_group: u32,
-    groups: Chunked<OnceLock<Table>>,
+    runs: Chunked<OnceLock<Table>>,
 }
 
 impl InodeIndex {
     /// For a volume of so many groups of so many inodes.
     pub fn new(groups: u32, per_group: u32) -> Self {
+        let inodes = groups.saturating_mul(per_group);
         Self {
-            per_group,
-            groups: Chunked::new(groups),
+            runs: Chunked::new(inodes.div_ceil((CHUNK * CHUNKS) as u32)),
         }
     }
 
     fn chunk(&self, ino: InodeNr) -> Option<(&ReadMostly<Chunk, locks::InodeIndex>, usize)> {
-        let zero_based = ino.0.checked_sub(1)?;
-        let group = self.groups.get_or_default(zero_based / self.per_group)?;
-        let index = (zero_based % self.per_group) as usize;
-        let table = group.get_or_init(|| {
-            (0..(self.per_group as usize).div_ceil(CHUNK))
-                .map(|_| ReadMostly::default())
-                .collect()
-        });
-        Some((&table[index / CHUNK], index % CHUNK))
+        let zero_based = ino.0.checked_sub(1)? as usize;
+        let run = zero_based / (CHUNK * CHUNKS);
+        let table = self
+            .runs
+            .get_or_default(run as u32)?
+            .get_or_init(Box::default);
+        Some((&table[zero_based / CHUNK % CHUNKS], zero_based % CHUNK))
     }
 
     /// For [`Engine::what_is_at`](crate::engine::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let inside = |table: &Table| within(&**table, address).is_some();
-        let places = || self.groups.in_memory();
+        let places = || self.runs.in_memory();
         if places().filter_map(OnceLock::get).any(inside) {
             return Some("inode index: a chunk and its lock".into());
         }
-        let place = |group: &OnceLock<Table>| within(group, address).is_some();
+        let place = |run: &OnceLock<Table>| within(run, address).is_some();
         places()
             .any(place)
-            .then(|| "inode index: table of a group".into())
+            .then(|| "inode index: table of a run".into())
     }
 
     /// The inode, if it is in core.
