@@ -310,10 +310,10 @@ impl InodeSource for Engine {
         Ok(desc.free_inodes)
     }
 
-    fn inode_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
+    fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
         let map = self
             .groups
-            .inode_bitmap(&self.geometry, &self.buffers, group)?;
+            .inode_bitmap(&self.geometry, &self.buffers, group, again)?;
         Ok(Groups::words(&map, self.geometry.inodes_per_group))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The positions never change. The flags and counts here are those of the moment at which the descriptor's block came
 //! into memory; that is enough for the allocators, because a group's in-core bitmap is loaded before the first item
-//! that changes the group is logged, and from then on the in-core bitmap is the truth. A block bitmap that left memory is
-//! read by the descriptor as it is by then ([`Groups::block_bitmap`]).
+//! that changes the group is logged, and from then on the in-core bitmap is the truth. A bitmap that left memory is read by
+//! the descriptor as it is by then ([`Groups::block_bitmap`]).
 //!
 //! Descriptors come into memory a block at a time. Those of a volume of up to [`ALL`] groups are all read, and checked, at
 //! open; those of a larger one as they are needed, for a million of them take 64 MiB.
@@ -186,6 +186,14 @@ impl Groups {
         Ok((BlockNr(table.0 + u64::from(index / per_block)), offset))
     }
 
+    /// The descriptor of a group as it is now.
+    fn now(&self, geometry: &Geometry, buffers: &Buffers, group: GroupNr) -> Result<GroupDesc> {
+        // A group that there is.
+        self.get(geometry, buffers, group)?;
+        let descs = buffers.read(geometry.desc_location(group).0)?;
+        decode(&descs, geometry, group)
+    }
+
     /// The image of a group's block bitmap: computed if the group is uninitialised, else read and
     /// its checksum verified. By the descriptor as it is now: a bitmap may leave memory and come again.
     pub fn block_bitmap(
@@ -194,9 +202,7 @@ impl Groups {
         buffers: &Buffers,
         group: GroupNr,
     ) -> Result<Vec<u8>> {
-        self.get(geometry, buffers, group)?;
-        let descs = buffers.read(geometry.desc_location(group).0)?;
-        let desc = &decode(&descs, geometry, group)?;
+        let desc = &self.now(geometry, buffers, group)?;
         if geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
             let mut map = vec![0; geometry.block_size as usize];
             bitmap::init_block_bitmap(&mut map, geometry, group, desc);
@@ -207,14 +213,19 @@ impl Groups {
         Ok(image.to_vec())
     }
 
-    /// The image of a group's inode bitmap, likewise.
+    /// The image of a group's inode bitmap, likewise; by the descriptor as it was when first looked at, unless the bitmap
+    /// comes `again`: then many come at a time, and no line is written that all share.
     pub fn inode_bitmap(
         &self,
         geometry: &Geometry,
         buffers: &Buffers,
         group: GroupNr,
+        again: bool,
     ) -> Result<Vec<u8>> {
-        let desc = self.get(geometry, buffers, group)?;
+        let desc = &match again {
+            true => self.now(geometry, buffers, group)?,
+            false => *self.get(geometry, buffers, group)?,
+        };
         if geometry.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
             let mut map = vec![0; geometry.block_size as usize];
             let used = if group.0 == 0 {

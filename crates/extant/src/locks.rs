@@ -83,6 +83,10 @@ lock_class!(
     pub(crate) InodeStretches = "inode stretches of a slot"
 );
 lock_class!(
+    /// A group's inode bitmap.
+    pub(crate) InodeGroup = "inode bitmap of a group"
+);
+lock_class!(
     /// Inode numbers that rest without a journal.
     pub(crate) Resting = "resting inode numbers"
 );

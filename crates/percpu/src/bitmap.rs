@@ -70,6 +70,18 @@ impl AtomicBitmap {
             .map(|w| w.load(Ordering::Relaxed).count_zeros())
             .sum()
     }
+
+    /// Whether it holds the same bits as these words. While others take bits or give them, the answer is of no moment in
+    /// particular.
+    ///
+    /// ```
+    /// let map = percpu::AtomicBitmap::new(vec![5, 0]);
+    /// assert!(map.agrees(&[5, 0]) && !map.agrees(&[5, 1]) && !map.agrees(&[5]));
+    /// ```
+    pub fn agrees(&self, words: &[u64]) -> bool {
+        let mine = self.words.iter().map(|w| w.load(Ordering::Relaxed));
+        mine.eq(words.iter().copied())
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -3,7 +3,8 @@
 //! What may leave is as it is in the image, and nobody holds it. What may not is what operations since the last push
 //! have changed, or hold; so memory is bounded by pushes, which are asked for, and then waited for, as bitmaps come in.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use percpu::PerSlot;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 /// Bitmaps that may always be in memory.
 const FEWEST: u32 = 4;
@@ -14,12 +15,15 @@ const COMPARED: u32 = 256;
 
 /// The bound of one kind of bitmaps.
 pub(super) struct Bound {
-    /// Bitmaps in memory.
-    loaded: AtomicU32,
+    /// Bitmaps in memory, but for those in `came`.
+    loaded: AtomicI64,
+    /// What each slot has brought in and not yet added: at most a few, so that slots seldom meet at the sum.
+    came: PerSlot<AtomicU32>,
+    few: u32,
     /// How many there should be at most: the limit, or as many as were left when there was nothing more to drop.
     most: AtomicU32,
     limit: u32,
-    /// Some have left.
+    /// Some may have left.
     shrunk: AtomicBool,
     /// Where the next walk begins.
     hand: AtomicU32,
@@ -42,7 +46,9 @@ impl Bound {
         let limit = u32::try_from(memory / each.max(1)).unwrap_or(u32::MAX);
         let limit = limit.max(FEWEST);
         Self {
-            loaded: AtomicU32::new(0),
+            loaded: AtomicI64::new(0),
+            came: PerSlot::default(),
+            few: (limit / 16 / percpu::slot::count() as u32).clamp(1, 32),
             most: AtomicU32::new(limit),
             limit,
             shrunk: AtomicBool::new(false),
@@ -52,12 +58,21 @@ impl Bound {
 
     /// A bitmap has come into memory.
     pub fn came(&self) {
-        self.loaded.fetch_add(1, Ordering::Relaxed);
+        let here = self.came.local();
+        if here.fetch_add(1, Ordering::Relaxed) + 1 >= self.few {
+            self.add(here);
+        }
     }
 
-    /// Bitmaps in memory.
+    fn add(&self, came: &AtomicU32) {
+        let came = came.swap(0, Ordering::Relaxed);
+        self.loaded.fetch_add(i64::from(came), Ordering::Relaxed);
+    }
+
+    /// Bitmaps in memory, to within a few.
     pub fn loaded(&self) -> u32 {
-        self.loaded.load(Ordering::Relaxed)
+        let loaded = self.loaded.load(Ordering::Relaxed);
+        u32::try_from(loaded.max(0)).unwrap_or(u32::MAX)
     }
 
     /// There are more than there may be.
@@ -81,13 +96,16 @@ impl Bound {
         u32::try_from(u64::from(over) * 8 / u64::from(step)).unwrap_or(u32::MAX)
     }
 
-    /// Whether bitmaps ever left memory: then one that is about to change in the image may have.
+    /// Whether bitmaps may have left memory: then one that is about to change in the image may have.
     pub fn has_shrunk(&self) -> bool {
         self.shrunk.load(Ordering::Relaxed)
     }
 
     /// Looks at groups until there are a fifth fewer bitmaps than the limit, or enough was looked at.
     pub fn walk(&self, groups: u32, mut look: impl FnMut(u32) -> Looked) {
+        self.came.iter().for_each(|came| self.add(came));
+        // Before any does: who finds that one is not in memory then knows that it may have been.
+        self.shrunk.store(true, Ordering::Relaxed);
         let target = self.limit - self.limit / 5;
         let most = COMPARED.saturating_add(self.loaded().saturating_sub(target).saturating_mul(2));
         let (mut at, mut compared) = (self.hand.load(Ordering::Relaxed), 0);
@@ -100,7 +118,6 @@ impl Bound {
                 Looked::Absent => 0,
                 Looked::Stays => 1,
                 Looked::Left => {
-                    self.shrunk.store(true, Ordering::Relaxed);
                     self.loaded.fetch_sub(1, Ordering::Relaxed);
                     1
                 }

@@ -10,7 +10,13 @@
 //!
 //! Each slot draws from a stretch of its own in a group, a cache line of the bitmap, so that slots
 //! that create in one directory do not meet.
+//!
+//! A group's bitmap comes into memory when a number of it is first wanted or freed. When there are more than there should
+//! be, those leave that are as the image has them and that no slot has a stretch of ([`InodeAlloc::shrink`]). A slot
+//! holds the bitmap of its stretch itself, so drawing from it writes, and reads, nothing of the group.
 
+use super::bound::{Bound, Looked};
+use super::charged::Charged;
 use crate::chunked::Chunked;
 use crate::error::{Error, Result};
 use crate::locks::{self, Mutex};
@@ -19,8 +25,8 @@ use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
 use percpu::{AtomicBitmap, PerSlot};
 use std::collections::VecDeque;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Inodes of one stretch: 512 bits, one cache line of the bitmap, 32 table blocks.
@@ -30,38 +36,75 @@ const KEPT: usize = 16;
 /// How long a number rests without a journal [I3].
 const RECENTLY_DELETED: Duration = Duration::from_secs(5);
 
+/// A bitmap, apart from the counts of those who hold it.
+type Bits = CachePadded<AtomicBitmap>;
+
+/// Bytes of a bitmap in memory beyond its bits, about.
+const BESIDES: u64 = 320;
+
 /// In-core inode bitmap and counts of one group.
 pub struct InodeGroup {
-    bits: OnceLock<AtomicBitmap>,
-    /// What changes with every claim, apart from what every allocation reads.
-    claims: CachePadded<Claims>,
-    /// The group breaks a rule and is not used.
-    skip: AtomicBool,
-    /// Free inodes when it came into memory.
-    found: u32,
+    claims: Claims,
+    state: State,
 }
 
+/// What changes with claims and releases. On a cache line of its own: neighbours are used by different threads.
+#[repr(align(64))]
 struct Claims {
+    /// Held while it is read, so that what is read is as old as nothing that was allocated since.
+    bits: Mutex<Option<Arc<Bits>>, locks::InodeGroup>,
     /// Free inodes outside all claimed stretches; may be off while stretches are claimed.
     free: AtomicI64,
     /// Start of the next stretch to claim.
     cursor: AtomicU32,
 }
 
-/// Context in which the log was last charged for each block of a group's inode table.
-type Charged = OnceLock<Box<[AtomicU64]>>;
+/// What who frees a number looks at.
+#[repr(align(64))]
+struct State {
+    /// The bitmap is in memory. Written with its lock held.
+    loaded: AtomicBool,
+    /// The group breaks a rule and is not used.
+    skip: AtomicBool,
+    /// Free inodes when it came into memory.
+    found: u32,
+}
+
+impl InodeGroup {
+    fn free(&self) -> i64 {
+        self.claims.free.load(Ordering::Relaxed)
+    }
+
+    /// So many are free more.
+    fn add_free(&self, change: i64) {
+        self.claims.free.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.state.loaded.load(Ordering::Relaxed)
+    }
+
+    fn is_skipped(&self) -> bool {
+        self.state.skip.load(Ordering::Relaxed)
+    }
+
+    fn skip(&self) {
+        self.state.skip.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Where groups come from.
 pub trait InodeSource {
     /// Free inodes of a group, by its descriptor.
     fn free_inodes(&self, group: GroupNr) -> Result<u32>;
-    /// A group's bitmap: one bit per inode, those past the group's end set.
-    fn inode_bitmap(&self, group: GroupNr) -> Result<Vec<u64>>;
+    /// A group's bitmap: one bit per inode, those past the group's end set. `again`: it may have been asked for before, and
+    /// changed in the image since.
+    fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>>;
 }
 
-#[derive(Clone, Copy)]
 struct Stretch {
     group: u32,
+    bits: Arc<Bits>,
     next: u32,
     end: u32,
     /// Free numbers in it that are off the group's count.
@@ -74,14 +117,15 @@ struct SlotShare {
     /// A full home group, and the group that was found instead: the next search from that home begins
     /// there, not with all the full groups in between.
     overflow: Option<(u32, u32)>,
-    /// Numbers allocated and freed in one open checkpoint, with the stamp of the free.
-    born_free: Vec<(InodeNr, u64)>,
+    /// Numbers allocated and freed in one open checkpoint.
+    born_free: Vec<Allocated>,
 }
 
 /// Inode numbers of one volume.
 pub struct InodeAlloc {
     groups: Chunked<InodeGroup>,
-    charged: Chunked<Charged>,
+    bound: CachePadded<Bound>,
+    charged: Charged,
     /// Free inodes at open.
     found: u64,
     per_group: u32,
@@ -102,16 +146,33 @@ pub struct Allocated {
     pub ino: InodeNr,
     /// Stamp of the free in the same checkpoint, else 0.
     pub after: u64,
+    /// That checkpoint.
+    context: u64,
+}
+
+impl Allocated {
+    /// One that was free in the bitmap.
+    fn new(ino: InodeNr) -> Self {
+        Self {
+            ino,
+            after: 0,
+            context: 0,
+        }
+    }
 }
 
 impl InodeAlloc {
-    /// For a volume with so many free inodes; what each group has is read when it is first looked at.
-    pub fn new(geometry: &Geometry, free: u64) -> Self {
+    /// For a volume with so many free inodes; what each group has is read when it is first looked at. What comes and
+    /// goes takes about `memory` bytes, at most.
+    pub fn new(geometry: &Geometry, free: u64, memory: u64) -> Self {
+        let per_group = geometry.inodes_per_group;
+        let blocks = per_group.div_ceil(geometry.inodes_per_block());
         Self {
             groups: Chunked::new(geometry.groups),
-            charged: Chunked::new(geometry.groups),
+            bound: CachePadded::new(Bound::new(memory / 2, u64::from(per_group / 8) + BESIDES)),
+            charged: Charged::new(geometry.groups, blocks, memory / 2),
             found: free,
-            per_group: geometry.inodes_per_group,
+            per_group,
             per_block: geometry.inodes_per_block(),
             first_ino: geometry.first_ino,
             flex_log: geometry.log_groups_per_flex,
@@ -144,33 +205,33 @@ impl InodeAlloc {
                 Err(e) => return Err(e),
             };
             Ok(InodeGroup {
-                bits: OnceLock::new(),
-                claims: CachePadded::new(Claims {
+                claims: Claims {
+                    bits: Mutex::new(None),
                     free: AtomicI64::new(i64::from(free)),
                     cursor: AtomicU32::new(0),
-                }),
-                skip: AtomicBool::new(skip),
-                found: free,
+                },
+                state: State {
+                    loaded: AtomicBool::new(false),
+                    skip: AtomicBool::new(skip),
+                    found: free,
+                },
             })
         })?;
         let bad = || FormatError::corrupt("group number", Where::Group(GroupNr(group)));
         Ok(found.ok_or_else(bad)?)
     }
 
-    fn bits<'a>(
-        &self,
-        g: &'a InodeGroup,
-        group: u32,
-        source: &dyn InodeSource,
-    ) -> Result<&'a AtomicBitmap> {
-        if let Some(bits) = g.bits.get() {
-            return Ok(bits);
+    /// The bitmap of a group, read if it is not in memory.
+    fn bits(&self, g: &InodeGroup, group: u32, source: &dyn InodeSource) -> Result<Arc<Bits>> {
+        let mut guard = g.claims.bits.lock();
+        if let Some(bits) = &*guard {
+            return Ok(Arc::clone(bits));
         }
-        let words = source.inode_bitmap(GroupNr(group))?;
+        let words = source.inode_bitmap(GroupNr(group), self.has_shrunk())?;
         if group == 0 {
             let reserved = (1u64 << (self.first_ino - 1).min(63)) - 1;
             if words.first().is_none_or(|w| w & reserved != reserved) {
-                g.skip.store(true, Ordering::Relaxed);
+                g.skip();
                 return Err(FormatError::corrupt(
                     "reserved inodes marked free",
                     Where::Group(GroupNr(0)),
@@ -178,7 +239,71 @@ impl InodeAlloc {
                 .into());
             }
         }
-        Ok(g.bits.get_or_init(|| AtomicBitmap::new(words)))
+        let bits = Arc::new(CachePadded::new(AtomicBitmap::new(words)));
+        *guard = Some(Arc::clone(&bits));
+        g.state.loaded.store(true, Ordering::Relaxed);
+        self.bound.came();
+        Ok(bits)
+    }
+
+    /// Bitmaps in memory.
+    #[cfg(test)]
+    pub fn loaded(&self) -> u32 {
+        self.bound.loaded()
+    }
+
+    /// See [`Bound::excess`].
+    pub fn excess(&self) -> u32 {
+        self.bound.excess()
+    }
+
+    /// See [`Bound::has_shrunk`].
+    pub fn has_shrunk(&self) -> bool {
+        self.bound.has_shrunk()
+    }
+
+    /// Drops bitmaps that are in memory as they are in the image and that nobody holds, until there are a fifth fewer
+    /// than the limit. The caller sees to it that no image is published meanwhile; all contexts up to `formatted` are.
+    ///
+    /// What differs stays: numbers that were handed out and are in no image yet, and those that an image frees and that
+    /// nobody may have before it is on disk, or before they have rested. That leaves a free that was logged and is in
+    /// no image: so whoever formats it brings its bitmap in before he publishes.
+    pub fn shrink(&self, formatted: u64, source: &dyn InodeSource) {
+        if !self.bound.is_over() {
+            return;
+        }
+        self.wake_resting(Instant::now());
+        // What a slot keeps for its next file is in no image any more: anybody may have it.
+        for slot in self.slots.iter() {
+            let mut over = Vec::new();
+            slot.lock().born_free.retain(|n| {
+                let stays = n.context > formatted;
+                if !stays {
+                    over.push(n.ino);
+                }
+                stays
+            });
+            self.clear(over);
+        }
+        self.bound.walk(self.groups.len(), |at| {
+            let Some(g) = self.groups.get(at).filter(|g| g.is_loaded()) else {
+                return Looked::Absent;
+            };
+            let Ok(words) = source.inode_bitmap(GroupNr(at), true) else {
+                return Looked::Stays;
+            };
+            let Some(mut guard) = g.claims.bits.try_lock() else {
+                return Looked::Stays;
+            };
+            // Who holds it took it with the lock held.
+            let unheld = guard.as_mut().and_then(Arc::get_mut);
+            if !unheld.is_some_and(|bits| bits.agrees(&words)) {
+                return Looked::Stays;
+            }
+            *guard = None;
+            g.state.loaded.store(false, Ordering::Relaxed);
+            Looked::Left
+        });
     }
 
     /// A free number near `parent`; for a directory the group is chosen by [`InodeAlloc::directory_group`].
@@ -195,15 +320,15 @@ impl InodeAlloc {
             self.locate(parent).0
         };
         let mut share = self.slots.local().lock();
-        if !is_dir && let Some((ino, after)) = share.born_free.pop() {
-            return Ok(Allocated { ino, after });
+        if !is_dir && let Some(allocated) = share.born_free.pop() {
+            return Ok(allocated);
         }
         let start = share
             .overflow
             .filter(|(full, _)| *full == home)
             .map_or(home, |(_, group)| group);
         if let Some(ino) = self.take_from_group(&mut share, start, source)? {
-            return Ok(Allocated { ino, after: 0 });
+            return Ok(Allocated::new(ino));
         }
         share.overflow = None;
         drop(share);
@@ -213,8 +338,10 @@ impl InodeAlloc {
             for step in 0..count {
                 let group = (home + step) % count;
                 let g = self.group(group, source)?;
-                // The counts may be off by what slots claim: the second pass looks at every bitmap.
-                if pass == 0 && g.claims.free.load(Ordering::Relaxed) <= 0 {
+                // The counts may be off by what slots claim: the second pass looks at every bitmap in memory. Of one
+                // that is not, no slot has claimed anything.
+                let counted = pass == 0 || !g.is_loaded();
+                if counted && g.free() <= 0 {
                     continue;
                 }
                 let mut share = self.slots.local().lock();
@@ -225,18 +352,18 @@ impl InodeAlloc {
                 };
                 if let Some(ino) = found {
                     share.overflow = Some((home, group));
-                    return Ok(Allocated { ino, after: 0 });
+                    return Ok(Allocated::new(ino));
                 }
             }
         }
         // Last: what other slots hold back, and what rests.
         for slot in self.slots.iter() {
-            if let Some((ino, after)) = slot.lock().born_free.pop() {
-                return Ok(Allocated { ino, after });
+            if let Some(allocated) = slot.lock().born_free.pop() {
+                return Ok(allocated);
             }
         }
         if let Some((_, ino)) = self.resting.lock().pop_front() {
-            return Ok(Allocated { ino, after: 0 });
+            return Ok(Allocated::new(ino));
         }
         Err(Error::NoSpace("no free inode"))
     }
@@ -249,53 +376,43 @@ impl InodeAlloc {
         source: &dyn InodeSource,
     ) -> Result<Option<InodeNr>> {
         let g = self.group(group, source)?;
-        if g.skip.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let place = group as usize % KEPT;
-        if let Some(other) = share.stretches[place].filter(|s| s.group != group) {
-            share.stretches[place] = None;
+        let kept = &mut share.stretches[group as usize % KEPT];
+        if let Some(other) = kept.take_if(|s| s.group != group) {
             self.group(other.group, source)?
-                .claims
-                .free
-                .fetch_add(i64::from(other.left), Ordering::Relaxed);
+                .add_free(i64::from(other.left));
         }
         loop {
-            let mut stretch = match share.stretches[place] {
-                Some(s) => s,
-                None if g.claims.free.load(Ordering::Relaxed) <= 0 => return Ok(None),
-                None => match self.claim(g, group, source) {
-                    Ok(Some(s)) => s,
-                    Ok(None) => return Ok(None),
+            if kept.is_none() {
+                if g.is_skipped() || g.free() <= 0 {
+                    return Ok(None);
+                }
+                *kept = match self.claim(g, group, source) {
+                    Ok(claimed) => claimed,
                     // A bad group is skipped and said, the search goes on.
                     Err(Error::Format(e)) => {
-                        g.skip.store(true, Ordering::Relaxed);
+                        g.skip();
                         tracing::error!(group, error = %e, "inode bitmap refused");
                         return Ok(None);
                     }
                     Err(e) => return Err(e),
-                },
-            };
-            match self.bits(g, group, source)?.take(stretch.next, stretch.end) {
-                Some(index) => {
-                    stretch.next = index + 1;
-                    match stretch.left.checked_sub(1) {
-                        Some(left) => stretch.left = left,
-                        // A number freed since the stretch was claimed: the group has counted it.
-                        None => {
-                            g.claims.free.fetch_sub(1, Ordering::Relaxed);
-                        }
-                    }
-                    share.stretches[place] = Some(stretch);
-                    return Ok(Some(self.number(group, index)));
-                }
-                None => {
-                    share.stretches[place] = None;
-                    g.claims
-                        .free
-                        .fetch_add(i64::from(stretch.left), Ordering::Relaxed);
-                }
+                };
             }
+            let Some(stretch) = kept else {
+                return Ok(None);
+            };
+            if let Some(index) = stretch.bits.take(stretch.next, stretch.end) {
+                stretch.next = index + 1;
+                match stretch.left.checked_sub(1) {
+                    Some(left) => stretch.left = left,
+                    // A number freed since the stretch was claimed: the group has counted it.
+                    None => {
+                        g.add_free(-1);
+                    }
+                }
+                return Ok(Some(self.number(group, index)));
+            }
+            g.add_free(i64::from(stretch.left));
+            *kept = None;
         }
     }
 
@@ -312,9 +429,10 @@ impl InodeAlloc {
             let (start, end) = (at * STRETCH, ((at + 1) * STRETCH).min(self.per_group));
             let left = bits.free_in(start, end);
             if left > 0 {
-                g.claims.free.fetch_sub(i64::from(left), Ordering::Relaxed);
+                g.add_free(-i64::from(left));
                 return Ok(Some(Stretch {
                     group,
+                    bits,
                     next: start,
                     end,
                     left,
@@ -331,12 +449,12 @@ impl InodeAlloc {
         group: u32,
         source: &dyn InodeSource,
     ) -> Result<Option<InodeNr>> {
-        if g.skip.load(Ordering::Relaxed) {
+        if g.is_skipped() {
             return Ok(None);
         }
         let found = self.bits(g, group, source)?.take(0, self.per_group);
         Ok(found.map(|index| {
-            g.claims.free.fetch_sub(1, Ordering::Relaxed);
+            g.add_free(-1);
             self.number(group, index)
         }))
     }
@@ -349,7 +467,7 @@ impl InodeAlloc {
         let turn = self.turns.local().fetch_add(1, Ordering::Relaxed);
         let room = |g: u32| -> Result<i64> {
             let group = self.group(g, source)?;
-            Ok(group.claims.free.load(Ordering::Relaxed))
+            Ok(group.free())
         };
         let (start, span) = if parent == InodeNr::ROOT {
             (0, count)
@@ -376,53 +494,66 @@ impl InodeAlloc {
         Ok(best.1)
     }
 
-    /// The number was allocated and freed in one open checkpoint: it is free again at once, for the
+    /// The number was allocated and freed in one open checkpoint, this one: it is free again at once, for the
     /// slot that freed it. `stamp` is that of the free.
-    pub fn release_at_once(&self, ino: InodeNr, stamp: u64) {
-        self.slots.local().lock().born_free.push((ino, stamp));
+    pub fn release_at_once(&self, ino: InodeNr, stamp: u64, context: u64) {
+        let freed = Allocated {
+            ino,
+            after: stamp,
+            context,
+        };
+        self.slots.local().lock().born_free.push(freed);
     }
 
     /// The number was handed out just now, and nothing was logged for it.
     pub fn undo(&self, allocated: Allocated) {
         match allocated.after {
-            0 => self.clear(allocated.ino),
-            stamp => self.release_at_once(allocated.ino, stamp),
+            0 => self.clear([allocated.ino]),
+            _ => self.slots.local().lock().born_free.push(allocated),
         }
     }
 
-    /// The checkpoint that frees the number is on disk. `rest` keeps it back for five seconds,
-    /// for volumes without a journal: a crash could leave the directory entry of its last life [I3].
-    pub fn release(&self, ino: InodeNr, rest: bool) {
+    /// The checkpoint that frees the numbers is on disk. `rest` keeps them back for five seconds,
+    /// for volumes without a journal: a crash could leave the directory entry of their last life [I3].
+    pub fn release(&self, numbers: Vec<InodeNr>, rest: bool) {
         if rest {
             let now = Instant::now();
             self.wake_resting(now);
-            self.resting.lock().push_back((now, ino));
+            let numbers = numbers.into_iter().map(|ino| (now, ino));
+            self.resting.lock().extend(numbers);
         } else {
-            self.clear(ino);
+            self.clear(numbers);
         }
     }
 
     fn wake_resting(&self, now: Instant) {
         let mut resting = self.resting.lock();
-        while let Some(&(since, ino)) = resting.front() {
-            if now.duration_since(since) < RECENTLY_DELETED {
-                break;
-            }
-            resting.pop_front();
-            self.clear(ino);
-        }
+        let rested = |(since, _): &(Instant, InodeNr)| {
+            now.saturating_duration_since(*since) >= RECENTLY_DELETED
+        };
+        let awake = resting.iter().take_while(|n| rested(n)).count();
+        let awake: Vec<_> = resting.drain(..awake).map(|(_, ino)| ino).collect();
+        drop(resting);
+        self.clear(awake);
     }
 
-    fn clear(&self, ino: InodeNr) {
-        let (group, index) = self.locate(ino);
-        // What was never looked at is as the image, formatted by now, says it.
-        let Some(g) = self.groups.get(group) else {
-            return;
-        };
-        if let Some(bits) = g.bits.get() {
-            bits.give(index);
+    /// The numbers are free; those of one group that follow each other are cleared together.
+    fn clear(&self, numbers: impl AsRef<[InodeNr]>) {
+        let same_group = |a: &InodeNr, b: &InodeNr| self.locate(*a).0 == self.locate(*b).0;
+        for numbers in numbers.as_ref().chunk_by(same_group) {
+            let group = numbers.first().map_or(0, |&ino| self.locate(ino).0);
+            // What was never looked at, or left, is as the image, formatted by now, says it.
+            let Some(g) = self.groups.get(group) else {
+                continue;
+            };
+            if let Some(bits) = &*g.claims.bits.lock() {
+                for &ino in numbers {
+                    bits.give(self.locate(ino).1);
+                }
+            }
+            // No more than there are numbers.
+            g.add_free(numbers.len() as i64);
         }
-        g.claims.free.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Brings the group's bitmap in core: whoever frees a number calls it before logging the free,
@@ -430,20 +561,16 @@ impl InodeAlloc {
     pub fn ensure_loaded(&self, ino: InodeNr, source: &dyn InodeSource) -> Result<()> {
         let group = self.locate(ino).0;
         let g = self.group(group, source)?;
-        self.bits(g, group, source).map(|_| ())
+        if g.is_loaded() {
+            return Ok(());
+        }
+        self.bits(g, group, source).map(drop)
     }
 
     /// True the first time the inode's table block is touched in a context: the log charges for it.
     pub fn charge(&self, ino: InodeNr, context: u64) -> bool {
         let (group, index) = self.locate(ino);
-        let blocks = self.per_group.div_ceil(self.per_block);
-        // No inode has a number past the last group.
-        let Some(charged) = self.charged.get_or_default(group) else {
-            return false;
-        };
-        let charged = charged.get_or_init(|| (0..blocks).map(|_| AtomicU64::new(0)).collect());
-        let cell = &charged[(index / self.per_block) as usize];
-        cell.load(Ordering::Relaxed) != context && cell.swap(context, Ordering::Relaxed) != context
+        self.charged.charge(group, index / self.per_block, context)
     }
 
     /// Free inodes: those found at open, and what became of them in groups that were looked at, folded over the
@@ -452,7 +579,7 @@ impl InodeAlloc {
         let changes: i64 = self
             .groups
             .in_memory()
-            .map(|g| g.claims.free.load(Ordering::Relaxed) - i64::from(g.found))
+            .map(|g| g.free() - i64::from(g.state.found))
             .sum();
         let groups = i64::try_from(self.found)
             .unwrap_or(i64::MAX)
@@ -474,3 +601,7 @@ impl InodeAlloc {
         groups.saturating_add_unsigned(held).max(0) as u64 + self.resting.lock().len() as u64
     }
 }
+
+#[cfg(test)]
+#[path = "inode_tests.rs"]
+mod tests;

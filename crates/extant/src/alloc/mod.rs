@@ -3,6 +3,7 @@
 pub mod block;
 mod bound;
 pub mod buddy;
+mod charged;
 mod contention;
 mod goals;
 pub mod inode;

@@ -391,12 +391,13 @@ impl Opening<'_> {
         let free = self.free(&groups, &buffers)?;
         let formatter = Formatter::new(&self.geometry, free, &buffers, hasher)?;
         let orphans = formatter.orphans();
+        let limits = self.options.limits();
         let engine = Arc::new(Engine {
-            inodes: InodeAlloc::new(&self.geometry, free.inodes),
+            inodes: InodeAlloc::new(&self.geometry, free.inodes, limits.cache_bytes / 16),
             blocks: BlockAlloc::new(
                 &self.geometry,
                 self.options.block_scan,
-                self.options.limits().cache_bytes / 8,
+                limits.cache_bytes / 8,
             ),
             shares: PerSlot::default(),
             short_at: AtomicU64::new(0),

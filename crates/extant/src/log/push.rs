@@ -72,7 +72,7 @@ impl Engine {
         let budget = &self.log.budget;
         let context = self.log.lists.context();
         // Bitmaps leave memory with a push.
-        match self.blocks.excess() {
+        match self.blocks.excess().max(self.inodes.excess()) {
             0 => {}
             1..8 => self.kick.wake(),
             _ => self.push_to(context)?,
@@ -193,6 +193,12 @@ impl Engine {
                     self.load_bitmaps(start, len)?;
                 }
             }
+            if self.inodes.has_shrunk() {
+                let freed = items.inodes.iter().filter(|i| i.event == InodeEvent::Free);
+                for item in freed {
+                    self.inodes.ensure_loaded(item.ino, self)?;
+                }
+            }
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
             self.format_in_parts(formatter, context, items, &mut blocks)?
         };
@@ -202,6 +208,7 @@ impl Engine {
         self.measure_index_rooms(context)?;
         self.log.formatted.store(context, Ordering::Release);
         self.blocks.shrink(self);
+        self.inodes.shrink(context, self);
         Ok((context, Release { blocks, parts }))
     }
 
@@ -293,8 +300,8 @@ impl Engine {
     /// The context is on disk: what it freed may be used again.
     fn release(&self, release: Release) -> Result<()> {
         let rest = self.rests_inode_numbers();
-        for ino in release.parts.into_iter().flat_map(|p| p.freed_inodes) {
-            self.inodes.release(ino, rest);
+        for part in release.parts {
+            self.inodes.release(part.freed_inodes, rest);
         }
         // Runs that meet go back as one.
         let mut blocks = release.blocks;

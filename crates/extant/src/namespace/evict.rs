@@ -230,6 +230,73 @@ mod tests {
         volume.close().unwrap();
     }
 
+    /// Inodes are made in thousands of groups and removed again by many threads: the bitmaps in memory are a few, and no
+    /// number is lost.
+    #[test]
+    fn inode_bitmaps_of_groups_leave() {
+        let size = 64 << 30;
+        let options = MkfsOptions {
+            inodes: Some(ext4_format::layout::Inodes::Count(4096 * 256)),
+            journal_size: Some(64 << 20),
+            features: "^resize_inode".into(),
+            blocks_per_group: Some(4096),
+            ..Default::default()
+        };
+        let device = made(size, options);
+        let volume = OpenOptions::new()
+            .cache_bytes(2 << 20)
+            .inodes_in_core(500)
+            .open_device(Arc::clone(&device) as _)
+            .unwrap();
+        assert!(volume.geometry().groups >= 4096);
+        let free = volume.statfs().unwrap().free_inodes;
+        let loaded = || volume.guard_engine().inodes.loaded();
+        let most = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|s| {
+            for thread in 0..4 {
+                let (volume, most) = (&volume, &most);
+                s.spawn(move || {
+                    let name = |n: u32| format!("/d{thread}-{n}");
+                    let remove = |n: u32| {
+                        volume.unlink(format!("{}/f", name(n))).unwrap();
+                        volume.remove_dir(name(n)).unwrap();
+                    };
+                    for n in 0..2000 {
+                        volume.create_dir(name(n), 0o755).unwrap();
+                        volume.create(format!("{}/f", name(n)), 0o600).unwrap();
+                        most.fetch_max(loaded(), std::sync::atomic::Ordering::Relaxed);
+                        // Some at once, some in a later context.
+                        match n % 3 {
+                            0 => remove(n),
+                            1 if n > 300 => remove(n - 300),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        let most = most.into_inner();
+        // The limit is 186; of each slot up to sixteen are in use.
+        let held = 16 * percpu::slot::count() as u32;
+        assert!(
+            most <= 3 * (186 + held) && volume.guard_engine().inodes.has_shrunk(),
+            "{most} bitmaps in memory"
+        );
+        for entry in volume.read_dir("/").unwrap() {
+            let name = String::from_utf8(entry.name).unwrap();
+            if name.starts_with('d') {
+                volume.unlink(format!("/{name}/f")).unwrap();
+                volume.remove_dir(format!("/{name}")).unwrap();
+            }
+        }
+        volume.sync().unwrap();
+        assert_eq!(volume.statfs().unwrap().free_inodes, free);
+        volume.close().unwrap();
+        let volume = OpenOptions::new().open_device(device).unwrap();
+        assert_eq!(volume.statfs().unwrap().free_inodes, free);
+        volume.close().unwrap();
+    }
+
     /// Reading brings pages in as writing does, and is bounded as writing is.
     #[test]
     fn pages_that_were_read_leave() {

@@ -335,7 +335,7 @@ impl Engine {
         c.inode(inode.ino, InodeEvent::Free, state.core);
         inode.logged_in(c.context);
         if state.born == c.context {
-            self.inodes.release_at_once(inode.ino, c.stamp);
+            self.inodes.release_at_once(inode.ino, c.stamp, c.context);
         }
     }
 
