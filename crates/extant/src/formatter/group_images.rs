@@ -238,17 +238,21 @@ impl<'g, 'a> GroupImages<'g, 'a> {
         Ok(())
     }
 
-    /// Writes the descriptors of the groups touched.
-    pub fn descriptors(self) -> Result<()> {
+    /// Writes the descriptors of the groups touched; says which blocks they are in.
+    pub fn descriptors(self) -> Result<Vec<BlockNr>> {
         let geometry = self.ws.geometry;
+        let mut blocks = Vec::new();
         for group in self.touched.into_iter().map(GroupNr) {
             let desc = self.descs.get(geometry, self.ws.images(), group)?;
             let (block, offset) = geometry.desc_location(group);
             let bytes = self.ws.get_mut(block)?.get_mut(offset as usize..);
             let bad = FormatError::corrupt("descriptor position", Where::Group(group));
             desc.encode(bytes.ok_or(bad)?, geometry, group)?;
+            blocks.push(block);
         }
-        Ok(())
+        blocks.sort_unstable();
+        blocks.dedup();
+        Ok(blocks)
     }
 }
 

@@ -87,6 +87,8 @@ pub struct Published {
 pub struct Output {
     /// Changed blocks with their new images, by block number.
     pub blocks: Vec<(BlockNr, Arc<Image>)>,
+    /// Those of them that hold group descriptors, in order.
+    pub descriptors: Vec<BlockNr>,
     /// Blocks of inode tables that come into use without an inode in them and hold old bytes on the
     /// device (the group's table was never zeroed). They must be zeros on the device before this batch
     /// is committed, written directly and not through the journal; a cached image is to be forgotten.
@@ -232,10 +234,11 @@ impl Formatter {
         let (blocks, inodes) = groups.change;
         self.free.blocks = self.free.blocks.saturating_add_signed(blocks);
         self.free.inodes = self.free.inodes.saturating_add_signed(inodes);
-        groups.descriptors()?;
+        let descriptors = groups.descriptors()?;
         let (blocks, revoked) = ws.finish();
         Ok(Output {
             blocks,
+            descriptors,
             zeroed: done.zeroed,
             revoked,
             published: done.published,

@@ -278,8 +278,14 @@ impl Engine {
         {
             self.buffers.forget(BlockNr(block));
         }
-        for (block, image) in &output.blocks {
-            self.buffers.publish(*block, Arc::clone(image), context);
+        // Descriptors last: who finds in one that its group's bitmap is written finds the bitmap.
+        for last in [false, true] {
+            for (block, image) in &output.blocks {
+                if output.descriptors.binary_search(block).is_ok() == last {
+                    self.buffers.publish(*block, Arc::clone(image), context);
+                    crate::stir::point();
+                }
+            }
         }
         if !output.blocks.is_empty() {
             // The folded counts [L4].
@@ -352,6 +358,71 @@ fn merged(runs: Vec<(BlockNr, u32)>) -> Vec<(BlockNr, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The first inode of a group has a block bitmap written that was none before. Who reads the bitmap at that moment
+    /// computes it, or finds it; not the device's old bytes under a descriptor that says it is written.
+    #[test]
+    fn a_bitmap_is_there_before_its_descriptor_says_so() {
+        use crate::alloc::block::GroupSource;
+        use crate::mkfs::{self, MkfsOptions};
+        use ext4_format::GroupNr;
+        use std::sync::atomic::{AtomicBool, AtomicU32};
+
+        let size = 4 << 30;
+        let device = Arc::new(blockdev::MemDevice::new(size));
+        // 1024 groups of 16 inodes.
+        let options = MkfsOptions {
+            size: Some(size),
+            zeroed_device: true,
+            features: "^resize_inode".into(),
+            blocks_per_group: Some(1024),
+            inodes: Some(ext4_format::layout::Inodes::Count(16 << 10)),
+            ..Default::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        let volume = crate::OpenOptions::new()
+            .background(false)
+            .open_device(device)
+            .unwrap();
+        assert_eq!(volume.geometry().inodes_per_group, 16);
+        let engine = volume.guard_engine();
+        let unwritten = |group: u32| {
+            let desc = engine
+                .groups
+                .get(&engine.geometry, &engine.buffers, GroupNr(group));
+            desc.is_ok_and(|d| d.flags & ext4_format::group_desc::BLOCK_UNINIT != 0)
+        };
+        let (next, done) = (AtomicU32::new(0), AtomicBool::new(false));
+        crate::stir(2);
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| {
+                let mut seen = std::collections::BTreeSet::new();
+                while !done.load(Ordering::Relaxed) {
+                    let group = next.load(Ordering::Relaxed);
+                    if unwritten(group) {
+                        engine.block_bitmap(GroupNr(group)).map(drop)?;
+                        seen.insert(group);
+                    }
+                }
+                Ok::<_, Error>(seen.len())
+            });
+            // Empty files, one group after the other; the directory's blocks are in the first ones.
+            for n in 0..300 * 16 {
+                let ino = volume.create(format!("/{n}"), 0o600).unwrap().ino();
+                let group = (ino - 1) / 16;
+                if group > 100 && next.swap(group, Ordering::Relaxed) != group {
+                    volume.sync().unwrap();
+                }
+                if reader.is_finished() {
+                    break;
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            assert!(reader.join().unwrap().unwrap() > 50);
+        });
+        crate::stir(0);
+        volume.close().unwrap();
+    }
 
     #[test]
     fn runs_that_meet_are_one() {
