@@ -3,7 +3,8 @@
 //! An image is immutable once it is here: the formatter makes a new one and [`Buffers::publish`]es it,
 //! so a reader keeps a consistent block for as long as it holds the [`Image`]. A published image is
 //! *dirty* until the journal's home write-back has put it at its place on the device; dirty images
-//! stay in memory, clean ones are dropped by a second-chance sweep of their shard when it is over its share.
+//! stay in memory, clean ones are dropped by a second-chance sweep of their shard when it is over its share: when one is
+//! read, and when many have become clean.
 
 use crate::block_memory;
 use crate::error::{Error, Result};
@@ -257,6 +258,26 @@ impl Buffers {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
             }
         }
+        // Who only makes blocks reads none, and would never sweep.
+        for shard in &self.shards {
+            self.bound(&mut shard.lock());
+        }
+    }
+
+    /// Drops as many clean images as are too many, first of those not used since the last time.
+    fn bound(&self, shard: &mut Shard) {
+        let clean = shard.map.len() - shard.dirty;
+        let mut over = clean.saturating_sub(self.clean_per_shard);
+        for any in [false, true] {
+            if over == 0 {
+                return;
+            }
+            shard.map.retain(|_, e| {
+                let stays = e.dirty.is_some() || over == 0 || (std::mem::take(&mut e.used) && !any);
+                over -= usize::from(!stays);
+                stays
+            });
+        }
     }
 
     /// Drops every image, those that are not home too: nothing will be written any more.
@@ -272,5 +293,35 @@ impl Buffers {
         for shard in &self.shards {
             shard.lock().map.retain(|_, e| e.dirty.is_some());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks that are made and written home, and never read, leave memory too.
+    #[test]
+    fn what_is_home_is_bounded_without_a_read() {
+        let device = Arc::new(blockdev::MemDevice::new(64 << 20));
+        let buffers = Buffers::new(device, 4096, SHARDS * 20);
+        for context in 1..=10 {
+            for n in 0..1500 {
+                let block = BlockNr(context * 1500 + n);
+                buffers.publish(block, Image::made(vec![1; 4096]), context);
+            }
+            let dirty = buffers.dirty(context);
+            assert_eq!(dirty.len(), 1500);
+            buffers.mark_clean(&dirty);
+            assert_eq!(buffers.dirty_count(), 0);
+            assert!(buffers.count() <= SHARDS * 20, "{}", buffers.count());
+        }
+        // What is dirty stays, however much it is.
+        for n in 0..3000 {
+            buffers.publish(BlockNr(n), Image::made(vec![1; 4096]), 11);
+        }
+        buffers.mark_clean(&[]);
+        assert_eq!(buffers.dirty(11).len(), 3000);
+        assert!((0..3000).all(|n| buffers.peek(BlockNr(n)).is_some()));
     }
 }
