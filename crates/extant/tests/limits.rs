@@ -316,3 +316,19 @@ fn a_file_larger_than_memory() {
     let error = v.read_file("/f").expect_err("8 TiB in memory");
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
+
+/// What has no data takes none: not even no bytes.
+#[test]
+fn nothing_is_written_to_a_fifo() {
+    if !have("mke2fs") {
+        return;
+    }
+    let v = open(&mem_image("8M", &["-t", "ext4"]));
+    v.mknod("/fifo", extant::FileType::Fifo, 0o600, 0).unwrap();
+    let fifo = v.open("/fifo", OpenFlags::WRITE, 0).unwrap();
+    for bytes in [&b""[..], b"some"] {
+        assert_eq!(fifo.write_at(0, bytes).unwrap_err().errno(), 22);
+        assert_eq!(fifo.append(bytes).unwrap_err().errno(), 22);
+    }
+    v.close().unwrap();
+}

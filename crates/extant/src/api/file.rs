@@ -177,6 +177,14 @@ impl File {
         Ok(read)
     }
 
+    /// Nothing can be written to what has no data, not even nothing.
+    fn regular(&self) -> Result<()> {
+        match self.inode.ftype {
+            FileType::Regular => Ok(()),
+            _ => Err(Error::Invalid("not a regular file")),
+        }
+    }
+
     /// Writes `data` at an offset (at the end, if opened to append). Returns how many bytes: fewer than all
     /// if the space ran out, or the largest size was reached, after a part; the next call then fails.
     ///
@@ -193,7 +201,7 @@ impl File {
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.writable()?;
         if data.is_empty() {
-            return Ok(0);
+            return self.regular().map(|()| 0);
         }
         let offset = (!self.flags.contains(OpenFlags::APPEND)).then_some(offset);
         self.engine()?
@@ -234,6 +242,7 @@ impl File {
     pub fn append(&self, data: &[u8]) -> Result<Range<u64>> {
         self.writable()?;
         if data.is_empty() {
+            self.regular()?;
             let end = self.inode.size.load(Ordering::Acquire);
             return Ok(end..end);
         }
