@@ -238,3 +238,51 @@ fn readers_and_writers_of_one_file() {
     v.close().unwrap();
     assert_clean(&device, "after the storm");
 }
+
+/// A directory's time is set, and its mode, while names are made in it: in memory it is what it is on the device. Of the
+/// two changes the later one counts, whichever that is.
+#[test]
+fn times_set_while_names_are_made_are_those_on_the_device() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = mem_image("16M", ARGS);
+    let v = open_with(&device, AccessTimes::None, false);
+    extant::stir(12);
+    for round in 0..400 {
+        let path = format!("/d{round}");
+        v.create_dir(&path, 0o755).unwrap();
+        let dir = v.open_dir(&path).unwrap();
+        std::thread::scope(|s| {
+            let (v, dir, path) = (v.clone(), &dir, &path);
+            s.spawn(move || {
+                for n in 0..4 {
+                    dir.create(format!("f{n}"), 0o600).unwrap();
+                }
+            });
+            s.spawn(move || {
+                for n in 0..3 {
+                    let set = SetAttributes {
+                        mtime: (n < 2).then(|| Timestamp::new(1000 + n, 0).into()),
+                        mode: (n > 0).then_some(0o700),
+                        ..Default::default()
+                    };
+                    v.set_attributes(path, &set).unwrap();
+                }
+            });
+        });
+        drop(dir);
+        let before = v.stat(&path).unwrap();
+        v.sync().unwrap();
+        v.drop_caches();
+        let after = v.stat(&path).unwrap();
+        assert_eq!(
+            (after.mtime, after.ctime),
+            (before.mtime, before.ctime),
+            "round {round}"
+        );
+    }
+    extant::stir(0);
+    v.close().unwrap();
+    assert_clean(&device, "times");
+}

@@ -301,11 +301,13 @@ impl Engine {
             Some(_) => self.begin_giving(Cost::XATTR)?,
             None => self.begin_core()?,
         };
+        let names = inode.directory();
+        // The formatter, too, must find that what is set is later than every change of a name noted until then.
+        let _still = names.map(|names| names.table.lock_all());
         let mut state = inode.state.lock();
         if state.freed {
             return Err(Error::NotFound);
         }
-        let names = inode.directory();
         let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
         let time = now();
         self.fold_overwrites(inode, &mut state);

@@ -239,7 +239,7 @@ impl Directory {
         })
     }
 
-    /// The noted times have gone into the core, or the caller set the times.
+    /// The noted times have gone into the core, with all buckets locked.
     pub fn reset_time(&self) {
         if let Some(shares) = self.shares.get() {
             for share in shares.iter() {
