@@ -700,7 +700,7 @@ impl Dir {
     ///     ..Default::default()
     /// };
     /// volume.set_attributes("/file", &set)?;
-    /// assert_eq!(volume.stat("/file")?.mtime.nanos, 5);
+    /// assert_eq!(volume.stat("/file")?.mtime.nanos(), 5);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
