@@ -182,6 +182,19 @@ fn wait_for_handler(child: &std::process::Child) {
     }
 }
 
+/// Interrupts a command so many milliseconds after it has begun to listen for that; what it answers and says.
+fn interrupted(command: &mut Command, wait: u64) -> (Option<i32>, String) {
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_handler(&child);
+    std::thread::sleep(Duration::from_millis(wait));
+    let pid = rustix::process::Pid::from_child(&child);
+    // It may be done already.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    (out.status.code(), said)
+}
+
 #[test]
 fn interrupts_leave_a_clean_image() {
     let Some(s) = Scratch::mke2fs("512M", &["-t", "ext4"]) else {
@@ -192,21 +205,13 @@ fn interrupts_leave_a_clean_image() {
         std::fs::write(s.host(&format!("many/{n}")), vec![3; 8000]).unwrap();
     }
     for wait in [0, 5, 20, 60, 150] {
-        let child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        let mut import = Command::new(env!("CARGO_BIN_EXE_extant"));
+        import
             .arg("import")
             .args([&s.image, &s.host("many")])
-            .args(["--to", &format!("/after{wait}")])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        wait_for_handler(&child);
-        std::thread::sleep(Duration::from_millis(wait));
-        let pid = rustix::process::Pid::from_child(&child);
-        // It may be done already.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        let out = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&out.stderr);
-        match out.status.code() {
+            .args(["--to", &format!("/after{wait}")]);
+        let (code, said) = interrupted(&mut import, wait);
+        match code {
             Some(0) => {}
             Some(130) => assert_eq!(said, "extant: interrupted\n"),
             other => panic!("{other:?} {said}"),
@@ -224,23 +229,14 @@ fn interrupts_leave_no_half_image() {
         std::fs::write(s.host(&format!("many/{n}")), vec![3; 8000]).unwrap();
     }
     for wait in [0, 5, 10, 20, 40, 80] {
-        let child = Command::new(env!("CARGO_BIN_EXE_extant"))
-            .arg("mkfs")
+        let mut mkfs = Command::new(env!("CARGO_BIN_EXE_extant"));
+        mkfs.arg("mkfs")
             .arg(&s.image)
             .arg("--from")
             .arg(s.host("many"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        wait_for_handler(&child);
-        std::thread::sleep(Duration::from_millis(wait));
-        let pid = rustix::process::Pid::from_child(&child);
-        // It may be done already.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        let out = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&out.stderr);
-        match out.status.code() {
+            .stdout(Stdio::null());
+        let (code, said) = interrupted(&mut mkfs, wait);
+        match code {
             Some(0) => {
                 s.clean();
                 std::fs::remove_file(&s.image).unwrap();

@@ -311,20 +311,8 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::name::Name;
+    use super::super::name_table::tests::entry;
     use super::*;
-    use crate::namespace::bucket::NameHash;
-    use ext4_format::FileType;
-
-    fn entry(n: u32) -> Dentry {
-        let major = n.wrapping_mul(0x9E37_79B9) & !1;
-        Dentry {
-            hash: NameHash { major, minor: n },
-            ino: InodeNr(n + 11),
-            ftype: FileType::Regular,
-            name: Name::new(format!("n{n}").as_bytes()).unwrap(),
-        }
-    }
 
     fn add(dir: &Directory, n: u32) {
         let e = entry(n);

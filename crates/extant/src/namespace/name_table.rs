@@ -327,7 +327,7 @@ impl NameTable {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::name::Name;
     use super::*;
     use ext4_format::{FileType, InodeNr};
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    fn entry(n: u32) -> Dentry {
+    pub fn entry(n: u32) -> Dentry {
         let major = n.wrapping_mul(0x9E37_79B9) & !1;
         Dentry {
             hash: NameHash { major, minor: n },
