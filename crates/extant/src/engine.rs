@@ -160,6 +160,8 @@ pub struct Engine {
     /// Inodes that the last walk for clean ones left in core.
     pub(crate) inodes_left: AtomicU64,
     pub(crate) dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>, locks::DirtyInodes>>,
+    /// Lists of them that are being written back.
+    pub(crate) dirty_in_hand: crate::namespace::in_hand::ListsInHand,
     pub(crate) lazy_times: LazyTimes,
     pub(crate) dirty_bytes: Counter,
     pub(crate) cached_bytes: Counter,

@@ -107,6 +107,10 @@ lock_class!(
     pub(crate) LazyTimes = "lazy times of a slot"
 );
 lock_class!(
+    /// Which lists of dirty inodes are being written back.
+    pub(crate) ListsInHand = "dirty inodes in hand"
+);
+lock_class!(
     /// A slot's inodes with something to write back.
     pub(crate) DirtyInodes = "dirty inodes of a slot"
 );

@@ -8,7 +8,7 @@ use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice, SlowDevice};
 use common::*;
 use extant::OpenOptions;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const THREADS: u64 = 6;
@@ -170,6 +170,92 @@ fn syncs_share_flushes() {
     assert!(flushes < syncs, "{syncs} syncs, {flushes} flushes");
     volume.close().unwrap();
     assert_clean(device.inner(), "shared flushes");
+}
+
+/// A device that holds up the writes of one pattern until it is let go.
+struct Holds {
+    inner: Arc<MemDevice>,
+    held: AtomicBool,
+    waiting: AtomicU64,
+}
+
+const PATTERN: u8 = 0xa7;
+
+impl Holds {
+    fn wait(&self, bytes: &[u8]) {
+        if bytes.first() == Some(&PATTERN) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            while self.held.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl BlockDevice for Holds {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+        self.wait(buf);
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+/// A sync that comes while another one is writing files back waits for them: they are on nobody's list any more, and
+/// not on the device yet.
+#[test]
+fn a_sync_covers_what_another_sync_is_writing() {
+    if !have("mke2fs") {
+        return;
+    }
+    let inner = mem_image("16M", &["-t", "ext4", "-J", "size=4"]);
+    let device = Arc::new(Holds {
+        inner: Arc::clone(&inner),
+        held: AtomicBool::new(true),
+        waiting: AtomicU64::new(0),
+    });
+    let volume = options()
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    let content = vec![PATTERN; 8192];
+    volume.write_file("/f", &content).unwrap();
+    std::thread::scope(|s| {
+        let first = s.spawn(|| volume.sync());
+        while device.waiting.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let second = s.spawn(|| volume.sync());
+        for _ in 0..200 {
+            if second.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let returned = second.is_finished();
+        let cut = returned.then(|| Arc::new(inner.snapshot()));
+        device.held.store(false, Ordering::SeqCst);
+        first.join().unwrap().unwrap();
+        second.join().unwrap().unwrap();
+        if let Some(cut) = cut {
+            let found = open(&cut).read_file("/f");
+            assert!(
+                found.is_ok_and(|f| f == content),
+                "the second sync returned"
+            );
+        }
+    });
+    volume.close().unwrap();
+    assert_clean(&inner, "two syncs");
 }
 
 /// A sync is over when what was removed before it can be used again, whoever else syncs at the time.

@@ -411,6 +411,7 @@ impl Opening<'_> {
             in_core_count: Counter::new(),
             inodes_left: AtomicU64::new(0),
             dirty_inodes: PerSlot::default(),
+            dirty_in_hand: Default::default(),
             lazy_times: Default::default(),
             dirty_bytes: Counter::new(),
             cached_bytes: Counter::new(),

@@ -72,6 +72,7 @@ impl Engine {
     fn clean_dirty(&self) -> Result<()> {
         let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
         if dirty > self.limits.dirty_bytes {
+            let _in_hand = self.dirty_in_hand.take();
             let mine = std::mem::take(&mut *self.dirty_inodes.local().lock());
             self.write_back_list(mine)?;
         }
@@ -98,8 +99,17 @@ impl Engine {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Writes back every dirty inode, with as many threads as there is work and CPUs for.
+    /// Writes back every dirty inode. What other threads took to write back before this was called is on the device, too.
     pub(crate) fn write_back_all(&self) -> Result<()> {
+        let in_hand = self.dirty_in_hand.take();
+        let done = self.write_back_lists();
+        drop(in_hand);
+        self.dirty_in_hand.wait();
+        done
+    }
+
+    /// Writes back the lists of all slots, with as many threads as there is work and CPUs for.
+    fn write_back_lists(&self) -> Result<()> {
         let mut lists: Vec<_> = self
             .dirty_inodes
             .iter()
