@@ -97,8 +97,7 @@ impl Image {
                 Some(image)
             }
             Err(e) => {
-                assert!(std::env::var_os("CI").is_none(), "mke2fs is required: {e}");
-                eprintln!("skipped: no mke2fs ({e})");
+                needs::ignored(&format!("mke2fs (Debian package e2fsprogs): {e}"));
                 None
             }
         }

@@ -29,9 +29,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn long_pieces_from_a_cache_above_are_not_kept() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let top = v.root_node().unwrap();
@@ -66,9 +64,7 @@ fn long_pieces_from_a_cache_above_are_not_kept() {
 
 #[test]
 fn what_a_cache_above_reads_is_not_kept() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let data = noise(1, MIB + 100);
     let v = open(&device);
@@ -155,9 +151,7 @@ fn write(file: &Node, want: &mut Vec<u8>, at: u64, len: u64, noise: &mut Rng) {
 
 #[test]
 fn pieces_of_any_length_are_what_was_written() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     for args in [
         ARGS,
         &["-t", "ext4", "-b", "1024", "-J", "size=4"],
@@ -195,9 +189,7 @@ fn pieces_of_any_length_are_what_was_written() {
 
 #[test]
 fn a_volume_is_filled_to_the_last_block() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("16M", ARGS);
     let v = open(&device);
     let before = v.statfs().unwrap().free_blocks;
@@ -236,9 +228,7 @@ fn a_volume_is_filled_to_the_last_block() {
 
 #[test]
 fn a_piece_that_cannot_be_written_stops_the_volume() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let faulty = Arc::new(FaultDevice::new(device.snapshot()));
     let shared = Arc::clone(&faulty) as Arc<dyn BlockDevice>;

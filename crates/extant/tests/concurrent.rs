@@ -14,9 +14,7 @@ const THREADS: u64 = 8;
 /// One thread makes a subdirectory, another takes it away: whoever looks sees one or none, in memory and on disk.
 #[test]
 fn subdirectories_are_counted_at_one_moment() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = mem_image("64M", &["-t", "ext4", "-J", "size=4"]);
     let volume = open(&device);
     volume.create_dir("/d", 0o777).unwrap();
@@ -80,9 +78,7 @@ fn no_inode_is_handed_out_twice_in_parts() {
 }
 
 fn create_from_many_threads() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("64M", &["-t", "ext4", "-J", "size=4"]);
     let volume = open(&device);
     volume.create_dir("/shared", 0o777).unwrap();
@@ -127,9 +123,7 @@ fn create_from_many_threads() {
 /// what the other leaves half-way for two names of one file.
 #[test]
 fn no_exchange_is_lost() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     extant::stir(6);
     let device = mem_image("16M", &["-t", "ext4", "-J", "size=4"]);
     let volume = open(&device);
@@ -154,9 +148,7 @@ fn no_exchange_is_lost() {
 /// A name that others keep replacing is there at any moment, whatever is done to what it leads to.
 #[test]
 fn a_replaced_name_is_always_there() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     extant::stir(6);
     let device = mem_image("32M", &["-t", "ext4", "-b", "1024", "-J", "size=2"]);
     let volume = open(&device);
@@ -240,9 +232,7 @@ fn a_replaced_name_is_always_there() {
 /// was looked up first is not taken for it.
 #[test]
 fn numbers_that_come_again() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     extant::stir(6);
     let device = mem_image("32M", &["-t", "ext4", "-b", "1024", "-J", "size=2"]);
     let volume = open(&device);
@@ -346,9 +336,7 @@ fn churn(volume: &Volume, t: u64, rounds: u64) {
 /// directories, ends without a deadlock and with a clean image.
 #[test]
 fn churn_leaves_a_clean_image() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("48M", &["-t", "ext4", "-J", "size=4"]);
     let volume = open(&device);
     for dir in ["/a", "/b", "/a/c"] {

@@ -326,9 +326,7 @@ fn prefix_within(found: &Tree, before: &Tree, after: &Tree) -> bool {
 }
 
 fn run(name: &str, mke2fs_args: &[&str], workload: fn(&mut Script<'_>)) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let base = mem_image("24M", mke2fs_args);
     let device = Arc::new(RecordingDevice::new(base.snapshot()));
     let volume = options()

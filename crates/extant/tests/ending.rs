@@ -36,7 +36,7 @@ fn all_stale(volume: &Volume, dir: &extant::Dir, file: &extant::File) {
 }
 
 fn volume() -> Option<(Arc<MemDevice>, Volume)> {
-    if !have("mke2fs") || !have("e2fsck") {
+    if !needs::have(&["mke2fs", "e2fsck"]) {
         return None;
     }
     let device = mem_image("64M", &["-t", "ext4", "-J", "size=8", "-N", "32768"]);

@@ -80,9 +80,7 @@ fn is_io(e: &Error) -> bool {
 /// Every block in turn cannot be read: whoever needs it is told, all else is as it was.
 #[test]
 fn read_errors_reach_the_caller_only() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let args = &["-t", "ext4", "-b", "1024", "-J", "size=1"];
     let base = populated(args);
     let whole = snapshot(&open(&Arc::new(base.snapshot()))).unwrap();
@@ -139,9 +137,7 @@ fn read_errors_reach_the_caller_only() {
 /// One file's data or mapping cannot be read: the changes of other files are not held up by it.
 #[test]
 fn a_file_that_cannot_be_written_back_does_not_take_others_with_it() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let base = populated(&["-t", "ext3", "-b", "1024", "-J", "size=1"]);
     let device = faulty(&base);
     let v = open_faulty(&device).unwrap();
@@ -278,7 +274,7 @@ macro_rules! nth_fails {
     ($($name:ident: $op:expr, $kind:expr;)*) => { $(
         #[test]
         fn $name() {
-            if have("mke2fs") && have("e2fsck") {
+            if needs::have(&["mke2fs", "e2fsck"]) {
                 nth($op, KINDS[$kind]);
             }
         }
@@ -299,9 +295,7 @@ nth_fails! {
 /// Where the superblock can still be written, the error is in it, and the next opening says so.
 #[test]
 fn the_error_is_recorded() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for args in KINDS {
         let base = populated(args);
         let device = faulty(&base);
@@ -350,9 +344,7 @@ fn the_error_is_recorded() {
 /// The device fails while opening: an error, for any of its operations.
 #[test]
 fn opening_on_a_failing_device() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     for args in KINDS {
         let base = populated(args);
         for op in [Op::Read, Op::Write, Op::Flush] {
@@ -379,9 +371,7 @@ fn opening_on_a_failing_device() {
 /// Threads that wait for a sync are told when it fails; nobody hangs.
 #[test]
 fn waiting_threads_are_told() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let base = populated(KINDS[0]);
     for n in 0..if torture() { 200 } else { 12 } {
         let device = faulty(&base);

@@ -76,9 +76,7 @@ const KINDS: &[&[&str]] = &[
 ];
 
 fn without(feature: &str, change: fn(&Volume)) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     // mke2fs gives large_file itself to what holds the large file of resize_inode.
     let off = format!("^resize_inode,^{feature}");
     for kind in KINDS {

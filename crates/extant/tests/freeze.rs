@@ -25,7 +25,7 @@ const KINDS: &[&[&str]] = &[
 ];
 
 fn have_tools() -> bool {
-    have("mke2fs") && have("e2fsck")
+    needs::have(&["mke2fs", "e2fsck"])
 }
 
 fn open_lively(device: &Arc<MemDevice>) -> Volume {

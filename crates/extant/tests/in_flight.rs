@@ -58,9 +58,7 @@ fn judge(device: &MemDevice, synced: &[u64], what: &str, fsck: bool) {
 }
 
 fn cut_everywhere(args: &[&str], journal: &str) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let base = mem_image("32M", &[&["-t", "ext4", "-J", journal], args].concat());
     {
         let volume = open(&base);
@@ -142,9 +140,7 @@ fn cut_with_a_tiny_log() {
 /// Syncs that come together share pushes, and pushes that come together share flushes.
 #[test]
 fn syncs_share_flushes() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let base = mem_image("64M", &["-t", "ext4", "-J", "size=16"]);
     let device = Arc::new(SlowDevice::new(base.snapshot(), Duration::from_millis(1)));
     let volume = options()
@@ -215,9 +211,7 @@ impl BlockDevice for Holds {
 /// not on the device yet.
 #[test]
 fn a_sync_covers_what_another_sync_is_writing() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let inner = mem_image("16M", &["-t", "ext4", "-J", "size=4"]);
     let device = Arc::new(Holds {
         inner: Arc::clone(&inner),
@@ -261,9 +255,7 @@ fn a_sync_covers_what_another_sync_is_writing() {
 /// A sync is over when what was removed before it can be used again, whoever else syncs at the time.
 #[test]
 fn synced_removals_have_made_room() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("64M", &["-t", "ext4", "-b", "1024", "-J", "size=4"]);
     let volume = open(&device);
     volume.create_dir("/d", 0o755).unwrap();

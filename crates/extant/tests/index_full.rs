@@ -15,7 +15,7 @@ fn long(n: usize) -> String {
 }
 
 fn volume(args: &[&str]) -> Option<(Arc<MemDevice>, Volume)> {
-    if !have("mke2fs") || !have("e2fsck") {
+    if !needs::have(&["mke2fs", "e2fsck"]) {
         return None;
     }
     let args = [
@@ -137,9 +137,7 @@ fn three_levels() {
 /// Short names in one burst, of which a context holds them all.
 #[test]
 fn a_burst_of_short_names() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = mem_image(
         "160M",
         &["-t", "ext4", "-b", "1024", "-J", "size=64", "-N", "4096"],

@@ -157,9 +157,7 @@ fn run_and_kill(image: &Path, round: u64, after: Duration) -> Vec<String> {
 }
 
 fn rounds(args: &[&str], rounds: u64) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let dir = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap();

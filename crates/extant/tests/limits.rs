@@ -11,9 +11,7 @@ use std::sync::Arc;
 /// One block at the last offset, and not a byte more.
 #[test]
 fn the_largest_file() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for args in [
         &["-t", "ext4", "-J", "size=4"][..],
         &["-t", "ext4", "-b", "1024", "-J", "size=1"],
@@ -116,9 +114,7 @@ fn two_tib_without_huge_file() {
 
 #[test]
 fn names_and_paths() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let v = open(&mem_image("24M", &["-t", "ext4", "-J", "size=4"]));
     let longest = "n".repeat(255);
     v.create(&longest, 0o600).unwrap();
@@ -158,9 +154,7 @@ fn names_and_paths() {
 /// A file may have 65,000 links and no more.
 #[test]
 fn links() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = mem_image("64M", &["-t", "ext4", "-J", "size=4"]);
     let v = open(&device);
     v.write_file("/f", b"x").unwrap();
@@ -180,9 +174,7 @@ fn links() {
 /// Without dir_nlink a directory has as many subdirectories as its links can count.
 #[test]
 fn subdirectories_without_dir_nlink() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = mem_image(
         "600M",
         &[
@@ -251,9 +243,7 @@ fn subdirectories_without_dir_nlink() {
 /// neither.
 #[test]
 fn subdirectories_with_dir_nlink() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = mem_image("600M", &["-t", "ext4", "-b", "1024", "-N", "70000"]);
     let v = open(&device);
     (0..64_990).for_each(|n| drop(v.create_dir(format!("/{n}"), 0o755).unwrap()));
@@ -301,9 +291,7 @@ fn at_once(v: &Volume, work: impl Fn(Volume, u32) -> u32 + Sync) -> u32 {
 #[test]
 fn a_file_larger_than_memory() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let limit = Rlimit {
         current: Some(64 << 30),
         maximum: getrlimit(Resource::As).maximum,
@@ -320,9 +308,7 @@ fn a_file_larger_than_memory() {
 /// What has no data takes none: not even no bytes.
 #[test]
 fn nothing_is_written_to_a_fifo() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let v = open(&mem_image("8M", &["-t", "ext4"]));
     v.mknod("/fifo", extant::FileType::Fifo, 0o600, 0).unwrap();
     let fifo = v.open("/fifo", OpenFlags::WRITE, 0).unwrap();

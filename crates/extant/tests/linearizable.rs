@@ -46,9 +46,7 @@ fn open_small(device: &Arc<MemDevice>) -> Volume {
 
 impl Test {
     fn run(&self, name: &str, args: &[&str], rounds: u64) {
-        if !have("mke2fs") || !have("e2fsck") {
-            return;
-        }
+        needs::tools!("mke2fs", "e2fsck");
         assert!(
             extant::stir(12),
             "without debug assertions threads hardly ever meet: --profile test-fast"

@@ -153,9 +153,7 @@ fn dry_run(op: &Op, m: &mut Model) {
 }
 
 fn check(kind: &str, args: &[&str]) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let base = mem_image("48M", args);
     let geometry = open(&base).geometry().clone();
     // Opening marks the image; every run starts from the same one.

@@ -39,9 +39,7 @@ fn assert_nothing_held(v: Volume, device: &Arc<MemDevice>, before: &StatFs, what
 
 #[test]
 fn files_removed_while_they_are_held_share_their_place_in_the_log() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     for orphan_file in ["orphan_file", "^orphan_file"] {
         let device = mem_image("32M", &["-t", "ext4", "-J", "size=4", "-O", orphan_file]);
         let options = OpenOptions::new().background(false);
@@ -71,9 +69,7 @@ fn files_removed_while_they_are_held_share_their_place_in_the_log() {
 
 #[test]
 fn every_operation_of_a_node() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let who = root();
@@ -144,9 +140,7 @@ fn every_operation_of_a_node() {
 
 #[test]
 fn what_a_node_holds_outlives_its_names_but_not_the_node() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let who = root();
@@ -199,9 +193,7 @@ fn what_a_node_holds_outlives_its_names_but_not_the_node() {
 /// A crash, or the end of the volume, frees what only nodes held.
 #[test]
 fn what_only_nodes_hold_is_freed_by_recovery_and_by_closing() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let features: [&[&str]; 2] = [ARGS, &["-t", "ext4", "-J", "size=4", "-O", "orphan_file"]];
     for (args, cut) in features.into_iter().flat_map(|f| [(f, false), (f, true)]) {
         let device = mem_image("32M", args);
@@ -242,9 +234,7 @@ fn what_only_nodes_hold_is_freed_by_recovery_and_by_closing() {
 /// Whoever looks a name up while others take it away finds it or not, and what is found can be used.
 #[test]
 fn lookups_race_with_removals() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let done = AtomicBool::new(false);
@@ -296,9 +286,7 @@ fn lookups_race_with_removals() {
 /// A large directory is looked up on disk until somebody changes it.
 #[test]
 fn nodes_of_a_large_directory_that_is_not_in_memory() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("64M", ARGS);
     let v = open(&device);
     let who = root();
@@ -385,9 +373,7 @@ fn opening_is_checked_by_permissions_and_flags() {
 /// Nodes do not keep a volume, or its memory, once it is closed.
 #[test]
 fn a_closed_volume_is_given_back_when_its_nodes_go() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("16M", ARGS);
     let v = open(&device);
     let nodes: Vec<Node> = std::thread::scope(|s| {
@@ -405,9 +391,7 @@ fn a_closed_volume_is_given_back_when_its_nodes_go() {
 
 #[test]
 fn files_are_made_without_a_name() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let who = root();
@@ -469,9 +453,7 @@ fn files_are_made_without_a_name() {
 
 #[test]
 fn a_rename_leaves_a_whiteout() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let who = Credentials::new(0, 0, &[]);
@@ -545,9 +527,7 @@ fn a_rename_leaves_a_whiteout() {
 /// Nodes made by different threads know the volume by different references.
 #[test]
 fn nodes_of_two_threads_are_of_one_volume() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let (who, top) = (root(), v.root_node().unwrap());
@@ -568,9 +548,7 @@ fn nodes_of_two_threads_are_of_one_volume() {
 
 #[test]
 fn a_volume_gets_a_name() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     for args in [ARGS, &["-t", "ext4", "-O", "^has_journal"]] {
         let device = mem_image("16M", args);
         let v = open(&device);
@@ -600,9 +578,7 @@ fn a_volume_gets_a_name() {
 /// The name comes with a batch that goes in parts.
 #[test]
 fn a_volume_gets_a_name_among_many_changes() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     IN_PARTS.set(Some(20));
     let device = mem_image("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
     let v = open(&device);

@@ -53,9 +53,7 @@ fn extents(device: &MemDevice, path: &str) -> usize {
 
 #[test]
 fn files_that_grow_side_by_side_stay_whole() {
-    if !have("debugfs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("debugfs", "e2fsck");
     for scan in SCANS {
         let device = image(256 << 20);
         let v = open(&device, scan);
@@ -117,9 +115,7 @@ fn what_is_set_aside_is_free_and_comes_back() {
 /// Many files that grow at once, until there is nothing left: then there is nothing left at all.
 #[test]
 fn a_full_volume_is_full_to_the_last_block() {
-    if !have("e2fsck") {
-        return;
-    }
+    needs::tools!("e2fsck");
     for scan in SCANS {
         let device = image(48 << 20);
         let v = open(&device, scan);
@@ -166,9 +162,7 @@ fn a_full_volume_is_full_to_the_last_block() {
 /// Threads with files of their own that grow, are cut and go, on a volume that is full half of the time.
 #[test]
 fn threads_fight_for_the_last_blocks() {
-    if !have("e2fsck") {
-        return;
-    }
+    needs::tools!("e2fsck");
     for scan in SCANS {
         let device = image(32 << 20);
         let v = open(&device, scan);
@@ -265,7 +259,7 @@ fn coming_and_going_inside_a_context_costs_nothing() {
     assert!(v.statfs().unwrap().free_blocks <= free);
     drop(file);
     v.close().unwrap();
-    if have("e2fsck") {
+    if needs::have(&["e2fsck"]) {
         assert_clean(&device, "came and went");
     }
 }

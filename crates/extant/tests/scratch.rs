@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 fn image(dir: &Path) -> Option<PathBuf> {
-    if !have("mke2fs") || !have("e2fsck") {
+    if !needs::have(&["mke2fs", "e2fsck"]) {
         return None;
     }
     let path = dir.join("image");

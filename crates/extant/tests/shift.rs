@@ -8,7 +8,7 @@ use extant::{Error, Fallocate, File, OpenFlags, Seek, Volume};
 use std::sync::Arc;
 
 fn have_tools() -> bool {
-    have("mke2fs") && have("e2fsck")
+    needs::have(&["mke2fs", "e2fsck"])
 }
 
 const KINDS: &[&[&str]] = &[

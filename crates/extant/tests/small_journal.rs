@@ -33,9 +33,7 @@ fn name(n: usize) -> String {
 /// A directory of thousands of leaves with a name or two in each: every operation changes another leaf.
 #[test]
 fn a_huge_sparse_directory() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     const NAMES: usize = 200_000;
     let device = small_journal("96M", &["-N", "4096"]);
     let left: Vec<usize> = (0..NAMES).filter(|n| n % 67 == 0).collect();
@@ -86,9 +84,7 @@ fn a_huge_sparse_directory() {
 /// Files whose every block is a run of its own: a mapping of more blocks than the journal has.
 #[test]
 fn scattered_blocks_of_one_file() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     const PAGES: u64 = 150_000;
     for kind in ["ext4", "ext3"] {
         let device = mem_image("400M", &["-t", kind, "-b", "1024", "-J", "size=1"]);
@@ -125,9 +121,7 @@ fn scattered_blocks_of_one_file() {
 /// One run over more groups than the journal has blocks.
 #[test]
 fn a_file_over_a_thousand_groups() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let dir = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap();
@@ -164,9 +158,7 @@ fn a_file_over_a_thousand_groups() {
 /// Numbers made and freed in one context are free at once, also when parts of the context had them in use.
 #[test]
 fn numbers_freed_at_once_are_free_once() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     IN_PARTS.set(Some(20));
     let device = small_journal("16M", &["-N", "1024"]);
     let v = open(&device);

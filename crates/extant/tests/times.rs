@@ -60,9 +60,7 @@ fn today() -> i64 {
 
 #[test]
 fn reads_are_noted_by_the_volumes_rule() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("16M", ARGS);
     let now = today();
     let (old, fresh) = (now - 100_000, now - 1_000);
@@ -144,9 +142,7 @@ fn after_crash(lazy: bool, then: impl FnOnce(&Volume, &Node)) -> i64 {
 
 #[test]
 fn lazy_times_are_written_with_the_next_reason_to_write() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let written = |lazy, then: fn(&Volume, &Node)| after_crash(lazy, then) > 1000;
     assert!(!written(true, |_, _| ()));
     assert!(!written(true, |_, file| file.fsync(true).unwrap()));
@@ -169,9 +165,7 @@ fn lazy_times_are_written_with_the_next_reason_to_write() {
 /// Inodes with lazy times leave memory as others do, and many reads do not fill it.
 #[test]
 fn inodes_with_lazy_times_leave_memory() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("64M", &["-t", "ext4", "-N", "8192", "-J", "size=4"]);
     let v = open(&device);
     for n in 0..3_000 {
@@ -207,9 +201,7 @@ fn inodes_with_lazy_times_leave_memory() {
 /// Readers of one file and its writers meet at its times.
 #[test]
 fn readers_and_writers_of_one_file() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("16M", ARGS);
     let v = open_with(&device, AccessTimes::Strict, true);
     v.write_file("/f", b"data").unwrap();
@@ -244,9 +236,7 @@ fn readers_and_writers_of_one_file() {
 /// two changes the later one counts, whichever that is.
 #[test]
 fn times_set_while_names_are_made_are_those_on_the_device() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("16M", ARGS);
     let v = open_with(&device, AccessTimes::None, false);
     extant::stir(12);

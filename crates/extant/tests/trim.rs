@@ -16,7 +16,7 @@ const KINDS: &[&[&str]] = &[
 ];
 
 fn have_tools() -> bool {
-    have("mke2fs") && have("e2fsck")
+    needs::have(&["mke2fs", "e2fsck"])
 }
 
 fn content(n: u64) -> Vec<u8> {

@@ -7,9 +7,7 @@ use extant::{Error, OpenOptions, RenameMode};
 
 #[test]
 fn what_nobody_changes_keeps_every_byte() {
-    if !common::have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     for args in [
         &["-t", "ext4"][..],
         &["-t", "ext4", "-O", "orphan_file"],

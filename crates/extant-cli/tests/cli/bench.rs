@@ -1,6 +1,6 @@
 //! bench and demo, small.
 
-use crate::support::{Scratch, have, root, run};
+use crate::support::{Scratch, root, run};
 use std::process::Command;
 
 /// Little of mdtest.
@@ -276,9 +276,7 @@ fn locks_and_operations_are_measured_when_asked() {
 
 #[test]
 fn bulk_moves_a_tree_every_way_beside_its_peers() {
-    if !have("mke2fs") || !have("tar") {
-        return;
-    }
+    needs::tools!("mke2fs", "tar");
     let s = Scratch::empty();
     let dir = s.dir.path().to_str().unwrap();
     let made = ["--files", "20", "--dirs", "3", "--size", "5000"];
@@ -368,9 +366,7 @@ fn the_demo_ends_with_a_clean_image() {
 /// The short form of the conflict test: operations that commute meet on no line but where it is known.
 #[test]
 fn operations_that_commute_share_no_line() {
-    if !have("valgrind") {
-        return;
-    }
+    needs::tools!("valgrind");
     let found = run(&["bench", "conflicts", "--short", "--json"]).json();
     assert_eq!(found["counts"]["failed"], 0, "{found:#}");
     // Directories count their subdirectories in one word, and one that is made is placed in turn; readers of one
@@ -437,15 +433,11 @@ fn predict_prints_tables_and_writes_plots() {
 
 /// Whether mounts can be made here; in CI they must be.
 fn can_mount() -> bool {
-    let can = root() && std::path::Path::new("/dev/fuse").exists() && have("mke2fs");
-    assert!(
-        can || std::env::var_os("CI").is_none(),
-        "mounting for a benchmark takes root and /dev/fuse"
-    );
-    if !can {
-        eprintln!("not run: mounting takes root and /dev/fuse");
+    let fuse = std::path::Path::new("/dev/fuse").exists();
+    if !fuse {
+        needs::ignored("there is no /dev/fuse");
     }
-    can
+    root() && fuse && needs::have(&["mke2fs"])
 }
 
 #[test]

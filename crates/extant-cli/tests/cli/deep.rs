@@ -1,6 +1,6 @@
 //! Trees with paths far longer than a system call takes: 60 levels of names of 255 bytes.
 
-use crate::support::{Scratch, have, printed};
+use crate::support::{Scratch, printed};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, XattrFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -98,7 +98,7 @@ fn paths_longer_than_the_systems_go_in_and_out() {
         s.ok(&["export", "%", &out]);
         check(&s.host(out.trim_start_matches('@')), xattrs);
     }
-    if have("tar") {
+    if needs::have(&["tar"]) {
         let listed = std::process::Command::new("tar")
             .args(["tf", "t.tar"])
             .current_dir(s.dir.path())

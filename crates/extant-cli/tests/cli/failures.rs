@@ -377,9 +377,7 @@ fn an_archive_that_does_not_come_can_be_given_up() {
 /// Whoever watches a terminal sees long work go on, and what came of it; others see nothing.
 #[test]
 fn progress_is_for_terminals() {
-    if !crate::support::have("script") {
-        return;
-    }
+    needs::tools!("script");
     let Some(s) = Scratch::ext4() else { return };
     std::fs::create_dir(s.host("tree")).unwrap();
     std::fs::write(s.host("tree/file"), "x").unwrap();

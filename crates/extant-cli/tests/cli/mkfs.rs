@@ -36,9 +36,7 @@ fn makes_what_mke2fs_options_ask_for() {
     for args in cases {
         let s = Scratch::empty();
         s.ok(&[&["mkfs", "%", "--size", "96M", "-U", UUID], args].concat());
-        if !crate::support::have("e2fsck") {
-            return;
-        }
+        needs::tools!("e2fsck");
         s.clean();
         let info = s.run(&["info", "--json", "%"]).json();
         assert_eq!(info["uuid"], UUID);

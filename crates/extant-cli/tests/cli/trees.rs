@@ -1,6 +1,6 @@
 //! import and export: a tree with everything in it goes in and comes out again.
 
-use crate::support::{Mounted, Scratch, have, printed, root};
+use crate::support::{Mounted, Scratch, printed, root};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -263,7 +263,7 @@ fn archives_go_in_and_out() {
     std::io::Read::read_to_end(&mut member, &mut content).unwrap();
     assert!(content == fs::read(tree.join("large")).unwrap());
     assert!(members.next().is_none());
-    if have("tar") && root() {
+    if needs::have(&["tar"]) && root() {
         let gnu = |args: &[&str]| {
             let mut tar = Command::new("tar");
             printed(tar.args(args).current_dir(s.dir.path()))
@@ -345,8 +345,7 @@ fn what_is_mounted_in_a_tree_stays_behind_if_asked() {
         done.is_ok_and(|status| status.success())
     };
     if !mount(&["mount", "-t", "tmpfs", "-o", "size=1m", "none"]) {
-        assert!(std::env::var_os("CI").is_none(), "no tmpfs can be mounted");
-        eprintln!("no tmpfs can be mounted: nothing tested");
+        needs::ignored("no tmpfs can be mounted");
         return;
     }
     fs::write(s.host("tree/mounted/inner"), "").unwrap();

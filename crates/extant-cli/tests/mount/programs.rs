@@ -1,6 +1,6 @@
 //! Programs as judges. After each the image is clean, and the kernel's ext4 shows the same.
 
-use super::support::{Mounted, cannot, image, over_each, place, run, script};
+use super::support::{Mounted, image, over_each, place, run, script};
 use super::tree::{describe, unmount_and_compare};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,22 +13,10 @@ fn repository() -> PathBuf {
         .unwrap()
 }
 
-/// Whether a program is there.
-fn have(program: &str) -> bool {
-    let found = Command::new("sh")
-        .args(["-c", &format!("command -v {program}")])
-        .output()
-        .is_ok_and(|o| o.status.success());
-    if !found {
-        cannot(&format!("{program} is missing"));
-    }
-    found
-}
-
 /// Runs a script on a mount of its own, over each transport, and compares at the end.
 fn judge(programs: &[&str], size: &str, text: &str) {
     over_each(|transport| {
-        if !programs.iter().all(|p| have(p)) {
+        if !needs::have(programs) {
             return;
         }
         let place = place();

@@ -10,18 +10,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A tool the tests cannot do without: an error in CI, a message elsewhere.
+/// Whether a tool is there: see [`needs`].
+#[track_caller]
 pub fn have(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").output().is_ok()
-        || Command::new(tool).arg("-V").output().is_ok();
-    assert!(
-        found || std::env::var_os("CI").is_none(),
-        "{tool} is missing; `make tools` installs it"
-    );
-    if !found {
-        eprintln!("{tool} is missing: nothing tested");
-    }
-    found
+    needs::have(&[tool])
 }
 
 /// The other threads of a test end, also when this one panics.

@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex};
 
 #[test]
 fn inodes_run_out_and_come_back() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for args in [
         &["-t", "ext4", "-N", "96", "-J", "size=4"][..],
         &["-t", "ext2", "-N", "96"],
@@ -66,9 +64,7 @@ fn inodes_run_out_and_come_back() {
 /// Images so small that little fits: whatever mke2fs makes opens, takes what it can, and stays clean.
 #[test]
 fn tiny_images() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let kinds: &[&[&str]] = &[
         &["-t", "ext4"],
         &["-t", "ext4", "-b", "1024"],
@@ -117,9 +113,7 @@ fn tiny_images() {
 /// Threads race for the last blocks; what each was told it has, it has.
 #[test]
 fn many_threads_at_the_brink() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for seed in 0..if torture() { 40 } else { 3 } {
         let device = mem_image("12M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
         let v = open(&device);
@@ -168,9 +162,7 @@ fn many_threads_at_the_brink() {
 /// full before, and statfs says so.
 #[test]
 fn the_reserve_is_roots() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let user = Credentials::new(1000, 1000, &[]);
     for (args, entitled) in [
         (
@@ -283,9 +275,7 @@ fn the_reserve_is_roots() {
 /// A write that finds room for a part says how much it stored, and the next one that there is no more.
 #[test]
 fn short_writes() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for args in [
         &["-t", "ext4", "-b", "1024", "-J", "size=1"][..],
         &["-t", "ext2"],
@@ -340,9 +330,7 @@ fn short_writes() {
 /// make another find the volume full.
 #[test]
 fn reservations_do_not_fill_a_volume() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("16M", &["-t", "ext4", "-J", "size=4", "-N", "8192"]);
     let v = open(&device);
     std::thread::scope(|s| {
@@ -366,9 +354,7 @@ fn reservations_do_not_fill_a_volume() {
 /// What takes away, or changes what is there, works where nothing is left.
 #[test]
 fn what_makes_room_needs_none() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for args in [
         &["-t", "ext4", "-b", "1024", "-J", "size=1", "-m", "0"][..],
         &["-t", "ext4", "-J", "size=4", "-m", "0"],
@@ -460,9 +446,7 @@ fn what_makes_room_needs_none() {
 /// A name needs no block if one of its directory's has a place for it: then it is made on a full volume, too, as by Linux.
 #[test]
 fn names_go_into_blocks_that_are_there() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     // Fifteen of them fill a block.
     let name = |dir: &str, n: usize| format!("/{dir}/{}{n:03}", "n".repeat(245));
     for args in [&["-t", "ext4", "-m", "0"][..], &["-t", "ext2", "-m", "0"]] {

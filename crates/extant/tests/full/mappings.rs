@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 
 /// Free space in single blocks: every write makes extents of one block, so metadata grows as data does.
 fn fragmented(args: &[&str]) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = mem_image("12M", args);
     let v = open(&device);
     let bs = v.geometry().block_size as usize;
@@ -91,9 +89,7 @@ fn fragmented_block_maps() {
 /// Single blocks far apart in many files: the mapping takes more blocks than the data. What write
 /// accepts, write-back has room for.
 fn sparse(args: &[&str], far: &[u64]) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for sync_every in [1, 20, usize::MAX] {
         let device = mem_image("8M", args);
         let v = open(&device);

@@ -74,9 +74,7 @@ fn every_operation(v: &Volume, kept: &BTreeMap<String, Vec<u8>>) {
 }
 
 fn rounds(args: &[&str], size: &str, sizes: &[usize]) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = mem_image(size, args);
     let mut most = 0;
     for round in 0..3 {

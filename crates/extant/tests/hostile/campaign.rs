@@ -84,9 +84,7 @@ fn attack(base: &Base, targets: &Targets<'_>, sealed: bool, seed: u64) {
 impl Campaign<'_> {
     /// Runs the seeds on some threads, watched.
     pub fn run(&self, short: u64, long: u64) {
-        if !have("mke2fs") {
-            return;
-        }
+        needs::tools!("mke2fs");
         bound_memory();
         let base = Base::new(self.args, self.dirty);
         let others = metadata(&base.device, base.block);
@@ -170,9 +168,7 @@ impl Campaign<'_> {
 
     /// Sealing blocks that nobody broke changes nothing.
     pub fn sealing_is_right(&self) {
-        if !have("mke2fs") {
-            return;
-        }
+        needs::tools!("mke2fs");
         let base = Base::new(self.args, self.dirty);
         let device = base.device.snapshot();
         // What the log holds a newer image of may never have been written to its home.

@@ -37,9 +37,7 @@ fn no_image_at_all() {
 
 #[test]
 fn truncated_images() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let base = populate(&["-t", "ext4", "-b", "1024", "-J", "size=1"], false)
         .to_bytes()
         .unwrap();
@@ -68,9 +66,7 @@ fn truncated_images() {
 /// The primary superblock is gone: a backup is used, for reading only.
 #[test]
 fn zeroed_superblock() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     for args in [
         &["-t", "ext4", "-b", "1024", "-J", "size=1"][..],
         &["-t", "ext2", "-b", "1024"],
@@ -110,9 +106,7 @@ fn zeroed_superblock() {
 /// What is not supported is refused by its name, or opened for reading by its name.
 #[test]
 fn unsupported_features() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     for (feature, extra) in [
         ("inline_data", &[][..]),
         ("bigalloc", &["-C", "16384"]),
@@ -154,9 +148,7 @@ fn superblock(device: &MemDevice) -> ext4_format::superblock::RawSuperblock {
 
 #[test]
 fn multiple_mount_protection() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("32M", &["-t", "ext4", "-O", "mmp"]);
     let v = open_as(&device, false).expect("an idle image opens");
     assert!(
@@ -180,9 +172,7 @@ fn multiple_mount_protection() {
 
 #[test]
 fn external_journal() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     // The journal itself is named, too.
     let device = mem_image("32M", &["-O", "journal_dev"]);
     let error = open_as(&device, true).err().expect("no file system");
@@ -201,9 +191,7 @@ fn external_journal() {
 
 #[test]
 fn fast_commit_opens_when_clean() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("64M", &["-t", "ext4", "-O", "fast_commit"]);
     let v = open_as(&device, false).expect("a clean image opens");
     if v.read_only().is_none() {
@@ -216,9 +204,7 @@ fn fast_commit_opens_when_clean() {
 /// An entry that leads to the directory it stands in: an error, however it is reached.
 #[test]
 fn a_directory_that_holds_itself() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("16M", &["-t", "ext4", "-O", "^metadata_csum"]);
     let v = open(&device);
     let dir = v.create_dir("/dir", 0o755).unwrap();
@@ -253,9 +239,7 @@ fn a_directory_that_holds_itself() {
 /// A symbolic link that has a name but no links, by its own count.
 #[test]
 fn a_link_without_links() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = mem_image("16M", &["-t", "ext4", "-O", "^metadata_csum"]);
     let v = open(&device);
     v.write_file("/file", b"content").unwrap();

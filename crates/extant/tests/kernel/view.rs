@@ -1,6 +1,5 @@
 //! One more reader, written independently.
 
-use crate::common::*;
 use crate::contents::make;
 use crate::mounted::{KINDS, image, open_file};
 use crate::tree::{bytes_of, our_tree};
@@ -11,9 +10,7 @@ use std::path::PathBuf;
 /// ext4-view, written independently, sees the same.
 #[test]
 fn read_by_ext4_view() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     for (what, args) in KINDS
         .iter()
         // What it does not know.

@@ -17,7 +17,7 @@ pub fn callers() -> [(&'static str, Credentials); 4] {
 }
 
 pub fn volume() -> Option<Volume> {
-    have("mke2fs").then(|| open(&mem_image("16M", &["-t", "ext4", "-J", "size=4"])))
+    needs::have(&["mke2fs"]).then(|| open(&mem_image("16M", &["-t", "ext4", "-J", "size=4"])))
 }
 
 pub fn own(v: &Volume, path: &str, mode: u16) {

@@ -1,0 +1,195 @@
+//! What a test needs of its machine.
+//!
+//! A test that cannot run must not look like one that passed. In CI (the environment variable `CI` is set) what is missing
+//! fails the test, with the Debian package that has it. Elsewhere the test says on standard error, past the capturing
+//! of the test runner, that it was ignored and why; if `EXTANT_IGNORED` names a file, a line goes there too, and
+//! `make test` prints them at its end. The standard test runner cannot be told by a running test that it was ignored.
+//!
+//! ```
+//! # fn main() {
+//! needs::tools!("sh");          // returns from the test if there is none
+//! needs::that!(cfg!(unix), "this is no Unix");
+//! assert!(needs::have(&["sh"])); // for tests that go on without
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+/// Debian's packages, where they are not named like the tool.
+const PACKAGES: &[(&str, &[&str])] = &[
+    (
+        "e2fsprogs",
+        &[
+            "mke2fs",
+            "e2fsck",
+            "debugfs",
+            "dumpe2fs",
+            "tune2fs",
+            "filefrag",
+            "resize2fs",
+            "chattr",
+            "lsattr",
+            "e2image",
+        ],
+    ),
+    ("acl", &["setfacl", "getfacl"]),
+    ("attr", &["setfattr", "getfattr"]),
+    ("fuse3", &["fusermount3"]),
+    ("mount", &["mount", "umount", "losetup"]),
+    ("bsdutils", &["script"]),
+    ("util-linux", &["unshare", "setpriv", "fallocate"]),
+    ("qemu-system-x86", &["qemu-system-x86_64"]),
+];
+
+/// Debian's package that has a tool.
+pub fn package(tool: &str) -> &str {
+    let known = PACKAGES.iter().find(|(_, tools)| tools.contains(&tool));
+    known.map_or(tool, |(package, _)| package)
+}
+
+/// Whether a tool is there: an executable file of that name in one of the directories of `PATH`, or where
+/// administrators' tools are.
+fn is_there(tool: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/sbin"].map(Into::into);
+    std::env::split_paths(&path).chain(usual).any(|dir| {
+        let file = std::fs::metadata(dir.join(tool));
+        file.is_ok_and(|f| f.is_file() && f.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// Whether all of these tools are there; if not, that is said as [`ignored`] says it.
+#[track_caller]
+pub fn have(tools: &[&str]) -> bool {
+    let missing: Vec<String> = tools
+        .iter()
+        .filter(|tool| !is_there(tool))
+        .map(|tool| format!("{tool} (Debian package {})", package(tool)))
+        .collect();
+    if !missing.is_empty() {
+        ignored(&format!("missing: {}", missing.join(", ")));
+    }
+    missing.is_empty()
+}
+
+/// The test that runs cannot, for this reason: a failure in CI, a line elsewhere.
+///
+/// # Panics
+/// In CI.
+#[track_caller]
+pub fn ignored(why: &str) {
+    let line = line(why);
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "in CI every test runs, but {line}"
+    );
+    say(&line);
+}
+
+fn say(line: &str) {
+    // Not eprintln: the test runner would keep that to itself.
+    let _ = writeln!(std::io::stderr(), "ignored: {line}");
+    if let Some(file) = std::env::var_os("EXTANT_IGNORED") {
+        note(Path::new(&file), line);
+    }
+}
+
+/// The test lacks what not every machine can have, CI's included, such as a newer kernel: a line.
+#[track_caller]
+pub fn told(why: &str) {
+    say(&line(why));
+}
+
+#[track_caller]
+fn line(why: &str) -> String {
+    let thread = std::thread::current();
+    let place = std::panic::Location::caller();
+    let test = thread.name().unwrap_or("a test");
+    format!("{}, {test}: {why}", place.file())
+}
+
+fn note(file: &Path, line: &str) {
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    // One call, so that lines of several processes do not mix. A summary that cannot be written stops no test.
+    let _ = opened.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+}
+
+/// Returns from a test, as [`ignored`], if a tool is missing. Several are checked together.
+#[macro_export]
+macro_rules! tools {
+    ($($tool:expr),+ $(,)?) => {
+        if !$crate::have(&[$($tool),+]) {
+            return;
+        }
+    };
+}
+
+/// Returns from a test, as [`ignored`], unless something is so; the reason says what is missing.
+#[macro_export]
+macro_rules! that {
+    ($so:expr, $why:expr) => {
+        if !$so {
+            $crate::ignored($why);
+            return;
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    #[test]
+    fn what_is_there_is_found_and_what_is_not_has_a_package() {
+        assert!(super::is_there("sh"));
+        assert!(!super::is_there("no such tool"));
+        assert_eq!(super::package("mke2fs"), "e2fsprogs");
+        assert_eq!(super::package("fio"), "fio");
+    }
+
+    /// A test that lacks a tool; [`a_missing_tool_is_told_and_fails_in_ci`] runs it in a process of its own.
+    #[test]
+    fn lacks_a_tool() {
+        if std::env::var_os("NEEDS_TEST").is_some() {
+            crate::tools!("sh", "no-such-tool");
+            unreachable!("it has returned");
+        }
+    }
+
+    #[test]
+    fn a_missing_tool_is_told_and_fails_in_ci() {
+        let summary = std::env::temp_dir().join(format!("needs-{}", std::process::id()));
+        let run = |ci: bool| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command
+                .args(["--exact", "tests::lacks_a_tool"])
+                .env("NEEDS_TEST", "1")
+                .env("EXTANT_IGNORED", &summary)
+                .env_remove("CI");
+            if ci {
+                command.env("CI", "true");
+            }
+            let out = command.output().unwrap();
+            let text = [out.stdout, out.stderr].concat();
+            (
+                out.status.success(),
+                String::from_utf8_lossy(&text).into_owned(),
+            )
+        };
+        let (passed, text) = run(false);
+        let line = "tests::lacks_a_tool: missing: no-such-tool (Debian package no-such-tool)";
+        assert!(
+            passed && text.contains("ignored: ") && text.contains(line),
+            "{text}"
+        );
+        let noted = std::fs::read_to_string(&summary).unwrap();
+        std::fs::remove_file(&summary).unwrap();
+        assert!(noted.contains(line), "{noted}");
+        let (passed, text) = run(true);
+        assert!(!passed && text.contains("in CI every test runs"), "{text}");
+    }
+}
