@@ -7,6 +7,7 @@
 //! | [`FileDevice`] | an image file or a block special file, locked against a second user | real volumes |
 //! | [`MemDevice`] | sparse memory with copy-on-write snapshots | tests, benchmarks, crash images |
 //! | [`RecordingDevice`] | any device, with a [`Log`] of every write and flush | crash tests, with [`Replayer`] |
+//! | [`TimedDevice`] | any device, with the beginning and end of every write and flush | what programs were promised, with [`TimedReplay`] |
 //! | [`FaultDevice`] | any device, failing on demand | tests of error paths |
 //! | [`Overlay`] | a device that is only read under a store that takes all writes | trying things out |
 //! | [`SlowDevice`] | any device, with flushes that take time | tests and benchmarks of fsync |
@@ -37,6 +38,7 @@ mod overlay;
 mod record;
 mod replay;
 mod slow;
+mod timed;
 
 pub use fault::{FaultDevice, Op};
 pub use file::{Access, FileDevice};
@@ -45,6 +47,7 @@ pub use overlay::{Overlay, apply_overlay};
 pub use record::{Event, Log, RecordingDevice};
 pub use replay::{Crash, Fate, Replayer};
 pub use slow::SlowDevice;
+pub use timed::{TimedDevice, TimedEvent, TimedReplay};
 
 use std::io;
 use std::sync::Arc;

@@ -50,6 +50,22 @@ pub struct Log {
 }
 
 impl Log {
+    pub(crate) fn of(events: Vec<Event>) -> Self {
+        Self { events }
+    }
+
+    /// Does to a device what was done to the recorded one.
+    pub(crate) fn apply_to(&self, device: &MemDevice) -> io::Result<()> {
+        for event in &self.events {
+            match event {
+                Event::Write { offset, data } => device.write_at(*offset, data)?,
+                Event::Discard { offset, len } => device.discard(*offset, *len)?,
+                Event::Flush | Event::Mark(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The events in order.
     pub fn events(&self) -> &[Event] {
         &self.events

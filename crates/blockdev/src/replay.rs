@@ -18,7 +18,14 @@ pub enum Fate {
     Kept,
     /// About half of its sectors did, chosen by this seed.
     Torn(u64),
+    /// All of it but one piece of at most 4 KiB, chosen by this number.
+    Without(u64),
+    /// Nothing of it but that piece.
+    Only(u64),
 }
+
+/// The piece that [`Fate::Without`] and [`Fate::Only`] speak of.
+const PIECE: u64 = 4096;
 
 /// How [`Replayer::crash`] treats writes that were not yet durable. The same value always gives
 /// the same image.
@@ -78,6 +85,8 @@ pub struct Replayer<'a> {
     current: MemDevice,
     /// Writes and discards since the last flush, as positions in the log.
     pending: Vec<usize>,
+    /// The next flush makes nothing durable.
+    lies: bool,
 }
 
 impl<'a> Replayer<'a> {
@@ -89,7 +98,28 @@ impl<'a> Replayer<'a> {
             durable,
             current,
             pending: Vec::new(),
+            lies: false,
         }
+    }
+
+    /// The next flush returns and makes nothing durable: what was written before it may still be lost, until a flush
+    /// after it.
+    ///
+    /// ```
+    /// use blockdev::{BlockDevice, MemDevice, RecordingDevice};
+    /// let base = MemDevice::new(4096);
+    /// let dev = RecordingDevice::new(base.snapshot());
+    /// dev.write_at(0, &[1; 512])?;
+    /// dev.flush()?;
+    /// let log = dev.log();
+    /// let mut replayer = log.replay(&base);
+    /// replayer.lie_once();
+    /// replayer.advance_to(2)?;
+    /// assert_eq!(replayer.pending().len(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn lie_once(&mut self) {
+        self.lies = true;
     }
 
     /// Plays one event and returns it; `None` at the end.
@@ -102,6 +132,7 @@ impl<'a> Replayer<'a> {
                 apply(&self.current, event, Fate::Kept)?;
                 self.pending.push(self.position);
             }
+            Event::Flush if std::mem::take(&mut self.lies) => {}
             Event::Flush => {
                 self.durable = self.current.snapshot();
                 self.pending.clear();
@@ -192,6 +223,17 @@ fn apply(image: &MemDevice, event: &Event, fate: Fate) -> io::Result<()> {
     match fate {
         Fate::Lost => Ok(()),
         Fate::Kept => part(offset, offset + len),
+        Fate::Without(_) | Fate::Only(_) if len == 0 => Ok(()),
+        Fate::Without(n) | Fate::Only(n) => {
+            let end = offset + len;
+            let from = offset.max((offset / PIECE + n % len.div_ceil(PIECE)) * PIECE);
+            let to = end.min((from / PIECE + 1) * PIECE);
+            if matches!(fate, Fate::Only(_)) {
+                return part(from, to);
+            }
+            part(offset, from)?;
+            part(to, end)
+        }
         Fate::Torn(seed) => {
             let mut random = Random(seed);
             let mut start = offset;
@@ -247,6 +289,28 @@ mod tests {
         dev.write_at(4096, &[3; 512]).unwrap();
         dev.write_at(0, &[4; 1024]).unwrap();
         (base, dev)
+    }
+
+    #[test]
+    fn one_piece_is_lost_or_kept_alone() {
+        let base = MemDevice::new(1 << 20);
+        let dev = RecordingDevice::new(base.snapshot());
+        dev.write_at(1024, &[7; 12 << 10]).unwrap();
+        let log = dev.log();
+        let mut replayer = log.replay(&base);
+        replayer.step().unwrap();
+        for n in 0..6 {
+            let bytes = |fate| {
+                let image = replayer.crash_with(|_, _| fate).unwrap();
+                image.to_bytes().unwrap()
+            };
+            let (without, only) = (bytes(Fate::Without(n)), bytes(Fate::Only(n)));
+            let all = bytes(Fate::Kept);
+            let there = |bytes: &[u8]| bytes.iter().filter(|b| **b == 7).count();
+            assert!((1..=4096).contains(&there(&only)), "{n}");
+            assert_eq!(there(&without) + there(&only), 12 << 10);
+            assert!((0..all.len()).all(|i| all[i] == without[i] + only[i]));
+        }
     }
 
     #[test]
