@@ -9,6 +9,8 @@
 use crate::block_memory;
 use crate::error::{Error, Result};
 use crate::locks::{self, Mutex};
+use crate::planted::{self, Fault};
+use crate::schedule::{self, Point};
 use blockdev::BlockDevice;
 use ext4_format::BlockNr;
 use std::collections::HashMap;
@@ -101,6 +103,32 @@ struct Entry {
 struct Shard {
     map: NumberMap<u64, Entry>,
     dirty: usize,
+    /// Blocks that threads are reading from the device, with the tickets of the reads; those whose block got another
+    /// image meanwhile are not here any more.
+    reading: Vec<(u64, u64)>,
+    tickets: u64,
+}
+
+impl Shard {
+    /// A read of the block from the device begins.
+    fn begin_read(&mut self, block: BlockNr) -> u64 {
+        self.tickets += 1;
+        self.reading.push((block.0, self.tickets));
+        self.tickets
+    }
+
+    /// The read is over; says whether what it found is still what the block holds.
+    fn end_read(&mut self, block: BlockNr, ticket: u64) -> bool {
+        let found = self.reading.iter().position(|r| *r == (block.0, ticket));
+        found.map(|at| self.reading.swap_remove(at)).is_some() || planted::is(Fault::StaleBuffer)
+    }
+
+    /// The block gets another image, or none: what is being read of it is out of date.
+    fn outdate_reads(&mut self, block: BlockNr) {
+        if !self.reading.is_empty() {
+            self.reading.retain(|(b, _)| *b != block.0);
+        }
+    }
 }
 
 const SHARDS: usize = 64;
@@ -133,30 +161,44 @@ impl Buffers {
 
     /// The image of a block: from memory, else read from the device.
     pub fn read(&self, block: BlockNr) -> Result<Arc<Image>> {
-        if let Some(image) = self.peek(block) {
-            return Ok(image);
+        loop {
+            let mut shard = self.shard(block).lock();
+            if let Some(image) = Self::find(&mut shard, block) {
+                return Ok(image);
+            }
+            let ticket = shard.begin_read(block);
+            drop(shard);
+            let mut bytes = vec![0; self.block_size as usize];
+            let read = self
+                .device
+                .read_at(block.offset(self.block_size), &mut bytes);
+            schedule::reached(Point::BlockRead);
+            let mut shard = self.shard(block).lock();
+            let current = shard.end_read(block, ticket);
+            read.map_err(|e| Error::block_io("read", block, e))?;
+            // A newer image may have come, gone home and left again: what was read is from before, or a mix of both.
+            if current {
+                if shard.map.len() - shard.dirty >= self.clean_per_shard {
+                    Self::sweep(&mut shard);
+                }
+                // Another reader may have been faster: what it found is the same.
+                let entry = shard.map.entry(block.0).or_insert(Entry {
+                    image: Image::read(bytes),
+                    dirty: None,
+                    used: false,
+                });
+                return Ok(Arc::clone(&entry.image));
+            }
         }
-        let mut bytes = vec![0; self.block_size as usize];
-        self.device
-            .read_at(block.offset(self.block_size), &mut bytes)
-            .map_err(|e| Error::block_io("read", block, e))?;
-        let read = Image::read(bytes);
-        let mut shard = self.shard(block).lock();
-        if shard.map.len() - shard.dirty >= self.clean_per_shard {
-            Self::sweep(&mut shard);
-        }
-        // Somebody may have read or published it meanwhile: theirs is as new or newer.
-        let entry = shard.map.entry(block.0).or_insert(Entry {
-            image: read,
-            dirty: None,
-            used: false,
-        });
-        Ok(Arc::clone(&entry.image))
     }
 
     /// The image if it is in memory.
+    #[cfg(test)]
     pub fn peek(&self, block: BlockNr) -> Option<Arc<Image>> {
-        let mut shard = self.shard(block).lock();
+        Self::find(&mut self.shard(block).lock(), block)
+    }
+
+    fn find(shard: &mut Shard, block: BlockNr) -> Option<Arc<Image>> {
         let entry = shard.map.get_mut(&block.0)?;
         entry.used = true;
         Some(Arc::clone(&entry.image))
@@ -179,6 +221,7 @@ impl Buffers {
     /// The formatter's new image of a block, made in a context; dirty until it is home.
     pub fn publish(&self, block: BlockNr, image: Arc<Image>, context: u64) {
         let mut shard = self.shard(block).lock();
+        shard.outdate_reads(block);
         let old = shard.map.insert(
             block.0,
             Entry {
@@ -195,8 +238,9 @@ impl Buffers {
 
     /// Puts in an image that the caller has written home itself.
     pub fn replace_clean(&self, block: BlockNr, image: Arc<Image>) {
-        self.forget(block);
-        self.shard(block).lock().map.insert(
+        let mut shard = self.shard(block).lock();
+        shard.outdate_reads(block);
+        let old = shard.map.insert(
             block.0,
             Entry {
                 image,
@@ -204,16 +248,20 @@ impl Buffers {
                 used: true,
             },
         );
+        self.count_gone(&mut shard, old);
     }
 
     /// The block is no metadata any more: what is in memory must never go home.
     pub fn forget(&self, block: BlockNr) {
         let mut shard = self.shard(block).lock();
-        if shard
-            .map
-            .remove(&block.0)
-            .is_some_and(|e| e.dirty.is_some())
-        {
+        shard.outdate_reads(block);
+        let old = shard.map.remove(&block.0);
+        self.count_gone(&mut shard, old);
+    }
+
+    /// An image has left its shard: if it was dirty there is one dirty image less.
+    fn count_gone(&self, shard: &mut Shard, old: Option<Entry>) {
+        if old.is_some_and(|e| e.dirty.is_some()) {
             shard.dirty -= 1;
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
@@ -323,5 +371,34 @@ mod tests {
         buffers.mark_clean(&[]);
         assert_eq!(buffers.dirty(11).len(), 3000);
         assert!((0..3000).all(|n| buffers.peek(BlockNr(n)).is_some()));
+    }
+
+    /// A reader finds a block on the device; before it comes back the block gets a new image, which goes home and leaves
+    /// memory. What the reader brought is then older than the device, and must not stand in for it.
+    #[test]
+    fn a_slow_read_does_not_bring_an_old_block_back() {
+        let device = Arc::new(blockdev::MemDevice::new(1 << 20));
+        let buffers = Buffers::new(Arc::clone(&device) as Arc<dyn BlockDevice>, 4096, 64);
+        let (block, read) = (BlockNr(7), std::sync::mpsc::channel());
+        let (replaced, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| {
+                let (told, wait) = (read.0, wait);
+                schedule::at(Point::BlockRead, move || {
+                    told.send(()).unwrap();
+                    wait.recv().unwrap();
+                });
+                buffers.read(block).map(|image| image[0])
+            });
+            read.1.recv().unwrap();
+            let image = Image::made(vec![9; 4096]);
+            buffers.publish(block, Arc::clone(&image), 1);
+            device.write_at(7 * 4096, &image).unwrap();
+            buffers.mark_clean(&[(block, image)]);
+            buffers.drop_clean();
+            replaced.send(()).unwrap();
+            assert_eq!(reader.join().unwrap().unwrap(), 9);
+        });
+        assert_eq!(buffers.read(block).unwrap()[0], 9);
     }
 }

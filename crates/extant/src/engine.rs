@@ -8,6 +8,7 @@ use crate::api::caller::Hold;
 use crate::api::node::Share;
 use crate::buffers::Buffers;
 use crate::error::{Error, Result};
+use crate::flushes::Flushes;
 use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Published};
 use crate::gate::Gate;
@@ -24,6 +25,7 @@ use crate::namespace::observe::Observed;
 use crate::namespace::open_files::OpenFiles;
 use crate::namespace::walk_cache::WalkCache;
 use crate::namespace::watch::Watchers;
+use crate::namespace::write_back::WritingBack;
 use crate::space::Space;
 use crate::statistics::Totals;
 use blockdev::BlockDevice;
@@ -160,8 +162,8 @@ pub struct Engine {
     /// Inodes that the last walk for clean ones left in core.
     pub(crate) inodes_left: AtomicU64,
     pub(crate) dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>, locks::DirtyInodes>>,
-    /// Lists of them that are being written back.
-    pub(crate) dirty_in_hand: crate::namespace::in_hand::ListsInHand,
+    /// Lists of inodes taken from there that threads are writing back.
+    pub(crate) writing_back: WritingBack,
     pub(crate) lazy_times: LazyTimes,
     pub(crate) dirty_bytes: Counter,
     pub(crate) cached_bytes: Counter,
@@ -169,6 +171,7 @@ pub struct Engine {
     pub(crate) formatter: Mutex<Formatter, locks::Formatter>,
     pub(crate) journal: Mutex<Writer, locks::Journal>,
     pub(crate) settling: Settling,
+    pub(crate) flushes: Flushes,
     pub(crate) kick: Kick,
     pub(crate) totals: Totals,
     pub(crate) limits: Limits,
@@ -247,6 +250,8 @@ impl Engine {
         self.blocks.ensure_loaded(start, len, self)
     }
 
+    /// A number for a new inode. Numbers freed by what is not yet durable come back with a push, for which nothing may be
+    /// locked.
     pub(crate) fn allocate_inode(
         &self,
         parent: InodeNr,
@@ -255,7 +260,6 @@ impl Engine {
         let allocate = || self.inodes.allocate(parent, is_dir, self);
         match allocate() {
             Err(Error::NoSpace(_)) => {
-                // Numbers freed by what is not yet durable come back with a push.
                 self.push_and_release()?;
                 allocate()
             }
@@ -277,14 +281,6 @@ impl Engine {
                 dir.size.store(size, Ordering::Relaxed);
             }
         }
-    }
-
-    /// Flushes the device.
-    pub(crate) fn flush(&self) -> Result<()> {
-        self.device.flush().map_err(|source| Error::Io {
-            context: "flush".into(),
-            source,
-        })
     }
 }
 

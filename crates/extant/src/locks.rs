@@ -107,10 +107,6 @@ lock_class!(
     pub(crate) LazyTimes = "lazy times of a slot"
 );
 lock_class!(
-    /// Which lists of dirty inodes are being written back.
-    pub(crate) ListsInHand = "dirty inodes in hand"
-);
-lock_class!(
     /// A slot's inodes with something to write back.
     pub(crate) DirtyInodes = "dirty inodes of a slot"
 );
@@ -145,6 +141,14 @@ lock_class!(
 lock_class!(
     /// Contexts whose blocks and numbers have not been given back.
     pub(crate) Unreleased = "contexts to release"
+);
+lock_class!(
+    /// Flushes under way.
+    pub(crate) Flushes = "flushes under way"
+);
+lock_class!(
+    /// Lists of inodes that are being written back.
+    pub(crate) WritingBack = "lists in write-back"
 );
 lock_class!(
     /// The last context on disk.

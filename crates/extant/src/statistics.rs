@@ -27,6 +27,8 @@ pub struct Statistics {
     pub commits: u64,
     /// Pushes that had anything to format.
     pub pushes: u64,
+    /// Flushes of the device that were begun.
+    pub flushes: u64,
     /// Bytes written to the journal's log.
     pub log_bytes: u64,
     /// Time spent on bringing the items of contexts into order.
@@ -56,11 +58,12 @@ impl Totals {
     }
 
     /// As they are now.
-    pub fn read(&self, pushes: u64, block_size: u32) -> Statistics {
+    pub fn read(&self, pushes: u64, flushes: u64, block_size: u32) -> Statistics {
         let blocks = self.log_blocks.load(Ordering::Relaxed);
         Statistics {
             commits: self.commits.load(Ordering::Relaxed),
             pushes,
+            flushes,
             log_bytes: blocks.saturating_mul(block_size.into()),
             sort_time: Duration::from_nanos(self.sort_ns.load(Ordering::Relaxed)),
         }

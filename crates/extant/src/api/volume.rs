@@ -332,7 +332,9 @@ impl Volume {
     pub fn statistics(&self) -> Statistics {
         let engine = &self.guard.engine;
         let pushes = engine.log.pushes.load(Ordering::Relaxed);
-        engine.totals.read(pushes, engine.geometry.block_size)
+        engine
+            .totals
+            .read(pushes, engine.flushes.mark(), engine.geometry.block_size)
     }
 
     /// Sizes, features and identity.

@@ -59,7 +59,7 @@ impl<'a> Ledger<'a> {
         for i in 0..u64::from(len) {
             ws.discard(BlockNr(start.0 + i))?;
         }
-        self.space.free_meta(start, len);
+        self.space.free_meta(start, len)?;
         self.balance -= i64::from(len);
         self.bits.push(BitsItem {
             stamp: 0,

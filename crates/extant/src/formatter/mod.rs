@@ -67,7 +67,7 @@ pub trait MetaSpace: Sync {
     fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr>;
     /// Blocks no longer used; they become free for others when this batch is on disk. The formatter
     /// clears their bits in the bitmap image.
-    fn free_meta(&self, start: BlockNr, len: u32);
+    fn free_meta(&self, start: BlockNr, len: u32) -> Result<()>;
 }
 
 /// What stat must learn of an inode whose mapping the formatter changed.

@@ -16,11 +16,11 @@ pub mod push;
 mod relog;
 pub mod transaction;
 
+use crate::in_flight::InFlight;
 use crate::locks::{self, Condvar, Mutex};
 use crossbeam_utils::CachePadded;
 use item::{ItemList, SpareItems};
 use percpu::CommitLists;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use relog::Relog;
@@ -112,8 +112,7 @@ pub struct Log {
     durable_now: AtomicU64,
     durable_changed: Condvar,
     /// Contexts formatted whose blocks and numbers have not been given back.
-    unreleased: Mutex<BTreeSet<u64>, locks::Unreleased>,
-    released: Condvar,
+    unreleased: InFlight<locks::Unreleased>,
     /// Blocks that the formatter may change at once: what one transaction of the journal holds, less the
     /// superblock that comes on top.
     most: usize,
@@ -143,8 +142,7 @@ impl Log {
             durable: Mutex::new(0),
             durable_now: AtomicU64::new(0),
             durable_changed: Condvar::new(),
-            unreleased: Mutex::default(),
-            released: Condvar::new(),
+            unreleased: InFlight::default(),
             most: parts.map_or(usize::MAX, |n| n.saturating_sub(1) as usize),
             step: parts.unwrap_or(capacity) / 4,
             half_full: AtomicBool::new(false),

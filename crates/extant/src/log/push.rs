@@ -12,6 +12,8 @@ use crate::engine::{Engine, ended};
 use crate::error::{Error, Result};
 use crate::formatter::{Formatter, MetaSpace, Moment, Output};
 use crate::locks::{self, Mutex};
+use crate::planted::{self, Fault};
+use crate::schedule::{self, Point};
 use ext4_format::BlockNr;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,26 +24,6 @@ struct Release {
     blocks: Vec<(BlockNr, u32)>,
     /// One, or as many as the journal needed it in.
     parts: Vec<Output>,
-}
-
-/// A context on its way from the formatter to [`Engine::release`]; it is over when this goes, whatever happens.
-struct Unreleased<'a> {
-    engine: &'a Engine,
-    context: u64,
-}
-
-impl<'a> Unreleased<'a> {
-    fn new(engine: &'a Engine, context: u64) -> Self {
-        engine.log.unreleased.lock().insert(context);
-        Self { engine, context }
-    }
-}
-
-impl Drop for Unreleased<'_> {
-    fn drop(&mut self) {
-        self.engine.log.unreleased.lock().remove(&self.context);
-        self.engine.log.released.notify_all();
-    }
 }
 
 /// Gives the formatter blocks out of the allocator and notes what it frees.
@@ -58,33 +40,41 @@ impl MetaSpace for PushSpace<'_> {
         Ok(block)
     }
 
-    fn free_meta(&self, start: BlockNr, len: u32) {
-        if let Err(e) = self.engine.load_bitmaps(start, len) {
-            tracing::error!(block = start.0, error = %e, "bitmap of a freed block");
+    fn free_meta(&self, start: BlockNr, len: u32) -> Result<()> {
+        // A bitmap that is not in core by now is read from the image that frees the block, and the block would be
+        // used again before that is durable.
+        let loaded = self.engine.load_bitmaps(start, len);
+        if !planted::is(Fault::UnreadBitmap) {
+            loaded?;
         }
         self.freed.lock().push((start, len));
+        Ok(())
     }
 }
 
 impl Engine {
     /// Waits, or pushes, while the current context holds as much as the journal can take.
     pub(crate) fn throttle(&self) -> Result<()> {
-        let budget = &self.log.budget;
         let context = self.log.lists.context();
+        match self.must_push(context) {
+            true => self.push_to(context),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the context must be pushed before anything more goes into it; asks for a push when that is near.
+    pub(super) fn must_push(&self, context: u64) -> bool {
         // Bitmaps leave memory with a push.
-        match self.blocks.excess().max(self.inodes.excess()) {
-            0 => {}
-            1..8 => self.kick.wake(),
-            _ => self.push_to(context)?,
+        let bitmaps = match self.blocks.excess().max(self.inodes.excess()) {
+            0 => Fullness::Free,
+            1..8 => Fullness::Soft,
+            _ => Fullness::Hard,
+        };
+        let fullness = bitmaps.max(self.log.budget.fullness(context));
+        if fullness == Fullness::Soft {
+            self.kick.wake();
         }
-        match budget.fullness(context) {
-            Fullness::Free => Ok(()),
-            Fullness::Soft => {
-                self.kick.wake();
-                Ok(())
-            }
-            Fullness::Hard => self.push_to(context),
-        }
+        fullness == Fullness::Hard
     }
 
     /// Makes everything committed so far durable.
@@ -97,11 +87,19 @@ impl Engine {
     pub(crate) fn push_and_release(&self) -> Result<()> {
         let target = self.log.lists.context();
         self.push_to(target)?;
-        let mut unreleased = self.log.unreleased.lock();
-        while unreleased.first().is_some_and(|&c| c <= target) {
-            self.log.released.wait(&mut unreleased);
-        }
+        self.log.unreleased.wait_up_to(target);
         Ok(())
+    }
+
+    /// Makes everything committed so far durable, unless the volume is frozen: for whoever holds locks that readers need.
+    /// They must let go of them and wait for the thaw.
+    pub(crate) fn push_unless_frozen(&self) -> Result<bool> {
+        // Once inside, a gate that is open stays so.
+        let Some(_pass) = self.gate.try_enter() else {
+            return Ok(false);
+        };
+        self.push_all()?;
+        Ok(true)
     }
 
     /// Makes every context up to `target` durable. Callers that come together share one push.
@@ -142,7 +140,7 @@ impl Engine {
                 }
             };
             // Noted before anybody can find the context durable.
-            let _unreleased = Unreleased::new(self, context);
+            let _unreleased = self.log.unreleased.begin(context);
             let mut journal = self.journal.lock();
             drop(formatter);
             let last = release.parts.len().saturating_sub(1);
@@ -156,11 +154,15 @@ impl Engine {
             if journal.wants_checkpoint() || dirty > self.limits.cache_bytes / 4 {
                 self.log.half_full.store(true, Ordering::Relaxed);
             }
-            drop(journal);
             if let Err(e) = logged {
+                let journal = (!planted::is(Fault::PushAfterFailure)).then_some(journal);
+                schedule::reached(Point::LogFailed);
+                // With the journal still locked: whoever comes to it next finds the volume stopped.
                 self.stop(&e);
+                drop(journal);
                 return Err(e);
             }
+            drop(journal);
             self.settling.settle(self)?;
             self.release(release)?;
         }

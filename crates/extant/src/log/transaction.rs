@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::namespace::bucket::{Bucket, Dentry};
 use crate::namespace::credentials::Credentials;
 use crate::namespace::extent_map::Run;
+use crate::schedule::{self, Point};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, InodeNr};
 
@@ -79,6 +80,7 @@ impl Engine {
         self.check_writable()?;
         self.throttle()?;
         crate::stir::point();
+        schedule::reached(Point::Begun);
         if !self.take_space(who, u64::from(cost.meta_blocks))? {
             return Err(Error::NoSpace("no block left for metadata"));
         }
@@ -121,6 +123,20 @@ impl Engine {
             engine: self,
             reserved,
         })
+    }
+}
+
+impl Engine {
+    /// As [`Engine::begin_promised`], for whoever holds locks: `None` where a push would have to be waited for.
+    pub(crate) fn begin_at_once(&self, reserved: u32) -> Result<Option<Transaction<'_>>> {
+        self.check_writable()?;
+        if self.must_push(self.log.context()) {
+            return Ok(None);
+        }
+        Ok(Some(Transaction {
+            engine: self,
+            reserved,
+        }))
     }
 }
 

@@ -11,6 +11,8 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::item::{InodeEvent, MiscEvent};
 use crate::log::{Commit, Cost};
+use crate::planted::{self, Fault};
+use crate::schedule::{self, Point};
 use ext4_format::inode::{InodeCore, flags};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{BlockNr, FileType, InodeNr};
@@ -145,26 +147,41 @@ impl Engine {
             false => self.begin_adding(who, parent, (name.as_bytes(), hash), cost),
         };
         let tx = begun.map_err(undo_data)?;
-        let (mut bucket, mut room) = self
-            .lock_to_add(parent, names, hash, name.as_bytes())
-            .map_err(undo_data)?;
-        if names.is_dead() {
-            return Err(undo_data(Error::NotFound));
-        }
-        if let Some(entry) = bucket.find(hash, name.as_bytes()) {
-            let found = if exclusive {
-                Err(Error::Exists)
-            } else {
-                self.found(entry.ino, open)
-            };
-            drop(bucket);
-            self.give_back_data(data);
-            return found;
-        }
-        if what.is_device() && !who.is_unbound() {
-            return Err(Error::NotPermitted);
-        }
-        let allocated = self.allocate_inode(parent.ino, is_dir).map_err(undo_data)?;
+        let mut pushed = false;
+        let (mut bucket, mut room, allocated) = loop {
+            let (bucket, room) = self
+                .lock_to_add(parent, names, hash, name.as_bytes())
+                .map_err(undo_data)?;
+            if names.is_dead() {
+                return Err(undo_data(Error::NotFound));
+            }
+            if let Some(entry) = bucket.find(hash, name.as_bytes()) {
+                let found = if exclusive {
+                    Err(Error::Exists)
+                } else {
+                    self.found(entry.ino, open)
+                };
+                drop(bucket);
+                self.give_back_data(data);
+                return found;
+            }
+            if what.is_device() && !who.is_unbound() {
+                return Err(undo_data(Error::NotPermitted));
+            }
+            match self.inodes.allocate(parent.ino, is_dir, self) {
+                Ok(allocated) => break (bucket, room, allocated),
+                // Numbers freed by what is not yet durable come back with a push. It is waited for with the bucket
+                // unlocked: a frozen volume lets none through, and its names must be found.
+                Err(Error::NoSpace(_)) if !pushed => {
+                    let held = planted::is(Fault::WaitsLocked).then_some((bucket, room));
+                    schedule::reached(Point::NoInode);
+                    self.push_and_release().map_err(undo_data)?;
+                    drop(held);
+                    pushed = true;
+                }
+                Err(e) => return Err(undo_data(e)),
+            }
+        };
         let ino = allocated.ino;
         let time = now();
         let core = self.new_core(who, parent, what, mode, time, ino);

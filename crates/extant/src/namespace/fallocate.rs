@@ -4,10 +4,12 @@ use super::credentials::Credentials;
 use super::extent_map::{Found, Run};
 use super::file::{FileData, FileMap};
 use super::inode::Inode;
+use super::pages::place;
 use super::shift::Shift;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Cost;
+use crate::planted::{self, Fault};
 use ext4_format::BlockNr;
 use ext4_format::inode::flags;
 use std::ops::Range;
@@ -195,7 +197,9 @@ impl Engine {
         if map.extents.last().map_or(0, Run::end) != u64::from(first) {
             return Ok(false);
         }
-        let tx = self.begin_promised(0)?;
+        let Some(tx) = self.begin_at_once(0)? else {
+            return Ok(false);
+        };
         let mut state = inode.state.lock();
         if state.freed || !keep_size && end > state.core.size && state.core.size & (bs - 1) != 0 {
             return Ok(false);
@@ -344,10 +348,10 @@ impl Engine {
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         tx.commit(seen, |c| {
-            if let Some(size) = new_size {
+            if let (Some(size), Some(file)) = (new_size, inode.file()) {
                 state.core.size = size;
                 state.core.mtime = mtime;
-                state.disk_size = state.disk_size.max(size);
+                state.disk_size = self.size_to_log(file, state.disk_size, size);
             }
             state.core.ctime = ctime;
             inode.mirror(&state.core);
@@ -395,15 +399,45 @@ impl Engine {
         }
         if !offset.is_multiple_of(bs) {
             self.zero_part(who, inode, map, offset, inner_first * bs, size)?;
+            self.write_edge(inode, map, offset / bs)?;
         }
         if end > inner_last * bs {
             self.zero_part(who, inode, map, inner_last * bs, end, size)?;
+            self.write_edge(inode, map, inner_last)?;
         }
         let (first, last) = (inner_first as u32, inner_last as u32);
         if first >= last {
             return Ok(());
         }
         self.punch_blocks(who, inode, map, first, last)
+    }
+
+    /// Writes the page of a block at the edge of a hole to the device before the hole is logged: once the hole is durable,
+    /// nothing of the range may come back. The page stays dirty.
+    fn write_edge(&self, inode: &Inode, map: &FileMap, block: u64) -> Result<()> {
+        // max_size bounds the number to 32 bits.
+        let block = block as u32;
+        let (Some(file), Found::Mapped(run)) = (inode.file(), map.extents.at(block)) else {
+            return Ok(());
+        };
+        if run.unwritten || planted::is(Fault::SizeBeforeTail) {
+            return Ok(());
+        }
+        // Nobody changes a page while the map is held exclusively.
+        let page = file.pages.at(block, |chunk| {
+            let mut chunk = chunk.lock();
+            chunk.pages[place(block).1]
+                .get_mut()
+                .as_ref()
+                .map(|page| page.to_vec())
+        });
+        let Some(bytes) = page.flatten() else {
+            return Ok(());
+        };
+        self.device
+            .write_at(run.physical.offset(self.geometry.block_size), &bytes)
+            .map_err(|e| Error::block_io("write", run.physical, e))
+            .inspect_err(|e| self.stop(e))
     }
 
     /// Makes blocks `[first, last)` a hole.

@@ -239,12 +239,17 @@ impl Engine {
 
     /// From now on every name takes tokens.
     fn open_account<'a>(&self, dir: &Inode, names: &'a Directory) -> Result<&'a IndexRoom> {
-        // Most of what there is to do, while others go on.
-        self.push_all()?;
-        // With all buckets locked nobody adds a name, and what was added is formatted by the push.
-        let buckets = names.table.lock_all();
-        if names.room.get().is_none() {
+        let buckets = loop {
+            // Most of what there is to do, while others go on.
             self.push_all()?;
+            // With all buckets locked nobody adds a name, and what was added is formatted by the push. Should the volume
+            // be frozen just now, its names must be found: then once more after the thaw.
+            let buckets = names.table.lock_all();
+            if names.room.get().is_some() || self.push_unless_frozen()? {
+                break buckets;
+            }
+        };
+        if names.room.get().is_none() {
             let tokens = self.with_index(dir, |index| index.allowance())?;
             let mut dirs = self.index_rooms.dirs.lock();
             if !dirs.contains(&dir.ino) {

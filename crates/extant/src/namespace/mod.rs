@@ -23,7 +23,6 @@ pub mod extent_map;
 pub mod extents;
 pub mod fallocate;
 pub mod file;
-pub(crate) mod in_hand;
 pub mod index_room;
 pub mod inode;
 pub mod inode_index;

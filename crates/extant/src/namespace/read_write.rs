@@ -7,6 +7,7 @@ use super::inode::Inode;
 use super::pages::{CHUNK_PAGES, Page, place};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::planted::{self, Fault};
 use ext4_format::inode::flags;
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,11 +41,14 @@ impl Engine {
         if self.discard_aside() && self.space.take(who, blocks) {
             return Ok(true);
         }
-        // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
-        // and waits.
-        let _short = self.short_of_space.lock();
-        let _no_trim = self.trimming.lock();
         loop {
+            // What is written back goes to the device, which a closing gate waits for. Waiting for the gate comes before
+            // the locks below: who is inside may need them to leave.
+            let _pass = self.gate.enter();
+            // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
+            // and waits.
+            let _short = self.short_of_space.lock();
+            let _no_trim = self.trimming.lock();
             let before = self.space.settled();
             self.push_and_release()?;
             if self.space.take(who, blocks) || self.discard_aside() && self.space.take(who, blocks)
@@ -65,7 +69,7 @@ impl Engine {
     }
 
     /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
-    /// into what they need, and a push gives the rest back.
+    /// into what they need, and a push gives the rest back. The caller has passed the gate.
     fn settle_promises(&self) -> Result<()> {
         for inode in self.in_core.iter() {
             let Some(file) = inode.touched_file() else {
@@ -489,6 +493,20 @@ impl Engine {
         self.write_page(who, inode, map, size, &zeros, size)?;
         self.note_dirty(inode);
         Ok(())
+    }
+
+    /// The size that may be logged for a file that grows to `size`. While the block in which the logged size lies waits to
+    /// be written, the device has old bytes past that size, which a cut would bring back: then it stays, and write-back
+    /// logs the new one.
+    pub(super) fn size_to_log(&self, file: &FileData, logged: u64, size: u64) -> u64 {
+        let bs = u64::from(self.geometry.block_size);
+        // max_size bounds the number to 32 bits.
+        let tail = (logged / bs) as u32;
+        let waits = !logged.is_multiple_of(bs) && file.pages.next_dirty(tail, tail + 1).is_some();
+        match waits && !planted::is(Fault::SizeBeforeTail) {
+            true => logged.min(size),
+            false => logged.max(size),
+        }
     }
 
     /// The file reaches at least to `end`, and was changed now.

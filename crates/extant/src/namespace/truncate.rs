@@ -68,7 +68,7 @@ impl Engine {
             state.disk_size = if size < old {
                 state.disk_size.min(size)
             } else {
-                size
+                self.size_to_log(file, state.disk_size, size)
             };
             state.core.mtime = mtime;
             state.core.ctime = ctime;

@@ -7,15 +7,38 @@ use super::inode::Inode;
 use super::pages::{CHUNK_PAGES, SharedChunk};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::in_flight::{InFlight, Piece};
+use crate::locks;
 use crate::log::item::InodeEvent;
 use crate::parallel;
+use crate::planted::{self, Fault};
+use crate::schedule::{self, Point};
 use ext4_format::inode::InodeCore;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest run of blocks written by one call.
 const MAX_RUN: u32 = 2048;
+
+/// Lists of dirty inodes that threads have taken and are writing back: whoever must not return before all is written
+/// waits for those taken before.
+#[derive(Default)]
+pub(crate) struct WritingBack {
+    lists: InFlight<locks::WritingBack>,
+    /// Number of the last list.
+    last: AtomicU64,
+    /// Inodes that could not be written back and are dirty still.
+    failed: AtomicU64,
+}
+
+impl WritingBack {
+    /// To be called before a list is taken, and kept until it is written back.
+    fn begin(&self) -> Piece<'_, locks::WritingBack> {
+        let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
+        self.lists.begin(number)
+    }
+}
 
 /// Neighbouring dirty pages.
 struct DirtyRun {
@@ -72,7 +95,7 @@ impl Engine {
     fn clean_dirty(&self) -> Result<()> {
         let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
         if dirty > self.limits.dirty_bytes {
-            let _in_hand = self.dirty_in_hand.take();
+            let _piece = self.writing_back.begin();
             let mine = std::mem::take(&mut *self.dirty_inodes.local().lock());
             self.write_back_list(mine)?;
         }
@@ -86,35 +109,53 @@ impl Engine {
         }
     }
 
+    /// Writes back a list that was taken since [`WritingBack::begin`].
     fn write_back_list(&self, list: Vec<Arc<Inode>>) -> Result<()> {
+        schedule::reached(Point::WriteBackTaken);
         let mut first_error = None;
         for inode in list {
             inode.on_dirty_list.store(false, Ordering::Release);
             if let Err(e) = self.write_back(&inode) {
                 // What could not be written now stays dirty, and is tried again.
                 self.note_dirty(&inode);
+                self.writing_back.failed.fetch_add(1, Ordering::SeqCst);
                 first_error.get_or_insert(e);
             }
         }
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Writes back every dirty inode. What other threads took to write back before this was called is on the device, too.
+    /// Writes back every inode that is dirty now. What other threads have begun to write back is waited for, and what
+    /// they could not write is tried once more.
     pub(crate) fn write_back_all(&self) -> Result<()> {
-        let in_hand = self.dirty_in_hand.take();
-        let done = self.write_back_lists();
-        drop(in_hand);
-        self.dirty_in_hand.wait();
-        done
+        let failed = self.writing_back.failed.load(Ordering::SeqCst);
+        let others = self.write_back_lists()?;
+        if planted::is(Fault::SyncWithoutOthers) {
+            return Ok(());
+        }
+        self.writing_back.lists.wait_up_to(others);
+        if self.writing_back.failed.load(Ordering::SeqCst) != failed {
+            self.write_back_lists()?;
+        }
+        Ok(())
     }
 
-    /// Writes back the lists of all slots, with as many threads as there is work and CPUs for.
-    fn write_back_lists(&self) -> Result<()> {
-        let mut lists: Vec<_> = self
+    /// Writes back what is on the lists of dirty inodes, with as many threads as there is work and CPUs for. Returns the
+    /// number of the last list that any thread had taken by the time these were taken.
+    fn write_back_lists(&self) -> Result<u64> {
+        let piece = self.writing_back.begin();
+        let lists: Vec<_> = self
             .dirty_inodes
             .iter()
             .map(|l| std::mem::take(&mut *l.lock()))
             .collect();
+        let others = self.writing_back.last.load(Ordering::SeqCst);
+        self.write_lists(lists)?;
+        drop(piece);
+        Ok(others)
+    }
+
+    fn write_lists(&self, mut lists: Vec<Vec<Arc<Inode>>>) -> Result<()> {
         lists.retain(|l| !l.is_empty());
         let total: usize = lists.iter().map(Vec::len).sum();
         if total < 256 {
@@ -500,13 +541,19 @@ impl Engine {
             self.settle_times_of(inode);
         }
         self.write_back(inode)?;
+        let written = self.flushes.mark();
         let context = inode.last_context.load(Ordering::Acquire);
-        if context > self.log.durable() {
-            self.push_to(context)
-        } else {
-            // Data may have gone to blocks that were there: no commit, but a flush.
-            self.flush()
+        let pushed = context > self.log.durable();
+        schedule::reached(Point::FsyncWritten);
+        if pushed {
+            self.push_to(context)?;
+            if planted::is(Fault::FsyncWithoutFlush) {
+                return Ok(());
+            }
         }
+        // Data may have gone to blocks that were there. A push that others had begun may have flushed before them; one
+        // that was begun for this has flushed after, and then there is nothing left to do.
+        self.flush_since(written)
     }
 
     /// Everything of the volume; what was removed has made room.

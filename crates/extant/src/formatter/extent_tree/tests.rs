@@ -28,9 +28,10 @@ impl MetaSpace for Counter {
         state.1.insert(block);
         Ok(BlockNr(block))
     }
-    fn free_meta(&self, start: BlockNr, len: u32) {
+    fn free_meta(&self, start: BlockNr, len: u32) -> Result<()> {
         assert_eq!(len, 1);
         assert!(self.0.lock().unwrap().1.remove(&start.0));
+        Ok(())
     }
 }
 

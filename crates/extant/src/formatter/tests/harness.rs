@@ -53,8 +53,9 @@ impl MetaSpace for Space {
     fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr> {
         Ok(self.take(goal, 1))
     }
-    fn free_meta(&self, start: BlockNr, len: u32) {
+    fn free_meta(&self, start: BlockNr, len: u32) -> Result<()> {
         self.freed.lock().unwrap().push((start, len));
+        Ok(())
     }
 }
 

@@ -1,0 +1,77 @@
+//! Which flush of the device covers what was written when.
+//!
+//! Every flush has a number, taken before it begins. A write that has returned is covered by each flush whose number was
+//! taken later. So whoever has written takes the mark ([`Flushes::mark`]) and waits for a flush beyond it
+//! ([`Engine::flush_since`]): that of a push that came upon it, that of somebody else who waits, or its own.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::locks::{self, Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The flushes of one volume's device.
+#[derive(Default)]
+pub(crate) struct Flushes {
+    /// Number of the last flush that was begun.
+    begun: AtomicU64,
+    /// Greatest number of a flush that has succeeded.
+    done: AtomicU64,
+    /// Flushes under way.
+    running: Mutex<u32, locks::Flushes>,
+    ended: Condvar,
+}
+
+impl Flushes {
+    /// A flush that is begun from now on is beyond this mark.
+    pub fn mark(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    fn is_covered(&self, mark: u64) -> bool {
+        self.done.load(Ordering::SeqCst) > mark
+    }
+}
+
+impl Engine {
+    /// Flushes the device.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let mut running = self.flushes.running.lock();
+        *running += 1;
+        drop(running);
+        self.flush_counted()
+    }
+
+    /// Flushes, once the flush is counted as running.
+    fn flush_counted(&self) -> Result<()> {
+        let number = self.flushes.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let flushed = self.device.flush();
+        if flushed.is_ok() {
+            self.flushes.done.fetch_max(number, Ordering::SeqCst);
+        }
+        *self.flushes.running.lock() -= 1;
+        self.flushes.ended.notify_all();
+        flushed.map_err(|source| Error::Io {
+            context: "flush".into(),
+            source,
+        })
+    }
+
+    /// Returns when a flush that was begun after the mark has succeeded; callers that come together share one. It is not
+    /// known what a flush that fails has kept, so the volume stops.
+    pub(crate) fn flush_since(&self, mark: u64) -> Result<()> {
+        let flushes = &self.flushes;
+        let mut running = flushes.running.lock();
+        while !flushes.is_covered(mark) {
+            self.check_running()?;
+            if *running > 0 {
+                flushes.ended.wait(&mut running);
+                continue;
+            }
+            *running += 1;
+            drop(running);
+            self.flush_counted().inspect_err(|e| self.stop(e))?;
+            running = flushes.running.lock();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! Faults that were mended, to be planted again: the tests that found them must find them still.
+//!
+//! A build with the feature `planted-faults` behaves as if the change that mended one fault had never been made; the
+//! environment variable `EXTANT_PLANTED` names that fault. In every other build the checks below are constants, and
+//! nothing of this is left.
+
+/// A fault that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)] // A name is listed here before the place that asks for it is written.
+pub(crate) enum Fault {
+    /// `fsync` returns although no flush began after the last write of data.
+    FsyncWithoutFlush,
+    /// A file's size becomes durable before the zeroed tail of its last block.
+    SizeBeforeTail,
+    /// A block read from the device replaces an image that is newer.
+    StaleBuffer,
+    /// A second push goes on after one that failed.
+    PushAfterFailure,
+    /// A bitmap that cannot be read does not keep freed blocks from being used again before their commit.
+    UnreadBitmap,
+    /// `sync` does not wait for the write-back that another thread has begun.
+    SyncWithoutOthers,
+    /// A new file waits for a push with the bucket of its name locked.
+    WaitsLocked,
+    /// The flush before the commit block is left out.
+    NoFlushBeforeCommit,
+    /// The flush after the commit block is left out.
+    NoFlushAfterCommit,
+    /// A freed metadata block is not revoked.
+    NoRevoke,
+    /// Freed blocks are used again before their freeing is durable.
+    ReuseBeforeCommit,
+    /// The mapping of new blocks is committed before their data are written.
+    MappingBeforeData,
+}
+
+#[cfg(feature = "planted-faults")]
+impl Fault {
+    const ALL: [(&'static str, Self); 12] = [
+        ("fsync-without-flush", Self::FsyncWithoutFlush),
+        ("size-before-tail", Self::SizeBeforeTail),
+        ("stale-buffer", Self::StaleBuffer),
+        ("push-after-failure", Self::PushAfterFailure),
+        ("unread-bitmap", Self::UnreadBitmap),
+        ("sync-without-others", Self::SyncWithoutOthers),
+        ("waits-locked", Self::WaitsLocked),
+        ("no-flush-before-commit", Self::NoFlushBeforeCommit),
+        ("no-flush-after-commit", Self::NoFlushAfterCommit),
+        ("no-revoke", Self::NoRevoke),
+        ("reuse-before-commit", Self::ReuseBeforeCommit),
+        ("mapping-before-data", Self::MappingBeforeData),
+    ];
+}
+
+/// Whether this fault is planted.
+#[cfg(feature = "planted-faults")]
+pub(crate) fn is(fault: Fault) -> bool {
+    use std::sync::OnceLock;
+    static PLANTED: OnceLock<Option<Fault>> = OnceLock::new();
+    let planted = PLANTED.get_or_init(|| {
+        let name = std::env::var("EXTANT_PLANTED").ok()?;
+        let known = Fault::ALL.iter().find(|(n, _)| *n == name);
+        // A misspelt name would plant nothing, and the run would say that nothing was found.
+        Some(
+            known
+                .unwrap_or_else(|| panic!("no planted fault is called {name}"))
+                .1,
+        )
+    });
+    *planted == Some(fault)
+}
+
+/// Whether this fault is planted: in this build none is.
+#[cfg(not(feature = "planted-faults"))]
+#[inline(always)]
+pub(crate) const fn is(_fault: Fault) -> bool {
+    false
+}

@@ -1,0 +1,403 @@
+//! What was promised must hold in every schedule and at every cut: each test here holds one schedule, or cuts at one
+//! place, that once broke a promise.
+
+mod common;
+
+use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
+use extant::schedule::{self, Point};
+use extant::{Credentials, Error, Fallocate, OpenFlags, OpenOptions, SetAttributes, Volume};
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// As long as a thread that must not get further is watched.
+const WATCHED: Duration = Duration::from_millis(300);
+/// As long as a thread that must get further may take.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Memory that knows what its last flush has covered, and in which a flush can be held.
+struct Medium {
+    now: MemDevice,
+    /// The content when the last flush that has returned began.
+    durable: Mutex<MemDevice>,
+    /// Holds the flush that comes after so many others: tells that it began, and waits.
+    held: Mutex<Option<(u32, Sender<()>, Receiver<()>)>>,
+}
+
+impl Medium {
+    fn new(bytes: u64) -> Arc<Self> {
+        let now = MemDevice::new(bytes);
+        let durable = Mutex::new(now.snapshot());
+        let held = Mutex::default();
+        Arc::new(Self { now, durable, held })
+    }
+
+    /// Holds a flush; gives what tells that it began, and what lets it go on.
+    fn hold(&self, after: u32) -> (Receiver<()>, Sender<()>) {
+        let ((began, wait), (go, gone)) = (channel(), channel());
+        *self.held.lock().unwrap() = Some((after, began, gone));
+        (wait, go)
+    }
+
+    /// A volume after a cut at which all that was not flushed is lost.
+    fn after_cut(&self) -> Volume {
+        open(self.durable.lock().unwrap().snapshot())
+    }
+}
+
+impl BlockDevice for Medium {
+    fn len(&self) -> u64 {
+        self.now.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.now.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.now.write_at(offset, buf)
+    }
+    fn flush(&self) -> io::Result<()> {
+        let covered = self.now.snapshot();
+        let mut held = self.held.lock().unwrap();
+        let held = match held.take() {
+            Some((0, began, gone)) => Some((began, gone)),
+            Some((n, began, gone)) => {
+                *held = Some((n - 1, began, gone));
+                None
+            }
+            None => None,
+        };
+        if let Some((began, gone)) = held {
+            began.send(()).unwrap();
+            gone.recv().unwrap();
+        }
+        *self.durable.lock().unwrap() = covered;
+        Ok(())
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+fn format(device: &dyn BlockDevice, block_size: u32, inodes: u32) {
+    let options = extant::mkfs::MkfsOptions {
+        size: Some(device.len()),
+        block_size: Some(block_size),
+        zeroed_device: true,
+        inodes: Some(ext4_format::layout::Inodes::Count(inodes)),
+        ..Default::default()
+    };
+    extant::mkfs::format(device, &options).unwrap();
+}
+
+fn open(device: impl BlockDevice + 'static) -> Volume {
+    OpenOptions::new()
+        .background(false)
+        .open_device(Arc::new(device))
+        .unwrap()
+}
+
+fn made(bytes: u64, block_size: u32) -> (Arc<Medium>, Volume) {
+    let medium = Medium::new(bytes);
+    format(&*medium, block_size, 1024);
+    let volume = OpenOptions::new()
+        .background(false)
+        .open_device(Arc::clone(&medium) as Arc<dyn BlockDevice>)
+        .unwrap();
+    (medium, volume)
+}
+
+/// A block is overwritten while the flush of another caller's push is under way, which began before; the file's last
+/// change of metadata is part of that push. fsync has nothing to commit, and must not take that flush for its own.
+#[test]
+fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
+    let (medium, volume) = made(16 << 20, 4096);
+    let file = volume.create("/file", 0o600).unwrap();
+    file.write_all_at(0, &[1; 4096]).unwrap();
+    volume.sync().unwrap();
+    let node = volume.root_node().unwrap();
+    let node = node.lookup(&Credentials::root(), b"file").unwrap();
+    let attributes = SetAttributes {
+        mode: Some(0o640),
+        ..Default::default()
+    };
+    node.set_attributes(&Credentials::root(), &attributes)
+        .unwrap();
+    // A push flushes before its commit block and after it.
+    let (began, go) = medium.hold(1);
+    std::thread::scope(|s| {
+        let other = volume.clone();
+        let push = s.spawn(move || other.sync());
+        began.recv_timeout(LONG).unwrap();
+        // The kernel's page cache writes back: the times are not the server's to set.
+        node.write_cached(0, &[2; 4096]).unwrap();
+        assert!(schedule::at(Point::FsyncWritten, move || go
+            .send(())
+            .unwrap()));
+        node.fsync(true).unwrap();
+        push.join().unwrap().unwrap();
+    });
+    let found = medium.after_cut().read_file("/file").unwrap();
+    assert!(found == [2; 4096], "old data after fsync returned");
+}
+
+/// Several callers that have only overwritten wait for one flush together.
+#[test]
+fn callers_of_fsync_share_a_flush() {
+    let (medium, volume) = made(16 << 20, 4096);
+    let files: Vec<_> = (0..8)
+        .map(|n| {
+            let path = format!("/{n}");
+            volume.create(&path, 0o600).unwrap();
+            volume.write_file(&path, &[1; 4096]).unwrap();
+            volume.sync().unwrap();
+            let root = volume.root_node().unwrap();
+            root.lookup(&Credentials::root(), &path.as_bytes()[1..])
+                .unwrap()
+        })
+        .collect();
+    let before = volume.statistics().flushes;
+    let (began, go) = medium.hold(0);
+    let (waits, waiting) = channel();
+    std::thread::scope(|s| {
+        let mut callers: Vec<_> = files.iter().collect();
+        let first = callers.pop().unwrap();
+        first.write_cached(0, &[2; 4096]).unwrap();
+        s.spawn(|| first.fsync(true).unwrap());
+        began.recv_timeout(LONG).unwrap();
+        // All the others come while that flush is under way.
+        for file in callers {
+            let waits = waits.clone();
+            s.spawn(move || {
+                file.write_cached(0, &[2; 4096]).unwrap();
+                schedule::at(Point::FsyncWritten, move || waits.send(()).unwrap());
+                file.fsync(true).unwrap();
+            });
+        }
+        for _ in 1..files.len() {
+            waiting.recv_timeout(LONG).unwrap();
+        }
+        go.send(()).unwrap();
+    });
+    assert_eq!(volume.statistics().flushes - before, 2);
+    let after = medium.after_cut();
+    for n in 0..8 {
+        assert_eq!(after.read_file(format!("/{n}")).unwrap(), [2; 4096]);
+    }
+}
+
+/// Another thread has taken the list of dirty inodes and written nothing of it yet when `sync` is called.
+#[test]
+fn sync_waits_for_what_another_thread_writes_back() {
+    let (medium, volume) = made(16 << 20, 4096);
+    volume.write_file("/file", &[1; 10_000]).unwrap();
+    let ((taken, is_taken), (go, gone)) = (channel(), channel::<()>());
+    std::thread::scope(|s| {
+        let other = volume.clone();
+        let slow = s.spawn(move || {
+            schedule::at(Point::WriteBackTaken, move || {
+                taken.send(()).unwrap();
+                // Until the other sync has returned, which it must not.
+                let _ = gone.recv_timeout(WATCHED);
+            });
+            other.sync()
+        });
+        is_taken.recv_timeout(LONG).unwrap();
+        volume.sync().unwrap();
+        let after = medium.after_cut();
+        let found = after.read_file("/file");
+        let _ = go.send(());
+        slow.join().unwrap().unwrap();
+        assert!(
+            found.is_ok_and(|f| f == [1; 10_000]),
+            "not there after sync returned"
+        );
+    });
+}
+
+/// A file is made shorter and longer again, or loses a part of a block, and before any of that is synced another file's
+/// fsync makes the log durable. All that was written is there after the cut; what was cut off must not be.
+#[test]
+fn bytes_that_were_cut_off_do_not_come_back() {
+    type Change = fn(&extant::File, u64) -> extant::Result<()>;
+    let changes: [(&str, u64, Change); 7] = [
+        ("truncate", 1, |f, bs| {
+            f.truncate(100)?;
+            f.truncate(bs)
+        }),
+        ("truncate further", 1, |f, bs| {
+            f.truncate(100)?;
+            f.truncate(bs / 2)?;
+            f.truncate(3 * bs + 1)
+        }),
+        ("fallocate beyond the end", 1, |f, bs| {
+            f.truncate(100)?;
+            f.fallocate(Fallocate::default(), bs, 2 * bs)
+        }),
+        ("truncate, then fallocate", 1, |f, bs| {
+            f.truncate(100)?;
+            f.truncate(2 * bs + 10)?;
+            f.fallocate(Fallocate::default(), 4 * bs, 2 * bs)
+        }),
+        ("zero range beyond the end", 1, |f, bs| {
+            f.truncate(100)?;
+            let how = Fallocate::ZeroRange { keep_size: false };
+            f.fallocate(how, bs, bs)
+        }),
+        ("punch", 4, |f, bs| {
+            f.fallocate(Fallocate::PunchHole, 100, 3 * bs)
+        }),
+        ("zero range", 4, |f, bs| {
+            let how = Fallocate::ZeroRange { keep_size: true };
+            f.fallocate(how, 100, 3 * bs)
+        }),
+    ];
+    for block_size in [1024u32, 4096] {
+        for (what, blocks, change) in changes {
+            let bs = u64::from(block_size);
+            let (medium, volume) = made(16 << 20, block_size);
+            volume
+                .write_file("/file", &vec![b'A'; (blocks * bs) as usize])
+                .unwrap();
+            let other = volume.create("/other", 0o600).unwrap();
+            volume.sync().unwrap();
+            let file = volume.open("/file", OpenFlags::WRITE, 0).unwrap();
+            change(&file, bs).unwrap();
+            other.write_all_at(0, b"other").unwrap();
+            other.fsync().unwrap();
+            let after = open(medium.now.snapshot());
+            let found = after.read_file("/file").unwrap();
+            let zeroed = 100..(100 + 3 * bs as usize).min(found.len());
+            let stale = found
+                .get(zeroed)
+                .is_some_and(|part| part.contains(&b'A') && part.contains(&0));
+            assert!(
+                !stale,
+                "{what} in blocks of {block_size}: old bytes are back"
+            );
+            if blocks == 1 && found.len() > 100 {
+                assert!(
+                    found[100..].iter().all(|b| *b == 0),
+                    "{what} in blocks of {block_size}: {} bytes, old ones beyond 100",
+                    found.len()
+                );
+            }
+            // And when the file itself is synced, it is all there.
+            file.fsync().unwrap();
+            let synced = medium.after_cut().read_file("/file").unwrap();
+            assert_eq!(synced, volume.read_file("/file").unwrap(), "{what}");
+        }
+    }
+}
+
+/// Writing a transaction fails; before the volume has stopped another push comes to the journal.
+#[test]
+fn a_push_after_one_that_failed_does_not_go_on() {
+    let device = MemDevice::new(16 << 20);
+    format(&device, 4096, 1024);
+    let device = Arc::new(FaultDevice::new(device));
+    let volume = OpenOptions::new()
+        .background(false)
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    volume.create("/first", 0o600).unwrap();
+    volume.sync().unwrap();
+    volume.create("/second", 0o600).unwrap();
+    let ((failed, has_failed), (go, gone)) = (channel(), channel::<()>());
+    std::thread::scope(|s| {
+        let other = volume.clone();
+        let faulty = Arc::clone(&device);
+        device.fail_all(Op::Write);
+        let first = s.spawn(move || {
+            schedule::at(Point::LogFailed, move || {
+                faulty.heal();
+                failed.send(()).unwrap();
+                // Until the other push is through, which it must not be.
+                let _ = gone.recv_timeout(WATCHED);
+            });
+            other.sync()
+        });
+        has_failed.recv_timeout(LONG).unwrap();
+        let made = volume.create("/third", 0o600).and_then(|_| volume.sync());
+        let _ = go.send(());
+        assert!(first.join().unwrap().is_err());
+        assert!(
+            made.is_err(),
+            "durable behind a transaction that is not there"
+        );
+    });
+}
+
+/// Blocks of metadata are freed, and their group's bitmap cannot be read just then: unless it comes into core now, it is
+/// read later from an image in which they are free, and they are used again before that is durable.
+#[test]
+fn a_bitmap_that_cannot_be_read_stops_what_frees_in_it() {
+    let memory = MemDevice::new(16 << 20);
+    format(&memory, 4096, 1024);
+    let volume = open(memory.snapshot());
+    drop(volume);
+    let device = Arc::new(FaultDevice::new(memory));
+    let open = || {
+        OpenOptions::new()
+            .background(false)
+            .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+            .unwrap()
+    };
+    let volume = open();
+    let geometry = volume.geometry().clone();
+    volume.create("/file", 0o600).unwrap();
+    volume
+        .set_xattr("/file", "user.large", &[7; 2000], extant::SetXattr::Any)
+        .unwrap();
+    let bitmap = volume.groups().next().unwrap().unwrap().block_bitmap;
+    volume.close().unwrap();
+    let volume = open();
+    volume.remove_xattr("/file", "user.large").unwrap();
+    let at = bitmap.offset(geometry.block_size);
+    device.fail_range(Op::Read, at..at + 1);
+    // Once: the formatter itself can read it a moment later.
+    let once = Arc::clone(&device);
+    schedule::at(Point::BlockRead, move || once.heal());
+    let synced = volume.sync();
+    assert_eq!(device.injected(), 1, "the bitmap was asked for");
+    assert!(matches!(synced, Err(Error::Io { .. })), "{synced:?}");
+}
+
+/// A new file finds no free inode number and waits for a push, and the volume is frozen: its directory must not be held
+/// meanwhile, or who works on the frozen volume waits for the thaw.
+#[test]
+fn names_are_found_while_a_create_waits_for_a_frozen_volume() {
+    let device = MemDevice::new(16 << 20);
+    format(&device, 4096, 32);
+    let volume = open(device);
+    let mut n = 0;
+    while volume.create(format!("/{n}"), 0o600).is_ok() {
+        n += 1;
+    }
+    volume.sync().unwrap();
+    let ((begun, has_begun), (go, gone)) = (channel(), channel::<()>());
+    let (without, is_without) = channel();
+    std::thread::scope(|s| {
+        let other = volume.clone();
+        let create = s.spawn(move || {
+            schedule::at(Point::Begun, move || {
+                begun.send(()).unwrap();
+                gone.recv().unwrap();
+                schedule::at(Point::NoInode, move || without.send(()).unwrap());
+            });
+            other.create("/new", 0o600)
+        });
+        has_begun.recv_timeout(LONG).unwrap();
+        let frozen = volume.freeze().unwrap();
+        go.send(()).unwrap();
+        is_without.recv_timeout(LONG).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let (told, answer) = channel();
+        let reader = volume.clone();
+        s.spawn(move || told.send(reader.stat("/new").is_err()));
+        let answered = answer.recv_timeout(Duration::from_secs(3));
+        drop(frozen);
+        assert!(matches!(create.join().unwrap(), Err(Error::NoSpace(_))));
+        assert_eq!(answered, Ok(true), "a look-up waits for the thaw");
+    });
+}
