@@ -242,7 +242,7 @@ impl Engine {
 
     /// Allocates one block whose number was taken from [`Engine::space`] before.
     pub(crate) fn allocate_block(&self, goal: BlockNr) -> Result<BlockNr> {
-        let (block, _) = self.blocks.allocate(&Request::near(goal, 1), self)?;
+        let (block, _) = self.heed(self.blocks.allocate(&Request::near(goal, 1), self))?;
         Ok(block)
     }
 

@@ -95,6 +95,14 @@ pub enum Error {
     /// The volume stopped after an earlier failure.
     #[error("volume stopped: {0}")]
     Stopped(String),
+    /// A rule of the engine itself does not hold: the volume has stopped, and its image is as of the last commit.
+    #[error("broken rule: {rule}: {found}")]
+    Broken {
+        /// What must hold.
+        rule: &'static str,
+        /// What was found instead.
+        found: String,
+    },
     /// The volume was closed while this handle was open.
     #[error("stale file handle: the volume was closed")]
     Stale,
@@ -148,7 +156,7 @@ impl Error {
             // Linux's ext4 answers EUCLEAN (EFSCORRUPTED) to bytes that break the format.
             Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => E::UCLEAN,
             Self::Format(_) => E::INVAL,
-            Self::Io { .. } | Self::Stopped(_) => E::IO,
+            Self::Io { .. } | Self::Stopped(_) | Self::Broken { .. } => E::IO,
         };
         errno.raw_os_error()
     }

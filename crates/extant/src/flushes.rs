@@ -27,7 +27,8 @@ impl Flushes {
         self.begun.load(Ordering::SeqCst)
     }
 
-    fn is_covered(&self, mark: u64) -> bool {
+    /// Whether a flush beyond the mark has succeeded.
+    pub fn is_covered(&self, mark: u64) -> bool {
         self.done.load(Ordering::SeqCst) > mark
     }
 }

@@ -41,6 +41,7 @@ mod freeze;
 mod gate;
 mod groups;
 mod in_flight;
+mod invariants;
 mod journal;
 mod locks;
 mod log;

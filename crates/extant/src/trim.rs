@@ -75,7 +75,7 @@ impl Engine {
                 most,
                 any_at_start: rest_of_run,
             };
-            let found = self.blocks.take_free(group, at..range.end, &wanted, self);
+            let found = self.heed(self.blocks.take_free(group, at..range.end, &wanted, self));
             let taken = found.as_ref().map_or(0, |f| f.map_or(0, |(_, len)| len));
             self.space.give(counted - u64::from(taken));
             let Some((start, len)) = found? else {
@@ -83,7 +83,7 @@ impl Engine {
             };
             let bit = (start.0 - first.0) as u32;
             let done = self.device.trim(start.0 * bs, u64::from(len) * bs);
-            self.blocks.give_back(start, len)?;
+            self.give_blocks_back(start, len)?;
             self.space.give(u64::from(len));
             done.map_err(|e| match e.kind() {
                 ErrorKind::Unsupported => Error::Unsupported("the device cannot trim"),

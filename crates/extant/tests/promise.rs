@@ -3,9 +3,11 @@
 
 mod common;
 
-use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
+use blockdev::{BlockDevice, Crash, FaultDevice, MemDevice, Op, RecordingDevice};
 use extant::schedule::{self, Point};
-use extant::{Credentials, Error, Fallocate, OpenFlags, OpenOptions, SetAttributes, Volume};
+use extant::{
+    Credentials, Error, Fallocate, OpenFlags, OpenOptions, RenameMode, SetAttributes, Volume,
+};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -400,4 +402,79 @@ fn names_are_found_while_a_create_waits_for_a_frozen_volume() {
         assert!(matches!(create.join().unwrap(), Err(Error::NoSpace(_))));
         assert_eq!(answered, Ok(true), "a look-up waits for the thaw");
     });
+}
+
+/// Two threads hand a file on to each other by renaming it, and each makes a file of its own before it does. All of it is
+/// one context, which the journal takes only in parts. Whatever part is durable, what the file's name says has been done
+/// before is there.
+#[test]
+fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
+    const ROUNDS: u64 = 160;
+    let base = MemDevice::new(16 << 20);
+    format(&base, 1024, 1024);
+    let device = Arc::new(RecordingDevice::new(base.snapshot()));
+    let volume = OpenOptions::new()
+        .background(false)
+        .most_log_blocks(12)
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    for dir in ["/0", "/1", "/a", "/b"] {
+        volume.create_dir(dir, 0o755).unwrap();
+    }
+    volume.create("/a/0", 0o600).unwrap();
+    volume.sync().unwrap();
+    let places = ["/a", "/b"];
+    std::thread::scope(|s| {
+        for task in 0..2 {
+            let volume = volume.clone();
+            s.spawn(move || {
+                for round in (task..ROUNDS).step_by(2) {
+                    volume.create(format!("/{task}/{round}"), 0o600).unwrap();
+                    let from = format!("{}/{round}", places[round as usize % 2]);
+                    let to = format!("{}/{}", places[(round as usize + 1) % 2], round + 1);
+                    while let Err(e) = volume.rename(&from, &to, RenameMode::Replace) {
+                        assert!(matches!(e, Error::NotFound), "{e}");
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    let log = device.take_log();
+    let mut replayer = log.replay(&base);
+    let mut seen = std::collections::BTreeSet::new();
+    loop {
+        let position = replayer.position();
+        let crashed = replayer.crash(&Crash::new(position as u64)).unwrap();
+        for image in [replayer.image(), crashed] {
+            let volume = open(image);
+            let numbers = |dir: &str| -> Vec<u64> {
+                let entries = volume.read_dir(dir).unwrap_or_default();
+                let names = entries
+                    .iter()
+                    .map(|e| String::from_utf8_lossy(&e.name).parse());
+                names.filter_map(Result::ok).collect()
+            };
+            let token: Vec<u64> = places.iter().flat_map(|dir| numbers(dir)).collect();
+            let mut made: Vec<u64> = ["/0", "/1"].iter().flat_map(|dir| numbers(dir)).collect();
+            made.sort_unstable();
+            let Some(&round) = token.first() else {
+                assert!(made.is_empty(), "cut {position}: the file is gone");
+                continue;
+            };
+            assert_eq!(token.len(), 1, "cut {position}: the file has two names");
+            seen.insert(round);
+            let all: Vec<u64> = (0..round).collect();
+            assert!(
+                made.starts_with(&all) && made.len() as u64 <= round + 2,
+                "cut {position}: renamed {round} times, made {made:?}"
+            );
+        }
+        if replayer.step().unwrap().is_none() {
+            break;
+        }
+    }
+    assert!(seen.len() > 4, "it went in parts: {seen:?}");
 }

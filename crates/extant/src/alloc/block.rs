@@ -17,6 +17,7 @@ use super::ranks::{Rank, Ranks};
 use super::search::BlockScan;
 use crate::chunked::Chunked;
 use crate::error::{Error, Result};
+use crate::invariants::insist;
 use crate::locks::{self, Mutex};
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, FormatError, GroupNr, Where};
@@ -277,6 +278,12 @@ impl BlockAlloc {
         let Some((start, len)) = find(buddy).filter(|&(_, len)| len > 0) else {
             return Ok(None);
         };
+        let free = buddy.run_at(start, len);
+        insist!(
+            free == len,
+            TakenWasFree,
+            "{free} of {len} blocks at {start} of group {index}"
+        );
         buddy.take(start, len);
         group.free.store(buddy.free(), Ordering::Relaxed);
         self.ranks.update(index, &group.rank, buddy);
@@ -325,7 +332,13 @@ impl BlockAlloc {
             let mut guard = group.buddy.lock();
             match guard.as_deref_mut() {
                 Some(buddy) => {
-                    buddy.give(from, to - from);
+                    let given = buddy.give(from, to - from);
+                    insist!(
+                        given == to - from,
+                        FreedWasUsed,
+                        "{given} of {} blocks at {from} of group {index}",
+                        to - from
+                    );
                     group.free.store(buddy.free(), Ordering::Relaxed);
                     self.ranks.update(index, &group.rank, buddy);
                 }

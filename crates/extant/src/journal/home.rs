@@ -4,6 +4,7 @@ use super::LogArea;
 use crate::buffers::Image;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::invariants::insist;
 use crate::parallel;
 use ext4_format::BlockNr;
 use std::collections::HashSet;
@@ -17,6 +18,7 @@ const IMAGES: usize = 1024;
 
 /// Writes images home, neighbours together, and marks them clean. They must be sorted by block.
 pub(crate) fn write_home(engine: &Engine, images: &[(BlockNr, Arc<Image>)]) -> Result<()> {
+    insist!(!engine.gate.is_shut(), FrozenIsStill, "writing home");
     let follows = |a: &(BlockNr, _), b: &(BlockNr, _)| a.0.0 + 1 == b.0.0;
     let runs: Vec<_> = images
         .chunk_by(follows)

@@ -23,12 +23,13 @@ use crate::buffers::Image;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::formatter::Output;
+use crate::invariants::insist;
 use crate::namespace::extent_map::{ExtentMap, Found};
 use blockdev::BlockDevice;
 use body::Body;
 use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FormatError, Where};
-use settle::Logged;
+use settle::{CommitBlock, Logged};
 use std::sync::Arc;
 
 /// Where images of metadata go.
@@ -49,6 +50,7 @@ impl Writer {
         completes: Option<u64>,
     ) -> Result<()> {
         let _span = lockmeter::span!("write to the journal");
+        insist!(!engine.gate.is_shut(), FrozenIsStill, "a push");
         for &(start, len) in &output.zeroed {
             home::zero(engine, start, len)?;
         }
@@ -59,7 +61,13 @@ impl Writer {
                 None
             }
         };
-        engine.settling.add(Logged { commit, completes });
+        // What has been written so far is covered by a flush beyond this mark.
+        let written = engine.flushes.mark();
+        engine.settling.add(Logged {
+            commit,
+            completes,
+            written,
+        });
         Ok(())
     }
 
@@ -214,7 +222,7 @@ impl Journal {
         engine: &Engine,
         blocks: &[(BlockNr, Arc<Image>)],
         revoked: &[BlockNr],
-    ) -> Result<Option<(u32, Vec<u8>)>> {
+    ) -> Result<Option<CommitBlock>> {
         if blocks.is_empty() && revoked.is_empty() {
             return Ok(None);
         }
@@ -263,11 +271,38 @@ impl Journal {
             transaction_crc: None,
         };
         commit.write(&self.format, &mut block)?;
+        let (first, len) = (
+            self.superblock.log_range().start,
+            self.superblock.log_range().len(),
+        );
+        let behind = (start - first) as usize + need as usize - 1;
+        let place = first as usize + behind % len.max(1);
+        insist!(
+            commit_at as usize == place,
+            CommitBehindItsBlocks,
+            "{commit_at}, not {place}"
+        );
         self.head = self.superblock.next_block(commit_at);
+        insist!(
+            self.superblock.log_range().contains(&self.head),
+            LogHeadInside,
+            "block {}",
+            self.head
+        );
         self.used += need;
+        insist!(
+            self.used as usize <= len,
+            LogHasRoom,
+            "{} blocks of {len}",
+            self.used
+        );
         engine.totals.logged(need);
         self.next = tid.next();
-        Ok(Some((commit_at, block)))
+        Ok(Some(CommitBlock {
+            tid,
+            at: commit_at,
+            bytes: block,
+        }))
     }
 
     fn empty_log(&mut self, engine: &Engine, all_durable: bool) -> Result<()> {
@@ -275,7 +310,19 @@ impl Journal {
             return Ok(());
         }
         home::write_durable(engine, &self.area, engine.log.durable(), all_durable)?;
+        let dirty = engine.buffers.dirty_count();
+        insist!(
+            !all_durable || dirty == 0,
+            AllHomeBeforeEmpty,
+            "{dirty} images are not"
+        );
+        let written = engine.flushes.mark();
         engine.flush()?;
+        insist!(
+            engine.flushes.is_covered(written),
+            FlushBeforeEmpty,
+            "mark {written}"
+        );
         self.superblock.start = 0;
         self.superblock.sequence = self.next;
         self.write_superblock()?;

@@ -12,15 +12,31 @@
 use super::LogArea;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::invariants::insist;
 use crate::locks::{self, Condvar, Mutex};
+use crate::planted::{self, Fault};
+use crate::schedule::{self, Point};
+use ext4_format::jbd2::Tid;
 use std::sync::Arc;
+
+/// A commit block on its way to the log.
+pub struct CommitBlock {
+    /// Its transaction.
+    pub tid: Tid,
+    /// Its block of the log.
+    pub at: u32,
+    /// What it is to hold.
+    pub bytes: Vec<u8>,
+}
 
 /// A transaction whose blocks are in the log, but for its commit block.
 pub struct Logged {
-    /// Where the commit block goes, and the block; none if nothing went into the log.
-    pub commit: Option<(u32, Vec<u8>)>,
+    /// None if nothing went into the log.
+    pub commit: Option<CommitBlock>,
     /// The context that is complete with it.
     pub completes: Option<u64>,
+    /// A flush beyond this mark covers its blocks, and the data that it refers to.
+    pub written: u64,
 }
 
 #[derive(Default)]
@@ -32,6 +48,8 @@ struct Queue {
     flushed: u64,
     /// So many of them are durable.
     settled: u64,
+    /// The transaction that was made durable last.
+    last: Option<Tid>,
     /// Somebody is at the last stage.
     busy: bool,
 }
@@ -103,21 +121,42 @@ impl Settling {
     /// Makes these durable; says how many of those that ever came the last flush covered.
     fn commit(&self, engine: &Engine, waiting: &[Logged], flushed: bool) -> Result<u64> {
         let _span = lockmeter::span!("commit blocks and flushes");
-        if !flushed {
+        if !flushed && !planted::is(Fault::NoFlushBeforeCommit) {
             engine.flush()?;
+        }
+        let covers = |mark: u64, fault| engine.flushes.is_covered(mark) || planted::is(fault);
+        for logged in waiting {
+            let covered = covers(logged.written, Fault::NoFlushBeforeCommit);
+            insist!(covered, FlushBeforeCommit, "mark {}", logged.written);
         }
         let mut covered = 0;
         let commits = waiting.iter().filter_map(|l| l.commit.as_ref());
         if let Some(area) = self.area.as_ref().filter(|_| commits.clone().count() > 0) {
-            for (block, bytes) in commits {
-                area.write(*block, &[bytes])?;
+            for commit in commits {
+                self.follow(commit.tid)?;
+                area.write(commit.at, &[&commit.bytes])?;
             }
+            schedule::reached(Point::CommitWritten);
             covered = self.queue.lock().came;
-            engine.flush()?;
+            let written = engine.flushes.mark();
+            if !planted::is(Fault::NoFlushAfterCommit) {
+                engine.flush()?;
+            }
+            let covered = covers(written, Fault::NoFlushAfterCommit);
+            insist!(covered, FlushAfterCommit, "mark {written}");
         }
         if let Some(context) = waiting.iter().filter_map(|l| l.completes).next_back() {
-            engine.log.settled(context);
+            engine.log.settled(context)?;
         }
         Ok(covered)
+    }
+
+    /// The commit block of this transaction is next.
+    fn follow(&self, tid: Tid) -> Result<()> {
+        let mut queue = self.queue.lock();
+        let last = queue.last.replace(tid);
+        let follows = last.is_none_or(|last| last.next() == tid);
+        insist!(follows, TransactionsInOrder, "{tid:?} after {last:?}");
+        Ok(())
     }
 }

@@ -16,7 +16,9 @@ pub mod push;
 mod relog;
 pub mod transaction;
 
+use crate::error::Result;
 use crate::in_flight::InFlight;
+use crate::invariants::insist;
 use crate::locks::{self, Condvar, Mutex};
 use crossbeam_utils::CachePadded;
 use item::{ItemList, SpareItems};
@@ -63,6 +65,7 @@ impl Budget {
 
     /// Draws credits for at least `need` blocks.
     fn draw(&self, context: u64, need: u64) -> u64 {
+        // At least what is needed, which is what keeps a slot's credits from going below zero.
         let batch = need.max(self.batch);
         let granted = &self.granted[(context & 1) as usize];
         let before = granted.fetch_add(batch, Ordering::Relaxed);
@@ -177,12 +180,24 @@ impl Log {
     }
 
     /// A context is on disk.
-    pub(crate) fn settled(&self, context: u64) {
+    pub(crate) fn settled(&self, context: u64) -> Result<()> {
         let mut durable = self.durable.lock();
+        insist!(
+            context > *durable,
+            DurableInOrder,
+            "context {context} after {durable}"
+        );
+        let formatted = self.formatted();
+        insist!(
+            context <= formatted,
+            DurableIsFormatted,
+            "context {context}, formatted {formatted}"
+        );
         *durable = context;
         self.durable_now.store(context, Ordering::Release);
         drop(durable);
         self.durable_changed.notify_all();
+        Ok(())
     }
 
     /// Everything logged up to this context is on disk.

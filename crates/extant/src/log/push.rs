@@ -11,6 +11,7 @@ use super::item::{InodeEvent, ItemList};
 use crate::engine::{Engine, ended};
 use crate::error::{Error, Result};
 use crate::formatter::{Formatter, MetaSpace, Moment, Output};
+use crate::invariants::{Rule, insist};
 use crate::locks::{self, Mutex};
 use crate::planted::{self, Fault};
 use crate::schedule::{self, Point};
@@ -208,6 +209,12 @@ impl Engine {
         self.space
             .settle(reserved, parts.iter().map(|p| p.taken).sum());
         self.measure_index_rooms(context)?;
+        let formatted = self.log.formatted();
+        insist!(
+            context == formatted + 1,
+            FormattedInOrder,
+            "context {context} after {formatted}"
+        );
         self.log.formatted.store(context, Ordering::Release);
         self.blocks.shrink(self);
         self.inodes.shrink(context, self);
@@ -235,6 +242,7 @@ impl Engine {
             };
             match formatter.format(&items, &self.buffers, &space, most)? {
                 Some(mut output) => {
+                    self.check_output(&output, most)?;
                     freed.append(&mut space.freed.into_inner());
                     // What is in core under a number that a later part gives anew is its later life.
                     let later = todo.iter().flat_map(|items| items.inodes.iter());
@@ -251,7 +259,7 @@ impl Engine {
                 }
                 None => {
                     for block in space.taken.into_inner() {
-                        self.blocks.give_back(block, 1)?;
+                        self.give_blocks_back(block, 1)?;
                     }
                     let inits = items.inodes.iter().filter(|i| i.event == InodeEvent::Init);
                     born.extend(inits.map(|i| i.ino));
@@ -315,8 +323,50 @@ impl Engine {
         let mut blocks = release.blocks;
         blocks.sort_unstable();
         for (start, len) in merged(blocks) {
-            self.blocks.give_back(start, len)?;
+            self.give_blocks_back(start, len)?;
             self.space.give(u64::from(len));
+        }
+        let (free, _) = self.space.free();
+        let all = self.geometry.blocks_count;
+        self.insist(free <= all, Rule::FreeWithinVolume, || {
+            format!("{free} of {all}")
+        });
+        self.check_running()
+    }
+
+    /// What the formatter gives is fit to be shown to readers and logged.
+    fn check_output(&self, output: &Output, most: usize) -> Result<()> {
+        let count = output.blocks.len();
+        insist!(
+            count <= most,
+            NoMoreThanATransaction,
+            "{count} blocks of {most}"
+        );
+        let size = self.geometry.block_size as usize;
+        let mut before = None;
+        for (block, image) in &output.blocks {
+            insist!(
+                before < Some(*block),
+                BlocksAscend,
+                "block {block} after {before:?}"
+            );
+            insist!(
+                image.len() == size,
+                ImageIsABlock,
+                "{} bytes, block {block}",
+                image.len()
+            );
+            before = Some(*block);
+        }
+        let all = self.geometry.blocks_count;
+        insist!(
+            before.is_none_or(|last| last.0 < all),
+            BlocksInVolume,
+            "block {before:?} of {all}"
+        );
+        for block in &output.revoked {
+            let logged = output.blocks.binary_search_by_key(block, |(b, _)| *b);
+            insist!(logged.is_err(), RevokedIsNotLogged, "block {block}");
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::item::*;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::invariants::Rule;
 use crate::namespace::bucket::{Bucket, Dentry};
 use crate::namespace::credentials::Credentials;
 use crate::namespace::extent_map::Run;
@@ -180,7 +181,11 @@ impl Transaction<'_> {
             if list.credits < need {
                 list.credits += engine.log.budget.draw(context, need - list.credits);
             }
-            list.credits -= need;
+            let covered = list.credits.checked_sub(need);
+            engine.insist(covered.is_some(), Rule::CreditsCover, || {
+                format!("{need} of {}", list.credits)
+            });
+            list.credits = covered.unwrap_or(0);
             answer
         })
     }
@@ -212,6 +217,10 @@ impl Commit<'_> {
     pub fn inode(&mut self, ino: InodeNr, event: InodeEvent, core: ext4_format::inode::InodeCore) {
         self.charge_inode(ino);
         if event != InodeEvent::Update {
+            let geometry = &self.engine.geometry;
+            let inside = (geometry.first_ino..=geometry.inodes_count).contains(&ino.0);
+            self.engine
+                .insist(inside, Rule::NumberInRange, || format!("inode {ino}"));
             // Bitmap and descriptor; charged again per event only while the group's stretch is new.
             self.credits += u64::from(ino.0.is_multiple_of(64)) * 2;
         }
@@ -267,7 +276,16 @@ impl Commit<'_> {
 
     /// Logs that a run of a file is mapped so; with `allocated`, that its blocks were taken for it.
     pub fn map_run(&mut self, ino: InodeNr, run: Run, allocated: bool) {
+        let end = run.physical.0.checked_add(run.len.into());
+        let inside = end.is_some_and(|end| end <= self.engine.geometry.blocks_count);
+        self.engine.insist(inside, Rule::RunInVolume, || {
+            format!("{run:?} of inode {ino}")
+        });
         if allocated {
+            self.engine
+                .insist(run.physical.0 > 0 && run.len > 0, Rule::RunIsMapped, || {
+                    format!("{run:?} of inode {ino}")
+                });
             self.bits(run.physical, run.len, true);
         }
         self.map(MapItem {

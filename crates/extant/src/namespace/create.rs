@@ -468,7 +468,7 @@ impl Engine {
 
     fn give_back_data(&self, data: Option<Run>) {
         if let Some(run) = data
-            && self.blocks.give_back(run.physical, run.len).is_ok()
+            && self.give_blocks_back(run.physical, run.len).is_ok()
         {
             self.space.give(u64::from(run.len));
         }

@@ -8,6 +8,7 @@ use super::pages::place;
 use super::shift::Shift;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::invariants::Rule;
 use crate::log::Cost;
 use crate::planted::{self, Fault};
 use ext4_format::BlockNr;
@@ -368,7 +369,10 @@ impl Engine {
         drop(state);
         self.count_added(inode, &placed);
         for run in placed {
-            map.extents.set(run);
+            let replaced = map.extents.set(run);
+            self.insist(replaced.is_empty(), Rule::HoleWasEmpty, || {
+                format!("{run:?} of inode {} replaces {replaced:?}", inode.ino)
+            });
         }
         Ok(())
     }

@@ -134,7 +134,7 @@ impl Engine {
                 return None;
             }
             let request = Request::near(self.goal_of(inode.ino), SHARE);
-            let (start, len) = match self.blocks.allocate(&request, self) {
+            let (start, len) = match self.heed(self.blocks.allocate(&request, self)) {
                 Ok(found) => found,
                 Err(_) => {
                     self.space.bring_back(u64::from(SHARE));
@@ -151,7 +151,7 @@ impl Engine {
 
     /// Blocks set aside go back to where they came from.
     fn return_aside(&self, start: BlockNr, len: u32) {
-        match self.blocks.give_back(start, len) {
+        match self.give_blocks_back(start, len) {
             Ok(()) => self.space.bring_back(u64::from(len)),
             Err(e) => tracing::error!(block = start.0, error = %e, "giving blocks back"),
         }

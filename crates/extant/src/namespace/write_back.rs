@@ -8,6 +8,7 @@ use super::pages::{CHUNK_PAGES, SharedChunk};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::in_flight::{InFlight, Piece};
+use crate::invariants::{Rule, insist};
 use crate::locks;
 use crate::log::item::InodeEvent;
 use crate::parallel;
@@ -256,6 +257,19 @@ impl Engine {
     ) {
         state.stamp = c.stamp;
         self.fold_overwrites(inode, state);
+        self.insist(!state.freed, Rule::FreedIsNotLogged, || {
+            format!("inode {}", inode.ino)
+        });
+        self.insist(
+            state.disk_size <= state.core.size,
+            Rule::SizeHasItsData,
+            || {
+                format!(
+                    "inode {}: {} of {}",
+                    inode.ino, state.disk_size, state.core.size
+                )
+            },
+        );
         // A size not yet backed by data on the device is not logged: write-back will come to it.
         state.core_dirty = state.disk_size != state.core.size;
         state.lazy_times = false;
@@ -293,7 +307,7 @@ impl Engine {
             .try_for_each(|run| self.write_run(inode, file, map, run, &mut placed));
         if let Err(e) = written {
             self.unplace(&taken(&placed));
-            if matches!(e, Error::Io { .. }) {
+            if matches!(e, Error::Io { .. } | Error::Broken { .. }) {
                 self.stop(&e);
             }
             return Err(e);
@@ -359,10 +373,15 @@ impl Engine {
             drop(state);
             self.count_added(inode, &taken(step));
             for run in step {
-                map.extents.set(Run {
+                let replaced = map.extents.set(Run {
                     unwritten: false,
                     ..*run
                 });
+                self.insist(
+                    run.unwritten || replaced.is_empty(),
+                    Rule::HoleWasEmpty,
+                    || format!("{run:?} of inode {} replaces {replaced:?}", inode.ino),
+                );
             }
             if after.is_empty() {
                 self.note_written_back(file, dirty, u64::from(u32::MAX) + 1);
@@ -391,7 +410,10 @@ impl Engine {
         if upto > u64::from(u32::MAX) {
             file.pages.all_written();
         }
-        file.promised_pages.fetch_sub(kept, Ordering::Relaxed);
+        let promised = file.promised_pages.fetch_sub(kept, Ordering::Relaxed);
+        self.insist(promised >= kept, Rule::PromisesCover, || {
+            format!("{kept} of {promised}")
+        });
         self.dirty_bytes
             .add(-cleaned * i64::from(self.geometry.block_size));
     }
@@ -407,7 +429,7 @@ impl Engine {
     /// Blocks taken for pages that could not be written go back; the pages keep their promise.
     pub(crate) fn unplace(&self, runs: &[Run]) {
         for run in runs {
-            if let Err(e) = self.blocks.give_back(run.physical, run.len) {
+            if let Err(e) = self.give_blocks_back(run.physical, run.len) {
                 tracing::error!(block = run.physical.0, error = %e, "giving blocks back");
             }
         }
@@ -493,10 +515,11 @@ impl Engine {
             for page in &mut guard.pages[range.clone()] {
                 match page.get_mut() {
                     Some(page) => slices.push(page),
-                    None => return Err(Error::Stopped("a dirty page is not in memory".into())),
+                    None => return Err(Rule::DirtyPageIsThere.broken(format!("{run:?}"))),
                 }
             }
         }
+        insist!(!self.gate.is_shut(), FrozenIsStill, "write-back of {run:?}");
         self.device
             .write_vectored_at(run.physical.offset(self.geometry.block_size), &slices)
             .map_err(|e| Error::block_io("write", run.physical, e))
