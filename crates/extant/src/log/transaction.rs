@@ -277,7 +277,9 @@ impl Commit<'_> {
     /// Logs that a run of a file is mapped so; with `allocated`, that its blocks were taken for it.
     pub fn map_run(&mut self, ino: InodeNr, run: Run, allocated: bool) {
         let end = run.physical.0.checked_add(run.len.into());
-        let inside = end.is_some_and(|end| end <= self.engine.geometry.blocks_count);
+        // At block 0 there is no run, but a hole of any length.
+        let inside =
+            run.physical.0 == 0 || end.is_some_and(|end| end <= self.engine.geometry.blocks_count);
         self.engine.insist(inside, Rule::RunInVolume, || {
             format!("{run:?} of inode {ino}")
         });
