@@ -6,8 +6,10 @@
 //! nothing is kept between calls: the same log gives the same plan.
 //!
 //! Where the log ends and where it is damaged is told apart so:
-//! - A block that is not of the expected transaction, or a commit block whose checksum is wrong,
-//!   ends the log: that is what a crash leaves behind.
+//! - A block that is not of the expected transaction, or a commit block whose checksum is wrong and that no good
+//!   one follows, ends the log: that is what a crash leaves behind.
+//! - A commit block with a wrong checksum in front of a good one of a later transaction is damage. (One that is
+//!   missing is not: commit blocks that are written together may reach the medium in any order.)
 //! - A wrong checksum or an impossible value in front of a *good* commit block is damage, as a
 //!   commit block is written only when everything before it is on the disk. It is an error, unless
 //!   the journal commits asynchronously, or the commit is older than the one before it (a leftover
@@ -62,8 +64,8 @@ pub struct Plan {
     pub revoked: u32,
     /// The last transaction committed.
     pub last: Option<Tid>,
-    /// The number to give the first new transaction: one is left out, so that what is in the log
-    /// behind its end can never seem to continue it.
+    /// The number to give the first new transaction: further on than any number that a transaction behind the log's
+    /// end can have, so that none of those can ever seem to continue a new one.
     pub next: Tid,
     /// Block of the log behind the last transaction.
     pub head: u32,
@@ -270,8 +272,11 @@ where
 
     /// Closes the open transaction, or says why the log ends before it.
     fn commit(&mut self, at: u32, block: &[u8]) -> Result<Option<LogEnd>, E> {
-        if Commit::verify(&self.format, block).is_err() {
-            return Ok(Some(LogEnd::BadCommit(at)));
+        if let Err(wrong) = Commit::verify(&self.format, block) {
+            return match self.is_continued()? {
+                true => Err(wrong.at(Where::Journal(at)).into()),
+                false => Ok(Some(LogEnd::BadCommit(at))),
+            };
         }
         let commit = Commit::parse(&self.format, block).map_err(|e| e.at(Where::Journal(at)))?;
         let open = core::mem::replace(&mut self.open, Transaction::new());
@@ -299,6 +304,39 @@ where
         self.tid = self.tid.next();
         self.head = self.at;
         Ok(None)
+    }
+
+    /// Whether a transaction that is committed follows the one whose commit block was just read. A commit block is one
+    /// sector's worth of content, which a cut of power leaves as it was or writes whole; so one that is of this
+    /// transaction, wrong, and followed by good ones was written whole and then damaged.
+    fn is_continued(&mut self) -> Result<bool, E> {
+        let (mut at, mut walked, mut tid) = (self.at, self.walked as usize, self.tid.next());
+        let log = self.sb.log_range().len();
+        while walked < log {
+            let block = self.block(at)?;
+            let mut skip = 1;
+            match header(&block) {
+                Some((BlockType::Descriptor, found)) if found == tid => {
+                    let Ok(tags) = self.format.tags(&block) else {
+                        return Ok(false);
+                    };
+                    skip += tags.len();
+                }
+                Some((BlockType::Revoke, found)) if found == tid => {}
+                Some((BlockType::Commit, found)) if found == tid => {
+                    if Commit::verify(&self.format, &block).is_ok() {
+                        return Ok(true);
+                    }
+                    tid = tid.next();
+                }
+                _ => return Ok(false),
+            }
+            for _ in 0..skip.min(log) {
+                at = self.sb.next_block(at);
+            }
+            walked += skip;
+        }
+        Ok(false)
     }
 
     /// Fast commits are ext4's own log of small changes, kept behind the log. This crate does not
@@ -335,7 +373,8 @@ where
             replay: images,
             transactions,
             last: (transactions > 0).then(|| Tid(self.tid.0.wrapping_sub(1))),
-            next: self.tid.next(),
+            // Each takes two blocks of the log or more.
+            next: Tid(self.tid.0.wrapping_add(self.sb.max_len.max(1))),
             head: self.head,
             end,
         }

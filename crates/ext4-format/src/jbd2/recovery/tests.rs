@@ -113,7 +113,7 @@ fn replays_in_order_over_the_wraps() {
         let plan = j.plan().unwrap();
         assert_eq!(
             (plan.transactions, plan.last, plan.next),
-            (4, Some(Tid(1)), Tid(3))
+            (4, Some(Tid(1)), Tid(2 + LOG))
         );
         assert_eq!((plan.head, plan.end), (j.at, LogEnd::Other(j.at)));
         assert!(plan.replay.iter().all(|r| r.escaped == (r.home.0 != 10)));
@@ -241,5 +241,79 @@ proptest! {
             block[..12].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, kind, 0, 0, 0, 0]);
         }
         let _ = j.plan();
+    }
+}
+
+/// Three transactions whose commit blocks were written together, the first of which is lost; then recovery, and a new
+/// transaction that ends where the last of them begins. It is not taken for the new one's successor, with checksums
+/// or without: both are seeded by the same UUID, and it is as whole as ever.
+#[test]
+fn what_is_behind_a_lost_commit_block_never_continues_a_new_log() {
+    for features in [Incompat::empty(), Incompat::BIT64, Incompat::CSUM_V2, V3] {
+        for lost in 1..4 {
+            let mut j = Journal::new(features, 1, Tid(5));
+            let mut ends = Vec::new();
+            for i in 0..5_u64 {
+                j.transaction(&[(10 + i, i as u8 + 1), (20 + i, 7)], &[]);
+                ends.push(j.at);
+            }
+            j.blocks[ends[lost] as usize - 1] = vec![0; SIZE];
+            let found = j.plan().unwrap();
+            assert_eq!(found.transactions as usize, lost);
+            // Recovery empties the log; what follows begins at its first block.
+            for end in &ends[lost..4] {
+                let mut next = Journal::new(features, 1, found.next);
+                next.blocks = j.blocks.clone();
+                let images: Vec<_> = (0..u64::from(end - 3)).map(|i| (100 + i, 9)).collect();
+                next.transaction(&images, &[]);
+                assert_eq!(next.at, *end, "it ends where an older one begins");
+                assert_eq!(
+                    next.plan().unwrap().transactions,
+                    1,
+                    "lost {lost}, end {end}"
+                );
+            }
+        }
+    }
+}
+
+/// A commit block that is wrong in front of a good one is damage; one that is missing there, or wrong at the end, is
+/// what a cut leaves.
+#[test]
+fn a_bad_commit_block_in_the_middle_is_damage() {
+    for features in [Incompat::CSUM_V2, V3] {
+        let mut j = Journal::new(features, 1, Tid(5));
+        let ends: Vec<_> = (0..3_u64)
+            .map(|i| {
+                j.transaction(&[(10 + i, 1)], &[40 + i]);
+                j.at
+            })
+            .collect();
+        let commit = |n: usize| ends[n] as usize - 1;
+        let whole = j.blocks.clone();
+        for n in 0..2 {
+            j.blocks[commit(n)][50] ^= 1;
+            let error = j.plan().unwrap_err();
+            let at = Where::Journal(commit(n) as u32);
+            assert!(
+                matches!(error, FormatError::Checksum { at: found, .. } if found == at),
+                "{error}"
+            );
+            j.blocks[commit(n)] = vec![0; SIZE];
+            let plan = j.plan().unwrap();
+            assert_eq!(plan.end, LogEnd::Other(commit(n) as u32), "missing");
+            j.blocks = whole.clone();
+        }
+        // Two bad ones, then a good one.
+        j.blocks[commit(0)][50] ^= 1;
+        j.blocks[commit(1)][50] ^= 1;
+        assert!(j.plan().is_err());
+        // None good behind it.
+        j.blocks[commit(2)][50] ^= 1;
+        let plan = j.plan().unwrap();
+        assert_eq!(
+            (plan.transactions, plan.end),
+            (0, LogEnd::BadCommit(commit(0) as u32))
+        );
     }
 }
