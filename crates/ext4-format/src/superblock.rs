@@ -22,6 +22,13 @@ pub const STATE_ERROR: u16 = 2;
 /// `state`: orphans are being recovered.
 pub const STATE_ORPHAN: u16 = 4;
 
+/// `errors`: what is found is recorded, and the volume goes on.
+pub const ERRORS_CONTINUE: u16 = 1;
+/// `errors`: the volume becomes read-only when an error is found.
+pub const ERRORS_READ_ONLY: u16 = 2;
+/// `errors`: the system panics when an error is found.
+pub const ERRORS_PANIC: u16 = 3;
+
 /// `flags`: directory hashes take `char` as signed.
 pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `flags`: directory hashes take `char` as unsigned.
@@ -336,28 +343,70 @@ impl RawSuperblock {
         &self.volume_name[..end.unwrap_or(self.volume_name.len())]
     }
 
-    /// Records an error: counts it, keeps the first and the latest, marks the state. `place` names
-    /// the function or rule (cut at 32 bytes); `code` is ext4's number of the kind of error.
-    pub fn record_error(&mut self, secs: i64, place: &str, ino: u32, block: u64, code: u8) {
+    /// Records an error: counts it, keeps the first and the latest, marks the state.
+    pub fn record_error(&mut self, error: &ErrorRecord<'_>) {
         let mut name = [0; 32];
-        let n = place.len().min(32);
-        name[..n].copy_from_slice(&place.as_bytes()[..n]);
+        for (to, from) in name.iter_mut().zip(error.function.bytes()) {
+            *to = from;
+        }
         self.state.set(self.state.get() | STATE_ERROR);
         if self.error_count.get() == 0 {
-            (self.first_error_time, self.first_error_time_hi) = split_time(secs);
+            (self.first_error_time, self.first_error_time_hi) = split_time(error.secs);
             self.first_error_func = name;
-            self.first_error_ino.set(ino);
-            self.first_error_block.set(block);
-            self.first_error_errcode = code;
+            self.first_error_line.set(error.line);
+            self.first_error_ino.set(error.ino);
+            self.first_error_block.set(error.block);
+            self.first_error_errcode = error.code;
         }
-        (self.last_error_time, self.last_error_time_hi) = split_time(secs);
+        (self.last_error_time, self.last_error_time_hi) = split_time(error.secs);
         self.last_error_func = name;
-        self.last_error_ino.set(ino);
-        self.last_error_block.set(block);
-        self.last_error_errcode = code;
+        self.last_error_line.set(error.line);
+        self.last_error_ino.set(error.ino);
+        self.last_error_block.set(error.block);
+        self.last_error_errcode = error.code;
         self.error_count
             .set(self.error_count.get().saturating_add(1));
     }
+
+    /// Takes over the errors that another copy of this superblock has recorded, if it has recorded more of them.
+    /// Returns whether anything changed. The caller sets the checksum.
+    pub fn keep_errors(&mut self, other: &Self) -> bool {
+        let marked = other.state.get() & STATE_ERROR != 0 && self.state.get() & STATE_ERROR == 0;
+        if other.error_count.get() <= self.error_count.get() && !marked {
+            return false;
+        }
+        const FIELDS: core::ops::Range<usize> =
+            offset_of!(RawSuperblock, error_count)..offset_of!(RawSuperblock, mount_opts);
+        let mut bytes = *self.bytes();
+        bytes[FIELDS].copy_from_slice(&other.bytes()[FIELDS]);
+        let Ok(mut merged) = Self::read_from_bytes(&bytes) else {
+            return false;
+        };
+        merged.state.set(self.state.get() | STATE_ERROR);
+        merged.first_error_time_hi = other.first_error_time_hi;
+        merged.last_error_time_hi = other.last_error_time_hi;
+        merged.first_error_errcode = other.first_error_errcode;
+        merged.last_error_errcode = other.last_error_errcode;
+        *self = merged;
+        true
+    }
+}
+
+/// One error, as [`RawSuperblock::record_error`] keeps it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ErrorRecord<'a> {
+    /// Time of the error, in seconds.
+    pub secs: i64,
+    /// Function that found it; 32 bytes of it are kept.
+    pub function: &'a str,
+    /// Line of the source that found it.
+    pub line: u32,
+    /// Inode it concerns, or 0.
+    pub ino: u32,
+    /// Block it concerns, or 0.
+    pub block: u64,
+    /// Kind of error by ext4's numbers: 4 is a wrong checksum, 5 a broken rule.
+    pub code: u8,
 }
 
 fn split(n: u64) -> (U32, U32) {
@@ -405,11 +454,44 @@ mod tests {
     #[test]
     fn errors_keep_first_and_last() {
         let mut sb = RawSuperblock::zeroed();
-        sb.record_error(10, "first", 1, 2, 0);
-        sb.record_error(20, "second", 3, 4, 0);
+        let error = |secs, function, ino, block| ErrorRecord {
+            secs,
+            function,
+            ino,
+            block,
+            line: 7,
+            code: 5,
+        };
+        sb.record_error(&error(10, "first", 1, 2));
+        sb.record_error(&error(20, "second", 3, 4));
         assert_eq!(sb.error_count.get(), 2);
-        assert_eq!(&sb.first_error_func[..5], b"first");
+        assert_eq!(&sb.first_error_func[..6], b"first\0");
+        assert_eq!(
+            (sb.first_error_line.get(), sb.first_error_ino.get()),
+            (7, 1)
+        );
         assert_eq!(sb.last_error_block.get(), 4);
         assert_eq!(sb.state.get() & STATE_ERROR, STATE_ERROR);
+    }
+
+    #[test]
+    fn errors_of_another_copy_are_kept() {
+        let mut newer = RawSuperblock::zeroed();
+        let mut older = newer;
+        older.set_blocks_count(77);
+        newer.record_error(&ErrorRecord {
+            secs: 1 << 33,
+            function: "find",
+            ino: 12,
+            ..Default::default()
+        });
+        assert!(older.keep_errors(&newer));
+        assert_eq!((older.blocks_count(), older.error_count.get()), (77, 1));
+        assert_eq!(
+            (older.last_error_ino.get(), older.first_error_time_hi),
+            (12, 2)
+        );
+        assert_eq!(older.state.get() & STATE_ERROR, STATE_ERROR);
+        assert!(!older.keep_errors(&newer), "it has them already");
     }
 }

@@ -33,7 +33,9 @@ pub struct MountOptions {
     /// Data goes to the server at once and is not kept back by the kernel: a full volume then fails the write and not
     /// the close.
     pub write_through: bool,
-    /// What becomes of the mount when the volume stops after a failure.
+    /// The journal is left alone, and the mount is read-only.
+    pub noload: bool,
+    /// What becomes of the mount when the volume fails, or damage is found.
     pub errors: ErrorPolicy,
     /// Bytes of memory for data in the server.
     pub cache_bytes: Option<u64>,
@@ -47,6 +49,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            noload: false,
             allow_other: false,
             suid: true,
             dev: true,
@@ -81,6 +84,7 @@ impl MountOptions {
     pub fn open_options(&self) -> OpenOptions {
         let mut options = OpenOptions::new()
             .read_only(self.read_only)
+            .noload(self.noload)
             .errors(self.errors)
             .access_times(self.access_times)
             .lazy_times(self.lazy_times);
@@ -143,9 +147,10 @@ impl MountOptions {
             }
             "errors" => {
                 self.errors = match wanted()? {
-                    // As with remount-ro: what cannot be written leaves no choice.
-                    "continue" | "remount-ro" => ErrorPolicy::ReadOnly,
-                    "shutdown" | "panic" => ErrorPolicy::Shutdown,
+                    "continue" => ErrorPolicy::Continue,
+                    // A program must not panic because an image is damaged.
+                    "remount-ro" | "panic" => ErrorPolicy::ReadOnly,
+                    "shutdown" => ErrorPolicy::Shutdown,
                     _ => return Err("remount-ro, shutdown, panic or continue"),
                 };
             }
@@ -161,6 +166,7 @@ impl MountOptions {
         match flag {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
+            "noload" | "norecovery" => (self.noload, self.read_only) = (true, true),
             "allow_other" => self.allow_other = true,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,

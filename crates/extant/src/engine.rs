@@ -7,6 +7,7 @@ use crate::alloc::window::Window;
 use crate::api::caller::Hold;
 use crate::api::node::Share;
 use crate::buffers::Buffers;
+use crate::damage::{Damage, DamageLog};
 use crate::error::{Error, Result};
 use crate::flushes::Flushes;
 use crate::formatter::directory::Allowance;
@@ -28,11 +29,12 @@ use crate::namespace::watch::Watchers;
 use crate::namespace::write_back::WritingBack;
 use crate::space::Space;
 use crate::statistics::Totals;
+use crate::system_zone::SystemZone;
 use blockdev::BlockDevice;
 use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
-use ext4_format::{BlockNr, GroupNr, InodeNr};
+use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
 use percpu::{Counter, PerSlot, SlotList};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -120,6 +122,16 @@ impl std::fmt::Debug for StopHook {
     }
 }
 
+/// Called for damage that is found.
+#[derive(Clone)]
+pub(crate) struct DamageHook(pub Arc<dyn Fn(&Damage) + Send + Sync>);
+
+impl std::fmt::Debug for DamageHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DamageHook")
+    }
+}
+
 /// Whether a volume is still there for its callers.
 pub(crate) mod ended {
     /// It is.
@@ -183,6 +195,14 @@ pub struct Engine {
     /// A failure ends reading too.
     pub(crate) fail_all: bool,
     pub(crate) on_stop: Option<StopHook>,
+    /// Damage stops the volume, as a failed write does.
+    pub(crate) stops_on_damage: bool,
+    pub(crate) on_damage: Option<DamageHook>,
+    pub(crate) damage: Arc<DamageLog>,
+    /// The volume's own blocks.
+    pub(crate) zone: Arc<SystemZone>,
+    /// Held while the superblock is written to its place on the device.
+    pub(crate) superblock_io: Mutex<(), locks::SuperblockPlace>,
     /// Held while a run of free blocks is out of use to be trimmed: who is short of space waits for it.
     pub(crate) trimming: Mutex<(), locks::Trimming>,
     /// Holds changes back while the volume is frozen.
@@ -242,8 +262,10 @@ impl Engine {
 
     /// Allocates one block whose number was taken from [`Engine::space`] before.
     pub(crate) fn allocate_block(&self, goal: BlockNr) -> Result<BlockNr> {
-        let (block, _) = self.heed(self.blocks.allocate(&Request::near(goal, 1), self))?;
-        Ok(block)
+        match self.heed(self.blocks.allocate(&Request::near(goal, 1), self)) {
+            Ok((block, _)) => Ok(block),
+            Err(e) => Err(self.explain_space(e)),
+        }
     }
 
     pub(crate) fn load_bitmaps(&self, start: BlockNr, len: u32) -> Result<()> {
@@ -261,7 +283,7 @@ impl Engine {
         match allocate() {
             Err(Error::NoSpace(_)) => {
                 self.push_and_release()?;
-                allocate()
+                allocate().map_err(|e| self.explain_space(e))
             }
             other => other,
         }
@@ -284,17 +306,69 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// A group's block bitmap as words. It must agree with the count in the group's descriptor, and the volume's own
+    /// blocks must be in use by it: without checksums nothing else tells a bitmap that was overwritten.
+    fn checked_block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
+        let (geometry, buffers) = (&self.geometry, &self.buffers);
+        let (map, desc) = self.groups.block_bitmap(geometry, buffers, group)?;
+        let words = Groups::words(&map, geometry.blocks_in_group(group));
+        self.zone.check_bitmap(buffers, group, &words)?;
+        let free: u32 = words.iter().map(|w| w.count_zeros()).sum();
+        if free != desc.free_blocks {
+            let what = "count of free blocks that the bitmap agrees with";
+            return Err(FormatError::corrupt(what, Where::Group(group)).into());
+        }
+        Ok(words)
+    }
+
+    /// A group's inode bitmap as words. Reserved inodes must be in use by it, and when it is read first it must agree with
+    /// the count in the group's descriptor.
+    fn checked_inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
+        let (geometry, buffers) = (&self.geometry, &self.buffers);
+        let map = self.groups.inode_bitmap(geometry, buffers, group, again)?;
+        let words = Groups::words(&map, geometry.inodes_per_group);
+        let reserved = if group.0 == 0 {
+            geometry.first_ino - 1
+        } else {
+            0
+        };
+        if let Some(free) = (0..reserved).find(|&i| !ext4_format::bitmap::test(&map, i)) {
+            let ino = geometry.inode_nr(group, free);
+            return Err(Error::corrupt_inode("reserved inode marked free", ino));
+        }
+        let free: u32 = words.iter().map(|w| w.count_zeros()).sum();
+        if !again && free != self.groups.get(geometry, buffers, group)?.free_inodes {
+            let what = "count of free inodes that the bitmap agrees with";
+            return Err(FormatError::corrupt(what, Where::Group(group)).into());
+        }
+        Ok(words)
+    }
+
+    /// Notes what is wrong with a group, and that nothing is allocated there.
+    #[cold]
+    fn refuse_group(&self, group: GroupNr, error: &Error, function: &'static str) {
+        if matches!(error, Error::Format(_)) {
+            self.damage.refuse(group);
+            self.note_damage(error, function, None);
+        }
+    }
+}
+
 impl GroupSource for Engine {
     fn free_blocks(&self, group: GroupNr) -> Result<u32> {
-        let desc = self.groups.get(&self.geometry, &self.buffers, group)?;
-        Ok(desc.free_blocks)
+        match self.groups.get(&self.geometry, &self.buffers, group) {
+            Ok(desc) => Ok(desc.free_blocks),
+            Err(e) => {
+                self.refuse_group(group, &e, "descriptor");
+                Err(e)
+            }
+        }
     }
 
     fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
-        let map = self
-            .groups
-            .block_bitmap(&self.geometry, &self.buffers, group)?;
-        Ok(Groups::words(&map, self.geometry.blocks_in_group(group)))
+        self.checked_block_bitmap(group)
+            .inspect_err(|e| self.refuse_group(group, e, "block_bitmap"))
     }
 
     fn lost(&self, blocks: u32) {
@@ -304,14 +378,13 @@ impl GroupSource for Engine {
 
 impl InodeSource for Engine {
     fn free_inodes(&self, group: GroupNr) -> Result<u32> {
+        GroupSource::free_blocks(self, group)?;
         let desc = self.groups.get(&self.geometry, &self.buffers, group)?;
         Ok(desc.free_inodes)
     }
 
     fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
-        let map = self
-            .groups
-            .inode_bitmap(&self.geometry, &self.buffers, group, again)?;
-        Ok(Groups::words(&map, self.geometry.inodes_per_group))
+        self.checked_inode_bitmap(group, again)
+            .inspect_err(|e| self.refuse_group(group, e, "inode_bitmap"))
     }
 }

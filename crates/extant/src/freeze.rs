@@ -45,5 +45,8 @@ impl Engine {
     /// Lets changes go on. The first push says on the device that the volume is in use again.
     pub(crate) fn thaw(&self) {
         self.gate.open();
+        if self.damage.count() > 0 {
+            self.write_errors();
+        }
     }
 }

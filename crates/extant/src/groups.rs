@@ -196,21 +196,22 @@ impl Groups {
 
     /// The image of a group's block bitmap: computed if the group is uninitialised, else read and
     /// its checksum verified. By the descriptor as it is now: a bitmap may leave memory and come again.
+    /// The descriptor comes with it.
     pub fn block_bitmap(
         &self,
         geometry: &Geometry,
         buffers: &Buffers,
         group: GroupNr,
-    ) -> Result<Vec<u8>> {
-        let desc = &self.now(geometry, buffers, group)?;
+    ) -> Result<(Vec<u8>, GroupDesc)> {
+        let desc = self.now(geometry, buffers, group)?;
         if geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
             let mut map = vec![0; geometry.block_size as usize];
-            bitmap::init_block_bitmap(&mut map, geometry, group, desc);
-            return Ok(map);
+            bitmap::init_block_bitmap(&mut map, geometry, group, &desc);
+            return Ok((map, desc));
         }
         let image = buffers.read(desc.block_bitmap)?;
-        bitmap::verify_block_bitmap(&image, desc, geometry, group)?;
-        Ok(image.to_vec())
+        bitmap::verify_block_bitmap(&image, &desc, geometry, group)?;
+        Ok((image.to_vec(), desc))
     }
 
     /// The image of a group's inode bitmap, likewise; by the descriptor as it was when first looked at, unless the bitmap

@@ -178,3 +178,11 @@ lock_class!(
     /// A volume's opening and closing.
     pub(crate) Volume = "volume"
 );
+lock_class!(
+    /// Findings of damage.
+    pub(crate) Damage = "damage found"
+);
+lock_class!(
+    /// The superblock's place on the device.
+    pub(crate) SuperblockPlace = "superblock on the device"
+);

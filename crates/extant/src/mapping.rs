@@ -4,6 +4,7 @@
 use crate::error::Result;
 use crate::formatter::BlockImages;
 use crate::namespace::extent_map::{ExtentMap, Run};
+use crate::system_zone::SystemZone;
 use ext4_format::extent::{self, Node, NodeRules};
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::{I_BLOCK_SIZE, flags};
@@ -19,6 +20,8 @@ pub struct MappingReader<'a> {
     pub ino: InodeNr,
     /// Generation of the inode, for checksums.
     pub generation: u32,
+    /// The volume's own blocks, once they are known; the journal's mapping leads into them.
+    pub zone: Option<&'a SystemZone>,
 }
 
 impl MappingReader<'_> {
@@ -35,6 +38,14 @@ impl MappingReader<'_> {
                 .map_err(|e| self.place(e))?;
         }
         Ok(map)
+    }
+
+    /// Whether blocks may belong to an inode.
+    fn is_data(&self, start: BlockNr, len: u64) -> bool {
+        match self.zone {
+            Some(zone) => zone.check(self.images, start, len).is_ok(),
+            None => self.geometry.is_valid_data_range(start, len),
+        }
     }
 
     fn place(&self, e: crate::error::Error) -> crate::error::Error {
@@ -57,10 +68,7 @@ impl MappingReader<'_> {
         match Node::parse(bytes, rules)? {
             Node::Leaf(leaf) => {
                 for e in leaf.iter() {
-                    if !self
-                        .geometry
-                        .is_valid_data_range(e.physical, u64::from(e.len))
-                    {
+                    if !self.is_data(e.physical, u64::from(e.len)) {
                         return Err(self.corrupt("extent outside the data area"));
                     }
                     map.set(Run {
@@ -73,7 +81,7 @@ impl MappingReader<'_> {
             }
             Node::Index(index) => {
                 for (i, child) in index.iter().enumerate() {
-                    if !self.geometry.is_valid_data_range(child.child, 1) {
+                    if !self.is_data(child.child, 1) {
                         return Err(self.corrupt("extent node outside the data area"));
                     }
                     let image = self.images.image(child.child)?;
@@ -122,7 +130,7 @@ impl MappingReader<'_> {
         map: &mut ExtentMap,
         budget: &mut u64,
     ) -> Result<()> {
-        if !self.geometry.is_valid_data_range(nr, 1) {
+        if !self.is_data(nr, 1) {
             return Err(self.corrupt("mapped block outside the data area"));
         }
         // A tree that maps more blocks than the volume has goes in a circle.

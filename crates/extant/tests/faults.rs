@@ -292,9 +292,10 @@ nth_fails! {
     flushes_fail_no_journal: Op::Flush, 3;
 }
 
-/// Where the superblock can still be written, the error is in it, and the next opening says so.
+/// A device that fails is no damage of the volume: where the superblock can still be written, it is not marked, and the
+/// next opening recovers. Without a journal it is as after a cut of power: e2fsck is asked for.
 #[test]
-fn the_error_is_recorded() {
+fn a_failed_write_is_no_damage() {
     needs::tools!("mke2fs", "e2fsck");
     for args in KINDS {
         let base = populated(args);
@@ -308,21 +309,25 @@ fn the_error_is_recorded() {
         let mut bytes = [0; 1024];
         device.inner().read_at(1024, &mut bytes).unwrap();
         let sb = ext4_format::superblock::RawSuperblock::parse(&bytes).unwrap();
-        assert!(
-            sb.state.get() & ext4_format::superblock::STATE_ERROR != 0,
-            "{args:?}: not marked"
+        assert_eq!(
+            sb.state.get() & ext4_format::superblock::STATE_ERROR,
+            0,
+            "{args:?}: marked"
         );
+        let journal = !args.contains(&"^has_journal");
         let v = open_faulty(&device).unwrap();
-        let why = v
-            .read_only()
-            .unwrap_or_else(|| panic!("{args:?}: opens for writing"));
-        assert!(why.contains("error"), "{args:?}: {why}");
+        // Without one, only if a part of a context may be home.
+        let writable = v.read_only().is_none();
+        assert!(writable || !journal, "{args:?}: {:?}", v.read_only());
         assert!(v.read_file("/d1/f5").is_ok());
         v.close().unwrap();
-        // e2fsck takes the mark away.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         write_image(device.inner(), &path);
+        if writable {
+            assert_clean_file(&path, "recovered");
+            continue;
+        }
         let out = std::process::Command::new("e2fsck")
             .args(["-f", "-y"])
             .arg(&path)

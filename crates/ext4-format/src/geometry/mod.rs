@@ -111,6 +111,11 @@ impl Geometry {
                 && blocks_per_group / cluster_ratio <= bits,
             "blocks per group that one bitmap block can count",
         )?;
+        ensure(
+            u64::from(sb.clusters_per_group.get()) * u64::from(cluster_ratio)
+                == u64::from(blocks_per_group),
+            "clusters per group as many as its blocks make",
+        )?;
         let groups = (blocks_count - first_data_block).div_ceil(u64::from(blocks_per_group));
         let groups =
             u32::try_from(groups).map_err(|_| rule("count of groups that fits 32 bits"))?;

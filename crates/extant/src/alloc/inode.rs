@@ -452,7 +452,15 @@ impl InodeAlloc {
         if g.is_skipped() {
             return Ok(None);
         }
-        let found = self.bits(g, group, source)?.take(0, self.per_group);
+        let bits = match self.bits(g, group, source) {
+            Ok(bits) => bits,
+            Err(Error::Format(_)) => {
+                g.skip();
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        let found = bits.take(0, self.per_group);
         Ok(found.map(|index| {
             g.add_free(-1);
             self.number(group, index)

@@ -22,7 +22,8 @@ pub enum Shutdown {
     NoLogFlush,
 }
 
-/// What becomes of a volume that stops after a failure.
+/// What becomes of a volume after a failure, or when damage is found on it. A failure to write metadata or the journal
+/// always stops it; damage that an operation meets stops it if the policy says so.
 ///
 /// ```
 /// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
@@ -30,12 +31,14 @@ pub enum Shutdown {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorPolicy {
-    /// What the superblock asks for: `panic` is [`ErrorPolicy::Shutdown`], everything else
-    /// [`ErrorPolicy::ReadOnly`].
+    /// What the superblock asks for: `remount-ro` and `panic` are [`ErrorPolicy::ReadOnly`], everything else
+    /// [`ErrorPolicy::Continue`].
     #[default]
     Superblock,
-    /// Nothing can be changed any more; reading goes on. A failure to write metadata or the journal leaves no choice
-    /// but this, so `continue` and `remount-ro` of the superblock are the same here.
+    /// Damage is recorded and the volume goes on without what is damaged. After a failed write nothing can be changed
+    /// any more.
+    Continue,
+    /// Nothing can be changed any more; reading goes on.
     ReadOnly,
     /// Every further operation fails.
     Shutdown,

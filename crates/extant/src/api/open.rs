@@ -6,7 +6,8 @@ use crate::alloc::block::BlockAlloc;
 use crate::alloc::inode::InodeAlloc;
 use crate::alloc::search::BlockScan;
 use crate::buffers::{Buffers, Image};
-use crate::engine::{Engine, Kick, Limits, StopHook, ended};
+use crate::damage::Damage;
+use crate::engine::{DamageHook, Engine, Kick, Limits, StopHook, ended};
 use crate::error::{Error, Result};
 use crate::formatter::directory::Allowance;
 use crate::formatter::{Formatter, Moment};
@@ -21,12 +22,14 @@ use crate::namespace::access_times::AccessTimes;
 use crate::namespace::inode_index::InodeIndex;
 use crate::space::{Reserve, Space};
 use crate::superblock;
+use crate::system_zone::{self, SystemZone};
 use blockdev::{Access, BlockDevice, FileDevice};
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::superblock::{
-    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+    ERRORS_PANIC, ERRORS_READ_ONLY, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
+    SUPERBLOCK_SIZE,
 };
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
 use percpu::{Counter, PerSlot, SlotList};
@@ -56,6 +59,8 @@ pub struct OpenOptions {
     access_times: AccessTimes,
     lazy_times: bool,
     on_stop: Option<StopHook>,
+    on_damage: Option<DamageHook>,
+    noload: bool,
 }
 
 impl Default for OpenOptions {
@@ -85,6 +90,8 @@ impl OpenOptions {
             access_times: AccessTimes::default(),
             lazy_times: false,
             on_stop: None,
+            on_damage: None,
+            noload: false,
         }
     }
 
@@ -232,6 +239,32 @@ impl OpenOptions {
         self
     }
 
+    /// Calls `hook` for every finding of damage, each once while the volume is open, with the caveats of
+    /// [`OpenOptions::on_stop`]. [`ErrorPolicy`] says what becomes of the volume.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().on_damage(|damage| eprintln!("damaged: {damage}"));
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn on_damage(mut self, hook: impl Fn(&Damage) + Send + Sync + 'static) -> Self {
+        self.on_damage = Some(DamageHook(Arc::new(hook)));
+        self
+    }
+
+    /// Leave the journal alone, as ext4's `noload`: the volume is opened read-only as it is on the device, without what
+    /// its journal holds. It is a way to read a volume whose journal is damaged; what is read may be old, or torn.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().noload(true);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn noload(mut self, yes: bool) -> Self {
+        self.noload = yes;
+        self
+    }
+
     /// Opens an image file or block device.
     ///
     /// ```no_run
@@ -242,7 +275,7 @@ impl OpenOptions {
     /// ```
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        let access = if self.read_only {
+        let access = if self.read_only || self.noload {
             Access::ReadOnly
         } else {
             Access::ReadWrite
@@ -270,6 +303,7 @@ impl OpenOptions {
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         let found = superblock::find(&*device)?;
         let mut read_only = match (self.read_only || device.read_only(), found.read_only) {
+            _ if self.noload => Some("opened without its journal (noload)".to_string()),
             (true, _) => Some("opened read-only".to_string()),
             (false, why) => why,
         };
@@ -309,9 +343,6 @@ impl OpenOptions {
     }
 }
 
-/// The superblock's way to ask for a panic.
-const ERRORS_PANIC: u16 = 3;
-
 struct Opening<'a> {
     options: &'a OpenOptions,
     device: Arc<dyn BlockDevice>,
@@ -337,14 +368,18 @@ impl Opening<'_> {
         let mut recovered = Recovery::default();
         let mut journal = None;
         let mut found_log = None;
-        if self.geometry.features.has_journal() {
-            let area = self.log_area(&buffers)?;
+        let mut own_log = Vec::new();
+        if self.geometry.features.has_journal() && !self.options.noload {
+            let (area, size) = self.log_area(&buffers)?;
             let mut log = recovery::read_superblock(&area)?;
             if log.block_size != self.geometry.block_size {
                 return Err(
                     FormatError::corrupt("block size of the journal", Where::Journal(0)).into(),
                 );
             }
+            area.check(log.max_len, size)?;
+            own_log = area.ranges();
+            self.check_log_place(&buffers, &own_log)?;
             found_log = Some(log.clone());
             if log.start != 0 {
                 if self.read_only.is_some() {
@@ -359,9 +394,14 @@ impl Opening<'_> {
                     )?;
                     // What was read before is stale now, the superblock too.
                     buffers = self.buffers();
-                    let again = superblock::find(&*self.device)?;
+                    let mut again = superblock::find(&*self.device)?;
                     self.geometry = again.geometry;
+                    // An image in the log may be older than the errors recorded at its place.
+                    if again.raw.keep_errors(&self.raw) {
+                        self.put_superblock(&mut again.raw)?;
+                    }
                     self.raw = again.raw;
+                    self.check_log_place(&buffers, &own_log)?;
                 }
             }
             journal = Some((area, log));
@@ -389,8 +429,17 @@ impl Opening<'_> {
             self.geometry.hash_seed,
         )?;
         let free = self.free(&groups, &buffers)?;
-        let formatter = Formatter::new(&self.geometry, free, &buffers, hasher)?;
-        let orphans = formatter.orphans();
+        let zone = Arc::new(SystemZone::new(&self.geometry, &own_log));
+        let overlap = zone.overlap(&buffers)?.map(|group| {
+            FormatError::corrupt("place of a bitmap or inode table", Where::Group(group))
+        });
+        if let Some(why) = &overlap {
+            self.read_only.get_or_insert_with(|| {
+                format!("bitmaps and inode tables overlap ({why}); run e2fsck")
+            });
+        }
+        let formatter = Formatter::new(&self.geometry, free, &buffers, hasher, Arc::clone(&zone))?;
+        let (orphans, damage) = (formatter.orphans(), formatter.damage());
         let limits = self.options.limits();
         let engine = Arc::new(Engine {
             inodes: InodeAlloc::new(&self.geometry, free.inodes, limits.cache_bytes / 16),
@@ -427,11 +476,18 @@ impl Opening<'_> {
             read_only: self.read_only.clone(),
             stopped: OnceLock::new(),
             ended: AtomicU8::new(ended::NOT),
-            fail_all: match self.options.errors {
-                ErrorPolicy::Superblock => self.raw.errors.get() == ERRORS_PANIC,
-                ErrorPolicy::ReadOnly => false,
-                ErrorPolicy::Shutdown => true,
+            fail_all: self.options.errors == ErrorPolicy::Shutdown,
+            stops_on_damage: match self.options.errors {
+                ErrorPolicy::Superblock => {
+                    [ERRORS_READ_ONLY, ERRORS_PANIC].contains(&self.raw.errors.get())
+                }
+                ErrorPolicy::Continue => false,
+                ErrorPolicy::ReadOnly | ErrorPolicy::Shutdown => true,
             },
+            on_damage: self.options.on_damage.clone(),
+            damage,
+            zone,
+            superblock_io: Mutex::new(()),
             on_stop: self.options.on_stop.clone(),
             gate: Default::default(),
             trimming: Mutex::new(()),
@@ -447,6 +503,9 @@ impl Opening<'_> {
             groups,
             hasher,
         });
+        if let Some(overlap) = overlap {
+            engine.note_damage(&overlap.into(), "open", None);
+        }
         if engine.read_only.is_none() {
             if self.left_open() || !orphans.is_empty() {
                 engine.mark_open(&engine.formatter.lock())?;
@@ -512,7 +571,29 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn log_area(&self, buffers: &Buffers) -> Result<LogArea> {
+    /// Writes the superblock to its place after recovery.
+    fn put_superblock(&self, sb: &mut RawSuperblock) -> Result<()> {
+        sb.set_checksum();
+        let place = BlockNr(SUPERBLOCK_OFFSET / u64::from(self.geometry.block_size));
+        self.device
+            .write_at(SUPERBLOCK_OFFSET, sb.bytes())
+            .and_then(|()| self.device.flush())
+            .map_err(|e| Error::block_io("write", place, e))
+    }
+
+    /// The journal may lie anywhere but in the volume's other own blocks.
+    fn check_log_place(&self, buffers: &Buffers, own: &[(u64, u64)]) -> Result<()> {
+        match system_zone::met_by(&self.geometry, buffers, own) {
+            None => Ok(()),
+            Some(_) => Err(Error::corrupt_inode(
+                "journal that overlaps bitmaps or inode tables",
+                InodeNr(self.geometry.journal_ino),
+            )),
+        }
+    }
+
+    /// The journal's blocks, and the size of its inode.
+    fn log_area(&self, buffers: &Buffers) -> Result<(LogArea, u64)> {
         let ino = InodeNr(self.geometry.journal_ino);
         let groups = Groups::lazy(&self.geometry);
         let (block, offset) = groups.inode_location(&self.geometry, buffers, ino)?;
@@ -529,13 +610,11 @@ impl Opening<'_> {
             images: buffers,
             ino,
             generation: core.generation,
+            zone: None,
         };
         let map = reader.read(core.flags, inode::i_block(raw)?)?;
-        Ok(LogArea::new(
-            Arc::clone(&self.device),
-            self.geometry.block_size,
-            map,
-        ))
+        let area = LogArea::new(Arc::clone(&self.device), self.geometry.block_size, map);
+        Ok((area, core.size))
     }
 
     /// A read-only volume sees the log's images, but nothing is written.
@@ -562,10 +641,12 @@ impl Engine {
         let bytes = image
             .get(offset..offset + SUPERBLOCK_SIZE)
             .ok_or_else(|| FormatError::corrupt("superblock position", Where::Superblock))?;
-        Ok(RawSuperblock::parse(bytes)?)
+        let mut sb = RawSuperblock::parse(bytes)?;
+        self.damage.apply(&mut sb);
+        Ok(sb)
     }
 
-    fn superblock_place(&self) -> (BlockNr, usize) {
+    pub(crate) fn superblock_place(&self) -> (BlockNr, usize) {
         let bs = u64::from(self.geometry.block_size);
         (
             BlockNr(SUPERBLOCK_OFFSET / bs),
@@ -576,6 +657,7 @@ impl Engine {
     /// Writes the superblock in place, past the journal: only while nothing is logged, at open, freezing and close.
     pub(crate) fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
         let now = crate::namespace::now().secs();
+        let _place = self.superblock_io.lock();
         let (block, image) = formatter.superblock_update(&self.buffers, now, moment)?;
         self.device
             .write_at(block.offset(self.geometry.block_size), &image)
@@ -621,24 +703,13 @@ impl Engine {
         }
     }
 
-    /// Records an error in the superblock, as far as the device lets it.
+    /// Records why the volume stops in its superblock, as far as the device lets it, if it is damage of the volume.
+    #[track_caller]
     pub(crate) fn record_error(&self, why: &Error) {
         let closed = self.check_here().is_err();
-        if closed || self.read_only.is_some() || matches!(why, Error::Stopped(_)) {
-            return;
-        }
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        // From the device, not from memory: what is in memory may not be durable.
-        let recorded = self.device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
-            && RawSuperblock::parse(&bytes).is_ok_and(|mut sb| {
-                sb.state = (sb.state.get() | STATE_ERROR).into();
-                sb.record_error(crate::namespace::now().secs(), "extant", 0, 0, 5);
-                sb.set_checksum();
-                self.device.write_at(SUPERBLOCK_OFFSET, sb.bytes()).is_ok()
-                    && self.device.flush().is_ok()
-            });
-        if !recorded {
-            tracing::error!("the error could not be recorded in the superblock");
+        if !closed && self.read_only.is_none() && matches!(why, Error::Format(_)) {
+            self.add_damage(why, "stop", None);
+            self.write_errors();
         }
     }
 

@@ -218,7 +218,9 @@ impl<'g, 'a> GroupImages<'g, 'a> {
             let csum = bitmap::inode_bitmap_csum(&map, geometry);
             let desc = self.desc(group)?;
             desc.free_inodes = count("count of free inodes", group, desc.free_inodes, delta)?;
-            desc.itable_unused = desc.itable_unused.min(geometry.inodes_per_group - used);
+            if geometry.features.has_group_csum() {
+                desc.itable_unused = desc.itable_unused.min(geometry.inodes_per_group - used);
+            }
             desc.inode_bitmap_csum = csum.unwrap_or(desc.inode_bitmap_csum);
             let block = desc.inode_bitmap;
             let without = geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0;

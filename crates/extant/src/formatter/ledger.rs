@@ -2,10 +2,10 @@
 //! sector counts and the reservation agree.
 
 use super::MetaSpace;
-use super::system_zone::SystemZone;
 use super::workspace::Workspace;
 use crate::error::Result;
 use crate::log::item::BitsItem;
+use crate::system_zone::SystemZone;
 use ext4_format::BlockNr;
 
 /// Metadata blocks taken and freed by a batch.

@@ -19,7 +19,6 @@ mod map_changes;
 mod mapping;
 mod orphans;
 mod superblock;
-mod system_zone;
 mod units;
 pub mod workspace;
 mod xattrs;
@@ -27,10 +26,12 @@ mod xattrs;
 pub use superblock::Moment;
 
 use crate::buffers::Image;
+use crate::damage::DamageLog;
 use crate::error::{Error, Result};
 use crate::groups::{DescTable, Totals};
 use crate::locks::Mutex;
 use crate::log::item::ItemList;
+use crate::system_zone::SystemZone;
 use batch::Batch;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
@@ -43,7 +44,6 @@ use ledger::Ledger;
 use orphans::Orphans;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use system_zone::SystemZone;
 use units::{Crew, Part, Shared};
 use workspace::Workspace;
 use xattrs::{XattrBatch, XattrBlocks};
@@ -113,7 +113,8 @@ pub struct Formatter {
     /// What all descriptors say, together.
     free: Totals,
     hasher: DirHasher,
-    zone: SystemZone,
+    zone: Arc<SystemZone>,
+    damage: Arc<DamageLog>,
     orphans: Orphans,
     /// The volume's new name, for the next batch.
     label: Option<[u8; 16]>,
@@ -135,23 +136,31 @@ impl Formatter {
         free: Totals,
         images: &dyn BlockImages,
         hasher: DirHasher,
+        zone: Arc<SystemZone>,
     ) -> Result<Self> {
         if geometry.cluster_ratio != 1 {
             return Err(Error::Unsupported("bigalloc"));
         }
         let descs = DescTable::new(geometry);
+        let found = superblock::read(geometry, images)?;
         Ok(Self {
             geometry: geometry.clone(),
             hasher,
-            zone: SystemZone::new(geometry),
             free,
-            orphans: Orphans::load(geometry, &descs, images)?,
+            orphans: Orphans::load(geometry, &descs, images, &zone)?,
+            zone,
             label: None,
             xattrs: XattrBlocks::default(),
             gaps: Gaps::default(),
-            found_state: superblock::read(geometry, images)?.state.get(),
+            found_state: found.state.get(),
+            damage: Arc::new(DamageLog::new(found.error_count.get())),
             descs,
         })
+    }
+
+    /// Damage found on the volume, of which its superblock is to tell.
+    pub fn damage(&self) -> Arc<DamageLog> {
+        Arc::clone(&self.damage)
     }
 
     /// Inodes to be finished at open: those without a link are to be freed, the others truncated to
@@ -186,7 +195,7 @@ impl Formatter {
         // As the images still have it.
         self.descs = DescTable::new(&self.geometry);
         self.free = free;
-        self.orphans = Orphans::load(&self.geometry, &self.descs, images)?;
+        self.orphans = Orphans::load(&self.geometry, &self.descs, images, &self.zone)?;
         self.xattrs = XattrBlocks::default();
         self.gaps = gaps;
         self.label = label;

@@ -9,6 +9,7 @@ use crate::buffers::NumberMap;
 use crate::error::{Error, Result};
 use crate::groups::DescTable;
 use crate::mapping::MappingReader;
+use crate::system_zone::SystemZone;
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::{self, InodeCore};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, orphan_file};
@@ -72,6 +73,7 @@ struct Reader<'r> {
     geometry: &'r Geometry,
     descs: &'r DescTable,
     images: &'r dyn BlockImages,
+    zone: &'r SystemZone,
 }
 
 impl Reader<'_> {
@@ -109,6 +111,7 @@ impl Reader<'_> {
             images: self.images,
             ino,
             generation: core.generation,
+            zone: Some(self.zone),
         };
         let map = reader.read(core.flags, &root)?;
         let end = core.size / u64::from(self.geometry.block_size);
@@ -156,7 +159,12 @@ impl Reader<'_> {
 
 impl Orphans {
     /// Reads the orphans off the disk.
-    pub fn load(geometry: &Geometry, descs: &DescTable, images: &dyn BlockImages) -> Result<Self> {
+    pub fn load(
+        geometry: &Geometry,
+        descs: &DescTable,
+        images: &dyn BlockImages,
+        zone: &SystemZone,
+    ) -> Result<Self> {
         let head = superblock::read(geometry, images)?.last_orphan.get();
         let mut orphans = Self {
             file: Vec::new(),
@@ -168,6 +176,7 @@ impl Orphans {
             geometry,
             descs,
             images,
+            zone,
         };
         if geometry.features.has_orphan_file() {
             reader.file(&mut orphans)?;

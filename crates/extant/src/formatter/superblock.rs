@@ -142,6 +142,7 @@ impl Formatter {
             sb.feature_incompat.set(incompat.bits());
             sb.feature_ro_compat.set(ro_compat.bits());
             sb.state.set(state);
+            self.damage.apply(sb);
         })?;
         Ok((block, Image::made(bytes)))
     }

@@ -27,10 +27,19 @@ pub(crate) fn write_home(engine: &Engine, images: &[(BlockNr, Arc<Image>)]) -> R
     let threads = parallel::threads_for(images.len(), IMAGES);
     parallel::for_each(threads, &runs, |_, run| {
         let bytes: Vec<&[u8]> = run.iter().map(|(_, image)| &***image).collect();
+        // Nobody reads the superblock from the device, adds what was found, and writes it over this one.
+        let own = engine.superblock_place().0;
+        let holds_superblock = run[0].0 <= own && own.0 < run[0].0.0 + run.len() as u64;
+        let _place = holds_superblock.then(|| engine.superblock_io.lock());
         engine
             .device
             .write_vectored_at(run[0].0.offset(engine.geometry.block_size), &bytes)
-            .map_err(|e| Error::block_io("write", run[0].0, e))
+            .map_err(|e| Error::block_io("write", run[0].0, e))?;
+        if holds_superblock {
+            // Found since the image was made.
+            engine.write_errors_locked();
+        }
+        Ok(())
     })?;
     engine.buffers.mark_clean(images);
     Ok(())

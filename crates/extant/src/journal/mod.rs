@@ -24,7 +24,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::formatter::Output;
 use crate::invariants::insist;
-use crate::namespace::extent_map::{ExtentMap, Found};
+use crate::namespace::extent_map::{ExtentMap, Found, Run};
 use blockdev::BlockDevice;
 use body::Body;
 use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
@@ -119,6 +119,25 @@ impl LogArea {
                 Err(FormatError::corrupt("hole in the journal", Where::Journal(block)).into())
             }
         }
+    }
+
+    /// Fails unless the area has all blocks that the journal's superblock counts, inside the inode's size.
+    pub fn check(&self, max_len: u32, size: u64) -> Result<()> {
+        if u64::from(max_len) > size / u64::from(self.block_size.max(1)) {
+            let at = Where::Journal(0);
+            return Err(FormatError::corrupt("journal longer than its inode", at).into());
+        }
+        let mut at = 0;
+        while at < max_len {
+            at = at.saturating_add(self.locate(at)?.1.max(1));
+        }
+        Ok(())
+    }
+
+    /// Its blocks, as ranges: start, and one past the end.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let range = |run: &Run| (run.physical.0, run.physical.0 + u64::from(run.len));
+        self.map.iter().map(|run| range(&run)).collect()
     }
 
     /// Reads one log block.

@@ -83,7 +83,7 @@ impl Engine {
         crate::stir::point();
         schedule::reached(Point::Begun);
         if !self.take_space(who, u64::from(cost.meta_blocks))? {
-            return Err(Error::NoSpace("no block left for metadata"));
+            return Err(self.no_space("no block left for metadata"));
         }
         Ok(Transaction {
             engine: self,
@@ -108,7 +108,7 @@ impl Engine {
         if !self.space.take_to_give(blocks) {
             self.push_and_release()?;
             if !self.space.take_to_give(blocks) {
-                return Err(Error::NoSpace("no block left for metadata"));
+                return Err(self.no_space("no block left for metadata"));
             }
         }
         self.begin_promised(cost.meta_blocks)

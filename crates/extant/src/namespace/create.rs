@@ -266,7 +266,7 @@ impl Engine {
 
     /// The inode of a name whose bucket is locked, so that it cannot go before it is opened.
     fn found(&self, ino: InodeNr, open: bool) -> Result<(Arc<Inode>, bool)> {
-        let inode = self.inode(ino)?;
+        let inode = self.named_inode(ino)?;
         if open {
             self.opened(&inode)?;
         }
@@ -440,7 +440,7 @@ impl Engine {
         let _pass = self.gate.enter();
         self.check_writable()?;
         if !self.take_space(who, 1)? {
-            return Err(Error::NoSpace("no block left for a symbolic link"));
+            return Err(self.no_space("no block left for a symbolic link"));
         }
         let goal = self.goal_of(parent.ino);
         let placed = self.allocate_block(goal).and_then(|block| {

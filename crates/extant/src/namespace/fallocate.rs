@@ -319,7 +319,7 @@ impl Engine {
     fn take_some(&self, who: &Credentials, want: u32) -> Result<u32> {
         match self.space.take_up_to(who, u64::from(want)) {
             0 if self.take_space(who, 1)? => Ok(1),
-            0 => Err(Error::NoSpace("no block left to preallocate")),
+            0 => Err(self.no_space("no block left to preallocate")),
             // At most `want`.
             n => Ok(n as u32),
         }

@@ -49,6 +49,12 @@ impl Engine {
         Ok(inode)
     }
 
+    /// The in-core inode that a name leads to: if there is none, the volume is damaged.
+    pub(crate) fn named_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+        self.inode(ino)
+            .inspect_err(|e| self.note_damage(e, "lookup", Some(ino)))
+    }
+
     /// An inode's record, in the newest image of its table block.
     pub(crate) fn raw_inode(&self, ino: InodeNr) -> Result<RawInode> {
         let (block, offset) = self
@@ -132,6 +138,7 @@ impl Engine {
             images: &self.buffers,
             ino: inode.ino,
             generation,
+            zone: Some(&self.zone),
         }
     }
 
@@ -141,15 +148,21 @@ impl Engine {
         let inode_flags = inode::decode_core(&raw, &self.geometry, inode.ino)?.flags;
         self.mapping_reader(inode)
             .read(inode_flags, inode::i_block(&raw)?)
+            .inspect_err(|e| self.note_damage(e, "read_mapping", Some(inode.ino)))
     }
 
     /// Extended attributes on the device.
     pub(crate) fn read_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
+        self.parse_xattrs(inode)
+            .inspect_err(|e| self.note_damage(e, "read_xattrs", Some(inode.ino)))
+    }
+
+    fn parse_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
         let raw = self.raw_inode(inode.ino)?;
         let block = inode::file_acl(&raw, &self.geometry);
         let image = match block {
             BlockNr(0) => None,
-            _ if !self.geometry.is_valid_data_range(block, 1) => {
+            _ if self.zone.check(&self.buffers, block, 1).is_err() => {
                 return Err(Error::corrupt_inode(
                     "attribute block outside the data area",
                     inode.ino,
@@ -193,6 +206,7 @@ impl Engine {
         target
             .filter(|t| !t.is_empty() && !t.contains(&0))
             .ok_or_else(|| Error::corrupt_inode("symbolic link's target", inode.ino))
+            .inspect_err(|e| self.note_damage(e, "read_symlink", Some(inode.ino)))
     }
 
     /// Runs `visit` on every leaf and index block of a directory, checked; htree index blocks hold no
@@ -252,6 +266,11 @@ impl Engine {
 
     /// All names of a directory.
     pub(crate) fn read_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
+        self.parse_names(dir)
+            .inspect_err(|e| self.note_damage(e, "read_names", Some(dir.ino)))
+    }
+
+    fn parse_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
         let mut names = Vec::new();
         self.each_directory_block(dir, |logical, block| {
             for entry in dir_entry::entries(block) {
@@ -299,6 +318,7 @@ impl Engine {
         self.with_index(dir, |index| {
             Ok(index.lookup(name, hash.major)?.map(|(ino, _)| ino))
         })
+        .inspect_err(|e| self.note_damage(e, "lookup_on_disk", Some(dir.ino)))
     }
 
     /// Where ".." of a directory leads.
@@ -311,6 +331,7 @@ impl Engine {
         parent
             .filter(|p| p.0 != 0 && p.0 <= self.geometry.inodes_count)
             .ok_or_else(|| Error::corrupt_inode("directory without \"..\"", dir.ino))
+            .inspect_err(|e| self.note_damage(e, "read_parent", Some(dir.ino)))
     }
 }
 

@@ -45,7 +45,7 @@ impl Engine {
         let _span = lockmeter::span!("lookup");
         match name {
             b"." | b"" => return self.inode(dir.ino),
-            b".." => return self.inode(self.parent_of(dir)?),
+            b".." => return self.named_inode(self.parent_of(dir)?),
             _ if name.len() > NAME_MAX => return Err(Error::NameTooLong),
             _ => {}
         }
@@ -56,7 +56,7 @@ impl Engine {
         let names = self.names(dir)?;
         let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
-        self.inode(entry.ino)
+        self.named_inode(entry.ino)
             .and_then(|inode| not_itself(dir, inode))
     }
 
@@ -144,7 +144,7 @@ impl Engine {
         }
         let found = self
             .lookup_on_disk(dir, name, hash)
-            .and_then(|ino| self.inode(ino.ok_or(Error::NotFound)?));
+            .and_then(|ino| self.named_inode(ino.ok_or(Error::NotFound)?));
         if names.is_complete() {
             // Names change only in a directory that is in memory: what was read may be of two moments,
             // and the number may be free by now.

@@ -72,7 +72,8 @@ impl Engine {
         let (start, len) = self
             .blocks
             .allocate(&request, self)
-            .inspect_err(|_| self.space.bring_back(u64::from(extra)))?;
+            .inspect_err(|_| self.space.bring_back(u64::from(extra)))
+            .map_err(|e| self.explain_space(e))?;
         let used = len.min(want);
         let rest = len - used;
         self.space.bring_back(u64::from(extra - rest));

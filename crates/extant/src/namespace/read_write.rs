@@ -282,7 +282,7 @@ impl Engine {
                     self.push_and_release()?;
                 }
                 Err(e) => {
-                    failed = Some(e);
+                    failed = Some(self.explain_space(e));
                     break;
                 }
             }

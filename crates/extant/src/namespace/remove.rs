@@ -34,7 +34,7 @@ impl Engine {
         // Taking away allocates nothing: it must work on a full volume.
         let tx = self.begin_core()?;
         let mut bucket = names.table.lock(hash);
-        let inode = self.inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
+        let inode = self.named_inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
         self.permit_removal(who, parent, &inode)?;
         self.permit_change(parent, &inode)?;
         if inode.directory().is_some() {

@@ -176,7 +176,7 @@ impl Engine {
             Some(entry) if entry.ftype == ext4_format::FileType::Directory => entry,
             _ => return Ok(None),
         };
-        let child = self.inode(entry.ino)?;
+        let child = self.named_inode(entry.ino)?;
         if child.ino == parent.ino {
             return Err(Error::corrupt_inode(
                 "directory that holds itself",

@@ -1,8 +1,8 @@
 use super::*;
 use crate::buffers::Image;
 use crate::error::Error;
-use crate::formatter::system_zone::SystemZone;
 use crate::formatter::{BlockImages, MetaSpace, map_changes::Target};
+use crate::system_zone::SystemZone;
 use ext4_format::InodeNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::{Layout, LayoutParams};

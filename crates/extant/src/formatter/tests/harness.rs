@@ -115,6 +115,7 @@ impl Fs {
             groups
                 .block_bitmap(&geometry, &buffers, GroupNr(g))
                 .unwrap()
+                .0
         });
         let maps = Mutex::new(maps.collect());
         let hasher = DirHasher::new(
@@ -128,6 +129,7 @@ impl Fs {
             count(&geometry, &buffers).unwrap(),
             &buffers,
             hasher,
+            Arc::new(crate::system_zone::SystemZone::new(&geometry, &[])),
         )
         .unwrap();
         let space = Space {
