@@ -13,6 +13,9 @@ use clap::Parser;
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+    /// Read images as they are on the device, without what their journals hold, as ext4's noload
+    #[arg(long, global = true)]
+    pub noload: bool,
     /// Print at the end, to standard error, which locks were waited for and how long they were held
     #[arg(long, global = true, help_heading = "Measuring")]
     pub lockmeter: bool,

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use extant::{OpenOptions, Volume};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Opens an image for reading: nothing on it changes, not even by recovery.
 pub fn read(image: &Path) -> Result<Volume> {
@@ -14,9 +15,37 @@ pub fn read(image: &Path) -> Result<Volume> {
 /// Memory for data pages: a command reads and writes most of them once.
 const CACHE: u64 = 256 << 20;
 
+/// Journals are left alone, by `--noload`.
+static NOLOAD: AtomicBool = AtomicBool::new(false);
+
+/// From now on images are read without what their journals hold.
+pub fn leave_journals(yes: bool) {
+    NOLOAD.store(yes, Ordering::Relaxed);
+}
+
+/// Options with which damage and failures are said on standard error, in the name of the image.
+pub fn telling(options: OpenOptions, image: &Path) -> OpenOptions {
+    let (damaged, stopped) = (image.to_path_buf(), image.to_path_buf());
+    options
+        .on_damage(move |damage| {
+            crate::output::complain(format_args!("{}: damaged: {damage}", damaged.display()))
+        })
+        .on_stop(move |why| {
+            crate::output::complain(format_args!(
+                "{}: no more changes: {why}",
+                stopped.display()
+            ))
+        })
+}
+
 fn open(image: &Path, writing: bool) -> Result<Volume> {
-    let volume = OpenOptions::new()
+    let noload = NOLOAD.load(Ordering::Relaxed);
+    if writing && noload {
+        bail!("{}: --noload is for reading only", image.display());
+    }
+    let volume = telling(OpenOptions::new(), image)
         .read_only(!writing)
+        .noload(noload)
         .cache_bytes(CACHE)
         .open(image)
         .map_err(plain)

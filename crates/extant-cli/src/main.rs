@@ -29,6 +29,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = args::Cli::parse_from(multicall::args());
+    images::leave_journals(args.noload);
     lockmeter::set_on(args.lockmeter);
     lockmeter::profile::set_on(args.profile);
     let done = interrupt::install().and_then(|()| commands::run(args.command));

@@ -66,7 +66,7 @@ pub struct Ready {
 
 impl Serving<'_> {
     fn open(&self) -> Result<Volume> {
-        let options = self.options.open_options();
+        let options = crate::images::telling(self.options.open_options(), &self.image);
         let opened = match self.scratch {
             None => options.open(&self.image),
             Some(changes) => scratch::open(&self.image, changes, &options),

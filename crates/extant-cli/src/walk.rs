@@ -2,8 +2,9 @@
 //! tree is not ours to choose.
 
 use crate::address::join;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use extant::{Dir, DirEntry, FileType};
+use std::collections::HashSet;
 
 /// Deeper than this is no tree but a loop.
 const DEPTH: usize = 50_000;
@@ -20,6 +21,22 @@ pub struct Met<'a> {
     pub kind: FileType,
     /// Names between it and the top, itself included.
     pub depth: usize,
+}
+
+/// Directories of an image that a walk has entered, by inode number. A directory has one name; one that is met again,
+/// below itself or elsewhere, makes a loop or a tree that grows without end.
+#[derive(Default)]
+pub struct Entered(HashSet<u64>);
+
+impl Entered {
+    /// Fails if the directory has been entered before.
+    pub fn enter(&mut self, ino: u64) -> Result<()> {
+        ensure!(
+            self.0.insert(ino),
+            "directory loop: this directory (inode {ino}) has another name already; the image is damaged, run e2fsck"
+        );
+        Ok(())
+    }
 }
 
 /// Whether a directory is met before or after what is in it.
@@ -52,6 +69,8 @@ pub fn walk(
     mut meet: impl FnMut(&Met<'_>) -> Result<bool>,
 ) -> Result<()> {
     let names = sorted(top, ".")?.into_iter();
+    let mut entered = Entered::default();
+    entered.enter(top.ino().into())?;
     let mut stack = vec![Level {
         dir: top.clone(),
         path: path.to_vec(),
@@ -83,6 +102,7 @@ pub fn walk(
                 bail!("{}: directories nested too deeply", context());
             }
             let dir = level.dir.open_dir(&entry.name).with_context(context)?;
+            entered.enter(dir.ino().into()).with_context(context)?;
             let names = sorted(&dir, ".").with_context(context)?.into_iter();
             level.entered = Some(entry);
             stack.push(Level {

@@ -7,6 +7,8 @@ mod support;
 mod bench;
 #[path = "cli/changes.rs"]
 mod changes;
+#[path = "cli/damage.rs"]
+mod damage;
 #[path = "cli/deep.rs"]
 mod deep;
 #[path = "cli/failures.rs"]

@@ -9,7 +9,9 @@ use anyhow::Result;
 use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT, INODE_ZEROED};
-use ext4_format::superblock::{RawSuperblock, STATE_ERROR, STATE_ORPHAN, STATE_VALID};
+use ext4_format::superblock::{
+    ERRORS_PANIC, ERRORS_READ_ONLY, RawSuperblock, STATE_ERROR, STATE_ORPHAN, STATE_VALID,
+};
 use ext4_format::{GroupNr, jbd2};
 use extant::{Timestamp, Volume};
 use serde::Serialize;
@@ -70,9 +72,56 @@ struct Info {
 #[derive(Serialize)]
 struct Errors {
     count: u32,
-    first: Moment,
-    last: Moment,
-    place: String,
+    /// What becomes of the image when another is found.
+    policy: &'static str,
+    first: ErrorFound,
+    last: ErrorFound,
+}
+
+/// One error, as the superblock keeps it.
+#[derive(Serialize)]
+struct ErrorFound {
+    time: Moment,
+    function: String,
+    line: u32,
+    inode: u32,
+    block: u64,
+}
+
+impl std::fmt::Display for ErrorFound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in {}:{}", self.time, self.function, self.line)?;
+        for (what, number) in [("inode", self.inode.into()), ("block", self.block)] {
+            if number != 0 {
+                write!(f, ", {what} {number}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn errors(sb: &RawSuperblock) -> Option<Errors> {
+    (sb.error_count.get() > 0).then(|| Errors {
+        count: sb.error_count.get(),
+        policy: match sb.errors.get() {
+            ERRORS_READ_ONLY | ERRORS_PANIC => "remount-ro",
+            _ => "continue",
+        },
+        first: ErrorFound {
+            time: when(sb.first_error_time.get(), sb.first_error_time_hi),
+            function: text(&sb.first_error_func),
+            line: sb.first_error_line.get(),
+            inode: sb.first_error_ino.get(),
+            block: sb.first_error_block.get(),
+        },
+        last: ErrorFound {
+            time: when(sb.last_error_time.get(), sb.last_error_time_hi),
+            function: text(&sb.last_error_func),
+            line: sb.last_error_line.get(),
+            inode: sb.last_error_ino.get(),
+            block: sb.last_error_block.get(),
+        },
+    })
 }
 
 #[derive(Serialize)]
@@ -178,12 +227,7 @@ fn info(volume: &Volume) -> Result<Info> {
         mounted: when(sb.mtime.get(), sb.mtime_hi),
         checked: when(sb.lastcheck.get(), sb.lastcheck_hi),
         mounts: sb.mnt_count.get(),
-        errors: (sb.error_count.get() > 0).then(|| Errors {
-            count: sb.error_count.get(),
-            first: when(sb.first_error_time.get(), sb.first_error_time_hi),
-            last: when(sb.last_error_time.get(), sb.last_error_time_hi),
-            place: text(&sb.last_error_func),
-        }),
+        errors: errors(&sb),
         orphan_file: has_orphan_file.then_some(geo.orphan_file_ino),
         first_orphan: (sb.last_orphan.get() != 0).then(|| sb.last_orphan.get()),
         journal: volume.journal().map(|j| journal(j, geo, volume)),
@@ -306,13 +350,9 @@ fn print(out: &mut impl Write, i: &Info) -> Result<()> {
         line("Not writable:", why.clone())?;
     }
     if let Some(e) = &i.errors {
-        line(
-            "Errors:",
-            format!(
-                "{} (first {}, last {} in {})",
-                e.count, e.first, e.last, e.place
-            ),
-        )?;
+        line("Errors:", format!("{} (errors={})", e.count, e.policy))?;
+        line("  first:", e.first.to_string())?;
+        line("  last:", e.last.to_string())?;
     }
     line("Block size:", i.block_size.to_string())?;
     line("Blocks:", format!("{} ({})", i.blocks, bytes(i.blocks)))?;

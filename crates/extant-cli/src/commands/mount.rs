@@ -31,8 +31,10 @@ Options of -o:
   cache=SIZE              memory for data in the server (default: a quarter of the machine's)
   commit=SECONDS          time between timed commits (default: 5)
   sync, writethrough      writes go to the server at once: a full image fails the write, not the close
-  errors=remount-ro|shutdown
-                          on a broken image: no more changes, or nothing any more
+  errors=continue|remount-ro|shutdown
+                          where the image is damaged: go on without what is damaged, no more changes, or nothing
+                          any more (default: what the image asks for)
+  noload                  read-only, without what the image's journal holds
   default_permissions     always so")]
 pub struct Args {
     /// Image file or block device

@@ -13,8 +13,9 @@
 
 use super::layers::{remove_all, stays};
 use super::steps::{content, is_refusal, make_way, settle};
-use super::{Existing, Meta, Monitor, Rules, Side, Source, below};
+use super::{Existing, Meta, Monitor, Rules, Side, Source, below, enter};
 use crate::address::{base_name, join};
+use crate::walk::Entered;
 use anyhow::{Context, Result, anyhow};
 use extant::FileType;
 use extant::mkfs::WhiteOut;
@@ -103,6 +104,8 @@ struct Copy<'a> {
     first_names: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     links: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     directories: Mutex<Vec<Made>>,
+    /// Source directories gone into.
+    entered: Mutex<Entered>,
 }
 
 impl Route<'_> {
@@ -130,6 +133,7 @@ impl Route<'_> {
             first_names: Mutex::default(),
             links: Mutex::default(),
             directories: Mutex::default(),
+            entered: Mutex::default(),
         };
         lock(&copy.stack).directories.push(Vec::new());
         copy.run()?;
@@ -335,6 +339,7 @@ impl Copy<'_> {
         crate::interrupt::check()?;
         let rules = self.route.rules;
         let dir = Arc::new(self.open(path)?);
+        enter(&mut lock(&self.entered), &*dir.src).with_context(|| dir.src.show(b"."))?;
         let mut names = dir.src.list().with_context(|| dir.src.show(b"."))?;
         if rules.layer {
             names = self.white_outs(&dir, names)?;

@@ -2,8 +2,9 @@
 //! brings takes the place of anything but a directory's names. The same rules as those of mkfs, where
 //! several sources become a tree before there is an image (`extant::mkfs`).
 
-use super::{Side, below};
+use super::{Side, below, enter};
 use crate::address::join;
+use crate::walk::Entered;
 use anyhow::{Context, Result};
 use extant::FileType;
 use extant::mkfs::WhiteOut;
@@ -27,10 +28,12 @@ pub fn remove_all(side: &dyn Side, path: &[u8]) -> Result<()> {
     // Outer directories come before inner ones; backwards they are empty when their turn comes.
     let mut directories = vec![path.to_vec()];
     let mut next = 0;
+    let mut entered = Entered::default();
     while let Some(path) = directories.get(next).cloned() {
         crate::interrupt::check()?;
         let context = || side.show(&path);
         let dir = side.directory(&path, false).with_context(context)?;
+        enter(&mut entered, &*dir).with_context(context)?;
         for (name, kind) in dir.list().with_context(context)? {
             match kind {
                 FileType::Directory => directories.push(below(&path, &name)?),

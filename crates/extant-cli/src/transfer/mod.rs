@@ -264,3 +264,11 @@ fn below(dir: &[u8], name: &[u8]) -> Result<Vec<u8>> {
     }
     Ok(crate::address::join(dir, name))
 }
+
+/// Notes that a directory is entered, which in an image has one name only. On the host one may be mounted twice.
+pub(crate) fn enter(entered: &mut crate::walk::Entered, dir: &dyn Side) -> Result<()> {
+    match dir.meta(b".", true)?.map(|meta| meta.id) {
+        Some((0, ino)) => entered.enter(ino),
+        _ => Ok(()),
+    }
+}

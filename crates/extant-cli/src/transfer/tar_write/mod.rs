@@ -9,8 +9,9 @@ mod gzip;
 mod header;
 
 use super::ordered::ordered;
-use super::{Meta, Monitor, Rules, Side, Source, below};
+use super::{Meta, Monitor, Rules, Side, Source, below, enter};
 use crate::address::{base_name, join};
+use crate::walk::Entered;
 use anyhow::{Context, Result, anyhow};
 use extant::FileType;
 use header::{Pax, header, pad};
@@ -341,11 +342,13 @@ impl<'a> Walk<'a> {
         let src = self.packer.src;
         let top = src.directory(top, true).with_context(|| src.show(top))?;
         let mut todo: Vec<Vec<u8>> = vec![Vec::new()];
+        let mut entered = Entered::default();
         while let Some(path) = todo.pop() {
             let dir: Arc<dyn Side> = top
                 .directory(&path, false)
                 .with_context(|| top.show(&path))?
                 .into();
+            enter(&mut entered, &*dir).with_context(|| top.show(&path))?;
             let shown = join(b".", &path);
             self.member(&dir, b".", &join(&shown, b""), false)?;
             let mut inner = Vec::new();

@@ -1,0 +1,149 @@
+//! Damaged images at the command line: loops end, damage is said and shown, `--noload` reads past a broken journal.
+
+use super::support::{Scratch, printed};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+/// An image without checksums in which `/a/b/loop` is `/a` again, and `/twice` is `/a/b`.
+fn with_loops() -> Option<Scratch> {
+    let s = Scratch::mke2fs(
+        "16M",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "^metadata_csum,^uninit_bg",
+        ],
+    )?;
+    s.ok(&["mkdir", "-p", ":/a/b", ":/other"]);
+    let ino = |path: &str| s.debugfs(&format!("stat {path}"));
+    let number = |text: String| {
+        let from = text.find("Inode: ").expect("an inode") + 7;
+        let digits = text[from..].split_whitespace().next().unwrap();
+        digits.parse::<u32>().unwrap()
+    };
+    let (a, b) = (number(ino("/a")), number(ino("/a/b")));
+    for request in [
+        format!("link <{a}> /a/b/loop"),
+        format!("link <{b}> /twice"),
+    ] {
+        printed(
+            Command::new("debugfs")
+                .args(["-w", "-R", &request])
+                .arg(&s.image),
+        );
+    }
+    Some(s)
+}
+
+#[test]
+fn directory_loops_end_with_an_error_that_names_the_directory() {
+    let Some(s) = with_loops() else { return };
+    let host = s.host("out");
+    let host = host.to_str().unwrap();
+    for (args, directory) in [
+        (&["tree", ":/a"][..], "/a/b/loop"),
+        (&["ls", "-R", ":/a"], "/a/b/loop"),
+        (&["ls", "-R", "--json", ":/"], "/a/b/loop"),
+        (&["tree", "--json", ":/"], "/a/b/loop"),
+        (&["export", ":/a", "@out.tar"], "loop"),
+        (&["export", ":/", "@all.tar"], "loop"),
+        (&["cp", "-r", ":/a", host], "loop"),
+        (&["cp", "-r", ":/a", ":/other/copy"], "loop"),
+        (&["chmod", "-R", "700", ":/a"], "/a/b/loop"),
+        (&["chown", "-R", "1:1", ":/a"], "/a/b/loop"),
+        (&["rm", "-r", ":/a"], "/a/b/loop"),
+    ] {
+        let ran = s.run(args);
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.stderr);
+        let told = ran.stderr.lines().any(|line| {
+            line.contains(directory) && (line.contains("loop: ") || line.contains("corrupt"))
+        });
+        assert!(told, "{args:?}: {}", ran.stderr);
+    }
+    // Two names, no loop.
+    let ran = s.run(&["tree", ":/"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+}
+
+#[test]
+fn damage_is_said_and_shown() {
+    let Some(s) = Scratch::mke2fs(
+        "16M",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "^metadata_csum,^uninit_bg",
+        ],
+    ) else {
+        return;
+    };
+    s.ok(&["mkdir", ":/d"]);
+    s.ok(&["touch", ":/d/broken"]);
+    printed(
+        Command::new("debugfs")
+            .args(["-w", "-R", "set_inode_field /d/broken mode 0"])
+            .arg(&s.image),
+    );
+    let said = |args: &[&str]| {
+        let ran = s.run(args);
+        assert_eq!(ran.code, Some(1), "{args:?}");
+        let damaged = ran
+            .stderr
+            .lines()
+            .filter(|l| l.contains("damaged: corrupt:"));
+        assert_eq!(damaged.count(), 1, "{args:?}: {}", ran.stderr);
+    };
+    said(&["ls", "-l", ":/d"]);
+    // Read-only: said, not recorded.
+    assert!(!s.ok(&["info", "%"]).contains("Errors:"));
+    said(&["chmod", "600", ":/d/broken"]);
+    let info = s.ok(&["info", "%"]);
+    assert!(
+        info.contains("Errors:              1 (errors=continue)"),
+        "{info}"
+    );
+    assert!(
+        info.contains(" in lookup:") && info.contains(", inode "),
+        "{info}"
+    );
+    let json = s.run(&["info", "--json", "%"]).json();
+    assert_eq!(json["errors"]["count"], 1);
+    assert_eq!(json["errors"]["first"]["function"], "lookup");
+    assert!(
+        s.fails(&["mkdir", ":/new"])
+            .contains("marked as having errors")
+    );
+    let dump = printed(Command::new("dumpe2fs").arg("-h").arg(&s.image));
+    let dump = String::from_utf8_lossy(&dump).into_owned();
+    assert!(dump.contains("FS Error count:           1"), "{dump}");
+}
+
+#[test]
+fn a_broken_journal_can_be_left_alone() {
+    let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    std::fs::write(s.host("hello"), "hello").unwrap();
+    s.ok(&["cp", "@hello", ":/hello"]);
+    // The journal's superblock loses its magic.
+    let magic = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
+    let bytes = s.bytes();
+    let at = bytes.windows(8).position(|w| w == magic).unwrap();
+    let file = OpenOptions::new().write(true).open(&s.image).unwrap();
+    file.write_all_at(&[0; 4], at as u64).unwrap();
+    assert!(s.fails(&["cat", ":/hello"]).contains("journal superblock"));
+    assert_eq!(s.ok(&["--noload", "cat", ":/hello"]), "hello");
+    assert_eq!(s.ok(&["cat", "--noload", ":/hello"]), "hello");
+    let refused = s.fails(&["--noload", "mkdir", ":/new"]);
+    assert!(
+        refused.contains("--noload is for reading only"),
+        "{refused}"
+    );
+}
