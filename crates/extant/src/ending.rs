@@ -15,7 +15,8 @@ impl Engine {
             return Ok(());
         }
         self.check_running()?;
-        self.free_open_orphans()?;
+        // What cannot be freed stays an orphan, for e2fsck; all else is to be safe.
+        let freed = self.free_open_orphans();
         self.sync()?;
         let formatter = self.formatter.lock();
         let mut journal = self.journal.lock();
@@ -25,7 +26,7 @@ impl Engine {
         }
         drop(journal);
         let _ = self.stopped.set("the volume is closed".into());
-        Ok(())
+        freed
     }
 
     /// From now on nothing is committed and every handle is good for nothing; `how` is one of [`ended`]. Returns when
@@ -52,15 +53,16 @@ impl Engine {
 
     /// Files without a name that are still open are freed: their handles end with the volume.
     fn free_open_orphans(&self) -> Result<()> {
+        let mut freed = Ok(());
         for inode in self.in_core.iter() {
             let orphan = {
                 let state = inode.state.lock();
                 state.orphan && state.core.links == 0 && !state.freed
             };
             if orphan {
-                self.reap(&inode)?;
+                freed = freed.and(self.reap(&inode));
             }
         }
-        Ok(())
+        freed
     }
 }

@@ -371,6 +371,24 @@ impl GroupSource for Engine {
             .inspect_err(|e| self.refuse_group(group, e, "block_bitmap"))
     }
 
+    #[cold]
+    fn check_in_use(&self, group: GroupNr, from: u32, to: u32) -> Result<()> {
+        let (map, _) = self
+            .groups
+            .block_bitmap(&self.geometry, &self.buffers, group)?;
+        match ext4_format::bitmap::find_zero(&map, from, to) {
+            None => Ok(()),
+            Some(bit) => {
+                let first = self.geometry.group_first_block(group).0;
+                let block = BlockNr(first + u64::from(bit));
+                let what = "block to be freed that is free by its bitmap";
+                let e = FormatError::corrupt(what, Where::Block(block, 0)).into();
+                self.note_damage(&e, "free_blocks", None);
+                Err(e)
+            }
+        }
+    }
+
     fn lost(&self, blocks: u32) {
         self.space.settle(0, u64::from(blocks));
     }
@@ -386,5 +404,19 @@ impl InodeSource for Engine {
     fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
         self.checked_inode_bitmap(group, again)
             .inspect_err(|e| self.refuse_group(group, e, "inode_bitmap"))
+    }
+
+    #[cold]
+    fn check_in_use(&self, ino: InodeNr) -> Result<()> {
+        let bad = || Error::corrupt_inode("inode to be freed that is free by its bitmap", ino);
+        let (group, index) = self.geometry.group_of_inode(ino).ok_or_else(bad)?;
+        let map = self
+            .groups
+            .inode_bitmap(&self.geometry, &self.buffers, group, true)?;
+        if ext4_format::bitmap::test(&map, index) {
+            return Ok(());
+        }
+        self.note_damage(&bad(), "free_inode", Some(ino));
+        Err(bad())
     }
 }

@@ -75,9 +75,7 @@ fn with_a_commit_block_lost(base: &MemDevice) -> MemDevice {
 }
 
 fn no_old_transaction_comes_back(args: &[&str]) {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let base = mem_image("8M", &[&["-b", "1024", "-J", "size=1"], args].concat());
     let first = with_a_commit_block_lost(&base);
     let (before, _) = recovered(&first, "the first cut");

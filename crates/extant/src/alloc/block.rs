@@ -30,6 +30,10 @@ pub trait GroupSource {
     fn free_blocks(&self, group: GroupNr) -> Result<u32>;
     /// A group's bitmap: one bit per block, those past the group's end set.
     fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>>;
+    /// Whether a range of a group is in use by its bitmap, which lies in other respects. Without that it is not freed.
+    fn check_in_use(&self, _: GroupNr, _from: u32, _to: u32) -> Result<()> {
+        Ok(())
+    }
     /// So many blocks that were counted as free are not to be had: the group they should be in is corrupt.
     fn lost(&self, blocks: u32);
 }
@@ -310,13 +314,22 @@ impl BlockAlloc {
     }
 
     /// Brings the bitmaps of these blocks in core: whoever frees blocks calls it before logging the
-    /// free, so that the image read is never one that holds half of what is logged.
+    /// free, so that the image read is never one that holds half of what is logged. A bitmap that can be read and lies is
+    /// not used for allocating, now or later; what belongs to files can be freed in it all the same.
     pub fn ensure_loaded(&self, start: BlockNr, len: u32, source: &dyn GroupSource) -> Result<()> {
-        self.each_group(start, len, |index, _, _| {
+        self.each_group(start, len, |index, from, to| {
             let group = self.group(index, source)?;
             let mut guard = group.buddy.lock();
-            if guard.is_none() {
-                *guard = Some(self.read(index, group, source)?);
+            if guard.is_some() {
+                return Ok(());
+            }
+            match self.read(index, group, source) {
+                Ok(buddy) => *guard = Some(buddy),
+                Err(Error::Format(e @ FormatError::Corrupt { .. })) => {
+                    self.refuse(index, group, &e, source);
+                    return source.check_in_use(GroupNr(index), from, to);
+                }
+                Err(e) => return Err(e),
             }
             Ok(())
         })
@@ -342,6 +355,7 @@ impl BlockAlloc {
                     group.free.store(buddy.free(), Ordering::Relaxed);
                     self.ranks.update(index, &group.rank, buddy);
                 }
+                None if group.skipped() => {}
                 None => {
                     group.free.fetch_add(to - from, Ordering::Relaxed);
                 }

@@ -40,6 +40,16 @@ impl Fake {
         BlockAlloc::new(&self.geometry, scan, u64::MAX)
     }
 
+    /// One that leaves nothing to be read.
+    fn corruption(&self, group: GroupNr) -> FormatError {
+        FormatError::Checksum {
+            what: "block bitmap",
+            at: Where::Group(group),
+            stored: 1,
+            computed: 2,
+        }
+    }
+
     pub fn block(&self, group: u32, bit: u32) -> BlockNr {
         BlockNr(self.geometry.group_first_block(GroupNr(group)).0 + u64::from(bit))
     }
@@ -58,7 +68,7 @@ impl GroupSource for Fake {
 
     fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
         if self.corrupt == Some(group.0) {
-            return Err(FormatError::corrupt("checksum", Where::Group(group)).into());
+            return Err(self.corruption(group).into());
         }
         self.read.lock().unwrap().push(group.0);
         Ok(self.special.get(&group.0).unwrap_or(&self.words).clone())

@@ -100,6 +100,10 @@ pub trait InodeSource {
     /// A group's bitmap: one bit per inode, those past the group's end set. `again`: it may have been asked for before, and
     /// changed in the image since.
     fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>>;
+    /// Whether a number is in use by its group's bitmap, which lies in other respects. Without that it is not freed.
+    fn check_in_use(&self, _: InodeNr) -> Result<()> {
+        Ok(())
+    }
 }
 
 struct Stretch {
@@ -572,7 +576,14 @@ impl InodeAlloc {
         if g.is_loaded() {
             return Ok(());
         }
-        self.bits(g, group, source).map(drop)
+        match self.bits(g, group, source) {
+            // It can be read, and lies: not used for allocating, but numbers can be freed in it.
+            Err(Error::Format(FormatError::Corrupt { .. })) => {
+                g.skip();
+                source.check_in_use(ino)
+            }
+            other => other.map(drop),
+        }
     }
 
     /// True the first time the inode's table block is touched in a context: the log charges for it.

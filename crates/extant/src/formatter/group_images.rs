@@ -124,8 +124,10 @@ impl<'g, 'a> GroupImages<'g, 'a> {
                 i64::from(done)
             };
         }
+        let blocks = self.ws.geometry.blocks_in_group(group);
         let desc = self.desc(group)?;
-        desc.free_blocks = count("count of free blocks", group, desc.free_blocks, delta)?;
+        desc.free_blocks = count("count of free blocks", group, desc.free_blocks, delta)
+            .and_then(|free| most("count of free blocks", group, free, blocks))?;
         self.change.0 += delta;
         self.put_block_map(group, map)
     }
@@ -217,7 +219,15 @@ impl<'g, 'a> GroupImages<'g, 'a> {
             }
             let csum = bitmap::inode_bitmap_csum(&map, geometry);
             let desc = self.desc(group)?;
-            desc.free_inodes = count("count of free inodes", group, desc.free_inodes, delta)?;
+            desc.free_inodes = count("count of free inodes", group, desc.free_inodes, delta)
+                .and_then(|free| {
+                    most(
+                        "count of free inodes",
+                        group,
+                        free,
+                        geometry.inodes_per_group,
+                    )
+                })?;
             if geometry.features.has_group_csum() {
                 desc.itable_unused = desc.itable_unused.min(geometry.inodes_per_group - used);
             }
@@ -235,7 +245,15 @@ impl<'g, 'a> GroupImages<'g, 'a> {
         for &(ino, change) in &bits.dirs {
             let (group, _) = place(ino)?;
             let desc = self.desc(group)?;
-            desc.used_dirs = count("count of directories", group, desc.used_dirs, change.into())?;
+            desc.used_dirs = count("count of directories", group, desc.used_dirs, change.into())
+                .and_then(|dirs| {
+                    most(
+                        "count of directories",
+                        group,
+                        dirs,
+                        geometry.inodes_per_group,
+                    )
+                })?;
         }
         Ok(())
     }
@@ -255,6 +273,14 @@ impl<'g, 'a> GroupImages<'g, 'a> {
         blocks.sort_unstable();
         blocks.dedup();
         Ok(blocks)
+    }
+}
+
+/// The count, if it is no more than there can be.
+fn most(what: &'static str, group: GroupNr, count: u32, most: u32) -> Result<u32> {
+    match count <= most {
+        true => Ok(count),
+        false => Err(FormatError::corrupt(what, Where::Group(group)).into()),
     }
 }
 

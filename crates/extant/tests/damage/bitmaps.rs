@@ -66,9 +66,7 @@ fn fill(volume: &Volume) -> Error {
 /// are not handed out, nor is what belongs to files in a group whose count disagrees.
 #[test]
 fn the_volumes_own_blocks_are_never_handed_out() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for (kind, args) in KINDS {
         for agreeing in [false, true] {
             let what = format!(
@@ -114,9 +112,7 @@ fn the_volumes_own_blocks_are_never_handed_out() {
 /// A group that is damaged is left out; the others are used.
 #[test]
 fn allocation_goes_on_in_other_groups() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for (kind, args) in KINDS {
         let device = base("16M", args);
         if geometry(&*device).groups < 2 {
@@ -141,9 +137,7 @@ fn allocation_goes_on_in_other_groups() {
 /// A reserved inode that is free by the bitmap, and a count of inodes that disagrees with it.
 #[test]
 fn inode_bitmaps_that_lie_are_not_used() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for (what, rule) in [
         ("reserved", "reserved inode marked free at inode 4"),
         (
@@ -188,9 +182,7 @@ fn inode_bitmaps_that_lie_are_not_used() {
 /// What no checksum guards is not rewritten: it may be anything.
 #[test]
 fn a_count_of_unused_inodes_stays_where_groups_have_no_checksums() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = base(
         "16M",
         &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", PLAIN],
@@ -207,9 +199,7 @@ fn a_count_of_unused_inodes_stays_where_groups_have_no_checksums() {
 /// Extents of a file that lead into an inode table: neither read nor written.
 #[test]
 fn a_mapping_into_the_volumes_own_blocks_is_refused() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = base(
         "16M",
         &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", PLAIN],

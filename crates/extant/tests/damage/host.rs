@@ -42,9 +42,7 @@ impl BlockDevice for Refusing {
 
 #[test]
 fn a_host_that_fails_is_no_damage() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for (errno, word) in [(28, "no room"), (122, "no room"), (5, "failed")] {
         for kind in [
             &["-t", "ext4", "-b", "1024", "-J", "size=1"][..],

@@ -54,9 +54,7 @@ fn change_journal(device: &MemDevice, word: u64, value: u32) -> u64 {
 
 #[test]
 fn a_journal_longer_than_its_inode_is_refused() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = base("16M", KIND);
     change_journal(&device, 4, 1025);
     let why = refused(&device);
@@ -66,9 +64,7 @@ fn a_journal_longer_than_its_inode_is_refused() {
 
 #[test]
 fn a_journal_over_an_inode_table_is_refused() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = base("16M", KIND);
     let mut root = [0; 4];
     let place = inode_place(&*device, 8) + 40 + 12 + 8;
@@ -83,9 +79,7 @@ fn a_journal_over_an_inode_table_is_refused() {
 
 #[test]
 fn tables_that_overlap_make_a_volume_read_only() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = base("16M", KIND);
     let table = desc(&*device, 0).inode_table.0;
     change_desc(&*device, 1, |d| d.inode_table.0 = table + 2);
@@ -101,9 +95,7 @@ fn tables_that_overlap_make_a_volume_read_only() {
 
 #[test]
 fn clusters_are_blocks_without_bigalloc() {
-    if !have("mke2fs") {
-        return;
-    }
+    needs::tools!("mke2fs");
     let device = base("16M", KIND);
     change_superblock(&*device, |sb| sb.clusters_per_group = 4096.into());
     // No backup overrules it: the primary's is a rule that is broken, and the backup is only read.
@@ -118,9 +110,7 @@ fn clusters_are_blocks_without_bigalloc() {
 
 #[test]
 fn noload_leaves_out_what_the_journal_holds() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let device = base("16M", KIND);
     let volume = open(&device);
     volume.write_file("/committed", b"only in the log").unwrap();

@@ -27,9 +27,7 @@ fn meet(volume: &Volume) {
 
 #[test]
 fn what_is_found_is_recorded_once_and_kept() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     for kind in [KIND, &["-t", "ext2", "-b", "1024"]] {
         let (device, ino) = broken(kind);
         let (volume, found) = open_noting(&device);
@@ -92,9 +90,7 @@ fn what_is_found_is_recorded_once_and_kept() {
 /// The log holds an image of the superblock that is older than the finding: a replay does not take it away.
 #[test]
 fn a_replay_keeps_what_was_recorded() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let (device, ino) = broken(KIND);
     let (volume, _) = open_noting(&device);
     volume.write_file("/before", b"x").unwrap();
@@ -113,9 +109,7 @@ fn a_replay_keeps_what_was_recorded() {
 
 #[test]
 fn the_policy_is_obeyed() {
-    if !have("mke2fs") || !have("e2fsck") {
-        return;
-    }
+    needs::tools!("mke2fs", "e2fsck");
     let (by_superblock, stops) = (ErrorPolicy::Superblock, true);
     for (errors, policy, stops) in [
         (ERRORS_CONTINUE, by_superblock, !stops),
