@@ -5,7 +5,7 @@
 CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench
 
-.PHONY: demo test unit loom shuttle miri lint install uninstall bench bench-figures torture-crash torture-hostile torture-kill torture-model torture-mount torture-threads tools clean
+.PHONY: demo test unit loom shuttle miri fuzz lint install uninstall bench bench-figures torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -30,6 +30,10 @@ shuttle:
 # Needs a nightly toolchain with Miri, so it is no part of `make test`.
 miri:
 	scripts/miri.sh
+
+# libFuzzer over the parsers, a minute each; needs network for the harness the first time.
+fuzz:
+	scripts/fuzz.sh 60
 
 lint:
 	$(CARGO) fmt --all --check
@@ -69,6 +73,10 @@ torture-crash:
 
 torture-hostile:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test hostile -- --nocapture
+
+# 100,000 images broken on purpose under everything that reads and writes them.
+torture-images:
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-cli --test images -- --nocapture
 
 torture-kill:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test kill -- --nocapture

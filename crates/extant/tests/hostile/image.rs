@@ -17,14 +17,20 @@ pub fn open_as(device: &Arc<MemDevice>, read_only: bool) -> extant::Result<Volum
 /// Bytes that mark file data, so that what is metadata can be told.
 const DATA: u8 = 0xDA;
 
+/// An image of 16 MiB, as [`populate_sized`] makes it.
+#[allow(dead_code)] // each user has its own part
+pub fn populate(args: &[&str], dirty: bool) -> Arc<MemDevice> {
+    populate_sized("16M", args, dirty, 900)
+}
+
 /// An image with large directories, deep mappings, attributes in blocks, links; `dirty` as a kill
 /// leaves it, with an unlinked file still open.
-pub fn populate(args: &[&str], dirty: bool) -> Arc<MemDevice> {
-    let device = mem_image("16M", args);
+pub fn populate_sized(size: &str, args: &[&str], dirty: bool, names: u32) -> Arc<MemDevice> {
+    let device = mem_image(size, args);
     let v = open(&device);
     let big = v.create_dir("/big", 0o755).unwrap();
     // With blocks of 1 KiB enough for two levels of index.
-    for n in 0..900 {
+    for n in 0..names {
         big.create(format!("{n:0>180}, a name of some length"), 0o644)
             .unwrap();
     }

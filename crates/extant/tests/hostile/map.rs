@@ -56,6 +56,12 @@ pub struct Map {
 }
 
 impl Map {
+    /// The shape of the image.
+    #[allow(dead_code)] // each user has its own part
+    pub fn geometry(&self) -> &ext4_format::geometry::Geometry {
+        &self.geo
+    }
+
     /// Maps an image; `settled` is the same image with its journal replayed.
     pub fn new(image: &MemDevice, settled: &MemDevice) -> Self {
         let dir = tempfile::tempdir().unwrap();

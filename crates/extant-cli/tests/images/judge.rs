@@ -1,0 +1,59 @@
+//! e2fsck's verdict on an image, in four steps, each worse than the one before.
+
+use blockdev::MemDevice;
+use std::path::Path;
+use std::process::Command;
+
+/// How bad it is, by what e2fsck would do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Nothing to mend.
+    Clean,
+    /// It mends everything by itself, without loss: counts, bitmaps, orphans.
+    Mended,
+    /// It would not go on without somebody who decides.
+    Broken,
+    /// It cannot work with it.
+    Unreadable,
+}
+
+/// Orphans are mended without a question. e2fsck does not trust the list of orphans of a volume that is marked as having
+/// errors, nor frees those whose blocks a bitmap says are free; it meets them later and asks what they are. A volume that met
+/// damage is so marked, and its orphans are the files without a name that were open when it stopped. The counts of references
+/// to attribute blocks are too high then by what they refer to.
+const CONFIG: &str = "[problems]
+    0x010036 = {
+        preen_ok = true
+    }
+    0x010037 = {
+        preen_ok = true
+    }
+    0x01003c = {
+        preen_ok = true
+    }
+";
+
+/// What e2fsck says of an image, its journal replayed; nothing if it does not get to an end. `path` is a file to work
+/// with.
+pub fn verdict(device: &MemDevice, path: &Path) -> Option<(Verdict, String)> {
+    crate::common::write_image(device, path);
+    let config = path.with_extension("conf");
+    std::fs::write(&config, CONFIG).expect("room for a file");
+    let out = Command::new("timeout")
+        .args(["-s", "KILL", "15", "e2fsck", "-fp"])
+        .arg(path)
+        .env("E2FSCK_CONFIG", config)
+        .output()
+        .expect("timeout runs");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let text = text + &String::from_utf8_lossy(&out.stderr);
+    let verdict = match out.status.code()? {
+        0 => Verdict::Clean,
+        1..=3 => Verdict::Mended,
+        4..=7 => Verdict::Broken,
+        // It did not get to an end.
+        137 => return None,
+        _ => Verdict::Unreadable,
+    };
+    Some((verdict, text))
+}

@@ -1,0 +1,232 @@
+//! One mutant: how it is made, and all that is done to it.
+
+use crate::bases::Base;
+use crate::common::Rng;
+use crate::judge::{self, Verdict};
+use crate::map::{Log, What};
+use crate::mutate::{Targets, mutate};
+use crate::{commands, engine, server};
+use blockdev::{BlockDevice, MemDevice};
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::{GroupNr, bitmap};
+use extant::OpenOptions;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A device that knows whether it was written to.
+pub struct Watched {
+    pub inner: MemDevice,
+    written: AtomicBool,
+}
+
+impl BlockDevice for Watched {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.written.store(true, Ordering::Relaxed);
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+impl Watched {
+    fn new(inner: &MemDevice) -> Arc<Self> {
+        Arc::new(Self {
+            inner: inner.snapshot(),
+            written: AtomicBool::new(false),
+        })
+    }
+}
+
+/// Where the image is kept as the last finding left it.
+pub fn after() -> PathBuf {
+    format!("{}/mutant-after.img", env!("CARGO_TARGET_TMPDIR")).into()
+}
+
+pub fn options() -> OpenOptions {
+    OpenOptions::new().background(false).cache_bytes(8 << 20)
+}
+
+/// What a mutant is, and where it lies in a base.
+pub struct Mutant<'a> {
+    base: &'a Base,
+    device: MemDevice,
+    touched: BTreeSet<u64>,
+    rng: Rng,
+}
+
+/// Byte of the superblock's three words of features.
+const FEATURES: u64 = 1024 + 0x5c;
+
+impl<'a> Mutant<'a> {
+    pub fn new(base: &'a Base, targets: &Targets<'_>, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let device = base.device.snapshot();
+        let mut touched = match rng.below(16) {
+            0 => BTreeSet::new(),
+            _ => mutate(&device, targets, &mut rng),
+        };
+        if touched.is_empty() || rng.below(12) == 0 {
+            let at = FEATURES + rng.below(12);
+            let mut byte = [0];
+            device.read_at(at, &mut byte).unwrap();
+            device.write_at(at, &[byte[0] ^ 1 << rng.below(8)]).unwrap();
+            touched.insert(1024 / base.block as u64);
+        }
+        if rng.below(12) == 0 {
+            // A whole bitmap of zeros, of ones, or of noise.
+            let is_bitmap = |w: &What| matches!(w, What::BlockBitmap(_) | What::InodeBitmap(_));
+            let bitmaps: Vec<u64> = (base.map.blocks.iter())
+                .filter(|(_, what)| is_bitmap(what))
+                .map(|(&nr, _)| nr)
+                .collect();
+            let nr = bitmaps[rng.below(bitmaps.len() as u64) as usize];
+            let mut bytes = vec![0; base.block];
+            match rng.below(4) {
+                0 => bytes.fill(0xff),
+                1 => bytes.fill_with(|| rng.next() as u8),
+                _ => {}
+            }
+            device.write_at(nr * base.block as u64, &bytes).unwrap();
+            touched.insert(nr);
+        }
+        if base.kind.sealed && rng.below(16) != 0 {
+            base.map.seal(&device, &touched);
+        }
+        Self {
+            base,
+            device,
+            touched,
+            rng,
+        }
+    }
+
+    /// The image, before anything was done to it.
+    pub fn save(&self, path: &Path) {
+        crate::common::write_image(&self.device, path);
+    }
+
+    /// Does everything to it; what is wrong with that. `scratch` is a file to work with.
+    pub fn run(&mut self, scratch: &Path) -> Result<(), String> {
+        let read_only = options().read_only(true);
+        if let Ok(volume) = read_only.open_device(Watched::new(&self.device)) {
+            engine::read(&volume);
+            let _ = volume.close();
+        }
+        if let Ok(volume) = options()
+            .noload(true)
+            .open_device(Watched::new(&self.device))
+        {
+            engine::read(&volume);
+        }
+        let device = Watched::new(&self.device);
+        if let Ok(volume) = options().open_device(Arc::clone(&device) as _) {
+            engine::change(&volume, &mut self.rng);
+            let _ = volume.close();
+            if let Ok(volume) = options().open_device(Arc::clone(&device) as _) {
+                let _ = volume.close();
+            }
+        }
+        self.judge(&device, "the library", scratch)?;
+        let device = Watched::new(&self.device);
+        if let Ok(volume) = options().open_device(Arc::clone(&device) as _) {
+            server::serve(&volume, &mut self.rng);
+            let _ = volume.close();
+        }
+        self.judge(&device, "the server", scratch)?;
+        if self.rng.below(64) == 0 {
+            let path = scratch.with_extension("command");
+            self.save(&path);
+            commands::run(&path, &mut self.rng)?;
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            let after = judge::verdict(&MemDevice::from_bytes(&bytes), scratch);
+            self.compare(after, "the command", scratch)?;
+        }
+        Ok(())
+    }
+
+    fn judge(&self, device: &Watched, who: &str, scratch: &Path) -> Result<(), String> {
+        if !device.written.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.compare(judge::verdict(&device.inner, scratch), who, scratch)
+            .inspect_err(|_| crate::common::write_image(&device.inner, &after()))
+    }
+
+    /// Nothing is worse than it was before. What is good by now needs no comparison.
+    fn compare(
+        &self,
+        after: Option<(Verdict, String)>,
+        who: &str,
+        scratch: &Path,
+    ) -> Result<(), String> {
+        let Some((after, text)) = after.filter(|(v, _)| *v > Verdict::Clean) else {
+            return Ok(());
+        };
+        let Some((before, _)) = judge::verdict(&self.device, scratch) else {
+            return Ok(());
+        };
+        if after <= before || (before, after) == (Verdict::Mended, Verdict::Broken) && self.lies() {
+            return Ok(());
+        }
+        Err(format!(
+            "{who} made it worse: {before:?} before, {after:?} after\n{text}"
+        ))
+    }
+
+    /// A bitmap says of something in use that it is free, and everything that could tell agrees with it: the count in its
+    /// descriptor, and the checksum, if there is one. Only a walk through all inodes would show it, and nobody walks
+    /// through all inodes when a volume is opened; neither does the kernel. What it says is free is then handed out.
+    fn lies(&self) -> bool {
+        let geo = self.base.map.geometry();
+        let agrees = |group: GroupNr, blocks: bool| {
+            let (block, offset) = geo.desc_location(group);
+            let mut bytes = vec![0; geo.desc_size.into()];
+            let at = block.offset(geo.block_size) + u64::from(offset);
+            let read = self.device.read_at(at, &mut bytes);
+            let Ok(desc) = GroupDesc::decode(&bytes, geo, group) else {
+                return false;
+            };
+            let (place, bits, count) = match blocks {
+                true => (
+                    desc.block_bitmap,
+                    geo.blocks_in_group(group),
+                    desc.free_blocks,
+                ),
+                false => (desc.inode_bitmap, geo.inodes_per_group, desc.free_inodes),
+            };
+            let mut map = vec![0; self.base.block];
+            let read =
+                read.and_then(|()| self.device.read_at(place.offset(geo.block_size), &mut map));
+            read.is_ok() && bitmap::count_zeros(&map, bits) == count
+        };
+        self.touched
+            .iter()
+            .any(|nr| match self.base.map.blocks.get(nr) {
+                Some(What::BlockBitmap(group)) => agrees(*group, true),
+                Some(What::InodeBitmap(group)) => agrees(*group, false),
+                // In the log: what stands at its home counts, after the replay.
+                Some(What::Log(Log::Image { home, .. })) => matches!(
+                    self.base.map.blocks.get(home),
+                    Some(What::BlockBitmap(_) | What::InodeBitmap(_) | What::Descriptors { .. })
+                ),
+                _ => false,
+            })
+    }
+}
