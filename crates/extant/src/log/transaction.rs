@@ -2,7 +2,7 @@
 
 use super::item::*;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::invariants::Rule;
 use crate::namespace::bucket::{Bucket, Dentry};
 use crate::namespace::credentials::Credentials;
