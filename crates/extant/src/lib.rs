@@ -6,17 +6,21 @@
 //! know inodes by number, work with [`Node`]s instead.
 //!
 //! ```
-//! # fn main() -> Result<(), extant::Error> {
+//! use extant::Volume;
+//!
+//! fn task(volume: &Volume, number: u32) -> extant::Result<()> {
+//!     let dir = volume.create_dir(format!("/task{number}"), 0o755)?;
+//!     (0..100).try_for_each(|n| dir.create(format!("file{n}"), 0o644).map(drop))
+//! }
+//!
+//! # fn main() -> extant::Result<()> {
 //! # let volume = extant::doc_volume();
 //! std::thread::scope(|s| {
-//!     for task in 0..4 {
-//!         let volume = &volume;
-//!         s.spawn(move || {
-//!             let dir = volume.create_dir(format!("/task{task}"), 0o755)?;
-//!             (0..100).try_for_each(|n| dir.create(format!("file{n}"), 0o644).map(drop))
-//!         });
-//!     }
-//! });
+//!     let volume = &volume;
+//!     let tasks: Vec<_> = (0..4).map(|n| s.spawn(move || task(volume, n))).collect();
+//!     // An error of any task is the error of all.
+//!     tasks.into_iter().try_for_each(|t| t.join().expect("a task does not panic"))
+//! })?;
 //! volume.sync()?;
 //! assert_eq!(volume.read_dir("/task3")?.len(), 100);
 //! # Ok(())
@@ -88,6 +92,11 @@ pub use namespace::xattrs::SetXattr;
 pub use statistics::Statistics;
 #[doc(hidden)]
 pub use stir::stir;
+
+/// The README's example is compiled, so that who copies it gets code that works.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 /// An empty volume in memory, for the examples of this documentation.
 #[doc(hidden)]
