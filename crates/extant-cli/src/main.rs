@@ -4,8 +4,10 @@
 mod address;
 mod args;
 mod commands;
+mod container;
 mod images;
 mod interrupt;
+mod known;
 mod mode;
 mod mounted;
 mod multicall;

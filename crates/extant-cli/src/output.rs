@@ -65,6 +65,17 @@ pub fn summary(line: &str) -> Result<()> {
     Ok(())
 }
 
+/// Asks a question that only a person can answer with yes; where there is no terminal the answer is no.
+pub fn ask(question: &str) -> Result<bool> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(false);
+    }
+    write!(io::stderr(), "{question} (y/N) ")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 /// One line on standard error.
 pub fn complain(what: impl fmt::Display) {
     // Where to complain that complaining failed?

@@ -7,6 +7,8 @@ mod support;
 mod bench;
 #[path = "cli/changes.rs"]
 mod changes;
+#[path = "cli/container.rs"]
+mod container;
 #[path = "cli/damage.rs"]
 mod damage;
 #[path = "cli/deep.rs"]

@@ -1,6 +1,8 @@
 //! `extant mkfs`.
 
+use crate::container;
 use crate::interrupt;
+use crate::known;
 use crate::output;
 use crate::owners::OwnerSpec;
 use crate::progress::Progress;
@@ -21,12 +23,12 @@ use std::time::Instant;
 /// Make an ext2, ext3 or ext4 file system, empty or filled from directories and tar archives
 ///
 /// Options are named as mke2fs names them, and its defaults are taken. With --from and without --size
-/// the image is as large as its content needs, with about a tenth to spare. The same input,
+/// the image is as large as its content needs, and --free leaves room. The same input,
 /// SOURCE_DATE_EPOCH and -U give the same bytes, whatever the number of threads.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant mkfs disk.img --size 8G\n  extant mkfs root.img --from rootfs/ -L root\n  \
-    docker export CONTAINER | extant mkfs root.img --from -\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
+    docker export CONTAINER | extant mkfs root.img --from - --free 20%\n  docker save IMAGE > image.tar && extant mkfs root.img --from image.tar\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
 )]
 pub struct Args {
     /// File to make, or block device
@@ -35,9 +37,13 @@ pub struct Args {
     #[arg(long, value_parser = size, value_name = "SIZE")]
     size: Option<u64>,
     /// A directory, a tar archive (plain, gzip, zstd) or - for one on standard input; of several, each
-    /// is a layer over those before it, with the white-outs of container images
+    /// is a layer over those before it, with the white-outs of container images. An image of a container (an
+    /// OCI layout, or what docker save wrote) stands for its layers
     #[arg(long, value_name = "SOURCE")]
     from: Vec<PathBuf>,
+    /// Part of the file system that stays free when its size is found from its content
+    #[arg(long, value_name = "PERCENT%", value_parser = percent, conflicts_with = "size", requires = "from")]
+    free: Option<f64>,
     /// Leave out what is mounted below source directories
     #[arg(short = 'x', long)]
     one_file_system: bool,
@@ -122,6 +128,13 @@ pub fn size(text: &str) -> Result<u64> {
     Ok(digits.parse::<u64>().map_or(bytes as u64, |n| n << shift))
 }
 
+/// A percentage of something that cannot be all of it.
+fn percent(text: &str) -> Result<f64> {
+    let number = text.trim_end_matches('%').parse().ok();
+    let number = number.filter(|n: &f64| (0.0..=90.0).contains(n));
+    number.with_context(|| format!("{text:?}: write 0% to 90%"))
+}
+
 fn fs_type(text: &str) -> Result<FsType> {
     Ok(match text {
         "ext2" => FsType::Ext2,
@@ -159,6 +172,7 @@ impl Args {
             flex_bg_size: self.flex_groups,
             blocks_per_group: self.blocks_per_group,
             threads: self.threads,
+            free_percent: self.free.unwrap_or(0.0),
             xattrs: !self.owner.no_xattrs,
             uid_map: self.owner.uid_map.clone().unwrap_or_default(),
             gid_map: self.owner.gid_map.clone().unwrap_or_default(),
@@ -168,6 +182,15 @@ impl Args {
         };
         if let Some(owner) = &self.owner.owner {
             (o.uid, o.gid) = owner.numbers().context("--owner")?;
+        }
+        if self.from.is_empty() {
+            // An empty volume is its root directory, which the one who makes it wants to write to.
+            let me = (rustix::process::getuid(), rustix::process::getgid());
+            let root = (
+                o.uid.unwrap_or(me.0.as_raw()),
+                o.gid.unwrap_or(me.1.as_raw()),
+            );
+            o.root_owner = Some(root);
         }
         o.inodes = match (self.bytes_per_inode, self.inodes) {
             (Some(bytes), _) => Some(Inodes::BytesPerInode(bytes)),
@@ -203,17 +226,26 @@ impl Args {
         Ok(o)
     }
 
-    fn sources(&self) -> Result<Vec<Source>> {
+    /// The sources, and what must stay until they are read.
+    fn sources(&self, scratch: &Path) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
         check_sources(&self.from)?;
-        let source = |path: &PathBuf| match path.is_dir() {
-            true => Source::Tree(TreeSource {
-                one_file_system: self.one_file_system,
-                exclude: vec![self.image.clone()],
-                ..TreeSource::new(path)
-            }),
-            false => Source::Tar(tar_input(path)),
-        };
-        Ok(self.from.iter().map(source).collect())
+        let (mut sources, mut unpacked) = (Vec::new(), Vec::new());
+        for path in &self.from {
+            match container::layers(path, scratch)? {
+                Some(layers) => {
+                    let (files, keeps) = layers.into_parts();
+                    sources.extend(files.into_iter().map(|f| Source::Tar(TarInput::File(f))));
+                    unpacked.extend(keeps);
+                }
+                None if path.is_dir() => sources.push(Source::Tree(TreeSource {
+                    one_file_system: self.one_file_system,
+                    exclude: vec![self.image.clone()],
+                    ..TreeSource::new(path)
+                })),
+                None => sources.push(Source::Tar(tar_input(path))),
+            }
+        }
+        Ok((sources, unpacked))
     }
 }
 
@@ -387,7 +419,6 @@ fn failed(e: MkfsError) -> anyhow::Error {
 
 pub fn run(args: Args) -> Result<()> {
     let mut options = args.options()?;
-    let sources = args.sources()?;
     let image = &args.image;
     let there = image.metadata().ok();
     let is_file = there.as_ref().is_none_or(|m| m.is_file());
@@ -395,12 +426,11 @@ pub fn run(args: Args) -> Result<()> {
     if there.as_ref().is_some_and(|m| m.is_dir()) {
         bail!("{}: is a directory", context());
     }
-    if !args.force && there.is_some() && holds_something(image).with_context(context)? {
-        bail!(
-            "{}: holds data already: use --force to replace it",
-            context()
-        );
+    if there.is_some() {
+        may_overwrite(image, args.force)?;
     }
+    let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
+    let (sources, _unpacked) = args.sources(&scratch)?;
     if sources.is_empty() && options.size.is_none() {
         let len = there.as_ref().map_or(Ok(0), |_| {
             FileDevice::open(image, Access::ReadOnly).map(|d| d.len())
@@ -494,14 +524,25 @@ fn bare(e: std::io::Error) -> anyhow::Error {
     }
 }
 
-/// Whether the first 64 KiB, where every file system and partition table shows itself, hold anything.
-fn holds_something(image: &Path) -> Result<bool> {
-    use std::io::Read;
-    let mut head = Vec::new();
-    std::fs::File::open(image)?
-        .take(1 << 16)
-        .read_to_end(&mut head)?;
-    Ok(head.iter().any(|&b| b != 0))
+/// A device in use is never overwritten, and what holds anything only if that is insisted on, or confirmed at a terminal.
+fn may_overwrite(image: &Path, force: bool) -> Result<()> {
+    let context = || image.display().to_string();
+    if let Some(user) = known::user(image).with_context(context)? {
+        bail!("{}: is {user}: nothing was written", context());
+    }
+    if force {
+        return Ok(());
+    }
+    let Some(held) = known::content(image).with_context(context)? else {
+        return Ok(());
+    };
+    if output::ask(&format!("{} holds {held}. Overwrite it?", context()))? {
+        return Ok(());
+    }
+    bail!(
+        "{}: holds {held} already: use --force to replace it",
+        context()
+    )
 }
 
 #[cfg(test)]

@@ -176,3 +176,47 @@ fn refuses_what_it_should() {
     );
     assert!(!s.host("x.img").exists());
 }
+
+#[test]
+fn what_is_overwritten_is_named() {
+    let s = Scratch::empty();
+    s.ok(&["mkfs", "%", "--size", "8M", "-L", "mine"]);
+    let ran = s.run(&["mkfs", "%", "--size", "8M"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.stderr
+            .contains("holds an ext2, ext3 or ext4 file system labelled \"mine\""),
+        "{}",
+        ran.stderr
+    );
+    s.ok(&["mkfs", "%", "--size", "8M", "-F"]);
+}
+
+/// Root makes volumes of root's; anybody else one that they can write to.
+#[test]
+fn an_empty_volume_belongs_to_who_makes_it() {
+    use std::os::unix::process::CommandExt;
+    let s = Scratch::empty();
+    let owner = |s: &Scratch| {
+        let root = s.run(&["stat", "--json", ":/"]).json();
+        (root[0]["uid"].as_u64(), root[0]["gid"].as_u64())
+    };
+    s.ok(&["mkfs", "%", "--size", "8M", "--owner", "7:8"]);
+    assert_eq!(owner(&s), (Some(7), Some(8)));
+    if !rustix::process::geteuid().is_root() {
+        needs::ignored("being somebody else takes root");
+        return;
+    }
+    s.ok(&["mkfs", "%", "--size", "8M", "-F"]);
+    assert_eq!(owner(&s), (Some(0), Some(0)));
+    fs::remove_file(&s.image).unwrap();
+    std::os::unix::fs::chown(s.dir.path(), Some(1234), Some(1234)).unwrap();
+    let made = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["mkfs", "--size", "8M"])
+        .arg(&s.image)
+        .uid(1234)
+        .gid(1234)
+        .status();
+    assert!(made.unwrap().success());
+    assert_eq!(owner(&s), (Some(1234), Some(1234)));
+}

@@ -21,11 +21,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// options.label = "data".into();
 /// options.features = "^has_journal".into();
 /// assert_eq!(options.size, None); // as large as the content needs
+/// options.free_percent = 20.0; // and a quarter more
 /// ```
 #[derive(Clone)]
 pub struct MkfsOptions {
-    /// Bytes of the volume; `None`: as many as the content needs, with about a tenth to spare.
+    /// Bytes of the volume; `None`: as many as the content needs, and room as [`free_percent`](Self::free_percent) says.
     pub size: Option<u64>,
+    /// Percentage of the volume that stays free where its size is found from the content.
+    pub free_percent: f64,
     /// Default set of features (`-t`).
     pub fs_type: FsType,
     /// Usage type (`-T`); `None`: by the size.
@@ -97,6 +100,7 @@ impl Default for MkfsOptions {
     fn default() -> Self {
         Self {
             size: None,
+            free_percent: 0.0,
             fs_type: FsType::Ext4,
             usage: None,
             block_size: None,

@@ -13,7 +13,7 @@ use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::{Inodes, Layout, LayoutParams};
 
-/// A size found for the content is a multiple of this.
+/// A size found for the content is a multiple of this, or of a sixteenth of it where that is more than a hundredth.
 const ROUND: u64 = 1 << 20;
 /// The smallest volume made when no size is given: one that has room for a journal.
 const SMALLEST: u64 = 2 << 20;
@@ -79,13 +79,15 @@ pub(super) struct Sizer<'a> {
 }
 
 impl Sizer<'_> {
-    /// The layout of a volume of `size` bytes that has enough inodes.
+    /// The layout of a volume of `size` bytes that has enough inodes; with `slack`, some more than the content needs, in
+    /// the proportion of the space that is to stay free.
     fn layout(&self, size: u64, needs: &Needs, slack: bool) -> Result<Layout> {
         let mut params = self.options.layout_params(size, self.time)?;
         let mut layout = self.finish(&params)?;
         let have = u64::from(layout.geometry.inodes_count);
         let wanted = if slack {
-            needs.inodes + needs.inodes / 10 + 16
+            let free = self.free_part(needs.inodes);
+            needs.inodes + free + 16
         } else {
             needs.inodes + 1
         };
@@ -157,19 +159,27 @@ impl Sizer<'_> {
         (geo.blocks_count - layout.overhead).saturating_sub(taken)
     }
 
-    /// The least size, by this count, that has room for the content; with `slack`, a tenth of the volume
-    /// stays free.
+    /// What must be added to so much of the volume that the part asked for stays free.
+    fn free_part(&self, used: u64) -> u64 {
+        let free = self.options.free_percent.clamp(0.0, 99.0);
+        // An estimate: volumes have far fewer blocks than a float counts exactly.
+        (used as f64 * free / (100.0 - free)).ceil() as u64
+    }
+
+    /// The least size, by this count, that has room for the content; with `slack`, the part of the volume that was asked
+    /// for stays free.
     fn size_for(&self, needs: &Needs, slack: bool) -> Result<u64> {
         let wants_journal = self.options.feature_set()?.has_journal();
         let mut size = SMALLEST;
         let mut last_error = None;
-        for _ in 0..200 {
+        for _ in 0..2000 {
             let block_size = match self.layout(size, needs, slack) {
                 Ok(layout) => {
                     let block_size = u64::from(layout.geometry.block_size);
                     let room = Self::room(&layout);
                     let spare = if slack {
-                        layout.geometry.blocks_count / 10
+                        (layout.geometry.blocks_count as f64 * self.options.free_percent / 100.0)
+                            as u64
                     } else {
                         0
                     };
@@ -180,9 +190,8 @@ impl Sizer<'_> {
                     }
                     if room < wanted {
                         // What lacks, without the metadata and the slack it brings: never too much.
-                        size += ((wanted - room) * block_size)
-                            .max(ROUND)
-                            .next_multiple_of(ROUND);
+                        let lacks = (wanted - room) * block_size;
+                        size = (size + lacks).next_multiple_of(round(size));
                         continue;
                     }
                     block_size
@@ -197,10 +206,8 @@ impl Sizer<'_> {
                     4096
                 }
             };
-            size += (size / 8)
-                .max(ROUND)
-                .max(256 * block_size)
-                .next_multiple_of(ROUND);
+            // A journal needs more, or the layout is none: by steps small enough not to go far beyond.
+            size = (size + (size / 64).max(64 * block_size)).next_multiple_of(round(size));
         }
         Err(last_error
             .unwrap_or_else(|| MkfsError::Options("no size is enough for these options".into())))
@@ -232,7 +239,7 @@ impl Sizer<'_> {
                 Err(Failure::Error(e)) => return Err(e),
                 Err(Failure::Full) if self.options.size.is_some() => return too_small(size),
                 Err(Failure::Full) => {
-                    size = (size + size / 50 + ROUND).next_multiple_of(ROUND);
+                    size = (size + size / 200).next_multiple_of(round(size)) + round(size);
                 }
             }
         }
@@ -243,16 +250,25 @@ impl Sizer<'_> {
         let mut size = self
             .size_for(needs, false)?
             .max(given + 1)
-            .next_multiple_of(ROUND);
+            .next_multiple_of(round(given));
         for _ in 0..100 {
             if let Ok(layout) = self.layout(size, needs, false)
                 && plan(self.tree, layout).is_ok()
             {
                 return Ok(size);
             }
-            size = (size + size / 100 + ROUND).next_multiple_of(ROUND);
+            size = (size + size / 100).next_multiple_of(round(size)) + round(size);
         }
         Ok(size)
+    }
+}
+
+/// What a size such as this is rounded up to.
+fn round(size: u64) -> u64 {
+    if size < 100 * ROUND {
+        ROUND / 16
+    } else {
+        ROUND
     }
 }
 

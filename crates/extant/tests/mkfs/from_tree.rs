@@ -460,3 +460,70 @@ fn files_that_change_are_reported() {
     assert_eq!((shrunk.len(), shrunk[99], shrunk[100]), (5000, 9, 0));
     assert_eq!(fs::read(mount.at.join("grows")).unwrap(), [8; 5000]);
 }
+
+/// The size found for a content is within a twentieth of the least that holds it, and with `free_percent` that part of it
+/// is free.
+#[test]
+fn the_size_found_is_near_the_least() {
+    let dir = scratch();
+    // Many small files, few large ones, and both with and without a journal.
+    let (small, large) = (dir.path().join("small"), dir.path().join("large"));
+    for d in 0..40 {
+        let sub = small.join(format!("{d}"));
+        fs::create_dir_all(&sub).unwrap();
+        for f in 0..50 {
+            fs::write(
+                sub.join(format!("a file of some name {f}")),
+                vec![1; f * 30],
+            )
+            .unwrap();
+        }
+    }
+    fs::create_dir(&large).unwrap();
+    for n in 0..3u64 {
+        let file = fs::File::create(large.join(format!("{n}"))).unwrap();
+        for at in 0..200 {
+            file.write_all_at(&[7; 100_000], at * 100_000).unwrap();
+        }
+    }
+    for (tree, features) in [
+        (&small, ""),
+        (&small, "^has_journal"),
+        (&large, ""),
+        (&large, "^has_journal,^resize_inode"),
+    ] {
+        let options = MkfsOptions {
+            features: features.into(),
+            // With a size given, small volumes would have smaller blocks.
+            block_size: Some(4096),
+            ..options()
+        };
+        let prepare = |options: &MkfsOptions| {
+            mkfs::prepare_from(options, Source::Tree(TreeSource::new(tree)))
+        };
+        let image = from_tree(tree, &options);
+        image.check(features);
+        let found = image.report.size;
+        // What a journal takes depends on the size; with the same one the least is to be found.
+        let journal = u64::from(image.report.journal_blocks) * u64::from(image.report.block_size);
+        let least = MkfsOptions {
+            size: Some(found / 20 * 19),
+            journal_size: Some(journal).filter(|n| *n > 0),
+            ..options.clone()
+        };
+        assert!(
+            matches!(prepare(&least), Err(MkfsError::TooSmall { .. })),
+            "{found} bytes for {}, and 5 % less will do",
+            tree.display()
+        );
+        let roomy = from_tree(
+            tree,
+            &MkfsOptions {
+                free_percent: 25.0,
+                ..options
+            },
+        );
+        let (free, all) = (roomy.report.free_blocks, roomy.report.blocks);
+        assert!((22..32).contains(&(free * 100 / all)), "{free} of {all}");
+    }
+}

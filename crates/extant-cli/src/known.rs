@@ -1,0 +1,133 @@
+//! What a device or file holds already, for whoever is about to overwrite it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// Marks of file systems, partition tables and the like: offset, bytes, name. The first that fits is told.
+const MARKS: &[(u64, &[u8], &str)] = &[
+    (0, b"XFSB", "an XFS file system"),
+    (0, b"LUKS\xba\xbe", "a LUKS volume"),
+    (0, b"hsqs", "a SquashFS file system"),
+    (0, b"\x1f\x8b", "gzip data"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd data"),
+    (0, b"QFI\xfb", "a qcow2 image"),
+    (3, b"NTFS    ", "an NTFS file system"),
+    (3, b"EXFAT   ", "an exFAT file system"),
+    (54, b"FAT", "a FAT file system"),
+    (82, b"FAT32", "a FAT file system"),
+    (257, b"ustar", "a tar archive"),
+    (512, b"EFI PART", "a GPT partition table"),
+    (536, b"LVM2 001", "an LVM physical volume"),
+    (1024, b"\x10\x20\xf5\xf2", "an F2FS file system"),
+    (1024, b"\xe2\xe1\xf5\xe0", "an EROFS file system"),
+    (4086, b"SWAPSPACE2", "swap space"),
+    (32_769, b"CD001", "an ISO 9660 file system"),
+    (65_600, b"_BHRfS_M", "a Btrfs file system"),
+    // After what has one of its own: boot sectors of file systems end so, too.
+    (510, b"\x55\xaa", "an MBR partition table"),
+];
+
+/// Where the superblock of ext2, ext3 and ext4 has its magic number, its label, and where it was last mounted.
+const EXT_MAGIC: (usize, [u8; 2]) = (1080, [0x53, 0xef]);
+const EXT_LABEL: std::ops::Range<usize> = 1144..1160;
+const EXT_LAST_MOUNTED: std::ops::Range<usize> = 1160..1224;
+
+/// Bytes that are looked at.
+const LOOKED_AT: usize = 66 << 10;
+
+/// What the file or device holds: a file system by name, or data of any kind; `None` if it begins with zeros.
+pub fn content(path: &Path) -> io::Result<Option<String>> {
+    let file = File::open(path)?;
+    let mut head = vec![0; LOOKED_AT];
+    let mut read = 0;
+    while read < head.len() {
+        match file.read_at(&mut head[read..], read as u64)? {
+            0 => break,
+            n => read += n,
+        }
+    }
+    head.truncate(read);
+    Ok(name(&head))
+}
+
+fn name(head: &[u8]) -> Option<String> {
+    if head.get(EXT_MAGIC.0..EXT_MAGIC.0 + 2) == Some(&EXT_MAGIC.1) {
+        let text = |range: std::ops::Range<usize>| {
+            let bytes = head.get(range).unwrap_or(&[]);
+            let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+            Some(String::from_utf8_lossy(&bytes[..end]).into_owned()).filter(|t| !t.is_empty())
+        };
+        let mut name = String::from("an ext2, ext3 or ext4 file system");
+        if let Some(label) = text(EXT_LABEL) {
+            name += &format!(" labelled {label:?}");
+        }
+        if let Some(place) = text(EXT_LAST_MOUNTED) {
+            name += &format!(", last mounted on {place:?}");
+        }
+        return Some(name);
+    }
+    let fits = |(at, mark, _): &&(u64, &[u8], &str)| {
+        head.get(*at as usize..)
+            .is_some_and(|rest| rest.starts_with(mark))
+    };
+    match MARKS.iter().find(fits) {
+        Some((_, _, name)) => Some((*name).to_string()),
+        None => head.iter().any(|b| *b != 0).then(|| "data".to_string()),
+    }
+}
+
+/// Who uses a block device just now: where it is mounted, or that it is swapped on; `None` for a file, or if nobody does.
+pub fn user(path: &Path) -> io::Result<Option<String>> {
+    let meta = path.metadata()?;
+    if !meta.file_type().is_block_device() {
+        return Ok(None);
+    }
+    let (major, minor) = (
+        rustix::fs::major(meta.rdev()),
+        rustix::fs::minor(meta.rdev()),
+    );
+    let number = format!("{major}:{minor}");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    for line in mounts.lines() {
+        let fields: Vec<_> = line.split(' ').collect();
+        if let [_, _, device, _, place, ..] = fields[..]
+            && device == number
+        {
+            return Ok(Some(format!("mounted on {place}")));
+        }
+    }
+    let real = path.canonicalize()?;
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let swapped = swaps
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .any(|device| Path::new(device) == real);
+    Ok(swapped.then(|| "in use as swap space".to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_told_by_name() {
+        assert_eq!(name(&[]), None);
+        assert_eq!(name(&[0; 4096]), None);
+        let mut head = vec![0; LOOKED_AT];
+        head[3000] = 1;
+        assert_eq!(name(&head).as_deref(), Some("data"));
+        head[510..512].copy_from_slice(&[0x55, 0xaa]);
+        assert_eq!(name(&head).as_deref(), Some("an MBR partition table"));
+        head[65_600..65_608].copy_from_slice(b"_BHRfS_M");
+        assert_eq!(name(&head).as_deref(), Some("a Btrfs file system"));
+        head[1080..1082].copy_from_slice(&[0x53, 0xef]);
+        head[1144..1148].copy_from_slice(b"data");
+        head[1160..1164].copy_from_slice(b"/srv");
+        assert_eq!(
+            name(&head).as_deref(),
+            Some("an ext2, ext3 or ext4 file system labelled \"data\", last mounted on \"/srv\"")
+        );
+    }
+}
