@@ -8,6 +8,7 @@ mod chown;
 mod cp;
 mod demo;
 mod df;
+mod enter;
 mod export;
 mod generate;
 mod import;
@@ -57,6 +58,8 @@ pub enum Command {
     Shell(shell::Args),
     Status(status::Args),
     Sync(sync::Args),
+    #[command(name = "enter-image")]
+    Enter(enter::Args),
     Apply(apply::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -91,6 +94,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Shell(args) => shell::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Sync(args) => sync::run(&args),
+        Command::Enter(args) => enter::run(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),

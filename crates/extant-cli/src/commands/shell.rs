@@ -1,10 +1,12 @@
 //! `extant shell`: a command inside an image, without root.
 
+use crate::commands::enter;
 use crate::serving::{Serving, TransportArg, mount_options};
 use anyhow::{Context, Result, bail, ensure};
 use extant::scratch::Changes;
 use extant_fuse::MountOptions;
-use std::ffi::{OsStr, OsString};
+use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
+use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -14,7 +16,8 @@ use std::thread;
 ///
 /// The command runs in a user and mount name space of its own, in which you are root and the image is mounted on its
 /// working directory: nobody else sees the mount, and it is gone when the command ends. Files it makes belong to root
-/// inside the image. Needs no privilege, but a kernel that lets users make user name spaces.
+/// inside the image. Needs no privilege, but a kernel that lets users make user name spaces. Where /etc/subuid and
+/// /etc/subgid give you user and group numbers, all of them are there, as package managers need; its exit status is that of the command.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant shell disk.img\n  extant shell disk.img -- tar xpf /tmp/rootfs.tar\n  \
@@ -27,10 +30,11 @@ pub struct Args {
     /// Options of the mount, as for `extant mount`
     #[arg(short, value_name = "OPTIONS")]
     o: Vec<String>,
-    /// Make the image the root directory of the command, with /proc, /dev and /sys in it as far as they can be had
+    /// Make the image the root directory of the command, with /proc, /dev, /sys and resolv.conf of this system in it as far as
+    /// it has places for them, and an environment that fits it
     #[arg(long)]
     chroot: bool,
-    /// Map all the user and group numbers that /etc/subuid and /etc/subgid give you, not only root
+    /// Insist on all the user and group numbers that /etc/subuid and /etc/subgid give you
     #[arg(long)]
     map_auto: bool,
     /// Leave the image as it is: changes are thrown away
@@ -73,8 +77,16 @@ fn enter(args: &Args) -> anyhow::Error {
     // Root needs no user name space to mount, and keeps its devices without one.
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
-        if args.map_auto {
-            unshare.arg("--map-auto");
+        match subordinate_ids() {
+            Ok(()) => {
+                unshare.arg("--map-auto");
+            }
+            Err(why) if args.map_auto => return why,
+            // A package manager would fail at the first file of another owner: better said before.
+            Err(why) if args.chroot => {
+                crate::output::complain(format_args!("only root is there inside: {why:#}"));
+            }
+            Err(_) => {}
         }
     }
     let error = unshare
@@ -84,6 +96,34 @@ fn enter(args: &Args) -> anyhow::Error {
         .env(INSIDE, "1")
         .exec();
     anyhow::Error::new(error).context("unshare (of util-linux) cannot be run")
+}
+
+/// Whether /etc/subuid and /etc/subgid give the caller numbers, and there are the tools to map them; if not, what to do.
+fn subordinate_ids() -> Result<()> {
+    let uid = rustix::process::getuid().as_raw();
+    let number = uid.to_string();
+    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut accounts = accounts
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>());
+    let name = accounts
+        .find(|fields| fields.get(2) == Some(&&*number))
+        .and_then(|fields| fields.first().map(|name| (*name).to_string()))
+        .unwrap_or_else(|| number.clone());
+    for file in ["/etc/subuid", "/etc/subgid"] {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let mut owners = text.lines().filter_map(|line| line.split(':').next());
+        ensure!(
+            owners.any(|owner| owner == name || owner == number),
+            "{file} has no line for {name}: run `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {name}`"
+        );
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for tool in ["newuidmap", "newgidmap"] {
+        let there = std::env::split_paths(&path).any(|dir| dir.join(tool).is_file());
+        ensure!(there, "{tool} is missing: run `sudo apt install uidmap`");
+    }
+    Ok(())
 }
 
 fn inside(args: &Args) -> Result<ExitStatus> {
@@ -134,44 +174,45 @@ fn command(args: &Args, dir: &Path) -> Result<ExitStatus> {
         [] => vec![shell()],
         words => words.to_vec(),
     };
-    let mut command = if args.chroot {
-        for (from, to) in [("/proc", "proc"), ("/dev", "dev"), ("/sys", "sys")] {
-            bind(from, &dir.join(to));
-        }
-        let mut command = Command::new("chroot");
-        command.arg(dir).args(&words);
-        command
-    } else {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command
+    let shown = match args.chroot {
+        true => show_system(dir),
+        false => Vec::new(),
     };
-    command.current_dir(dir).env_remove(INSIDE);
-    let status = command.status();
-    if args.chroot {
-        for to in ["proc", "dev", "sys"] {
-            unbind(&dir.join(to));
-        }
+    let program = std::env::current_exe().context("this program's own path")?;
+    let status = Command::new(program)
+        .args(enter::arguments(args.chroot.then_some(dir), &words))
+        .current_dir(dir)
+        .env_remove(INSIDE)
+        .status();
+    for place in shown.iter().rev() {
+        // What still uses it keeps it until it ends; nobody else finds it any more.
+        let _ = unmount(place, UnmountFlags::DETACH);
     }
     status.with_context(|| words[0].to_string_lossy().into_owned())
 }
 
-/// Shows a directory of the system inside the image, if it has a place for it. What is not there, programs do
-/// without.
-fn bind(from: &str, to: &Path) {
-    if to.is_dir() {
-        run_quietly("mount", ["--rbind".as_ref(), from.as_ref(), to.as_os_str()]);
+/// Shows what programs expect of the running system inside an image: /proc, /dev, /sys and the addresses of name servers, each
+/// where the image has a place for it. Returns these places; what cannot be had, programs do without.
+fn show_system(dir: &Path) -> Vec<PathBuf> {
+    let mut shown = Vec::new();
+    for (from, to) in [("/proc", "proc"), ("/dev", "dev"), ("/sys", "sys")] {
+        let place = dir.join(to);
+        if is_plain(&place, |kind| kind.is_dir()) && mount_bind_recursive(from, &place).is_ok() {
+            shown.push(place);
+        }
     }
+    let servers = dir.join("etc/resolv.conf");
+    if is_plain(&dir.join("etc"), |kind| kind.is_dir())
+        && is_plain(&servers, |kind| kind.is_file())
+        && mount_bind("/etc/resolv.conf", &servers).is_ok()
+    {
+        shown.push(servers);
+    }
+    shown
 }
 
-fn unbind(at: &Path) {
-    run_quietly("umount", ["-R".as_ref(), "-l".as_ref(), at.as_os_str()]);
-}
-
-fn run_quietly<const N: usize>(program: &str, args: [&OsStr; N]) {
-    // It fails where nothing was bound, which is no fault.
-    let _ = Command::new(program)
-        .args(args)
-        .stderr(std::process::Stdio::null())
-        .status();
+/// Whether this name of the image is of that kind itself: a link would lead out of it.
+fn is_plain(path: &Path, kind: impl Fn(std::fs::FileType) -> bool) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|meta| kind(meta.file_type()))
 }

@@ -168,3 +168,110 @@ fn an_ordinary_user_mounts() {
         assert_clean(&user.path("disk.img"));
     });
 }
+
+/// The least of a root file system: a shell with the libraries that it needs, and places for what is of the system.
+fn small_root(dir: &Path) {
+    let copy = |from: &Path| {
+        let to = dir.join(from.strip_prefix("/").unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(from, to).unwrap();
+    };
+    for program in ["/bin/sh", "/bin/cat", "/bin/sleep"] {
+        copy(Path::new(program));
+        let libraries = run(Command::new("ldd").arg(program));
+        let paths = libraries.split_whitespace().filter(|w| w.starts_with('/'));
+        paths.for_each(|path| copy(Path::new(path)));
+    }
+    for place in ["proc", "dev", "sys", "etc", "root"] {
+        std::fs::create_dir_all(dir.join(place)).unwrap();
+    }
+    std::fs::write(dir.join("etc/resolv.conf"), "of the image\n").unwrap();
+}
+
+/// An ordinary user with nothing of an administrator in PATH enters an image: by system calls, with what programs expect, and
+/// the exit status comes back. Nothing of that is in the image afterwards.
+#[test]
+fn the_image_becomes_the_root_directory() {
+    isolated(|| {
+        let user = User::new("0:0");
+        if !user
+            .run("unshare --user --map-root-user --mount true")
+            .status
+            .success()
+        {
+            return cannot("users may make no user name spaces here");
+        }
+        let root = user.path("root");
+        small_root(&root);
+        extant([
+            "mkfs",
+            "--force",
+            "--owner",
+            "0:0",
+            "--free",
+            "20%",
+            "--from",
+            root.to_str().unwrap(),
+            user.path("disk.img").to_str().unwrap(),
+        ]);
+        run(Command::new("chown")
+            .arg("65534:65534")
+            .arg(user.path("disk.img")));
+        let out = user.run(
+            r#"PATH=/usr/bin:/bin ./extant shell --chroot disk.img -- sh -c '
+                echo "$PATH $HOME"; cd; read line </etc/resolv.conf; echo "$line" >file
+                test -e /proc/self/status && test -c /dev/null && test -d /sys/kernel || exit 1; exit 9'"#,
+        );
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(9), "{err}");
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /root\n";
+        assert_eq!(String::from_utf8_lossy(&out.stdout), path);
+        // No number is this user's, and the line says what to do about it.
+        assert!(err.contains("usermod --add-subuids"), "{err}");
+        let image = user.path("disk.img");
+        assert_clean(&image);
+        let cat = |path: &str| extant(["cat", &format!("{}:{path}", image.display())]);
+        assert_eq!(cat("/etc/resolv.conf"), "of the image\n");
+        assert_ne!(cat("/root/file"), "of the image\n");
+        let missing = user.run("./extant shell --chroot disk.img -- no-such-program");
+        assert_eq!(missing.status.code(), Some(127));
+    });
+}
+
+/// The server is killed while a command works in the image: the command ends, nothing stays mounted, and the image opens.
+#[test]
+fn nothing_is_left_of_a_shell_that_is_killed() {
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mut shell = Command::new(EXTANT)
+            .arg("shell")
+            .arg(&image)
+            .args([
+                "--",
+                "sh",
+                "-c",
+                "echo text >file; sync; echo $$; exec sleep 100",
+            ])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = std::io::BufReader::new(shell.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        let command: u32 = line.trim().parse().unwrap();
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        let gone = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            let stat = std::fs::read_to_string(format!("/proc/{command}/stat"));
+            stat.is_err() || stat.is_ok_and(|s| s.contains(") Z"))
+        });
+        assert!(gone, "the command goes on without its image");
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains("fuse.extant"), "{mounts}");
+        extant(["ls", &format!("{}:/", image.display())]);
+        extant(["touch", &format!("{}:/after", image.display())]);
+        assert_clean(&image);
+    });
+}

@@ -1,0 +1,80 @@
+//! What `extant shell` runs between its mount and the command: this program once more, which enters the image by system calls,
+//! and becomes the command. A process of its own, since a root directory is of a whole process.
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Enter an image and run a command there
+#[derive(clap::Args, Debug)]
+#[command(hide = true)]
+pub struct Args {
+    /// Makes this the root directory
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Where programs of a root file system are.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What of the caller's environment means something in any root file system.
+const KEPT: [&str; 10] = [
+    "TERM",
+    "COLORTERM",
+    "LANG",
+    "LC_ALL",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "SOURCE_DATE_EPOCH",
+    "DEBIAN_FRONTEND",
+    "TZ",
+];
+
+/// The words by which this program runs itself so.
+pub fn arguments(root: Option<&Path>, command: &[OsString]) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["enter-image".into()];
+    if let Some(root) = root {
+        words.extend(["--root".into(), root.into()]);
+    }
+    words.push("--".into());
+    words.extend_from_slice(command);
+    words
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    // Without its server the image is gone, and the command with it.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .context("tie the command to its server")?;
+    // clap has seen to it that there is one word.
+    let (program, words) = args.command.split_first().context("no command")?;
+    let mut command = Command::new(program);
+    command.args(words);
+    if let Some(root) = &args.root {
+        rustix::process::chroot(root).with_context(|| root.display().to_string())?;
+        std::env::set_current_dir("/").context("the image's root directory")?;
+        command.env_clear();
+        command.envs([
+            ("PATH", PATH),
+            ("HOME", "/root"),
+            ("USER", "root"),
+            ("LOGNAME", "root"),
+            ("SHELL", "/bin/sh"),
+            ("TERM", "dumb"),
+        ]);
+        command.envs(KEPT.iter().filter_map(|k| Some((k, std::env::var_os(k)?))));
+    }
+    let error = command.exec();
+    // As shells say it: 127 not found, 126 found and not to be run.
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => 127,
+        _ => 126,
+    };
+    crate::output::complain(format_args!("{}: {error}", program.to_string_lossy()));
+    std::process::exit(code)
+}
