@@ -16,5 +16,5 @@ for target in $targets; do
   corpus="$CARGO_TARGET_DIR/corpus/$target"
   mkdir -p "$corpus"
   "$CARGO_TARGET_DIR/$host/release/$target" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 \
-    -max_len=4096 -print_final_stats=1 "$corpus"
+    -max_len=4096 -print_final_stats=1 -artifact_prefix="$CARGO_TARGET_DIR/$target-" "$corpus"
 done

@@ -61,7 +61,7 @@ fn one(args: &[String]) -> Result<(), String> {
         match child.try_wait().expect("a child") {
             Some(status) => {
                 return match status.code() {
-                    Some(0 | 1 | 2) => Ok(()),
+                    Some(0..=2) => Ok(()),
                     _ => Err(format!("extant {args:?}: {status}")),
                 };
             }

@@ -10,7 +10,7 @@ pub fn read(volume: &Volume) -> Vec<String> {
     let _ = volume.statfs();
     let _ = volume.superblock();
     let _ = volume.label();
-    volume.groups().for_each(|group| drop(group));
+    volume.groups().for_each(drop);
     for path in files.iter().take(40) {
         if let Ok(file) = volume.open(path, OpenFlags::READ, 0) {
             let _ = file.extents();
@@ -83,7 +83,7 @@ fn more(volume: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Resu
             let file = open(some)?;
             // Through all levels of a mapping.
             for n in 0..30 {
-                file.write_at(n * 3 << 13, &[6; 700])?;
+                file.write_at((n * 3) << 13, &[6; 700])?;
             }
             file.fsync()
         }

@@ -137,7 +137,7 @@ impl LogArea {
     /// Its blocks, as ranges: start, and one past the end.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let range = |run: &Run| (run.physical.0, run.physical.0 + u64::from(run.len));
-        self.map.iter().map(|run| range(&run)).collect()
+        self.map.iter().map(range).collect()
     }
 
     /// Reads one log block.
