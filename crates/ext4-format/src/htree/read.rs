@@ -163,11 +163,19 @@ pub fn parse_root(
     if let Some((what, offset)) = broken {
         return Err(corrupt(what, offset));
     }
-    if head.hash_version > 5 {
-        return Err(FormatError::Incompatible(format!(
-            "directory hash version {}",
-            head.hash_version
-        )));
+    match head.hash_version {
+        0..=2 => {}
+        // Unsigned hashes have numbers of their own in memory only: by another hash names would not be found, and made
+        // a second time.
+        3..=5 => {
+            let offset = offset_of!(RawRootHead, hash_version);
+            return Err(corrupt("htree root's hash version", offset));
+        }
+        other => {
+            return Err(FormatError::Incompatible(format!(
+                "directory hash version {other}"
+            )));
+        }
     }
     Ok(Root {
         own: InodeNr(head.dot_inode.get()),

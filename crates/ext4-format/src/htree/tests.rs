@@ -27,6 +27,25 @@ fn a_root_is_also_a_linear_block() {
 }
 
 #[test]
+fn hash_versions_are_those_on_disk() {
+    for version in 0..8 {
+        let mut block = [0; 1024];
+        let init = RootInit {
+            hash_version: version,
+            ..INIT
+        };
+        write_root(&mut block, &init, true, [dx(0, 1)]).unwrap();
+        let parsed = parse_root(&block, true, false, 9);
+        let good = match version {
+            0..=2 => parsed.is_ok(),
+            3..=5 => matches!(parsed, Err(FormatError::Corrupt { .. })),
+            _ => matches!(parsed, Err(FormatError::Incompatible(_))),
+        };
+        assert!(good, "{version}");
+    }
+}
+
+#[test]
 fn rules_are_named() {
     let mut good = [0; 1024];
     write_root(&mut good, &INIT, true, [dx(0, 1), dx(8, 2), dx(6, 3)]).unwrap();

@@ -2,7 +2,7 @@
 
 use blockdev::MemDevice;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// How bad it is, by what e2fsck would do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,14 +37,33 @@ const CONFIG: &str = "[problems]
 /// with.
 pub fn verdict(device: &MemDevice, path: &Path) -> Option<(Verdict, String)> {
     crate::common::write_image(device, path);
+    of_file(path)
+}
+
+/// What it says at worst: at once, or when it has replayed the journal first. It may stop at something before the replay,
+/// and find after it what it cannot work with.
+pub fn worst(device: &MemDevice, path: &Path) -> Option<Verdict> {
+    let (at_once, _) = verdict(device, path)?;
+    crate::common::write_image(device, path);
+    e2fsck(&["-y", "-E", "journal_only"], path);
+    let (replayed, _) = of_file(path)?;
+    Some(at_once.max(replayed))
+}
+
+fn e2fsck(args: &[&str], path: &Path) -> Output {
     let config = path.with_extension("conf");
     std::fs::write(&config, CONFIG).expect("room for a file");
-    let out = Command::new("timeout")
-        .args(["-s", "KILL", "15", "e2fsck", "-fp"])
+    Command::new("timeout")
+        .args(["-s", "KILL", "15", "e2fsck"])
+        .args(args)
         .arg(path)
         .env("E2FSCK_CONFIG", config)
         .output()
-        .expect("timeout runs");
+        .expect("timeout runs")
+}
+
+fn of_file(path: &Path) -> Option<(Verdict, String)> {
+    let out = e2fsck(&["-fp"], path);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let text = text + &String::from_utf8_lossy(&out.stderr);
     let verdict = match out.status.code()? {

@@ -179,7 +179,7 @@ impl<'a> Mutant<'a> {
         let Some((after, text)) = after.filter(|(v, _)| *v > Verdict::Clean) else {
             return Ok(());
         };
-        let Some((before, _)) = judge::verdict(&self.device, scratch) else {
+        let Some(before) = judge::worst(&self.device, scratch) else {
             return Ok(());
         };
         if after <= before || (before, after) == (Verdict::Mended, Verdict::Broken) && self.lies() {
