@@ -45,7 +45,11 @@ pub fn verdict(device: &MemDevice, path: &Path) -> Option<(Verdict, String)> {
 pub fn worst(device: &MemDevice, path: &Path) -> Option<Verdict> {
     let (at_once, _) = verdict(device, path)?;
     crate::common::write_image(device, path);
-    e2fsck(&["-y", "-E", "journal_only"], path);
+    // The orphans are freed by it, too.
+    let code = e2fsck(&["-y", "-E", "journal_only"], path).status.code();
+    if code.is_some_and(|code| code & 8 != 0) {
+        return Some(Verdict::Unreadable);
+    }
     let (replayed, _) = of_file(path)?;
     Some(at_once.max(replayed))
 }
