@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,6 +16,43 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write_zeroes};
+
+/// Why an image file or block device cannot be written, or is not meant to be; none if it can.
+///
+/// ```
+/// let dir = tempfile::tempdir().unwrap();
+/// let path = dir.path().join("disk.img");
+/// std::fs::write(&path, b"").unwrap();
+/// assert_eq!(blockdev::write_protection(&path).unwrap(), None);
+/// let mut mode = path.metadata().unwrap().permissions();
+/// mode.set_readonly(true);
+/// std::fs::set_permissions(&path, mode).unwrap();
+/// assert_eq!(blockdev::write_protection(&path).unwrap(), Some("the file is write-protected"));
+/// ```
+pub fn write_protection(path: impl AsRef<Path>) -> io::Result<Option<&'static str>> {
+    let path = path.as_ref();
+    let meta = std::fs::metadata(path).map_err(|e| at_path(path, e))?;
+    if meta.file_type().is_block_device() {
+        let (major, minor) = (
+            rustix::fs::major(meta.rdev()),
+            rustix::fs::minor(meta.rdev()),
+        );
+        // Where sysfs is missing, the first write tells.
+        let said = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+        if said.is_ok_and(|said| said.trim() == "1") {
+            return Ok(Some("the device is write-protected"));
+        }
+    } else if meta.permissions().readonly() {
+        // Root could write it all the same; who took the bits away meant it.
+        return Ok(Some("the file is write-protected"));
+    }
+    match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
+        Err(Errno::ROFS) => Ok(Some("it is on a read-only file system")),
+        Err(Errno::PERM) => Ok(Some("the file is immutable")),
+        Err(Errno::ACCESS) => Ok(Some("you may not write to it")),
+        _ => Ok(None),
+    }
+}
 
 /// How [`FileDevice::open`] opens the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +112,24 @@ impl FileDevice {
         }
         let file = options.open(path).map_err(|e| at_path(path, e))?;
         Self::adopt(file, path, access, block_special)
+    }
+
+    /// Opens a block device for reading and writing that the kernel holds already, for a mount that this process serves
+    /// (`fuseblk`): nobody else can have it as his own.
+    pub fn open_held(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|e| at_path(path, e))?;
+        if !file.metadata()?.file_type().is_block_device() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{}: not a block device", path.display()),
+            ));
+        }
+        Self::adopt(file, path, Access::ReadWrite, true)
     }
 
     /// Creates an image of `len` bytes, all zero and sparse. An existing regular file is

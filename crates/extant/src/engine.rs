@@ -110,6 +110,10 @@ pub struct Limits {
     pub access_times: AccessTimes,
     /// Times alone are not written before a day has passed.
     pub lazy_times: bool,
+    /// Reading a directory counts for its access time.
+    pub directory_times: bool,
+    /// What replaces a file is written first.
+    pub auto_da_alloc: bool,
 }
 
 /// Called when a volume stops after a failure.
@@ -299,6 +303,9 @@ impl Engine {
             inode
                 .sectors
                 .fetch_add(published.sectors_delta, Ordering::Relaxed);
+            if let Some(file) = inode.touched_file().filter(|_| published.tree_delta != 0) {
+                file.tree.note_formatted(published.tree_delta);
+            }
             if let (Some(size), Some(dir)) = (published.size, inode.directory()) {
                 dir.size.store(size, Ordering::Relaxed);
             }

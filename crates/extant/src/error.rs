@@ -106,6 +106,9 @@ pub enum Error {
     /// The volume was closed while this handle was open.
     #[error("stale file handle: the volume was closed")]
     Stale,
+    /// The file is encrypted, and its key is never there.
+    #[error("required key not available: the file is encrypted")]
+    NoKey,
     /// The work was interrupted by the caller.
     #[error("interrupted")]
     Interrupted,
@@ -153,6 +156,7 @@ impl Error {
             Self::NoSuchOffset => E::NXIO,
             Self::Interrupted => E::INTR,
             Self::Stale => E::STALE,
+            Self::NoKey => E::NOKEY,
             // Linux's ext4 answers EUCLEAN (EFSCORRUPTED) to bytes that break the format.
             Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => E::UCLEAN,
             Self::Format(_) => E::INVAL,

@@ -85,6 +85,7 @@ impl MappingReader<'_> {
                         return Err(self.corrupt("extent node outside the data area"));
                     }
                     let image = self.images.image(child.child)?;
+                    map.note_node();
                     if self.geometry.features.has_metadata_csum() && !image.is_verified() {
                         extent::verify_tail(&image, self.seed())
                             .map_err(|e| e.at(Where::Block(child.child, 0)))?;
@@ -148,6 +149,7 @@ impl MappingReader<'_> {
             return Ok(());
         }
         let image = self.images.image(nr)?;
+        map.note_node();
         for entry in indirect::mapped(&image, self.geometry.blocks_count) {
             let (i, child) = entry.map_err(|e| e.at(Where::Block(nr, 0)))?;
             self.indirect_node(

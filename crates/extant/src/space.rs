@@ -37,6 +37,8 @@ pub(crate) struct Space {
     withheld: u64,
     /// Blocks that pushes ever gave back.
     settled: AtomicU64,
+    /// Blocks that are freed, but stay busy until the context that frees them is durable.
+    leaving: Counter,
 }
 
 /// Most blocks that a slot takes at hand.
@@ -58,6 +60,7 @@ impl Space {
             reserve,
             withheld,
             settled: AtomicU64::new(0),
+            leaving: Counter::new(),
         }
     }
 
@@ -169,6 +172,18 @@ impl Space {
         u64::try_from(self.aside.sum()).unwrap_or(0)
     }
 
+    /// Blocks were freed by an operation; they can be taken once that is durable.
+    #[inline]
+    pub fn note_leaving(&self, blocks: u64) {
+        self.leaving.add(blocks as i64);
+    }
+
+    /// Blocks that were freed can be taken from now on.
+    pub fn give_left(&self, blocks: u64) {
+        self.leaving.add(-(blocks as i64));
+        self.give(blocks);
+    }
+
     /// Of `promised` blocks `used` were needed: the rest goes back; what was needed beyond, whoever
     /// needed it must have.
     pub fn settle(&self, promised: u64, used: u64) {
@@ -191,13 +206,13 @@ impl Space {
         self.settled.load(Ordering::Relaxed)
     }
 
-    /// Blocks that are neither used nor promised, those set aside among them, and those of them that are not
-    /// held back. Exact when
-    /// nobody takes or gives.
+    /// Blocks that are neither used nor promised, those set aside and those that a push makes free among them, and
+    /// those of them that are not held back. Exact when nobody takes or gives.
     pub fn free(&self) -> (u64, u64) {
         let held = self.reserve.blocks.saturating_add(self.withheld);
         let overdraft = self.overdraft.load(Ordering::Relaxed);
-        let free = (self.open.sum() + self.aside() + held).saturating_sub(overdraft);
+        let leaving = u64::try_from(self.leaving.sum()).unwrap_or(0);
+        let free = (self.open.sum() + self.aside() + leaving + held).saturating_sub(overdraft);
         (free, free.saturating_sub(held))
     }
 }

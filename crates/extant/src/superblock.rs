@@ -16,7 +16,8 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
-    .union(Incompat::MMP);
+    .union(Incompat::MMP)
+    .union(Incompat::ENCRYPT);
 
 /// Read-only-compatible features that are written here.
 const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
@@ -125,6 +126,9 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
         check_mmp(device, &geometry, raw.mmp_block.get())?;
         read_only
             .get_or_insert_with(|| "multiple mount protection is not supported for writing".into());
+    }
+    if geometry.features.incompat.contains(Incompat::ENCRYPT) {
+        read_only.get_or_insert_with(|| "feature encrypt is not supported for writing".into());
     }
     if geometry.features.ro_compat.contains(RoCompat::BIGALLOC) {
         return Err(FormatError::Incompatible("bigalloc".into()).into());

@@ -16,7 +16,7 @@ mod read;
 pub use build::{LeafBuilder, NewEntry, build};
 pub use edit::{init_block, init_dir, insert, remove, replace};
 use edit::{put_tail, writable};
-pub use read::{Entries, entries, find};
+pub use read::{Entries, encrypted_entries, entries, find};
 
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};

@@ -9,6 +9,8 @@ use crate::types::{FileType, InodeNr};
 pub struct Entries<'a> {
     block: &'a [u8],
     offset: usize,
+    /// Names are any bytes.
+    encrypted: bool,
 }
 
 /// Iterates over the live names of a directory block. The first error ends the iteration.
@@ -22,7 +24,19 @@ pub struct Entries<'a> {
 /// assert_eq!(names, [b"hello".to_vec()]);
 /// ```
 pub const fn entries(block: &[u8]) -> Entries<'_> {
-    Entries { block, offset: 0 }
+    Entries {
+        block,
+        offset: 0,
+        encrypted: false,
+    }
+}
+
+/// The same for an encrypted directory, whose names may hold any byte.
+pub const fn encrypted_entries(block: &[u8]) -> Entries<'_> {
+    Entries {
+        encrypted: true,
+        ..entries(block)
+    }
 }
 
 impl<'a> Iterator for Entries<'a> {
@@ -44,7 +58,7 @@ impl<'a> Iterator for Entries<'a> {
             let name = record.name(self.block);
             let what = if name.is_empty() {
                 "directory entry without a name"
-            } else if has_bad_byte(name) {
+            } else if !self.encrypted && has_bad_byte(name) {
                 "directory entry name with NUL or slash"
             } else {
                 return Some(Ok(Entry {

@@ -61,7 +61,7 @@ const _: () = {
 };
 
 /// Prefixes by index. Those that do not end in a dot are whole names. Longest match first.
-const PREFIXES: [(u8, &[u8]); 9] = [
+const PREFIXES: [(u8, &[u8]); 10] = [
     (2, b"system.posix_acl_access"),
     (3, b"system.posix_acl_default"),
     (8, b"system.richacl"),
@@ -70,6 +70,8 @@ const PREFIXES: [(u8, &[u8]); 9] = [
     (4, b"trusted."),
     (5, b"lustre."),
     (6, b"security."),
+    // Of fscrypt: no call of the system shows it.
+    (9, b"encryption."),
     (10, b"gnu."),
 ];
 

@@ -23,7 +23,7 @@ use crate::locks::{self, Mutex};
 use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
-use percpu::{AtomicBitmap, PerSlot};
+use percpu::{AtomicBitmap, Counter, PerSlot};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -139,6 +139,8 @@ pub struct InodeAlloc {
     slots: PerSlot<Mutex<SlotShare, locks::InodeStretches>>,
     /// Numbers that rest without a journal.
     resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
+    /// Numbers that are freed, but in use until the context that frees them is durable.
+    leaving: Counter,
     /// Turns of new directories over the groups, for each slot.
     turns: PerSlot<AtomicU32>,
 }
@@ -182,6 +184,7 @@ impl InodeAlloc {
             flex_log: geometry.log_groups_per_flex,
             slots: PerSlot::default(),
             resting: Mutex::default(),
+            leaving: Counter::new(),
             // Far apart, so that slots that make directories at the same time do so in different groups.
             turns: PerSlot::new(|slot| AtomicU32::new((slot.index() as u32).wrapping_mul(9))),
         }
@@ -517,6 +520,11 @@ impl InodeAlloc {
         self.slots.local().lock().born_free.push(freed);
     }
 
+    /// A number was freed by an operation; it can be handed out once that is durable.
+    pub fn note_leaving(&self) {
+        self.leaving.add(1);
+    }
+
     /// The number was handed out just now, and nothing was logged for it.
     pub fn undo(&self, allocated: Allocated) {
         match allocated.after {
@@ -528,6 +536,7 @@ impl InodeAlloc {
     /// The checkpoint that frees the numbers is on disk. `rest` keeps them back for five seconds,
     /// for volumes without a journal: a crash could leave the directory entry of their last life [I3].
     pub fn release(&self, numbers: Vec<InodeNr>, rest: bool) {
+        self.leaving.add(-(numbers.len() as i64));
         if rest {
             let now = Instant::now();
             self.wake_resting(now);
@@ -617,7 +626,10 @@ impl InodeAlloc {
                 left + share.born_free.len() as u64
             })
             .sum();
-        groups.saturating_add_unsigned(held).max(0) as u64 + self.resting.lock().len() as u64
+        let leaving = u64::try_from(self.leaving.sum()).unwrap_or(0);
+        groups.saturating_add_unsigned(held).max(0) as u64
+            + self.resting.lock().len() as u64
+            + leaving
     }
 }
 

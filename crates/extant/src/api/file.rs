@@ -67,6 +67,9 @@ pub(crate) fn check_open(
         wanted |= WRITE;
     }
     engine.check_access(who, inode, wanted)?;
+    if inode.ftype == FileType::Regular && inode.has_flag(inode_flags::ENCRYPT) {
+        return Err(Error::NoKey);
+    }
     let appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
     if writes && !appends && inode.has_flag(inode_flags::APPEND) {
         return Err(Error::NotPermitted);
@@ -580,6 +583,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
+        self.caller.any_engine().finish_replacing(&self.inode);
         if let Err(e) = self.caller.any_engine().close(&self.inode) {
             tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at close");
         }

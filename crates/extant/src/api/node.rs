@@ -842,6 +842,25 @@ impl Node {
             .set_xattr(who, &self.inode, name, None, SetXattr::Any)
     }
 
+    /// A handle on which the file could be written is closed: if the file was cut to nothing before, what was written
+    /// since goes to the device (see [`OpenOptions::auto_da_alloc`](crate::OpenOptions::auto_da_alloc)).
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// # let who = extant::Credentials::root();
+    /// let (file, _) = volume.root_node()?.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"old")?;
+    /// file.truncate(&who, 0)?;
+    /// file.write_at(&who, 0, b"new")?;
+    /// file.finish_writing()?;
+    /// # assert_eq!(volume.memory().dirty, 0);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn finish_writing(&self) -> Result<()> {
+        self.engine()?.finish_replacing(&self.inode);
+        Ok(())
+    }
+
     /// Data and metadata are on disk when this returns; with `datasync` data, and the metadata needed to read it. Of
     /// a directory: its names.
     ///

@@ -58,6 +58,8 @@ pub struct OpenOptions {
     errors: ErrorPolicy,
     access_times: AccessTimes,
     lazy_times: bool,
+    directory_times: bool,
+    auto_da_alloc: bool,
     on_stop: Option<StopHook>,
     on_damage: Option<DamageHook>,
     noload: bool,
@@ -89,6 +91,8 @@ impl OpenOptions {
             errors: ErrorPolicy::default(),
             access_times: AccessTimes::default(),
             lazy_times: false,
+            directory_times: true,
+            auto_da_alloc: true,
             on_stop: None,
             on_damage: None,
             noload: false,
@@ -265,6 +269,32 @@ impl OpenOptions {
         self
     }
 
+    /// Whether reading directories counts for their access times (not with `nodiratime`).
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().directory_access_times(false);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn directory_access_times(mut self, yes: bool) -> Self {
+        self.directory_times = yes;
+        self
+    }
+
+    /// Whether the data of a file that takes the place of another, by rename or because it was cut to nothing and written
+    /// anew, go to the device first, so that a crash leaves the old or the new contents (ext4's `auto_da_alloc`). So it is
+    /// if nothing else is said.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().auto_da_alloc(false);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn auto_da_alloc(mut self, yes: bool) -> Self {
+        self.auto_da_alloc = yes;
+        self
+    }
+
     /// Opens an image file or block device.
     ///
     /// ```no_run
@@ -339,6 +369,8 @@ impl OpenOptions {
             commit_interval: self.commit_interval,
             access_times: self.access_times,
             lazy_times: self.lazy_times,
+            directory_times: self.directory_times,
+            auto_da_alloc: self.auto_da_alloc,
         }
     }
 }
@@ -515,7 +547,11 @@ impl Opening<'_> {
         let background = (engine.read_only.is_none() && self.options.background)
             .then(|| crate::background::spawn(&engine))
             .transpose()?;
-        Volume::new(engine, background, recovered, found_log)
+        let orphans_left = match engine.read_only {
+            Some(_) => orphans.len(),
+            None => 0,
+        };
+        Volume::new(engine, background, recovered, found_log, orphans_left)
     }
 
     /// What is free. A large volume that was closed cleanly is believed: its superblock knows. After a cut the
@@ -753,7 +789,15 @@ impl Engine {
             .max(root.directory().map_or(0, |n| n.last_stamp()));
         tx.commit(seen, |c| self.log_core(&root, &mut state, c));
         drop(state);
-        self.sync()
+        self.sync()?;
+        // At its place, too: programs that look for file systems on devices find it by its new name.
+        match self.freeze() {
+            Ok(()) => self.thaw(),
+            // Then it is there.
+            Err(Error::Busy(_)) => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
     }
 
     pub(crate) fn label(&self) -> Result<String> {

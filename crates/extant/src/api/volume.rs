@@ -49,6 +49,7 @@ pub(crate) struct Guard {
     closed: Mutex<bool, locks::Volume>,
     recovery: Recovery,
     journal: Option<jbd2::Superblock>,
+    orphans_left: usize,
 }
 
 impl Guard {
@@ -134,6 +135,7 @@ impl Volume {
         background: Option<JoinHandle<()>>,
         recovery: Recovery,
         journal: Option<jbd2::Superblock>,
+        orphans_left: usize,
     ) -> Result<Self> {
         let guard = Arc::new(Guard {
             engine: Arc::clone(&engine),
@@ -141,6 +143,7 @@ impl Volume {
             closed: Mutex::new(false),
             recovery,
             journal,
+            orphans_left,
         });
         Ok(Self {
             root: Dir::root_of(&engine, &guard)?,
@@ -320,6 +323,17 @@ impl Volume {
         self.engine()?.statfs()
     }
 
+    /// Blocks that anybody may take, of [`statfs`](Self::statfs): for who asks often.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.available_blocks(), volume.statfs()?.available_blocks);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn available_blocks(&self) -> u64 {
+        self.guard.engine.space.free().1
+    }
+
     /// What the log has done since the volume was opened.
     ///
     /// ```
@@ -398,6 +412,17 @@ impl Volume {
     /// ```
     pub fn journal(&self) -> Option<&jbd2::Superblock> {
         self.guard.journal.as_ref()
+    }
+
+    /// How many files without a name, left open by a cut, still hold their space, because the volume was opened for reading
+    /// only. They are freed when it is opened for writing.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// assert_eq!(volume.orphans_left(), 0);
+    /// ```
+    pub fn orphans_left(&self) -> usize {
+        self.guard.orphans_left
     }
 
     /// Why the volume cannot be written, if so.

@@ -366,6 +366,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             }
         }
         let mut meta = self.ledger.balance - balance;
+        let tree_delta = if is_dir { 0 } else { meta };
         inode::encode_core(&core, raw, geometry);
         if core.size >= LARGE {
             self.done.needs.ro_compat |= RoCompat::LARGE_FILE;
@@ -391,6 +392,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 ino,
                 size: new_size,
                 sectors_delta: meta * per_block,
+                tree_delta,
             });
         }
         if let Some(orphan) = seldom.orphan {

@@ -80,6 +80,8 @@ pub struct Published {
     /// Change of its count of 512-byte sectors by metadata blocks (directory blocks, index and
     /// extent blocks, attribute block); data blocks are the namespace's own to count.
     pub sectors_delta: i64,
+    /// Change of the blocks that a file's mapping takes beside its data.
+    pub tree_delta: i64,
 }
 
 /// What one batch becomes.

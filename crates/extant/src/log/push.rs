@@ -243,7 +243,10 @@ impl Engine {
             match formatter.format(&items, &self.buffers, &space, most)? {
                 Some(mut output) => {
                     self.check_output(&output, most)?;
-                    freed.append(&mut space.freed.into_inner());
+                    let mut metadata = space.freed.into_inner();
+                    let blocks = metadata.iter().map(|(_, len)| u64::from(*len)).sum();
+                    self.space.note_leaving(blocks);
+                    freed.append(&mut metadata);
                     // What is in core under a number that a later part gives anew is its later life.
                     let later = todo.iter().flat_map(|items| items.inodes.iter());
                     let reborn: HashSet<_> = later
@@ -324,7 +327,7 @@ impl Engine {
         blocks.sort_unstable();
         for (start, len) in merged(blocks) {
             self.give_blocks_back(start, len)?;
-            self.space.give(u64::from(len));
+            self.space.give_left(u64::from(len));
         }
         let (free, _) = self.space.free();
         let all = self.geometry.blocks_count;

@@ -60,7 +60,8 @@ impl Engine {
     }
 
     fn note_access(&self, inode: &Arc<Inode>) {
-        if inode.has_flag(flags::NOATIME) || self.read_only.is_some() {
+        let untimed = !self.limits.directory_times && inode.directory().is_some();
+        if untimed || inode.has_flag(flags::NOATIME) || self.read_only.is_some() {
             return;
         }
         let time = self.storable(now());

@@ -2,7 +2,7 @@
 
 use super::credentials::{Credentials, WRITE};
 use super::inode::{Inode, State};
-use super::now;
+use super::{no_key, now};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::locks::{self, ReadGuard};
@@ -176,7 +176,8 @@ impl Engine {
         let mut sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
         if let Some(file) = inode.touched_file() {
             let promised = u64::from(file.promised_pages.load(Ordering::Relaxed));
-            sectors += promised * u64::from(self.geometry.block_size / 512);
+            let to_come = promised + file.tree.to_come();
+            sectors += to_come * u64::from(self.geometry.block_size / 512);
         }
         let mut attributes = Attributes {
             ino: inode.ino.0,
@@ -203,6 +204,9 @@ impl Engine {
                 attributes.mtime = newest;
                 attributes.ctime = attributes.ctime.max(newest);
             }
+        }
+        if inode.ftype == FileType::Symlink && core.flags & flags::ENCRYPT != 0 {
+            attributes.size = no_key::target_len(core.size);
         }
         if self.has_short_times() {
             let times = [
@@ -435,8 +439,15 @@ impl Engine {
         if !who.is_unbound() && (old ^ wanted) & bound != 0 {
             return Err(Error::NotPermitted);
         }
-        if (old ^ wanted) & (flags::CASEFOLD | flags::DAX) != 0 {
+        if (old ^ wanted) & flags::CASEFOLD != 0 {
             return Err(Error::Unsupported("this flag"));
+        }
+        // As on any device without persistent memory the flag is kept, and means nothing; it excludes what could not be
+        // accessed directly.
+        if wanted & !old & flags::DAX != 0
+            && wanted & (flags::VERITY | flags::ENCRYPT | flags::JOURNAL_DATA) != 0
+        {
+            return Err(Error::Unsupported("this flag with the others"));
         }
         Ok(())
     }

@@ -16,8 +16,25 @@ use crate::schedule::{self, Point};
 use ext4_format::inode::{InodeCore, flags};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{BlockNr, FileType, InodeNr};
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+
+thread_local! {
+    /// How many inodes this thread has made, from a random number on.
+    static MADE: Cell<u32> = Cell::new(RandomState::new().hash_one(0) as u32);
+}
+
+/// The generation of a new inode, by which NFS and FUSE tell the lives of a number apart. A thread gives none twice in
+/// 2^32 inodes, however fast they follow each other; those of two threads, and of two mounts, are equal by chance alone.
+fn generation() -> u32 {
+    let mut n = MADE.replace(MADE.get().wrapping_add(1));
+    // A permutation of 32-bit numbers (the finalizer of MurmurHash3): no two counts become one generation.
+    n = (n ^ n >> 16).wrapping_mul(0x85EB_CA6B);
+    n = (n ^ n >> 13).wrapping_mul(0xC2B2_AE35);
+    n ^ n >> 16
+}
 
 /// What to make.
 pub(crate) enum New<'a> {
@@ -184,7 +201,7 @@ impl Engine {
         };
         let ino = allocated.ino;
         let time = now();
-        let core = self.new_core(who, parent, what, mode, time, ino);
+        let core = self.new_core(who, parent, what, mode, time);
         let content = match what {
             New::File => Content::File(OnceLock::new()),
             New::Directory => {
@@ -364,7 +381,6 @@ impl Engine {
         what: &New<'_>,
         mode: u16,
         time: ext4_format::timestamp::Timestamp,
-        ino: InodeNr,
     ) -> InodeCore {
         let (_, parent_gid, parent_mode) = parent.owner_and_mode();
         let ftype = what.ftype();
@@ -399,10 +415,7 @@ impl Engine {
                 } else {
                     0
                 },
-            // Differs between the lives of a number; NFS handles and checksums want that.
-            generation: time.nanos().rotate_left(16)
-                ^ (time.secs() as u32)
-                ^ ino.0.wrapping_mul(0x9E37_79B9),
+            generation: generation(),
             atime: time,
             mtime: time,
             ctime: time,

@@ -2,6 +2,7 @@
 //! files look the same here; only the formatter knows how a mapping is written down.
 
 use ext4_format::BlockNr;
+use ext4_format::extent;
 use std::collections::BTreeMap;
 
 /// Longest run, written. Unwritten extents on disk are one block shorter; the formatter splits.
@@ -45,13 +46,95 @@ pub enum Found {
     Hole(u32),
 }
 
+/// Longest extents on disk: written, and unwritten.
+const LONGEST: [u32; 2] = [extent::MAX_INIT_LEN, extent::MAX_UNWRITTEN_LEN];
+
+/// Extents, or entries of an index, that an inode holds itself.
+const IN_INODE: u64 = 4;
+
+/// How many extents on disk a run is, at least.
+fn extents_of(run: &Run) -> u64 {
+    u64::from(run.len.div_ceil(LONGEST[usize::from(run.unwritten)]))
+}
+
 /// All runs of a file.
 #[derive(Debug, Default)]
 pub struct ExtentMap {
     runs: BTreeMap<u32, Run>,
+    /// How many extents these are on disk, at least.
+    extents: u64,
+    /// How many blocks.
+    blocks: u64,
+    /// Blocks of the tree that it was read from.
+    nodes: u64,
 }
 
 impl ExtentMap {
+    /// Blocks of the tree on disk that this was read from.
+    pub fn nodes(&self) -> u64 {
+        self.nodes
+    }
+
+    /// One more block of the tree was read.
+    pub fn note_node(&mut self) {
+        self.nodes += 1;
+    }
+
+    /// Blocks that the mapping takes on disk beside the data: those of a tree whose nodes are full, or of a block map
+    /// without holes; the least that it can be.
+    pub fn tree_blocks(&self, by_extents: bool, block_size: u32) -> u32 {
+        let nodes = match by_extents {
+            true if self.extents <= IN_INODE => return 0,
+            true => {
+                let per_node = u64::from(block_size - 12) / 12;
+                let (mut level, mut all) = (self.extents, 0);
+                while level > IN_INODE {
+                    level = level.div_ceil(per_node);
+                    all += level;
+                }
+                all
+            }
+            false if self.last().is_none_or(|last| last.end() != self.blocks) => 0,
+            false => {
+                let per = u64::from(block_size / 4);
+                let beyond = |blocks: u64| self.blocks.saturating_sub(blocks);
+                let (one, two, three) =
+                    (beyond(12), beyond(12 + per), beyond(12 + per + per * per));
+                let twice = two.min(per * per);
+                u64::from(one > 0)
+                    + u64::from(two > 0)
+                    + twice.div_ceil(per)
+                    + u64::from(three > 0)
+                    + three.div_ceil(per * per)
+                    + three.div_ceil(per)
+            }
+        };
+        u32::try_from(nodes).unwrap_or(u32::MAX)
+    }
+
+    fn insert(&mut self, run: Run) {
+        self.count(&run);
+        if let Some(old) = self.runs.insert(run.logical, run) {
+            self.discount(&old);
+        }
+    }
+
+    fn take(&mut self, logical: u32) {
+        if let Some(old) = self.runs.remove(&logical) {
+            self.discount(&old);
+        }
+    }
+
+    fn count(&mut self, run: &Run) {
+        self.extents += extents_of(run);
+        self.blocks += u64::from(run.len);
+    }
+
+    fn discount(&mut self, run: &Run) {
+        self.extents -= extents_of(run);
+        self.blocks -= u64::from(run.len);
+    }
+
     /// The last run.
     pub fn last(&self) -> Option<&Run> {
         self.runs.last_key_value().map(|(_, run)| run)
@@ -60,10 +143,13 @@ impl ExtentMap {
     /// Maps a run behind all others.
     pub fn append(&mut self, run: Run) {
         match self.runs.last_entry() {
-            Some(mut last) if joins(last.get(), &run) => last.get_mut().len += run.len,
-            _ => {
-                self.runs.insert(run.logical, run);
+            Some(mut last) if joins(last.get(), &run) => {
+                let before = extents_of(last.get());
+                last.get_mut().len += run.len;
+                self.extents += extents_of(last.get()) - before;
+                self.blocks += u64::from(run.len);
             }
+            _ => self.insert(run),
         }
     }
 
@@ -89,14 +175,14 @@ impl ExtentMap {
             && run.end() > u64::from(logical)
         {
             let head = logical - run.logical;
-            self.runs.insert(run.logical, Run { len: head, ..run });
+            self.insert(Run { len: head, ..run });
             self.cut(run.skip(head), end, &mut removed);
         }
         while let Some((_, &run)) = self.runs.range(logical..).next() {
             if u64::from(run.logical) >= end {
                 break;
             }
-            self.runs.remove(&run.logical);
+            self.take(run.logical);
             self.cut(run, end, &mut removed);
         }
         removed
@@ -107,7 +193,7 @@ impl ExtentMap {
             // end > run.logical here and end < run.end() <= 2^32, so the difference fits.
             let inside = (end - u64::from(run.logical)) as u32;
             let tail = run.skip(inside);
-            self.runs.insert(tail.logical, tail);
+            self.insert(tail);
             removed.push(Run { len: inside, ..run });
         } else {
             removed.push(run);
@@ -127,7 +213,7 @@ impl ExtentMap {
         if let Some((_, &left)) = self.runs.range(..run.logical).next_back()
             && joins(&left, &run)
         {
-            self.runs.remove(&left.logical);
+            self.take(left.logical);
             run = Run {
                 len: left.len + run.len,
                 ..left
@@ -137,10 +223,10 @@ impl ExtentMap {
             && let Some(&right) = self.runs.get(&next)
             && joins(&run, &right)
         {
-            self.runs.remove(&right.logical);
+            self.take(right.logical);
             run.len += right.len;
         }
-        self.runs.insert(run.logical, run);
+        self.insert(run);
         replaced
     }
 
@@ -241,6 +327,8 @@ mod tests {
                 }
                 let gone: Vec<u64> = gone.iter().flat_map(|r| (0..u64::from(r.len)).map(|i| r.physical.0 + i)).collect();
                 prop_assert_eq!(gone, before);
+                prop_assert_eq!(map.blocks, map.iter().map(|r| u64::from(r.len)).sum::<u64>());
+                prop_assert_eq!(map.extents, map.iter().count() as u64);
             }
             for (l, &p) in model.iter().enumerate() {
                 match map.at(l as u32) {

@@ -235,6 +235,7 @@ impl Engine {
         });
         self.count_added(inode, &[run]);
         map.extents.append(run);
+        self.note_tree(inode, map);
         // What the window lacked is found the long way.
         Ok(done)
     }
@@ -374,6 +375,7 @@ impl Engine {
                 format!("{run:?} of inode {} replaces {replaced:?}", inode.ino)
             });
         }
+        self.note_tree(inode, map);
         Ok(())
     }
 

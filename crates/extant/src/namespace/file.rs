@@ -11,7 +11,7 @@ use ext4_format::timestamp::Timestamp;
 use percpu::PerSlot;
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 /// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
 /// exclusively to change the mapping, the size or what is promised.
@@ -66,6 +66,43 @@ impl Overwrites {
     }
 }
 
+/// Blocks that the mapping of a file takes beside its data. The formatter knows them when it writes the mapping down; stat
+/// shows at once what it will be.
+#[derive(Debug, Default)]
+pub struct TreeBlocks {
+    /// Those of the mapping as it was formatted last.
+    formatted: AtomicI64,
+    /// Those that the mapping in core takes, at least. Written with the map held exclusively.
+    needed: AtomicU32,
+}
+
+impl TreeBlocks {
+    /// The mapping was read from so many.
+    pub fn note_read(&self, blocks: u64) {
+        // A file has fewer blocks than 2^32.
+        self.formatted.store(blocks as i64, Ordering::Relaxed);
+        self.needed.store(blocks as u32, Ordering::Relaxed);
+    }
+
+    /// The formatter took so many more, or gave them back.
+    pub fn note_formatted(&self, more: i64) {
+        self.formatted.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// The mapping in core has changed and takes so many, at least.
+    pub fn note_needed(&self, blocks: u32) {
+        if self.needed.load(Ordering::Relaxed) != blocks {
+            self.needed.store(blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// Blocks that the formatter has yet to take.
+    pub fn to_come(&self) -> u64 {
+        let needed = i64::from(self.needed.load(Ordering::Relaxed));
+        u64::try_from(needed - self.formatted.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
 /// Something on cache lines of its own.
 #[repr(align(64))]
 pub struct Lines<T>(T);
@@ -89,6 +126,10 @@ pub struct FileData {
     pub promised: AtomicU32,
     /// Blocks promised to dirty pages in holes: stat counts them as taken. Changed with the map held exclusively.
     pub promised_pages: AtomicU32,
+    /// Blocks of the mapping's own tree, for stat.
+    pub tree: TreeBlocks,
+    /// The file was cut to nothing: who closes it has what was written since on its way to the device.
+    pub replaced: AtomicBool,
     /// Times of overwriting, when several slots do it.
     pub overwrites: Overwrites,
     /// Which slots open it.
@@ -108,6 +149,8 @@ impl FileData {
             pages: Pages::default(),
             promised: AtomicU32::new(0),
             promised_pages: AtomicU32::new(0),
+            tree: TreeBlocks::default(),
+            replaced: AtomicBool::new(false),
             overwrites: Overwrites::default(),
             openers: Openers::default(),
             window: ReadMostly::default(),
@@ -121,6 +164,8 @@ impl FileData {
             pages: Pages::default(),
             promised: AtomicU32::new(0),
             promised_pages: AtomicU32::new(0),
+            tree: TreeBlocks::default(),
+            replaced: AtomicBool::new(false),
             overwrites: Overwrites::default(),
             openers: Openers::default(),
             window: ReadMostly::default(),

@@ -6,10 +6,12 @@ use super::directory::Directory;
 use super::extent_map::{ExtentMap, Found};
 use super::inode::{Content, Inode};
 use super::name::Name;
+use super::no_key;
 use crate::buffers::Image;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::mapping::MappingReader;
+use ext4_format::features::Incompat;
 use ext4_format::inode::{self, flags};
 use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, checksum, dir_entry};
@@ -83,8 +85,15 @@ impl Engine {
         let ftype = core
             .file_type()
             .ok_or_else(|| Error::corrupt_inode("inode type", ino))?;
+        if core.flags & flags::ENCRYPT != 0
+            && !self.geometry.features.incompat.contains(Incompat::ENCRYPT)
+        {
+            return Err(Error::corrupt_inode(
+                "encrypted inode without the feature",
+                ino,
+            ));
+        }
         for (flag, what) in [
-            (flags::ENCRYPT, "encrypted inode"),
             (flags::INLINE_DATA, "inode with inline data"),
             (flags::VERITY, "inode with verity"),
         ] {
@@ -203,6 +212,12 @@ impl Engine {
                 .map_err(|e| Error::block_io("read", run.physical, e))?;
             bytes.get(..size).map(Box::from)
         };
+        let target = match inode.has_flag(flags::ENCRYPT) {
+            true => target
+                .and_then(|stored| no_key::target(&stored))
+                .map(Into::into),
+            false => target,
+        };
         target
             .filter(|t| !t.is_empty() && !t.contains(&0))
             .ok_or_else(|| Error::corrupt_inode("symbolic link's target", inode.ino))
@@ -272,13 +287,32 @@ impl Engine {
 
     fn parse_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
         let mut names = Vec::new();
+        let encrypted = dir.has_flag(flags::ENCRYPT);
+        let one_block = dir.directory().is_some_and(|names| {
+            names.size.load(Ordering::Relaxed) == u64::from(self.geometry.block_size)
+        });
+        let indexed =
+            self.geometry.features.has_dir_index() && (one_block || dir.has_flag(flags::INDEX));
         self.each_directory_block(dir, |logical, block| {
-            for entry in dir_entry::entries(block) {
+            let entries = match encrypted {
+                true => dir_entry::encrypted_entries(block),
+                false => dir_entry::entries(block),
+            };
+            for entry in entries {
                 let entry = entry?;
                 if logical == 0 && (entry.name == b"." || entry.name == b"..") {
                     continue;
                 }
-                dir_entry::check_name(entry.name)?;
+                let shown;
+                let name = match encrypted {
+                    true => {
+                        let hash = indexed.then(|| self.hash(entry.name));
+                        shown = no_key::name(hash, entry.name);
+                        &shown[..]
+                    }
+                    false => entry.name,
+                };
+                dir_entry::check_name(name)?;
                 if entry.inode.0 > self.geometry.inodes_count {
                     return Err(FormatError::corrupt(
                         "inode number of a name",
@@ -297,10 +331,10 @@ impl Engine {
                     }
                 };
                 names.push(Dentry {
-                    hash: self.hash(entry.name),
+                    hash: self.hash(name),
                     ino: entry.inode,
                     ftype,
-                    name: Name::new(entry.name)?,
+                    name: Name::new(name)?,
                 });
             }
             Ok(true)

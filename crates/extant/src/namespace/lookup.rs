@@ -9,6 +9,7 @@ use super::name::NAME_MAX;
 use super::walk_cache::At;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use ext4_format::inode::flags;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -132,7 +133,7 @@ impl Engine {
     ) -> Result<Option<Result<Arc<Inode>>>> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
         let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.geometry.block_size);
-        if names.is_complete() || blocks <= COLD_LOOKUP_FROM {
+        if names.is_complete() || blocks <= COLD_LOOKUP_FROM || dir.has_flag(flags::ENCRYPT) {
             return Ok(None);
         }
         if blocks <= COLD_LOOKUP_ALWAYS {

@@ -30,6 +30,7 @@ pub mod load;
 pub mod lookup;
 pub mod name;
 pub mod name_table;
+mod no_key;
 mod noted_time;
 pub mod observe;
 pub mod open_files;

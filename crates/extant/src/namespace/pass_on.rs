@@ -70,7 +70,7 @@ impl Engine {
         let blocks = (first, (len / block_size) as u32);
         let who = Credentials::writing_back();
         let (in_holes, for_map) = self.needed(inode, file, &map, blocks);
-        if !self.take_space(&who, in_holes + u64::from(for_map))? {
+        if !self.take_for_data(&who, in_holes, for_map)? {
             return Ok(false);
         }
         file.promised.fetch_add(for_map, Ordering::Relaxed);

@@ -68,6 +68,24 @@ impl Engine {
         }
     }
 
+    /// Takes the space of data: a block for each that is in a hole, and what the mapping may need. Data whose blocks are
+    /// there, preallocated, can be written on a full volume too: its mapping seldom needs a block, and may take it of
+    /// what is withheld.
+    pub(super) fn take_for_data(
+        &self,
+        who: &Credentials,
+        in_holes: u64,
+        for_map: u32,
+    ) -> Result<bool> {
+        let for_map = u64::from(for_map);
+        if in_holes == 0
+            && (for_map == 0 || self.space.take(who, for_map) || self.space.take_to_give(for_map))
+        {
+            return Ok(true);
+        }
+        self.take_space(who, in_holes + for_map)
+    }
+
     /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
     /// into what they need, and a push gives the rest back. The caller has passed the gate.
     fn settle_promises(&self) -> Result<()> {
@@ -91,6 +109,9 @@ impl Engine {
         if !map.loaded {
             map.extents = self.read_mapping(inode)?;
             map.loaded = true;
+            if let Some(file) = inode.touched_file() {
+                file.tree.note_read(map.extents.nodes());
+            }
         }
         Ok(())
     }
@@ -121,6 +142,9 @@ impl Engine {
         let _span = lockmeter::span!("read");
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let map = self.loaded_map(inode, file)?;
+        if inode.has_flag(flags::ENCRYPT) {
+            return Err(Error::NoKey);
+        }
         crate::stir::point();
         let size = inode.size.load(Ordering::Acquire);
         let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
@@ -327,7 +351,7 @@ impl Engine {
         if in_hole || converts {
             // Taken without the chunk's lock: it may have to wait for a push.
             let for_map = self.mapping_cost(inode, file, map, block);
-            if !self.take_space(who, u64::from(in_hole) + u64::from(for_map))? {
+            if !self.take_for_data(who, u64::from(in_hole), for_map)? {
                 return Err(Error::NoSpace("no block left for file data"));
             }
             file.promised.fetch_add(for_map, Ordering::Relaxed);

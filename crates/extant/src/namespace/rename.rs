@@ -189,6 +189,9 @@ impl Engine {
                 }
                 continue;
             }
+            if mode == RenameMode::Replace && inodes.1.is_some_and(|t| !is_dir(t)) {
+                self.write_replacement(&source);
+            }
             match self.rename_once(who, &old, &new, &checked, inodes, mode)? {
                 Some(Outcome { fate, victim, long }) => {
                     if long {

@@ -231,7 +231,7 @@ impl Engine {
         let seen = state.stamp;
         tx.commit(seen, |c| {
             for run in part.freed {
-                c.bits(run.physical, run.len, false);
+                self.log_freed(run, c);
             }
             log_mapping(inode, &part, c);
             if let Some(size) = part.size {
@@ -252,6 +252,7 @@ impl Engine {
         for run in &part.new {
             map.extents.set(*run);
         }
+        self.note_tree(inode, map);
         self.count_removed(inode, part.freed);
         Ok(())
     }

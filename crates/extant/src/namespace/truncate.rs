@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::Commit;
 use crate::log::item::{InodeEvent, MapItem, MiscEvent};
+use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FileType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,6 +84,7 @@ impl Engine {
                 struck_out = c.strike_out(inode.ino, &gone, first_gone, core, &mut map.relog, seen);
                 if struck_out {
                     taken = map.extents.remove(first_gone, u32::MAX - first_gone);
+                    self.note_tree(inode, &map);
                     return;
                 }
                 taken = self.log_removal(inode, &mut map, first_gone, u32::MAX - first_gone, c);
@@ -91,6 +93,9 @@ impl Engine {
         });
         let size_pending = state.core_dirty;
         drop(state);
+        if size == 0 && old > 0 {
+            file.replaced.store(true, Ordering::Relaxed);
+        }
         if size_pending {
             self.note_dirty(inode);
         }
@@ -136,8 +141,9 @@ impl Engine {
         c: &mut Commit<'_>,
     ) -> Vec<Run> {
         let runs = map.extents.remove(from, len);
+        self.note_tree(inode, map);
         for run in &runs {
-            c.bits(run.physical, run.len, false);
+            self.log_freed(run, c);
         }
         if !runs.is_empty() {
             c.map(MapItem {
@@ -150,6 +156,23 @@ impl Engine {
             });
         }
         runs
+    }
+
+    /// The mapping in core has changed: stat is to show what it takes beside the data.
+    pub(super) fn note_tree(&self, inode: &Inode, map: &FileMap) {
+        if let Some(file) = inode.touched_file() {
+            let by_extents = inode.has_flag(flags::EXTENTS);
+            file.tree.note_needed(
+                map.extents
+                    .tree_blocks(by_extents, self.geometry.block_size),
+            );
+        }
+    }
+
+    /// Logs that blocks of data are free.
+    pub(super) fn log_freed(&self, run: &Run, c: &mut Commit<'_>) {
+        self.space.note_leaving(u64::from(run.len));
+        c.bits(run.physical, run.len, false);
     }
 
     pub(crate) fn load_bitmaps_of(&self, runs: &[Run]) -> Result<()> {
@@ -319,7 +342,7 @@ impl Engine {
         c: &mut Commit<'_>,
     ) {
         for run in runs {
-            c.bits(run.physical, run.len, false);
+            self.log_freed(run, c);
         }
         if let Some(map) = map {
             map.extents = Default::default();
@@ -336,6 +359,8 @@ impl Engine {
         inode.logged_in(c.context);
         if state.born == c.context {
             self.inodes.release_at_once(inode.ino, c.stamp, c.context);
+        } else {
+            self.inodes.note_leaving();
         }
     }
 

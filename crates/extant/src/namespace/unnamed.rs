@@ -35,7 +35,7 @@ impl Engine {
         let tx = self.begin(who, cost)?;
         let allocated = self.allocate_inode(parent.ino, false)?;
         let ino = allocated.ino;
-        let mut core = self.new_core(who, parent, &what, mode, now(), ino);
+        let mut core = self.new_core(who, parent, &what, mode, now());
         core.links = 0;
         let content = Content::File(OnceLock::new());
         let mut inode = Inode::new(ino, what.ftype(), core, content);

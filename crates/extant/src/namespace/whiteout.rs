@@ -58,7 +58,7 @@ impl Whiteout<'_> {
     ) -> Option<(Arc<Inode>, Dentry)> {
         let ino = self.allocated.take()?.ino;
         let what = New::Special(FileType::CharDevice, 0);
-        let core = self.engine.new_core(who, dir, &what, self.mode, time, ino);
+        let core = self.engine.new_core(who, dir, &what, self.mode, time);
         let mut inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
         c.inode(ino, InodeEvent::Init, core);
         if let Some(set) = &self.xattrs {

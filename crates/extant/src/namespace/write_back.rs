@@ -383,6 +383,7 @@ impl Engine {
                     || format!("{run:?} of inode {} replaces {replaced:?}", inode.ino),
                 );
             }
+            self.note_tree(inode, map);
             if after.is_empty() {
                 self.note_written_back(file, dirty, u64::from(u32::MAX) + 1);
                 return Ok(());
@@ -545,6 +546,35 @@ impl Engine {
         match before {
             Some(run) => ext4_format::BlockNr(run.physical.0 + u64::from(run.len)),
             None => self.goal_of(inode.ino),
+        }
+    }
+
+    /// A file takes another's place by its name: its data go to the device first, and the mapping is logged before the name.
+    /// So a program that writes a new version and renames it over the old one without fsync finds one of the two after a
+    /// crash, never an empty file (`auto_da_alloc`). What cannot be written stays dirty, and fsync tells.
+    pub(super) fn write_replacement(&self, inode: &Arc<Inode>) {
+        if !self.limits.auto_da_alloc || inode.touched_file().is_none() {
+            return;
+        }
+        // Nobody waits here for a volume to be thawed: what is frozen is durable already.
+        let Some(_pass) = self.gate.try_enter() else {
+            return;
+        };
+        if let Err(error) = self.write_back(inode) {
+            tracing::debug!(ino = inode.ino.0, %error, "writing what replaces a file");
+            self.note_dirty(inode);
+        }
+    }
+
+    /// The same at the end of work on a file that was cut to nothing and written anew.
+    pub(crate) fn finish_replacing(&self, inode: &Arc<Inode>) {
+        let replaced = |file: &FileData| file.replaced.load(Ordering::Relaxed);
+        if let Some(file) = inode.touched_file().filter(|file| replaced(file))
+            && file.replaced.swap(false, Ordering::Relaxed)
+            && self.check_running().is_ok()
+            && !inode.is_gone()
+        {
+            self.write_replacement(inode);
         }
     }
 

@@ -247,6 +247,7 @@ impl Engine {
             .iter()
             .map(|(name, _)| name.to_vec())
             .filter(|n| who.is_privileged() || !n.starts_with(b"trusted."))
+            .filter(|n| !n.starts_with(b"encryption."))
             .collect())
     }
 
