@@ -3,7 +3,8 @@
 # make bench  writes docs/bench/REPORT.md (QUICK=1: in about five minutes); torture runs have targets of their own below
 
 CARGO ?= cargo
-TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench
+TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
+  qemu-system-x86_64 busybox
 
 .PHONY: demo test unit loom shuttle miri fuzz lint install uninstall bench bench-figures torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-threads tools clean
 
@@ -61,10 +62,12 @@ install:
 	mkdir -p $(DESTDIR)$(SBINDIR)
 	ln -sf $(PREFIX)/bin/extant $(DESTDIR)$(SBINDIR)/mount.extant
 	ln -sf $(PREFIX)/bin/extant $(DESTDIR)$(SBINDIR)/mount.fuse.extant
+	ln -sf $(PREFIX)/bin/extant $(DESTDIR)$(SBINDIR)/mount.fuseblk.extant
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/extant $(DESTDIR)$(PREFIX)/share/man/man1/extant*.1
-	rm -f $(DESTDIR)$(SBINDIR)/mount.extant $(DESTDIR)$(SBINDIR)/mount.fuse.extant
+	rm -f $(DESTDIR)$(SBINDIR)/mount.extant $(DESTDIR)$(SBINDIR)/mount.fuse.extant \
+	  $(DESTDIR)$(SBINDIR)/mount.fuseblk.extant
 
 # Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only
 # that one, to see a failure again.
@@ -98,7 +101,9 @@ tools:
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr valgrind \
 	    fuse3 git gcc libc6-dev rsync sqlite3 fio stress-ng dbench; \
+	  $$sudo apt-get install -y -q --no-install-recommends qemu-system-x86 busybox-static; \
 	fi
+	scripts/qemu.sh --fetch || [ -z "$$CI" ]
 
 clean:
 	$(CARGO) clean

@@ -5,8 +5,8 @@ use extant_fuse::control::{Client, socket_of};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Type of our mounts in /proc/self/mountinfo.
-pub const TYPE: &str = "fuse.extant";
+/// Types of our mounts in /proc/self/mountinfo: of images, and of block devices that the kernel holds for them.
+pub const TYPES: [&str; 2] = ["fuse.extant", "fuseblk.extant"];
 
 /// An image that is mounted.
 pub struct Mounted {
@@ -25,7 +25,7 @@ impl Mounted {
         let Some(entry) = entry else {
             bail!("{}: nothing is mounted here", dir.display());
         };
-        if entry.kind != TYPE {
+        if !TYPES.contains(&entry.kind.as_str()) {
             bail!(
                 "{}: this is {}, not a mount of extant",
                 dir.display(),
@@ -48,6 +48,11 @@ impl Mounted {
     /// The image.
     pub fn image(&self) -> String {
         self.entry.source.to_string_lossy().into_owned()
+    }
+
+    /// How it is mounted, in the kernel's words.
+    pub fn mount_options(&self) -> &str {
+        &self.entry.mount_options
     }
 
     /// A connection to its server.

@@ -9,7 +9,9 @@ pub fn args() -> impl Iterator<Item = OsString> {
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_else(|| "extant".into());
     let base = Path::new(&name).file_name().unwrap_or_default();
-    let all: Vec<OsString> = if base == "mount.extant" || base == "mount.fuse.extant" {
+    let all: Vec<OsString> = if ["mount.extant", "mount.fuse.extant", "mount.fuseblk.extant"]
+        .contains(&&*base.to_string_lossy())
+    {
         crate::commands::mount::from_helper(args)
     } else {
         std::iter::once(name).chain(args).collect()

@@ -1,12 +1,15 @@
 //! Serving an image on a directory, until it is unmounted.
 
 use anyhow::{Context, Result, bail, ensure};
+use blockdev::FileDevice;
 use clap::ValueEnum;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant::Volume;
 use extant::scratch::{self, Changes};
 use extant_fuse::control::{Server, socket_of};
 use extant_fuse::{Filesystem, MountOptions};
-use fuse_server::{Handler, Session, Transport};
+use fuse_server::{Connection, Handler, Session, Transport};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,20 +67,76 @@ pub struct Ready {
     image: String,
 }
 
+/// Why a kernel does not hold a block device for a mount.
+const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
+const INVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
+const PERM: i32 = rustix::io::Errno::PERM.raw_os_error();
+
+/// Largest block of a file system on a block device that the kernel holds for us.
+const LARGEST_BLOCK: u32 = 4096;
+
 impl Serving<'_> {
-    fn open(&self) -> Result<Volume> {
-        let options = crate::images::telling(self.options.open_options(), &self.image);
+    /// The options, with what the image allows: one that is write-protected is mounted read-only, and that is said, unless
+    /// it was to be written in so many words.
+    fn allowed(&self) -> Result<MountOptions> {
+        let mut options = self.options.clone();
+        if options.read_only || self.scratch.is_some() {
+            return Ok(options);
+        }
+        if let Some(why) = blockdev::write_protection(&self.image)? {
+            let image = self.image.display();
+            ensure!(
+                !options.read_write,
+                "{image}: {why}; it cannot be mounted with -o rw"
+            );
+            crate::output::complain(format_args!("{image}: {why}; mounted read-only"));
+            options.read_only = true;
+        }
+        Ok(options)
+    }
+
+    /// The size of blocks with which the kernel is to hold the device, if what is mounted is one and this is root, whom
+    /// alone it does that for.
+    fn block_size(&self, image: &Path) -> Option<u32> {
+        let meta = image.metadata().ok()?;
+        let root = rustix::process::geteuid().is_root() && self.scratch.is_none();
+        if !root || !meta.file_type().is_block_device() {
+            return None;
+        }
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        let device = std::fs::File::open(image).ok()?;
+        device.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET).ok()?;
+        let raw = RawSuperblock::parse(&bytes).ok()?;
+        let size = 1024u32.checked_shl(raw.log_block_size.get())?;
+        (size <= LARGEST_BLOCK).then_some(size)
+    }
+
+    fn open(&self, allowed: &MountOptions, held: bool) -> Result<Volume> {
+        let options = crate::images::telling(allowed.open_options(), &self.image);
         let opened = match self.scratch {
+            None if held && !allowed.read_only => FileDevice::open_held(&self.image)
+                .map_err(|source| extant::Error::Io {
+                    context: format!("open {}", self.image.display()),
+                    source,
+                })
+                .and_then(|device| options.open_device(Arc::new(device))),
             None => options.open(&self.image),
             Some(changes) => scratch::open(&self.image, changes, &options),
         };
         let volume = opened
             .map_err(crate::images::plain)
             .with_context(|| self.image.display().to_string())?;
-        if !self.options.read_only
+        if !allowed.read_only
             && let Some(why) = volume.read_only()
         {
             bail!("{}: {why}; mount it with -o ro", self.image.display());
+        }
+        if volume.orphans_left() > 0 {
+            crate::output::complain(format_args!(
+                "{}: removed files hold space that is freed when it is mounted for writing: {}",
+                self.image.display(),
+                volume.orphans_left()
+            ));
         }
         Ok(volume)
     }
@@ -94,8 +153,23 @@ impl Serving<'_> {
             .canonicalize()
             .with_context(|| self.image.display().to_string())?;
         let name = image.display().to_string();
-        let volume = self.open()?;
-        match self.mount(&dir, &name, &volume) {
+        let options = self.allowed()?;
+        // The kernel first: from then on the device is nobody else's.
+        let held = self.block_size(&image).and_then(|block_size| {
+            let kernel = fuse_server::MountOptions {
+                block_device: Some(block_size),
+                ..options.for_kernel(&name)
+            };
+            match fuse_server::mount(&dir, &kernel) {
+                Ok(connection) => Some(Ok(connection)),
+                // This kernel has no such mounts, or not of this device.
+                Err(e) if matches!(e.raw_os_error(), Some(NODEV | INVAL | PERM)) => None,
+                Err(e) => Some(Err(e)),
+            }
+        });
+        let held = held.transpose().with_context(|| name.clone())?;
+        let volume = self.open(&options, held.is_some())?;
+        match self.mount(&dir, &name, &volume, &options, held) {
             Ok((session, control)) => Ok(Ready {
                 session,
                 volume,
@@ -111,12 +185,21 @@ impl Serving<'_> {
         }
     }
 
-    fn mount(&self, dir: &Path, image: &str, volume: &Volume) -> Result<(Session, Option<Server>)> {
+    fn mount(
+        &self,
+        dir: &Path,
+        image: &str,
+        volume: &Volume,
+        options: &MountOptions,
+        held: Option<Connection>,
+    ) -> Result<(Session, Option<Server>)> {
         let on = || dir.display().to_string();
-        let fs = Filesystem::new(volume.clone(), image, &self.options).with_context(on)?;
+        let fs = Filesystem::new(volume.clone(), image, options).with_context(on)?;
         let fs = Arc::new(fs);
-        let kernel = self.options.for_kernel(image);
-        let connection = fuse_server::mount(dir, &kernel).with_context(on)?;
+        let connection = match held {
+            Some(connection) => connection,
+            None => fuse_server::mount(dir, &options.for_kernel(image)).with_context(on)?,
+        };
         let handler: Arc<dyn Handler> = Arc::clone(&fs) as _;
         let session = Session::new(connection, handler, self.transport.into(), self.threads);
         let session = session.map_err(|e| unmounted(dir, e)).with_context(on)?;

@@ -13,6 +13,10 @@ lock_class!(
     /// The last trouble of a mount.
     pub(crate) Trouble = "last trouble"
 );
+lock_class!(
+    /// The volume held still while it is mounted read-only.
+    pub(crate) Still = "remounted read-only"
+);
 
 /// What the handler and the control socket of one mount share.
 pub(crate) struct Shared {
@@ -27,6 +31,8 @@ pub(crate) struct Shared {
     freezes: AtomicU32,
     troubles: AtomicU64,
     last_trouble: Mutex<Option<String>, Trouble>,
+    /// Held still since it was remounted read-only.
+    still: Mutex<Option<Frozen>, Still>,
 }
 
 impl Shared {
@@ -41,6 +47,7 @@ impl Shared {
             freezes: AtomicU32::new(0),
             troubles: AtomicU64::new(0),
             last_trouble: Mutex::new(None),
+            still: Mutex::new(None),
         })
     }
 
@@ -54,7 +61,10 @@ impl Shared {
             image: self.image.clone(),
             process: std::process::id(),
             transport: self.transport.get().copied().unwrap_or("starting").into(),
-            read_only: self.volume.read_only(),
+            read_only: self.volume.read_only().or_else(|| {
+                let still = self.still.lock().is_some();
+                still.then(|| "remounted read-only".into())
+            }),
             frozen: self.freezes.load(Relaxed) > 0,
             troubles: self.troubles.load(Relaxed),
             last_trouble: self.last_trouble.lock().clone(),
@@ -89,6 +99,30 @@ impl Shared {
         tracing::error!(image = self.image, %error, "request failed");
         self.troubles.fetch_add(1, Relaxed);
         *self.last_trouble.lock() = Some(error.to_string());
+    }
+
+    /// The mount is read-only from now on: the image becomes one that was closed cleanly, until [`Shared::end_read_only`].
+    pub fn begin_read_only(&self) -> extant::Result<()> {
+        let mut still = self.still.lock();
+        if still.is_none() && self.volume.read_only().is_none() {
+            *still = Some(self.volume.freeze()?);
+        }
+        Ok(())
+    }
+
+    /// The mount may be written again.
+    pub fn end_read_only(&self) {
+        let still = self.still.lock().take();
+        drop(still);
+    }
+
+    /// Closes the volume before the device it is on is given back. Who closes it afterwards finds that done; an error is
+    /// told as a trouble.
+    pub fn close_early(&self) {
+        self.end_read_only();
+        if let Err(e) = self.volume.clone().close() {
+            self.trouble(&e);
+        }
     }
 
     /// Holds up all changes until the guard goes.

@@ -10,7 +10,7 @@ use lockmeter::{RwLock, lock_class};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 lock_class!(
     /// Inodes that the kernel knows.
@@ -19,7 +19,7 @@ lock_class!(
 
 /// What the kernel calls the root.
 pub(crate) const ROOT: u64 = 1;
-const ROOT_INO: u32 = 2;
+pub(crate) const ROOT_INO: u32 = 2;
 
 /// The node number of an inode.
 pub(crate) fn node_of(ino: u32) -> u64 {
@@ -47,6 +47,12 @@ pub(crate) struct Held {
     lookups: AtomicU64,
     /// Handles of the kernel's that are open for writing: there may be data here that it has not written back.
     pub writers: AtomicU32,
+    /// Data that the kernel had kept back could not be stored: the next write is told.
+    pub failed: AtomicBool,
+    /// Sectors that the kernel was told the file holds, when it is open for writing.
+    pub told: AtomicU64,
+    /// The kernel may have pages of the file that it read.
+    pub pages_read: AtomicBool,
 }
 
 impl Held {
@@ -56,6 +62,9 @@ impl Held {
             node,
             lookups: AtomicU64::new(0),
             writers: AtomicU32::new(0),
+            failed: AtomicBool::new(false),
+            told: AtomicU64::new(0),
+            pages_read: AtomicBool::new(false),
         })
     }
 }

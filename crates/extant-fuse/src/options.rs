@@ -1,4 +1,6 @@
-//! Mount options, as `-o` and /etc/fstab spell them.
+//! Mount options, as `-o` and /etc/fstab spell them. docs/mount.md has a table of all of them.
+
+mod words;
 
 use extant::{AccessTimes, ErrorPolicy, OpenOptions};
 use std::time::Duration;
@@ -16,6 +18,10 @@ use std::time::Duration;
 pub struct MountOptions {
     /// Nothing on the image is changed.
     pub read_only: bool,
+    /// It was said that the image is to be changed: one that cannot be is refused.
+    pub read_write: bool,
+    /// What is mounted already is to change between the two.
+    pub remount: bool,
     /// Others than who mounts may use it.
     pub allow_other: bool,
     /// Set-user-id bits count; only root may ask for it.
@@ -26,8 +32,14 @@ pub struct MountOptions {
     pub exec: bool,
     /// Every write waits until it is durable.
     pub sync: bool,
+    /// So does every change of a name.
+    pub sync_names: bool,
     /// How access times are kept.
     pub access_times: AccessTimes,
+    /// That was said.
+    pub access_times_asked: bool,
+    /// Reading directories counts for their access times.
+    pub directory_times: bool,
     /// Times are written with the next change of the inode, not by themselves.
     pub lazy_times: bool,
     /// Data goes to the server at once and is not kept back by the kernel: a full volume then fails the write and not
@@ -41,6 +53,8 @@ pub struct MountOptions {
     pub cache_bytes: Option<u64>,
     /// Time between timed commits.
     pub commit_interval: Option<Duration>,
+    /// What replaces a file is written before it does.
+    pub auto_da_alloc: bool,
     /// Name of the source in /proc/mounts, if not the image's path.
     pub source: Option<String>,
 }
@@ -49,18 +63,24 @@ impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            read_write: false,
+            remount: false,
             noload: false,
             allow_other: false,
             suid: true,
             dev: true,
             exec: true,
             sync: false,
+            sync_names: false,
             access_times: AccessTimes::Relative,
+            access_times_asked: false,
+            directory_times: true,
             lazy_times: false,
             write_through: false,
             errors: ErrorPolicy::default(),
             cache_bytes: None,
             commit_interval: None,
+            auto_da_alloc: true,
             source: None,
         }
     }
@@ -87,7 +107,9 @@ impl MountOptions {
             .noload(self.noload)
             .errors(self.errors)
             .access_times(self.access_times)
-            .lazy_times(self.lazy_times);
+            .directory_access_times(self.directory_times)
+            .lazy_times(self.lazy_times)
+            .auto_da_alloc(self.auto_da_alloc);
         if let Some(bytes) = self.cache_bytes {
             options = options.cache_bytes(bytes);
         }
@@ -112,7 +134,9 @@ impl MountOptions {
             noatime: self.access_times == AccessTimes::None,
             strictatime: self.access_times == AccessTimes::Strict,
             lazytime: self.lazy_times,
+            nodiratime: !self.directory_times,
             sync: self.sync,
+            dirsync: self.sync_names,
             ..fuse_server::MountOptions::default()
         }
     }
@@ -120,8 +144,9 @@ impl MountOptions {
     /// Takes over a list of options separated by commas; a later one wins.
     ///
     /// # Errors
-    /// An option that is not known, or whose value has no meaning. What `mount`, systemd and their tables say of when
-    /// and by whom something is mounted is passed over, and so are ext4's options that ask for what is so anyway.
+    /// An option that is not known, or is not to be had, with the reason, or whose value has no meaning. What `mount`, systemd
+    /// and their tables say of when and by whom something is mounted is passed over, and so are options of ext4 and FUSE
+    /// that ask for what is so anyway, or for nothing that there is here.
     pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         for option in list.split(',').filter(|o| !o.is_empty()) {
             self.take(option).map_err(|why| OptionError {
@@ -155,17 +180,27 @@ impl MountOptions {
                 };
             }
             "fsname" => self.source = Some(wanted()?.into()),
-            "subtype" | "x" | "comment" => {}
-            _ if value.is_some() && !name.starts_with("x-") => return Err("not known"),
-            other => return self.take_flag(other),
+            _ if words::mean_nothing(option) => {}
+            _ => match words::refusal(option) {
+                Some(why) => return Err(why),
+                None if value.is_some() => return Err("not known"),
+                None => return self.take_flag(name),
+            },
         }
         Ok(())
     }
 
+    fn ask_access_times(&mut self, how: AccessTimes) {
+        (self.access_times, self.access_times_asked) = (how, true);
+    }
+
     fn take_flag(&mut self, flag: &str) -> Result<(), &'static str> {
         match flag {
-            "ro" => self.read_only = true,
-            "rw" => self.read_only = false,
+            "ro" => (self.read_only, self.read_write) = (true, false),
+            "rw" => (self.read_only, self.read_write) = (false, true),
+            "remount" => self.remount = true,
+            "auto_da_alloc" => self.auto_da_alloc = true,
+            "noauto_da_alloc" => self.auto_da_alloc = false,
             "noload" | "norecovery" => (self.noload, self.read_only) = (true, true),
             "allow_other" => self.allow_other = true,
             "suid" => self.suid = true,
@@ -175,21 +210,18 @@ impl MountOptions {
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
             "sync" => self.sync = true,
-            "async" => self.sync = false,
-            "atime" | "relatime" | "norelatime" => self.access_times = AccessTimes::Relative,
-            "noatime" => self.access_times = AccessTimes::None,
-            "strictatime" => self.access_times = AccessTimes::Strict,
+            "async" => (self.sync, self.sync_names) = (false, false),
+            "dirsync" => self.sync_names = true,
+            "atime" | "relatime" | "norelatime" => self.ask_access_times(AccessTimes::Relative),
+            "noatime" => self.ask_access_times(AccessTimes::None),
+            "strictatime" => self.ask_access_times(AccessTimes::Strict),
+            "diratime" => self.directory_times = true,
+            "nodiratime" => self.directory_times = false,
             "lazytime" => self.lazy_times = true,
             "nolazytime" => self.lazy_times = false,
             "writethrough" => self.write_through = true,
             "user" | "users" => (self.suid, self.dev, self.exec) = (false, false, false),
             "owner" | "group" => (self.suid, self.dev) = (false, false),
-            // What is so in any case.
-            "defaults" | "default_permissions" | "diratime" | "nodiratime" | "user_xattr" | "acl"
-            | "barrier" | "delalloc" | "data=ordered" | "auto_da_alloc" | "loop" | "silent" | "loud"
-            // What concerns those who mount.
-            | "auto" | "noauto" | "nofail" | "_netdev" | "nouser" | "bg" => {}
-            _ if flag.starts_with("x-") => {}
             _ => return Err("not known"),
         }
         Ok(())
@@ -213,42 +245,4 @@ fn bytes(text: &str) -> Result<u64, &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(list: &str) -> Result<MountOptions, OptionError> {
-        let mut options = MountOptions::default();
-        options.parse(list).map(|()| options)
-    }
-
-    #[test]
-    fn a_later_option_wins() {
-        let options = parsed("ro,noatime,rw,strictatime,suid,nosuid").unwrap();
-        assert!(!options.read_only && !options.suid);
-        assert_eq!(options.access_times, AccessTimes::Strict);
-        let user = parsed("user,exec").unwrap();
-        assert!(!user.suid && !user.dev && user.exec);
-    }
-
-    #[test]
-    fn values_are_checked() {
-        assert_eq!(parsed("cache=2g").unwrap().cache_bytes, Some(2 << 30));
-        assert_eq!(parsed("commit=0").unwrap().commit_interval, None);
-        let thirty = parsed("commit=30").unwrap().commit_interval;
-        assert_eq!(thirty, Some(Duration::from_secs(30)));
-        for bad in [
-            "cache",
-            "cache=",
-            "cache=x",
-            "cache=99999999T",
-            "commit=-1",
-            "errors=maybe",
-            "ro=1",
-            "bogus",
-            "bogus=2",
-        ] {
-            assert!(parsed(bad).is_err(), "{bad}");
-        }
-        assert!(parsed("x-systemd.idle-timeout=60,nofail,defaults,subtype=extant").is_ok());
-    }
-}
+mod tests;

@@ -174,6 +174,11 @@ pub trait Handler: Send + Sync + 'static {
     /// knows what state the panic left behind.
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno>;
 
+    /// The file system is being unmounted, and whoever unmounts it waits until this returns: the kernel asks so only where
+    /// it holds a block device for the mount ([`MountOptions::block_device`](crate::MountOptions::block_device)), which it
+    /// gives back then. No request but forgets follows.
+    fn unmounting(&self) {}
+
     /// The last call, when the file system is unmounted and all threads are done.
     fn destroy(&self) {}
 }

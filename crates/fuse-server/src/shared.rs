@@ -69,7 +69,11 @@ impl Shared {
         let request = decode::request(header, body, self.dialect)?;
         match request.operation {
             // What was interrupted is answered in its own time: the kernel waits for that, as it does for a disk.
-            Operation::Interrupt { .. } | Operation::Destroy => return Ok(0),
+            Operation::Interrupt { .. } => return Ok(0),
+            Operation::Destroy => {
+                self.handler.unmounting();
+                return Ok(0);
+            }
             Operation::Unknown(_) => return Err(Errno::NOSYS),
             _ => {}
         }

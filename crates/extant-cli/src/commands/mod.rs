@@ -19,6 +19,7 @@ mod mkdir;
 mod mkfs;
 pub mod mount;
 mod mv;
+mod remount;
 mod rm;
 mod shell;
 mod stat;

@@ -4,6 +4,7 @@ use crate::output;
 use crate::serving::{Serving, TransportArg, mount_options};
 use anyhow::{Context, Result, bail, ensure};
 use extant::scratch::Changes;
+use extant_fuse::MountOptions;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -61,6 +62,9 @@ pub struct Args {
     /// Threads that serve, at least: more come when all of these wait [default: a processor each]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
+    /// Called by mount(8)
+    #[arg(long, hide = true)]
+    helper: bool,
     /// Started by `extant mount` in the background: says on standard output that it serves
     #[arg(long, hide = true)]
     serve: bool,
@@ -70,7 +74,11 @@ pub struct Args {
 const SERVES: &str = "serves";
 
 pub fn run(args: &Args) -> Result<()> {
-    let serving = args.serving()?;
+    let options = mount_options(&args.o)?;
+    if options.remount {
+        return super::remount::run(&args.dir, &options);
+    }
+    let serving = args.serving(options)?;
     if args.serve {
         return serve_in_background(&serving);
     }
@@ -85,8 +93,11 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 impl Args {
-    fn serving(&self) -> Result<Serving<'_>> {
-        let options = mount_options(&self.o)?;
+    fn serving(&self, mut options: MountOptions) -> Result<Serving<'_>> {
+        if self.helper {
+            // mount(8) says "rw" where nothing was said.
+            options.read_write = false;
+        }
         let scratch = match (self.scratch, &self.keep) {
             (false, _) => None,
             (true, None) => Some(Changes::ThrownAway),
@@ -153,7 +164,7 @@ fn serve_in_background(serving: &Serving<'_>) -> Result<()> {
 /// How `mount(8)` calls its helpers: `mount.extant SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`, as
 /// arguments of `extant mount`.
 pub fn from_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut out: Vec<OsString> = vec!["extant".into(), "mount".into()];
+    let mut out: Vec<OsString> = vec!["extant".into(), "mount".into(), "--helper".into()];
     let mut args = args;
     while let Some(arg) = args.next() {
         match arg.to_str() {
@@ -162,6 +173,9 @@ pub fn from_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
             Some("-t" | "-N") => {
                 args.next();
             }
+            // Said by who called mount(8), as against the "rw" that it always says.
+            Some("-w" | "--rw") => out.retain(|arg| arg != "--helper"),
+            Some("-r" | "--ro") => out.extend(["-o".into(), "ro".into()]),
             _ => out.push(arg),
         }
     }
@@ -176,7 +190,15 @@ mod tests {
     fn the_helper_of_mount_takes_its_words() {
         let words = ["disk.img", "/mnt", "-n", "-t", "extant", "-o", "rw,noatime"];
         let args = from_helper(words.iter().map(OsString::from));
-        let want = ["extant", "mount", "disk.img", "/mnt", "-o", "rw,noatime"];
+        let want = [
+            "extant",
+            "mount",
+            "--helper",
+            "disk.img",
+            "/mnt",
+            "-o",
+            "rw,noatime",
+        ];
         assert_eq!(args, want.map(OsString::from));
     }
 }

@@ -2,6 +2,10 @@
 
 mod basics;
 mod control;
+mod device;
+mod direct;
+mod encrypted;
+mod handles;
 mod hostile;
 mod kill;
 mod posix;
@@ -13,3 +17,4 @@ mod shell;
 mod storm;
 mod support;
 mod tree;
+mod truth;

@@ -45,6 +45,10 @@ pub enum Command {
     Freeze,
     /// Changes go on.
     Thaw,
+    /// The mount becomes read-only: the image is as if it had been closed, until [`Command::ReadWrite`].
+    ReadOnly,
+    /// The mount may be written again.
+    ReadWrite,
     /// Answers when the mount has ended and the image is closed.
     WaitForEnd,
 }

@@ -255,6 +255,14 @@ impl Inner {
                 Some(_) => Reply::Done,
                 None => Reply::Failed("not frozen by this connection".into()),
             },
+            Command::ReadOnly => done(shared.begin_read_only()),
+            Command::ReadWrite => match shared.volume.read_only() {
+                Some(why) => Reply::Failed(why),
+                None => {
+                    shared.end_read_only();
+                    Reply::Done
+                }
+            },
             Command::WaitForEnd => self.wait_for_end(),
         }
     }

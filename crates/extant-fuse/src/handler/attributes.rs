@@ -1,11 +1,14 @@
 //! Attributes as the kernel shows and changes them.
 
-use super::{FOREVER, Filesystem};
+use super::names::WRITES_ONLY;
+use super::{BRIEFLY, FOREVER, Filesystem, LITTLE_SPACE};
 use crate::nodes::{Held, node_of};
 use ext4_format::inode::flags;
 use extant::{Attributes, Credentials, Node, SetAttributes, SetTime, Timestamp};
 use fuse_server::{Answer, Attr, Entry, Errno, SetAttr, Time};
 use rustix::fs::StatxAttributes;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 pub(super) fn time(t: Timestamp) -> Time {
     Time {
@@ -46,8 +49,18 @@ impl Filesystem {
         }
     }
 
-    /// What the kernel learns of an inode with its name. Nobody but the kernel changes anything, so it may keep
-    /// all of it until it forgets the inode.
+    /// How long the kernel may keep attributes. Nobody but the kernel changes anything, so it may keep them until it
+    /// forgets the inode; but of a file that is open for writing it does not know how much space it holds.
+    pub(super) fn lifetime(held: &Held, a: &Attributes) -> Duration {
+        if held.writers.load(Relaxed) == 0 {
+            return FOREVER;
+        }
+        held.told.store(a.sectors, Relaxed);
+        BRIEFLY
+    }
+
+    /// What the kernel learns of an inode with its name; how long it may keep the attributes [`Filesystem::lifetime`] says,
+    /// once the inode is told of.
     pub(super) fn entry(&self, node: &Node) -> Result<Entry, Errno> {
         let a = self.tried(node.attributes())?;
         Ok(Entry {
@@ -61,12 +74,88 @@ impl Filesystem {
 
     pub(super) fn get_attr(&self, held: &Held, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let a = self.tried(held.node.attributes())?;
-        answer.attr(&self.attr(&a), FOREVER);
+        answer.attr(&self.attr(&a), Self::lifetime(held, &a));
         Ok(())
     }
 
-    pub(super) fn statx(&self, held: &Held, answer: &mut Answer<'_>) -> Result<(), Errno> {
+    /// The kernel asks for attributes: in the name of stat, or with a handle for itself, before it writes or at the end of
+    /// the file.
+    pub(super) fn asked_for_attr(
+        &self,
+        (number, held): (u64, &Held),
+        handle: Option<u64>,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        if held.writers.load(Relaxed) == 0 {
+            return self.get_attr(held, answer);
+        }
+        let Some(handle) = handle else {
+            let a = self.attributes_for_stat(number, held)?;
+            answer.attr(&self.attr(&a), Duration::ZERO);
+            return Ok(());
+        };
+        let short = self.is_short_of_space();
+        if short {
+            // What does not fit is to be found before more is taken.
+            self.have_written_back(number);
+        }
+        if handle == WRITES_ONLY && held.failed.swap(false, Relaxed) {
+            return Err(Errno::NOSPC);
+        }
         let a = self.tried(held.node.attributes())?;
+        let lifetime = Self::lifetime(held, &a);
+        answer.attr(
+            &self.attr(&a),
+            if short { Duration::ZERO } else { lifetime },
+        );
+        Ok(())
+    }
+
+    /// Attributes of a file that is open for writing. If all of its data may still be with the kernel, it is asked to write
+    /// them back: programs that find a file without a block take it for a hole.
+    fn attributes_for_stat(&self, number: u64, held: &Held) -> Result<Attributes, Errno> {
+        let a = self.tried(held.node.attributes())?;
+        if a.sectors > 0 || !self.writes_back() {
+            return Ok(a);
+        }
+        self.have_written_back(number);
+        self.tried(held.node.attributes())
+    }
+
+    /// What was synced may be more than the kernel knows of: it is to ask again. Only if it is half as much more, which
+    /// happens seldom to one file, and not with every sync.
+    pub(super) fn note_synced(&self, number: u64, held: &Held) {
+        if held.writers.load(Relaxed) == 0 {
+            return;
+        }
+        let told = held.told.load(Relaxed);
+        let Ok(a) = held.node.attributes() else {
+            return;
+        };
+        if a.sectors > told && a.sectors >= told.saturating_add(told / 2) {
+            held.told.store(a.sectors, Relaxed);
+            self.have_it_ask(number);
+        }
+    }
+
+    /// So little is free that what the kernel keeps back may not fit.
+    pub(super) fn is_short_of_space(&self) -> bool {
+        let volume = &self.shared.volume;
+        let geometry = volume.geometry();
+        let little = LITTLE_SPACE / u64::from(geometry.block_size);
+        volume.available_blocks() < little.min(geometry.blocks_count / 32)
+    }
+
+    pub(super) fn statx(
+        &self,
+        (number, held): (u64, &Held),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let (a, lifetime) = if held.writers.load(Relaxed) == 0 {
+            (self.tried(held.node.attributes())?, FOREVER)
+        } else {
+            (self.attributes_for_stat(number, held)?, Duration::ZERO)
+        };
         type S = StatxAttributes;
         let known = [
             (flags::IMMUTABLE, S::IMMUTABLE),
@@ -76,18 +165,15 @@ impl Filesystem {
         let all = known.iter().fold(0, |all, (_, bit)| all | bit.bits());
         let set = known.iter().filter(|(flag, _)| a.flags & flag != 0);
         let set = set.fold(0, |set, (_, bit)| set | bit.bits());
-        answer.statx(&self.attr(&a), FOREVER, set, all);
+        answer.statx(&self.attr(&a), lifetime, set, all);
         Ok(())
     }
 
     /// What a file lets its process do goes. The kernel, which knows its mode and goes by that when the file is executed,
     /// is told to ask again.
     pub(super) fn strip_privileges(&self, node: &Node, who: &Credentials) -> Result<(), Errno> {
-        if self.tried(node.strip_privileges(who))?
-            && let Some(notifier) = self.notifier.get()
-        {
-            // With a negative offset no data is dropped, and so nothing waited for. Without a listener it is of no use.
-            let _ = notifier.inval_inode(node_of(node.ino()), -1, 0);
+        if self.tried(node.strip_privileges(who))? {
+            self.have_it_ask(node_of(node.ino()));
         }
         Ok(())
     }
@@ -137,7 +223,11 @@ impl Filesystem {
             flags: None,
         };
         self.tried(held.node.set_attributes(who, &change))?;
-        self.get_attr(held, answer)
+        let a = self.tried(held.node.attributes())?;
+        // The answer to times written back the kernel does not look at: it has not been told.
+        let written = held.writers.load(Relaxed) > 0;
+        answer.attr(&self.attr(&a), if written { BRIEFLY } else { FOREVER });
+        Ok(())
     }
 }
 

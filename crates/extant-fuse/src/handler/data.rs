@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// So many seeks at most wait at a time for what the kernel writes back: who serves that needs a thread too, and a
+/// So many requests at most wait at a time for what the kernel writes back: who serves that needs a thread too, and a
 /// queue has twice as many at most.
-const MOST_SEEKS: u32 = 64;
-static SEEKS: AtomicU32 = AtomicU32::new(0);
+const MOST_WAITING: u32 = 64;
+static WAITING: AtomicU32 = AtomicU32::new(0);
 
 /// Bytes of a file copied for one request at most. The kernel asks for the rest, if whoever copies is still there.
 const MOST_COPIED: u64 = 256 << 20;
@@ -38,6 +38,9 @@ impl Filesystem {
     ) -> Result<u64, Errno> {
         // Only what the kernel reads past its own memory is worth keeping here.
         let direct = OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
+        if !direct && !held.pages_read.load(Relaxed) {
+            held.pages_read.store(true, Relaxed);
+        }
         let mut n = 0;
         answer.fill(size as usize, |buf| {
             n = self.tried(if direct {
@@ -52,16 +55,50 @@ impl Filesystem {
 
     pub(super) fn write(
         &self,
-        held: &Held,
+        (number, held): (u64, &Held),
         who: &Credentials,
         (data, flags): ((u64, &[u8]), u32),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
         let who = self.changing_data(who);
         let write = |at: u64, data: &[u8]| held.node.write_at(&who, at, data);
+        let direct = OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
         // Of a direct write that was stored in part Linux says EIO.
-        let part = !OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
-        self.write_by(write, data, part, answer)
+        let written = self.write_by(write, data, !direct, answer)?;
+        if direct && held.pages_read.load(Relaxed) && held.pages_read.swap(false, Relaxed) {
+            // Linux drops pages before a direct write, and after one that the caller waits for, but not after one of
+            // asynchronous I/O: what was read in between would stay, and be old.
+            self.drop_pages(number, data.0, written);
+        }
+        Ok(written)
+    }
+
+    /// Has the kernel drop pages of a file, those that nobody has changed there; the changed ones it writes back first.
+    fn drop_pages(&self, number: u64, offset: u64, len: u64) {
+        let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
+            return;
+        };
+        // It waits for requests for which a thread is needed, too.
+        let others = WAITING.fetch_add(1, Relaxed);
+        if let Some(notifier) = self.notifier.get().filter(|_| others < MOST_WAITING) {
+            // Without a listener it is of no use.
+            let _ = notifier.inval_inode(number, offset, len);
+        }
+        WAITING.fetch_sub(1, Relaxed);
+    }
+
+    /// Has the kernel ask for a file's attributes before it writes to it again, or shows them.
+    pub(super) fn have_it_ask(&self, number: u64) {
+        if let Some(notifier) = self.notifier.get() {
+            // With a negative offset no data is dropped, and so nothing waited for. Without a listener it is of no use.
+            let _ = notifier.inval_inode(number, -1, 0);
+        }
+    }
+
+    /// Has the kernel write back what it holds of a file, which it does when it is told that the file changed. If that
+    /// cannot be told, what is here is what counts.
+    pub(super) fn have_written_back(&self, number: u64) {
+        self.drop_pages(number, 0, 0);
     }
 
     fn write_by(
@@ -89,21 +126,48 @@ impl Filesystem {
     /// Data that the kernel kept back: whoever wrote it has been told that it is written.
     pub(super) fn write_cached(
         &self,
-        held: &Held,
+        (number, held): (u64, &Held),
         (offset, data): (u64, &[u8]),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
         let write = |at: u64, data: &[u8]| held.node.write_cached(at, data);
         // Linux does not look how much was stored, and takes all for written.
-        self.write_by(write, (offset, data), false, answer)
+        let written = self.write_by(write, (offset, data), false, answer);
+        if written == Err(Errno::NOSPC) {
+            held.failed.store(true, Relaxed);
+            self.have_it_ask(number);
+        }
+        written
     }
 
-    pub(super) fn release(held: &Held, flags: u32) {
-        if open_flags(flags).contains(OpenFlags::WRITE) {
-            // Never below nothing, whatever the kernel says.
-            let less = |n: u32| n.checked_sub(1);
-            let _ = held.writers.fetch_update(Relaxed, Relaxed, less);
+    pub(super) fn release(&self, held: &Held, flags: u32) -> Result<(), Errno> {
+        if !open_flags(flags).contains(OpenFlags::WRITE) {
+            return Ok(());
         }
+        // Never below nothing, whatever the kernel says.
+        let less = |n: u32| n.checked_sub(1);
+        let _ = held.writers.fetch_update(Relaxed, Relaxed, less);
+        self.tried(held.node.finish_writing())
+    }
+
+    /// Where a block of a file is on the device, for FIBMAP and swap files. Of the kernel's own accord it asks only where it
+    /// has the block device (`fuseblk`).
+    pub(super) fn block_of(
+        &self,
+        held: &Held,
+        (block, block_size): (u64, u32),
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let size = u64::from(block_size.max(1));
+        let at = block.checked_mul(size).ok_or(Errno::INVAL)?;
+        // Delayed data have no place yet.
+        self.tried(held.node.fsync(true))?;
+        let extents = self.tried(held.node.extents())?;
+        let after = extents.partition_point(|e| e.offset <= at);
+        let found = extents[..after].last().filter(|e| at - e.offset < e.len);
+        // Preallocated blocks count: a swap file may consist of them. 0 is a hole.
+        answer.block(found.map_or(0, |e| (e.physical + (at - e.offset)) / size));
+        Ok(())
     }
 
     pub(super) fn fallocate(
@@ -145,13 +209,8 @@ impl Filesystem {
             _ => return Err(Errno::INVAL),
         };
         if held.writers.load(Relaxed) > 0 {
-            // The kernel may hold data here that it has not written back. It does so when it is told that the
-            // file changed; if that cannot be told, the answer is of what is here.
-            let others = SEEKS.fetch_add(1, Relaxed);
-            if let Some(notifier) = self.notifier.get().filter(|_| others < MOST_SEEKS) {
-                let _ = notifier.inval_inode(node, 0, 0);
-            }
-            SEEKS.fetch_sub(1, Relaxed);
+            // The kernel may hold data here that it has not written back.
+            self.have_written_back(node);
         }
         let found = self.tried(held.node.seek(offset, what))?;
         answer.offset(found);

@@ -1,7 +1,7 @@
 //! What ioctl asks of ext4: inode flags in both spellings, label, generation, trimming, shutdown.
 
 use super::Filesystem;
-use crate::nodes::Held;
+use crate::nodes::{Held, node_of};
 use ext4_format::inode::flags as inode_flags;
 use extant::{Credentials, SetAttributes, Shutdown};
 use fuse_server::{Answer, Errno};
@@ -24,17 +24,15 @@ const FSXATTR_LEN: usize = 28;
 const LABEL_LEN: usize = 256;
 
 /// Flags in the spelling of `struct fsxattr` that ext4 has.
-const XFLAGS: [(u32, u32); 6] = [
+const XFLAGS: [(u32, u32); 7] = [
     (0x0008, inode_flags::IMMUTABLE),
     (0x0010, inode_flags::APPEND),
     (0x0020, inode_flags::SYNC),
     (0x0040, inode_flags::NOATIME),
     (0x0080, inode_flags::NODUMP),
     (0x0200, inode_flags::PROJINHERIT),
+    (0x8000, inode_flags::DAX),
 ];
-
-/// Direct access to persistent memory.
-const XFLAG_DAX: u32 = 0x8000;
 
 fn word(input: &[u8], at: usize) -> Result<u32, Errno> {
     let bytes = input.get(at..at + 4).ok_or(Errno::INVAL)?;
@@ -88,7 +86,7 @@ impl Filesystem {
             FSSETXATTR => {
                 let (xflags, project) = (word(input, 0)?, word(input, 12)?);
                 // Other flags, of other file systems, ext4 passes over.
-                if xflags & XFLAG_DAX != 0 || project != 0 {
+                if project != 0 {
                     return Err(Errno::OPNOTSUPP);
                 }
                 let mut flags = self.flags_of(held)? & inode_flags::USER_VISIBLE;
@@ -153,7 +151,10 @@ impl Filesystem {
             flags: Some(flags),
             ..Default::default()
         };
-        self.tried(held.node.set_attributes(who, &set))
+        self.tried(held.node.set_attributes(who, &set))?;
+        // The time of the change, which the kernel does not know of.
+        self.have_it_ask(node_of(held.node.ino()));
+        Ok(())
     }
 }
 

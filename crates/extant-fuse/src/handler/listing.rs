@@ -6,6 +6,7 @@ use super::data::type_bits;
 use crate::nodes::Held;
 use extant::{Credentials, DirEntry};
 use fuse_server::{Answer, Entry, Errno, Listing};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Names asked of the engine at a time: about as many as fit a buffer of 4 KiB or a good part of a larger one.
@@ -117,13 +118,17 @@ impl Out<'_, '_> {
         // By name: the number may be another file's by now. What is gone, or broken, is listed without more, and
         // whoever looks it up is told.
         let found = self.dir.node.lookup(self.who, &entry.name);
-        let Ok(Ok((node, full))) = found.map(|node| self.fs.entry(&node).map(|e| (node, e))) else {
+        let Ok(Ok((node, mut full))) = found.map(|node| self.fs.entry(&node).map(|e| (node, e)))
+        else {
             return Ok(self.plain(entry.ino, next, bits, &entry.name));
         };
         let kind = type_bits(node.file_type());
         // Told first: the kernel may forget it as soon as it has the answer.
         let number = full.node;
-        self.fs.shared.nodes.tell(node);
+        let held = self.fs.shared.nodes.tell(node);
+        if held.writers.load(Relaxed) > 0 {
+            full.attr_ttl = Duration::ZERO;
+        }
         let pushed = self.listing.push_plus(&full, next, kind, &entry.name);
         if !pushed {
             self.fs.shared.nodes.forget(number, 1);

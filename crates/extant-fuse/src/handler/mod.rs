@@ -4,7 +4,8 @@
 //! all of them until it forgets the inode, as nothing changes but through it. It does not know of immutable and
 //! append-only files: those the engine guards. Locks are the kernel's own, too: a volume has one kernel.
 //!
-//! Open files have no handles here: a node number says everything, and the kernel forgets no inode that is open.
+//! Open files have no handles of their own here: a node number says everything, and the kernel forgets no inode that is
+//! open.
 
 mod attributes;
 mod data;
@@ -30,6 +31,10 @@ use std::time::Duration;
 
 /// How long the kernel may keep what it was told: until it forgets it.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// The same for attributes of files that are open for writing: the kernel asks before a write, too, so not less.
+const BRIEFLY: Duration = Duration::from_millis(10);
+/// Bytes: with less free than these, or a thirty-second of the volume, nothing is kept back for long.
+const LITTLE_SPACE: u64 = 16 << 20;
 
 /// A volume as a handler of FUSE requests. It keeps the volume open as long as it lives.
 ///
@@ -43,6 +48,8 @@ pub struct Filesystem {
     shared: Arc<Shared>,
     notifier: OnceLock<Notifier>,
     read_only: bool,
+    /// Files are opened for reading without a question to the server.
+    opens_unasked: bool,
     write_through: bool,
     /// Changes of names and attributes are durable before they are answered. Of data the kernel sees to it: it has them
     /// written through, and asks for fsync.
@@ -65,13 +72,17 @@ impl Filesystem {
     pub fn new(volume: Volume, image: &str, options: &MountOptions) -> extant::Result<Self> {
         let read_only = volume.read_only().is_some();
         let block_size = volume.geometry().block_size;
+        // What is encrypted must not be opened.
+        let encrypt = ext4_format::features::Incompat::ENCRYPT;
+        let opens_unasked = read_only && !volume.geometry().features.incompat.contains(encrypt);
         let shared = Arc::new(Shared::new(volume, image.into())?);
         Ok(Self {
             shared,
             notifier: OnceLock::new(),
             read_only,
+            opens_unasked,
             write_through: options.writes_through(),
-            sync: options.sync,
+            sync: options.sync || options.sync_names,
             block_size,
         })
     }
@@ -143,11 +154,11 @@ impl Filesystem {
             Op::BatchForget(forgets) => {
                 forgets.for_each(|(node, n)| nodes.forget(node, n));
             }
-            Op::GetAttr { .. } => {
-                self.get_attr(&*held()?, answer)?;
+            Op::GetAttr { handle } => {
+                self.asked_for_attr((request.node, &*held()?), *handle, answer)?;
             }
             Op::Statx { .. } => {
-                self.statx(&*held()?, answer)?;
+                self.statx((request.node, &*held()?), answer)?;
             }
             Op::SetAttr(set) => {
                 self.for_caller(request, 0, |who| self.set_attr(&*held()?, who, set, answer))?;
@@ -204,7 +215,10 @@ impl Filesystem {
                 kill_suidgid,
             } => {
                 let how = (*flags, *kill_suidgid);
-                self.for_caller(request, 0, |who| self.open(&*held()?, who, how, answer))?;
+                let held = held()?;
+                self.for_caller(request, 0, |who| {
+                    self.open((request.node, &held), who, how, answer)
+                })?;
             }
             Op::Create {
                 name,
@@ -227,7 +241,7 @@ impl Filesystem {
                 })?;
             }
             Op::Release { flags, .. } => {
-                Self::release(&*held()?, *flags);
+                self.release(&*held()?, *flags)?;
             }
             _ => return self.act_on_data(request, answer),
         }
@@ -257,17 +271,19 @@ impl Filesystem {
                 let held = held()?;
                 let data = (*offset, *data);
                 if *cached {
-                    return self.write_cached(&held, data, answer);
+                    return self.write_cached((request.node, &held), data, answer);
                 }
                 return self.for_caller(request, 0, |who| {
                     if *kill_suidgid {
                         self.strip_privileges(&held.node, who)?;
                     }
-                    self.write(&held, who, (data, *flags), answer)
+                    self.write((request.node, &held), who, (data, *flags), answer)
                 });
             }
             Op::Fsync { datasync, .. } | Op::FsyncDir { datasync, .. } => {
-                self.tried(held()?.node.fsync(*datasync))?;
+                let held = held()?;
+                self.tried(held.node.fsync(*datasync))?;
+                self.note_synced(request.node, &held);
             }
             Op::ReadDir { offset, size, .. } => {
                 let how = (*offset, *size, false);
@@ -351,12 +367,14 @@ impl Filesystem {
                 answer.copied(copied);
                 return Ok(copied);
             }
+            Op::Bmap { block, block_size } => {
+                self.block_of(&*held()?, (*block, *block_size), answer)?;
+            }
             Op::SyncFs => {
                 self.tried(self.shared.volume.sync())?;
             }
             // What the kernel asks for by another way, or does by itself when it is told that there is none: flush
-            // after the pages it wrote, opening directories, access (it checks permissions), poll, locks, block
-            // numbers.
+            // after the pages it wrote, opening directories, access (it checks permissions), poll, locks.
             _ => return Err(Errno::NOSYS),
         }
         Ok(0)
@@ -380,7 +398,13 @@ impl Handler for Filesystem {
         done.map(|_| ())
     }
 
+    fn unmounting(&self) {
+        self.shared.nodes.clear();
+        self.shared.close_early();
+    }
+
     fn destroy(&self) {
         self.shared.nodes.clear();
+        self.shared.end_read_only();
     }
 }

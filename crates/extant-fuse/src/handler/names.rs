@@ -1,12 +1,13 @@
 //! Names: looked up, made, moved, removed.
 
-use super::{FOREVER, Filesystem};
-use crate::nodes::{Held, ino_of};
+use super::{BRIEFLY, FOREVER, Filesystem};
+use crate::nodes::{Held, ROOT_INO, ino_of};
 use extant::{Credentials, FileType, MakeNode, Node, OpenFlags, RenameMode};
 use fuse_server::{Answer, Entry, Errno, Opened, OpenedFlags};
 use rustix::fs::{OFlags, RenameFlags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// The bits of a mode that are permissions.
 fn permissions(mode: u32) -> u16 {
@@ -41,18 +42,28 @@ fn special(mode: u32, rdev: u32) -> Result<MakeNode<'static>, Errno> {
     })
 }
 
+/// A node number says everything but this of an open file: what it was opened for. Of a handle that only writes the kernel
+/// asks for attributes before it writes, and for nothing else.
+pub(super) const WRITES_ONLY: u64 = 1;
+
 /// What the kernel may do with an open file: its pages stay, as nobody changes the file behind its back, and direct
 /// writes to it need not wait for each other.
-pub(super) const OPENED: Opened = Opened {
-    handle: 0,
-    flags: OpenedFlags::KEEP_CACHE.union(OpenedFlags::PARALLEL_DIRECT_WRITES),
-};
+fn opened(flags: u32) -> Opened {
+    let only = open_flags(flags) & (OpenFlags::READ | OpenFlags::WRITE) == OpenFlags::WRITE;
+    Opened {
+        handle: if only { WRITES_ONLY } else { 0 },
+        flags: OpenedFlags::KEEP_CACHE | OpenedFlags::PARALLEL_DIRECT_WRITES,
+    }
+}
 
 impl Filesystem {
     /// Answers with an inode, of which the kernel is told once more.
     fn tell(&self, node: Node, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let entry = self.entry(&node)?;
-        self.shared.nodes.tell(node);
+        let mut entry = self.entry(&node)?;
+        let held = self.shared.nodes.tell(node);
+        if held.writers.load(Relaxed) > 0 {
+            entry.attr_ttl = Duration::ZERO;
+        }
         answer.entry(&entry);
         Ok(())
     }
@@ -63,6 +74,11 @@ impl Filesystem {
         match self.shared.nodes.get(node) {
             Err(Errno::STALE) if matches!(name, b"." | b"..") => {
                 let ino = ino_of(node).ok_or(Errno::STALE)?;
+                let first = self.shared.volume.geometry().first_ino;
+                if ino < first && ino != ROOT_INO {
+                    // The volume's own.
+                    return Err(Errno::STALE);
+                }
                 let node = self.shared.volume.node(ino);
                 // Whatever is not a file that somebody could have opened.
                 Ok(Held::new(node.map_err(|_| Errno::STALE)?))
@@ -78,6 +94,10 @@ impl Filesystem {
         name: &[u8],
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
+        if name == b"." {
+            // Of an inode of any type: who has its handle needs no name.
+            return self.tell(dir.node.clone(), answer);
+        }
         match dir.node.lookup(who, name) {
             Ok(node) => self.tell(node, answer),
             // That there is none the kernel may keep too.
@@ -112,12 +132,14 @@ impl Filesystem {
 
     /// An open file from here on: told of once more, and counted if it is open for writing.
     fn tell_open(&self, node: Node, flags: u32, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let entry = self.entry(&node)?;
+        let mut entry = self.entry(&node)?;
         let held = self.shared.nodes.tell(node);
         if open_flags(flags).contains(OpenFlags::WRITE) {
             held.writers.fetch_add(1, Relaxed);
+            held.told.store(0, Relaxed);
+            entry.attr_ttl = BRIEFLY;
         }
-        answer.created(&entry, OPENED);
+        answer.created(&entry, opened(flags));
         Ok(())
     }
 
@@ -169,20 +191,26 @@ impl Filesystem {
 
     pub(super) fn open(
         &self,
-        held: &Held,
+        (number, held): (u64, &Held),
         who: &Credentials,
         (flags, kill_suidgid): (u32, bool),
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
-        if self.read_only && flags & (OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits() == 0 {
+        if self.opens_unasked && flags & (OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits() == 0
+        {
             // Reading what nobody changes needs no handle: the kernel never asks again.
             return Err(Errno::NOSYS);
         }
         self.prepare_open(&held.node, who, flags, kill_suidgid)?;
         if open_flags(flags).contains(OpenFlags::WRITE) {
             held.writers.fetch_add(1, Relaxed);
+            held.told.store(0, Relaxed);
+            if self.is_short_of_space() {
+                // What does not fit is told at the first write that can know of it.
+                self.have_it_ask(number);
+            }
         }
-        answer.opened(OPENED);
+        answer.opened(opened(flags));
         Ok(())
     }
 

@@ -30,9 +30,16 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> io::Result<OwnedFd
         format!("group_id={}", getgid().as_raw()),
     ];
     data.extend(options.for_fuse());
+    let kind = match options.block_device {
+        Some(block_size) => {
+            data.push(format!("blksize={block_size}"));
+            "fuseblk"
+        }
+        None => "fuse",
+    };
     let kind = match &options.subtype {
-        Some(subtype) => format!("fuse.{subtype}"),
-        None => "fuse".to_owned(),
+        Some(subtype) => format!("{kind}.{subtype}"),
+        None => kind.to_owned(),
     };
     let data = c_string(data.join(",").as_ref())?;
     let source = c_string(&options.source)?;

@@ -61,6 +61,9 @@ pub struct MountOptions {
     pub dirsync: bool,
     /// Largest read in one request; 0 is the kernel's choice.
     pub max_read: u32,
+    /// [`source`](Self::source) is a block device, which the kernel is to hold for this mount, with blocks of so many
+    /// bytes (`fuseblk`). Root alone may ask for it. Then sync(2) reaches the server, and what asks for block numbers.
+    pub block_device: Option<u32>,
     /// Further options for the kernel's FUSE, each `name` or `name=value`.
     pub extra: Vec<String>,
 }
@@ -83,6 +86,7 @@ impl Default for MountOptions {
             sync: false,
             dirsync: false,
             max_read: 0,
+            block_device: None,
             extra: Vec::new(),
         }
     }
@@ -146,7 +150,7 @@ impl Connection {
 
     /// The number under which the kernel lists it in `/sys/fs/fuse/connections`.
     pub fn number(&self) -> u32 {
-        self.mount.device.1
+        self.mount.number()
     }
 
     pub(crate) fn shared_device(&self) -> &Arc<OwnedFd> {
@@ -175,6 +179,12 @@ impl Place {
         matches!(mounted_at(&self.target), Ok(Some(mounted)) if mounted.device == self.device)
     }
 
+    /// The kernel's own device number.
+    fn number(&self) -> u32 {
+        let (major, minor) = self.device;
+        major << 20 | minor
+    }
+
     /// Major and minor number.
     pub(crate) fn device(&self) -> (u32, u32) {
         self.device
@@ -200,7 +210,7 @@ impl Place {
 
     /// Ends the connection, so that everyone who waits for an answer gets an error.
     pub(crate) fn abort(&self) {
-        let control = format!("/sys/fs/fuse/connections/{}/abort", self.device.1);
+        let control = format!("/sys/fs/fuse/connections/{}/abort", self.number());
         if std::fs::write(control, "1").is_ok() {
             return;
         }
@@ -219,7 +229,7 @@ pub fn mount(target: impl AsRef<Path>, options: &MountOptions) -> io::Result<Con
     let target = target.as_ref().canonicalize()?;
     let device = match direct::mount(&target, options) {
         Ok(device) => device,
-        Err(error) if is_forbidden(&error) => {
+        Err(error) if is_forbidden(&error) && options.block_device.is_none() => {
             fusermount::mount(&target, options).map_err(|helper| explain(&error, &helper))?
         }
         Err(error) => return Err(error),

@@ -16,6 +16,8 @@ pub struct Mounted {
     pub kind: String,
     /// What is mounted: a device, an image, a name.
     pub source: OsString,
+    /// Options of the mount.
+    pub mount_options: String,
     /// Options of the file system.
     pub options: String,
 }
@@ -49,6 +51,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let target = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
+    let mount_options = String::from_utf8_lossy(fields.next()?).into_owned();
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8(unescape(fields.next()?)).ok()?;
     let source = OsString::from_vec(unescape(fields.next()?));
@@ -59,6 +62,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
         target,
         kind,
         source,
+        mount_options,
         options,
     })
 }
@@ -102,6 +106,7 @@ mod tests {
         assert_eq!(mounted.target, Path::new("/mnt/a b\\c"));
         assert_eq!(mounted.kind, "fuse.x");
         assert_eq!(mounted.source, "/img\tz");
+        assert_eq!(mounted.mount_options, "rw,noatime");
         assert_eq!(mounted.options, "rw,user_id=0");
     }
 

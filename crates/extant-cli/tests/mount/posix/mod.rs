@@ -11,7 +11,7 @@ mod data;
 mod names;
 mod script;
 mod special;
-mod sys;
+pub mod sys;
 mod world;
 
 use super::support::{Kernel, Mounted, image, over_each, place, run};

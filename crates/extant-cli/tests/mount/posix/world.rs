@@ -38,6 +38,7 @@ pub struct World {
 
 impl World {
     fn step(&mut self, case: &str, step: &Step) -> String {
+        self.wait_for_attributes(step);
         let outcome = match step.repeat {
             None if step.eventually => said(self.eventually(step)),
             None => said(self.as_who(step, 0)),
@@ -49,6 +50,21 @@ impl World {
                 .unwrap_or_else(|| "all ok".into()),
         };
         format!("{case}: {} => {outcome}", step.text)
+    }
+
+    /// Of a file that is open for writing the kernel may keep attributes of a FUSE mount for a moment: what is asked is
+    /// asked after that, so that the answer does not depend on how fast the steps follow each other.
+    fn wait_for_attributes(&self, step: &Step) {
+        const FUSE: i64 = 0x6573_5546;
+        let verb = step
+            .text
+            .split([' ', ':'])
+            .find(|word| !word.starts_with('@'));
+        let asks = ["mark", "moved", "stat", "blocks", "times", "attributes"];
+        let fuse = || rustix::fs::statfs(".").is_ok_and(|fs| fs.f_type as i64 == FUSE);
+        if verb.is_some_and(|verb| asks.contains(&verb)) && !self.files.is_empty() && fuse() {
+            std::thread::sleep(Duration::from_millis(15));
+        }
     }
 
     fn eventually(&mut self, step: &Step) -> Result<String> {

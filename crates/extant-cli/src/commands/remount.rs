@@ -1,0 +1,55 @@
+//! `extant mount -o remount`: what is mounted becomes read-only, or may be written again.
+//!
+//! The kernel refuses changes, or lets them through; the server brings the image to the state of one that was closed, or
+//! goes on. Read-only, the image can be copied, or looked at by others, while it is mounted.
+
+use crate::mounted::Mounted;
+use anyhow::{Context, Result, bail};
+use extant_fuse::MountOptions;
+use extant_fuse::control::Command;
+use rustix::mount::MountFlags;
+use std::path::Path;
+
+/// Options of a mount that a remount does not change, as the kernel lists them, and how they are asked for.
+fn unchanged(options: &MountOptions, listed: &str) -> Result<()> {
+    let has = |word: &str| listed.split(',').any(|option| option == word);
+    let now = match () {
+        () if has("noatime") => extant::AccessTimes::None,
+        () if has("relatime") => extant::AccessTimes::Relative,
+        () => extant::AccessTimes::Strict,
+    };
+    if options.access_times_asked && options.access_times != now {
+        bail!("remount does not change how access times are kept: unmount it first");
+    }
+    Ok(())
+}
+
+pub fn run(dir: &Path, options: &MountOptions) -> Result<()> {
+    let mounted = Mounted::at(dir)?;
+    let on = || mounted.name();
+    unchanged(options, mounted.mount_options()).with_context(on)?;
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID, !options.suid);
+    flags.set(MountFlags::NODEV, !options.dev);
+    flags.set(MountFlags::NOEXEC, !options.exec);
+    for (word, flag) in [
+        ("noatime", MountFlags::NOATIME),
+        ("relatime", MountFlags::RELATIME),
+    ] {
+        let listed = mounted.mount_options().split(',').any(|o| o == word);
+        flags.set(flag, listed);
+    }
+    let mut client = mounted.client()?;
+    if !options.read_only {
+        client
+            .ask(Command::ReadWrite)
+            .with_context(|| format!("{}: it was mounted read-only; unmount it first", on()))?;
+    }
+    // The kernel writes back what it holds before it refuses changes.
+    let done = rustix::mount::mount_remount(mounted.dir(), flags, "");
+    if options.read_only && done.is_ok() {
+        client.ask(Command::ReadOnly).with_context(on)?;
+    }
+    done.with_context(on)
+}
