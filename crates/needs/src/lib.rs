@@ -42,6 +42,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("bsdutils", &["script"]),
     ("util-linux", &["unshare", "setpriv", "fallocate"]),
     ("qemu-system-x86", &["qemu-system-x86_64"]),
+    ("busybox-static", &["busybox"]),
 ];
 
 /// Debian's package that has a tool.

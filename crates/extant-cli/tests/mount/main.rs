@@ -8,6 +8,7 @@ mod encrypted;
 mod handles;
 mod hostile;
 mod kill;
+mod other_kernel;
 mod posix;
 mod privileges;
 mod programs;

@@ -1,0 +1,89 @@
+//! Another kernel as a judge: Debian's, in QEMU (scripts/qemu.sh). It recovers and reads what was written here, and what it
+//! writes is recovered and read here.
+
+use super::support::{
+    Mounted, Transport, assert_clean, cannot, extant, image, isolated, place, run, run_for, script,
+};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/qemu.sh");
+
+/// Prints what a directory holds: names, attributes, sizes, contents, targets. With the words of busybox, on both sides; its
+/// xargs loses its way in long lists.
+const MANIFEST: &str = r"all='-name lost+found -prune -o -name manifest.? -prune -o'
+find . -mindepth 1 $all -exec stat -c '%n|%f|%u|%g|%h|%Y|%t|%T' {} + | sort
+find . $all ! -type d -exec stat -c '%n|%s' {} + | sort
+find . $all -type f -exec md5sum {} + | sort
+find . -type l -exec readlink {} \; | sort
+";
+
+fn manifest(dir: &Path) -> String {
+    run(Command::new("busybox")
+        .args(["sh", "-efc", MANIFEST])
+        .current_dir(dir))
+}
+
+#[test]
+fn debians_kernel_and_this_read_each_others_images() {
+    isolated(|| {
+        needs::tools!("qemu-system-x86_64", "busybox");
+        let place = place();
+        let image = image(place.path(), "96M", &["-b", "1024"]);
+        let mounted = Mounted::new(&image, Transport::Classic, &["commit=300"]);
+        script(
+            mounted.dir(),
+            "mkdir many deep; for i in $(seq 1500); do >many/a-name-of-some-length-$i; done
+             head -c 3000000 /dev/urandom >big; cp big deep/copy; truncate -s 10M sparse
+             for i in $(seq 0 30); do dd if=big of=pieces bs=1024 count=3 seek=$((i * 70)) conv=notrunc status=none; done
+             ln -s big short; ln -s $(printf 'x%.0s' $(seq 200)) long; ln big deep/hard; mkfifo fifo; mknod null c 1 3
+             chmod 4755 big; chown 1:70000 deep; touch -d 1960-05-05 old; touch -d 2400-01-01 young
+             for i in $(seq 3 3 1500); do rm many/a-name-of-some-length-$i; done
+             fallocate -l 500K taken; echo text >taken2; mv taken2 deep/moved; setfattr -n user.a -v b deep/moved",
+        );
+        let ours = manifest(mounted.dir());
+        extant(["sync", mounted.dir().to_str().unwrap()]);
+        // The journal is full of it, and the other kernel has to recover it.
+        mounted.kill();
+
+        let job = place.path().join("job");
+        let work = format!(
+            "sh -efc '{quoted}' >/tmp/1; mv /tmp/1 manifest.1
+             mkdir theirs theirs/many; i=0; while [ $i -lt 800 ]; do : >theirs/many/of-the-other-kernel-$i; i=$((i+1)); done
+             cp big theirs/big; cp -a deep theirs/deep; ln -s ../big theirs/link; ln big theirs/hard
+             mv many/a-name-of-some-length-1 theirs/; rm -r deep; dd if=big of=sparse bs=1024 seek=5000 count=100 conv=notrunc 2>/dev/null
+             : >old; sh -efc '{quoted}' >/tmp/2; mv /tmp/2 manifest.2; sync
+             echo done\ncut\n",
+            quoted = MANIFEST.replace('\'', "'\\''")
+        );
+        std::fs::write(&job, work).unwrap();
+        let mut qemu = Command::new(SCRIPT);
+        qemu.arg(&image).arg(&job).env("QEMU_TIMEOUT", "120");
+        let output = run_for(qemu, Duration::from_secs(150)).expect("the machine ends");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(2) {
+            // QEMU or the kernel's package is not to be had.
+            return cannot(&said);
+        }
+        assert!(output.status.success() && said.contains("done"), "{said}");
+
+        // It was cut off: the journal is to be recovered here.
+        let mounted = Mounted::new(&image, Transport::Classic, &[]);
+        let seen = std::fs::read_to_string(mounted.dir().join("manifest.1")).unwrap();
+        assert!(
+            seen == ours,
+            "what Linux read of ours:\n{seen}\nand not\n{ours}"
+        );
+        let theirs = std::fs::read_to_string(mounted.dir().join("manifest.2")).unwrap();
+        let found = manifest(mounted.dir());
+        assert!(
+            found == theirs,
+            "what was read of theirs:\n{found}\nand not\n{theirs}"
+        );
+        assert!(theirs.contains("of-the-other-kernel-799"));
+        mounted.unmount();
+        assert_clean(&image);
+    });
+}
