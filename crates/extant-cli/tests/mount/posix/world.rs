@@ -61,7 +61,7 @@ impl World {
             .split([' ', ':'])
             .find(|word| !word.starts_with('@'));
         let asks = ["mark", "moved", "stat", "blocks", "times", "attributes"];
-        let fuse = || rustix::fs::statfs(".").is_ok_and(|fs| fs.f_type as i64 == FUSE);
+        let fuse = || rustix::fs::statfs(".").is_ok_and(|fs| fs.f_type == FUSE);
         if verb.is_some_and(|verb| asks.contains(&verb)) && !self.files.is_empty() && fuse() {
             std::thread::sleep(Duration::from_millis(15));
         }
