@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox
 
-.PHONY: demo test unit loom shuttle miri fuzz lint install uninstall bench bench-figures torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-threads tools clean
+.PHONY: demo test unit loom shuttle miri fuzz lint install uninstall bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -71,6 +71,19 @@ uninstall:
 
 # Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only
 # that one, to see a failure again.
+#
+# All that cut the power: about an hour on two cores.
+torture: torture-crash torture-contents torture-programs
+
+# Contents after one, two and three cuts, over the library and over the mount's handler.
+torture-contents:
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test contents -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --test served -- --nocapture
+
+# Programs over a recorded device below a mount, until 1,000,000 fsyncs have been acknowledged (EXTANT_FSYNCS=n: n). Root.
+torture-programs:
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --test programs -- --nocapture
+
 torture-crash:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test crash -- --nocapture
 

@@ -478,3 +478,47 @@ fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
     }
     assert!(seen.len() > 4, "it went in parts: {seen:?}");
 }
+
+/// The last block of a file may hold old bytes behind the size, as after a cut. Whatever makes the file larger shows
+/// zeros there: data further on, a larger size, a range that is allocated or zeroed, from inside the block or behind it.
+#[test]
+fn what_makes_a_file_larger_shows_zeros() {
+    type Grow = fn(&extant::File) -> extant::Result<()>;
+    let ways: [(&str, Grow); 6] = [
+        ("write", |f| f.write_all_at(8192, &[1; 100])),
+        ("truncate", |f| f.truncate(9000)),
+        ("allocate", |f| {
+            f.fallocate(Fallocate::default(), 6000, 3000)
+        }),
+        ("zero from inside the last block", |f| {
+            f.fallocate(Fallocate::ZeroRange { keep_size: false }, 256, 8000)
+        }),
+        ("zero from behind the last block", |f| {
+            f.fallocate(Fallocate::ZeroRange { keep_size: false }, 5000, 4000)
+        }),
+        ("zero inside the last block", |f| {
+            f.fallocate(Fallocate::ZeroRange { keep_size: false }, 1000, 2000)
+        }),
+    ];
+    for (name, grow) in ways {
+        let (medium, volume) = made(16 << 20, 4096);
+        let file = volume.create("/file", 0o600).unwrap();
+        file.write_all_at(0, &[1; 500]).unwrap();
+        file.fsync().unwrap();
+        let at = file.extents().unwrap()[0].physical;
+        drop(file);
+        volume.close().unwrap();
+        medium.write_at(at + 500, &[9; 3596]).unwrap();
+        let volume = open(Arc::clone(&medium));
+        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        let file = volume.open("/file", flags, 0).unwrap();
+        // The page is in memory, as it was read from the device.
+        file.read_at(0, &mut [0; 500]).unwrap();
+        grow(&file).unwrap();
+        drop(file);
+        let found = volume.read_file("/file").unwrap();
+        assert!(found.len() > 500, "{name}");
+        assert_eq!(found.iter().position(|b| *b == 9), None, "{name}");
+        volume.close().unwrap();
+    }
+}

@@ -150,6 +150,10 @@ impl Engine {
                 size,
             ),
             Fallocate::ZeroRange { keep_size } => {
+                if end > size && !keep_size {
+                    // After a cut the block of the old size may hold old bytes behind it.
+                    self.zero_tail(who, inode, &map, size)?;
+                }
                 self.punch(
                     who,
                     inode,

@@ -1,0 +1,28 @@
+//! The judge of crash states: what a file may hold after a power cut, synced or not.
+//!
+//! A *program* of random operations runs in one or several tasks over a *target* (the library, the mount's handler, a
+//! mounted directory) above a recording device. Each cell of [`stamp::CELL`] bytes that a program writes carries a stamp
+//! that no other write has, so a cell that is read later tells which write it is from. The *model* keeps the history of
+//! every cell, size and name. After a cut the *verdict* compares what recovery finds with the model:
+//!
+//! - The names of a task are those after its operation k, for a k that is not before the last sync and not after the
+//!   last operation that began. Operations that were before a join of all tasks are there if any operation after that
+//!   join is.
+//! - A cell holds the value that it had when its file was synced last, or a value that came later. Values that a
+//!   truncation, a punched hole or a zeroed range took away do not come back in a state that has this operation.
+//! - A size is the one the file had at the last sync or after a later operation.
+//! - e2fsck finds nothing to mend.
+//!
+//! After a device has lied about one flush nothing can be promised but that metadata are not wrong silently: [`lies`].
+//!
+//! A *campaign* cuts, recovers, judges, goes on working on what recovery left, and cuts again: the recovery of a second
+//! round is cut as its operations are.
+#![allow(dead_code)] // each test binary uses its own part
+
+pub mod campaign;
+pub mod lies;
+pub mod model;
+pub mod program;
+pub mod stamp;
+pub mod target;
+pub mod verdict;
