@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox
 
-.PHONY: demo test unit loom shuttle miri fuzz lint install uninstall bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-threads tools clean
+.PHONY: demo test unit judge loom shuttle miri fuzz lint install uninstall bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -35,6 +35,10 @@ miri:
 # libFuzzer over the parsers, a minute each; needs network for the harness the first time.
 fuzz:
 	scripts/fuzz.sh 60
+
+# Whether the tests find the faults that were mended, and others that are planted for it.
+judge: tools
+	scripts/judge.sh
 
 lint:
 	$(CARGO) fmt --all --check

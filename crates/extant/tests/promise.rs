@@ -522,3 +522,38 @@ fn what_makes_a_file_larger_shows_zeros() {
         volume.close().unwrap();
     }
 }
+
+/// Blocks of a directory are in the log, the directory is removed, and a file takes its blocks for data: recovery must not
+/// write the directory's blocks over them. The file takes all free blocks, so it has those, too.
+#[test]
+fn what_was_metadata_and_holds_data_is_not_replayed() {
+    let (medium, volume) = made(8 << 20, 1024);
+    volume.create_dir("/d", 0o755).unwrap();
+    volume.sync().unwrap();
+    let name = |n: usize| format!("/d/{n:0>200}");
+    for n in 0..100 {
+        volume.symlink("target", name(n)).unwrap();
+    }
+    volume.sync().unwrap();
+    for n in 0..100 {
+        volume.unlink(name(n)).unwrap();
+    }
+    volume.remove_dir("/d").unwrap();
+    volume.sync().unwrap();
+    let file = volume.create("/file", 0o600).unwrap();
+    let piece = [0xd5; 64 << 10];
+    let mut size = 0;
+    while let Ok(n) = file.write_at(size, &piece) {
+        size += n as u64;
+    }
+    file.fsync().unwrap();
+    assert!(size > 4 << 20, "{size}");
+    let after = medium.after_cut();
+    assert!(after.recovery().transactions > 1, "{:?}", after.recovery());
+    let found = after.read_file("/file").unwrap();
+    assert_eq!(found.len() as u64, size);
+    assert_eq!(found.iter().position(|b| *b != 0xd5), None);
+    after.close().unwrap();
+    drop(file);
+    volume.close().unwrap();
+}

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::formatter::Output;
 use crate::invariants::insist;
 use crate::namespace::extent_map::{ExtentMap, Found, Run};
+use crate::planted::{self, Fault};
 use blockdev::BlockDevice;
 use body::Body;
 use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
@@ -253,7 +254,10 @@ impl Journal {
             self.empty_log(engine, false)?;
         }
         // In an empty log there is nothing to strike out.
-        let revoked = if self.used == 0 { &[] } else { revoked };
+        let revoked = match self.used == 0 || planted::is(Fault::NoRevoke) {
+            true => &[],
+            false => revoked,
+        };
         if self.used == 0 {
             need = self.need(blocks.len(), 0);
         }

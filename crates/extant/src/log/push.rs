@@ -181,7 +181,7 @@ impl Engine {
         let mut blocks: Vec<_> = items
             .bits
             .iter()
-            .filter(|b| !b.alloc)
+            .filter(|b| !b.alloc && !planted::is(Fault::ReuseBeforeCommit))
             .map(|b| (b.start, b.len))
             .collect();
         let (reserved, commits) = (items.reserved_blocks, items.commits);

@@ -7,6 +7,7 @@ use crate::invariants::Rule;
 use crate::namespace::bucket::{Bucket, Dentry};
 use crate::namespace::credentials::Credentials;
 use crate::namespace::extent_map::Run;
+use crate::planted::{self, Fault};
 use crate::schedule::{self, Point};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, InodeNr};
@@ -320,6 +321,10 @@ impl Commit<'_> {
             alloc,
         };
         self.list.bits.push_in(item, &self.engine.log.spare.bits);
+        if !alloc && planted::is(Fault::ReuseBeforeCommit) {
+            let _ = self.engine.blocks.give_back(start, len);
+            self.engine.space.give(u64::from(len));
+        }
     }
 
     /// Logs what happens seldom.

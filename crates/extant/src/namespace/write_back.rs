@@ -302,9 +302,10 @@ impl Engine {
         self.load_map(inode, map)?;
         let runs = gather(&dirty);
         let mut placed: Vec<Run> = Vec::new();
+        let late = planted::is(Fault::MappingBeforeData);
         let written = runs
             .iter()
-            .try_for_each(|run| self.write_run(inode, file, map, run, &mut placed));
+            .try_for_each(|run| self.write_run(inode, file, map, run, (&mut placed, !late)));
         if let Err(e) = written {
             self.unplace(&taken(&placed));
             if matches!(e, Error::Io { .. } | Error::Broken { .. }) {
@@ -318,7 +319,15 @@ impl Engine {
             self.note_written_back(file, &dirty, u64::from(u32::MAX) + 1);
             return Ok(());
         }
-        self.commit_written(inode, file, map, &placed, &dirty)
+        self.commit_written(inode, file, map, &placed, &dirty)?;
+        if late {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let mut again = runs.iter();
+            return again.try_for_each(|run| {
+                self.write_run(inode, file, map, run, (&mut Vec::new(), true))
+            });
+        }
+        Ok(())
     }
 
     /// Logs the mapping of what was written, in steps from the start: after each the file reaches as far as
@@ -442,12 +451,21 @@ impl Engine {
         file: &FileData,
         map: &FileMap,
         run: &DirtyRun,
-        placed: &mut Vec<Run>,
+        (placed, writes): (&mut Vec<Run>, bool),
     ) -> Result<()> {
         let blocks = (run.logical, run.pages.len() as u32);
-        self.write_blocks(inode, file, map, blocks, placed, |piece, done| {
-            self.write_pages(piece, &run.pages[done..done + piece.len as usize])
-        })
+        self.write_blocks(
+            inode,
+            file,
+            map,
+            blocks,
+            placed,
+            |piece, done| match writes {
+                true => self.write_pages(piece, &run.pages[done..done + piece.len as usize]),
+                // Only by a planted fault.
+                false => Ok(()),
+            },
+        )
     }
 
     /// Has so many blocks from a logical one on written, each piece by `write`, which is told how many were before it. Those

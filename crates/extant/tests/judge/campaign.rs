@@ -4,6 +4,7 @@
 use super::lies;
 use super::model::Task;
 use super::program::{self, Mark, Plan, Run};
+use super::stamp;
 use super::verdict::{self, Order, Progress};
 use crate::common::{self, Rng, mem_image};
 use blockdev::{
@@ -130,6 +131,7 @@ impl Kind {
             for task in 0..self.tasks {
                 volume.create_dir(program::dir(task), 0o755).unwrap();
             }
+            fill_free_blocks(&volume);
             volume.close().unwrap();
             let journal = lies::journal_blocks(&device);
             (device.snapshot(), Arc::new(journal))
@@ -155,6 +157,24 @@ impl Kind {
             syncs: true,
         }
     }
+}
+
+/// Leaves a stamp that no program writes in every block that is free: a file that shows it shows what it never had.
+fn fill_free_blocks(volume: &Volume) {
+    let file = volume.create("/fill", 0o600).unwrap();
+    let cells = (1 << 20) / stamp::CELL;
+    let foreign = stamp::fill(u32::MAX, 0..cells);
+    let mut at = 0;
+    while file.write_all_at(at, &foreign).is_ok() {
+        at += foreign.len() as u64;
+    }
+    // Also what was short of a whole piece.
+    let size = file.stat().unwrap().size;
+    let _ = file.write_all_at(size, &foreign);
+    let _ = file.fsync();
+    drop(file);
+    volume.unlink("/fill").unwrap();
+    volume.sync().unwrap();
 }
 
 /// One recorded round.

@@ -18,6 +18,7 @@ pub fn describe(value: Option<Value>) -> String {
     match value {
         None => "bytes that are no stamp".into(),
         Some(0) => "zeros".into(),
+        Some(v) if v >> 32 == u64::from(u32::MAX) => "what a free block held".into(),
         Some(v) => format!("write {} of cell {}", v >> 32, v & 0xffff_ffff),
     }
 }

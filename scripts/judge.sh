@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Judges the judge: plants each fault of crates/extant/src/planted.rs in turn and has the tests look for it. A fault that
+# no test finds fails the run, and so does a test that fails without a fault.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# Quick ones first; of the engine's own tests those of metadata blocks in memory.
+tests=(promise extant contents)
+
+built=$(cargo test --profile test-fast -p extant --features planted-faults --lib --test promise --test contents \
+    --no-run --message-format json)
+run() {
+    local name=$1 filter=()
+    shift
+    [ "$name" != extant ] || filter=(buffers::)
+    binary=$(printf '%s\n' "$built" | grep "\"name\":\"$name\"" |
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+    [ -x "$binary" ] || { echo "$name was not built" >&2; exit 1; }
+    # In a shell of its own, which keeps to itself that a test was aborted.
+    ("$@" timeout 60 "$binary" "${filter[@]}" >"$log" 2>&1; exit $?) 2>/dev/null
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+cd crates/extant
+# The tests of what they promise to find: each must pass when nothing is planted.
+for test in "${tests[@]}"; do
+    if ! run "$test" env; then
+        cat "$log"
+        echo "$test fails without a planted fault" >&2
+        exit 1
+    fi
+done
+
+faults=$(sed -n 's/^ *("\([a-z-]*\)", Self::.*/\1/p' src/planted.rs)
+count=0
+missed=()
+for fault in $faults; do
+    count=$((count + 1))
+    found=
+    for test in "${tests[@]}"; do
+        status=0
+        run "$test" env EXTANT_PLANTED="$fault" RUST_BACKTRACE=0 || status=$?
+        # 101: a test failed. 124 would be a test that hangs, and others that the run was aborted: neither says what is
+        # wrong.
+        if [ "$status" = 101 ]; then
+            found="$test: $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | paste -sd ' ')"
+            break
+        fi
+    done
+    echo "$fault: ${found:-NOT FOUND}"
+    [ -n "$found" ] || missed+=("$fault")
+done
+echo "$count faults planted, ${#missed[@]} not found"
+[ "$count" -ge 10 ] && [ "${#missed[@]}" = 0 ]
