@@ -18,13 +18,16 @@ const WATCHED: Duration = Duration::from_millis(300);
 /// As long as a thread that must get further may take.
 const LONG: Duration = Duration::from_secs(30);
 
+/// How many flushes come before it, what tells that it began, and what lets it go on.
+type HeldFlush = (u32, Sender<()>, Receiver<()>);
+
 /// Memory that knows what its last flush has covered, and in which a flush can be held.
 struct Medium {
     now: MemDevice,
     /// The content when the last flush that has returned began.
     durable: Mutex<MemDevice>,
     /// Holds the flush that comes after so many others: tells that it began, and waits.
-    held: Mutex<Option<(u32, Sender<()>, Receiver<()>)>>,
+    held: Mutex<Option<HeldFlush>>,
 }
 
 impl Medium {
