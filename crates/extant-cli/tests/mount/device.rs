@@ -11,11 +11,13 @@ use std::process::Command;
 const FIBMAP: u32 = 1;
 
 /// A loop device, gone with this.
-struct Loop(PathBuf);
+pub(super) struct Loop(pub(super) PathBuf);
 
 impl Loop {
-    fn new(image: &Path) -> Self {
-        let name = run(Command::new("losetup").args(["-f", "--show"]).arg(image));
+    /// With options of losetup.
+    pub(super) fn new(image: &Path, options: &[&str]) -> Self {
+        let mut command = Command::new("losetup");
+        let name = run(command.args(options).args(["-f", "--show"]).arg(image));
         Self(name.trim().into())
     }
 }
@@ -42,7 +44,7 @@ fn sync_and_block_numbers_reach_the_server() {
         for transport in super::support::transports() {
             let place = place();
             let image = image(place.path(), "64M", &["-b", "4096"]);
-            let device = Loop::new(&image);
+            let device = Loop::new(&image, &[]);
             let dir = place.path().join("mnt");
             std::fs::create_dir(&dir).unwrap();
             let _unmounted = InBackground(&dir);

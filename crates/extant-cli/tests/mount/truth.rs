@@ -1,5 +1,6 @@
 //! What programs are shown is true: space held and free, times, flags, labels, and errors as soon as they are known.
 
+use super::device::Loop;
 use super::support::{
     EXTANT, InBackground, Kernel, Mounted, Transport, assert_clean, extant, image, isolated,
     over_each, place, run, script,
@@ -170,12 +171,9 @@ fn what_is_write_protected_is_mounted_read_only() {
             std::fs::set_permissions(&image, PermissionsExt::from_mode(mode)).unwrap();
         };
         protect(0o444);
-        let loop_device = run(Command::new("losetup")
-            .args(["-r", "-f", "--show"])
-            .arg(&image));
-        let device = Path::new(loop_device.trim());
+        let device = Loop::new(&image, &["-r"]);
         let before = std::fs::read(&image).unwrap();
-        for source in [&*image, device] {
+        for source in [&image, &device.0] {
             let _unmounted = InBackground(&dir);
             let refused = mount_in_background(source, &dir, &["rw"]);
             assert!(!refused.status.success());
@@ -193,7 +191,7 @@ fn what_is_write_protected_is_mounted_read_only() {
             assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
             run(Command::new(EXTANT).arg("umount").arg(&dir));
         }
-        run(Command::new("losetup").arg("-d").arg(device));
+        drop(device);
         assert!(
             std::fs::read(&image).unwrap() == before,
             "nothing is written"
