@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox
 
-.PHONY: demo test unit judge loom shuttle miri fuzz lint install uninstall bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-threads tools clean
+.PHONY: demo test unit judge loom shuttle miri fuzz lint install uninstall bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -106,6 +106,10 @@ torture-model:
 
 torture-mount:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test mount -- --nocapture
+
+# The engine under EXTANT_SCHEDULES schedules of each kind, 3,000 if it is not set; prints how many turns those were.
+torture-schedules:
+	EXTANT_SCHEDULES=$${EXTANT_SCHEDULES:-3000} $(CARGO) test --profile test-fast -p extant --test schedules -- --nocapture
 
 # Threads are held up at points that only builds with debug assertions have.
 torture-threads:

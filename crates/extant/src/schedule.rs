@@ -59,3 +59,17 @@ pub(crate) fn reached(point: Point) {
     }
     let _ = point;
 }
+
+/// Runs tasks one at a time, in the schedule of a seed; see `lockmeter`'s `turns`. Returns how often a turn was passed on.
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub fn run<'a>(seed: u64, tasks: Vec<Box<dyn FnOnce() + Send + 'a>>) -> u64 {
+    lockmeter::turns::run(seed, tasks)
+}
+
+/// A task of [`run`] lets others go on.
+#[doc(hidden)]
+pub fn pass() {
+    #[cfg(debug_assertions)]
+    lockmeter::turns::pass();
+}

@@ -15,7 +15,10 @@ pub fn stir(every: u32) -> bool {
 #[inline(always)]
 pub(crate) fn point() {
     #[cfg(debug_assertions)]
-    debug::point();
+    {
+        debug::point();
+        lockmeter::turns::pass();
+    }
 }
 
 #[cfg(debug_assertions)]

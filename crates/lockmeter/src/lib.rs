@@ -44,6 +44,10 @@ mod snapshot;
 mod spin;
 mod switch;
 
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod turns;
+
 pub use class::{Class, LockClass};
 pub use condvar::Condvar;
 pub use raw::{Metered, MutexGuard, RwLockReadGuard, RwLockWriteGuard};

@@ -126,6 +126,10 @@ unsafe impl<R: RawMutex, C: LockClass> RawMutex for Metered<R, C> {
     #[inline]
     #[track_caller]
     fn lock(&self) {
+        #[cfg(debug_assertions)]
+        if crate::turns::take(|| self.raw.try_lock()) {
+            return;
+        }
         if is_on() {
             self.acquire(
                 Location::caller(),
@@ -174,6 +178,10 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
     #[inline]
     #[track_caller]
     fn lock_shared(&self) {
+        #[cfg(debug_assertions)]
+        if crate::turns::take(|| self.raw.try_lock_shared()) {
+            return;
+        }
         if is_on() {
             let place = Location::caller();
             self.acquire(
@@ -207,6 +215,10 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
     #[inline]
     #[track_caller]
     fn lock_exclusive(&self) {
+        #[cfg(debug_assertions)]
+        if crate::turns::take(|| self.raw.try_lock_exclusive()) {
+            return;
+        }
         if is_on() {
             let place = Location::caller();
             let take = || self.raw.lock_exclusive();

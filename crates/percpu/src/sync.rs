@@ -10,6 +10,8 @@ mod real {
     /// Waits a little, the longer the more often it has.
     pub(crate) fn relax(waited: &mut u32) {
         *waited += 1;
+        #[cfg(debug_assertions)]
+        lockmeter::turns::pass();
         match *waited {
             0..64 => std::hint::spin_loop(),
             64..256 => std::thread::yield_now(),
