@@ -139,6 +139,15 @@ impl File {
         self.touched.push(op);
     }
 
+    /// It reaches at least so far, which a server may have to be told whose kernel has larger sizes for itself.
+    pub fn reaches(&mut self, op: OpNr, end: u64) {
+        if end > self.size {
+            self.set_size(op, end);
+        } else {
+            self.sizes.push((op, SizeEvent::Grow(end)));
+        }
+    }
+
     /// A name of it came or went.
     pub fn touch(&mut self, op: OpNr) {
         self.touched.push(op);

@@ -387,8 +387,8 @@ impl<T: Target> Worker<'_, T> {
             |task, _, op| {
                 let file = &mut task.files[nr];
                 file.touch(op);
-                if !keeps && at + len > file.size() {
-                    file.set_size(op, at + len);
+                if !keeps {
+                    file.reaches(op, at + len);
                 }
             },
         );
@@ -407,8 +407,8 @@ impl<T: Target> Worker<'_, T> {
             |task, _, op| {
                 let file = &mut task.files[nr];
                 file.zero(op, cells(&inside), cells(&whole));
-                if !keep_size && at + len > size {
-                    file.set_size(op, at + len);
+                if !keep_size {
+                    file.reaches(op, at + len);
                 }
             },
         );
