@@ -99,8 +99,8 @@ pub fn run<'a>(seed: u64, tasks: Vec<Box<dyn FnOnce() + Send + 'a>>) -> u64 {
             });
         }
     });
-    let passes = turns.state.lock().passes;
-    passes
+    let state = turns.state.lock();
+    state.passes
 }
 
 /// Gives the turn away, if this thread takes part.
