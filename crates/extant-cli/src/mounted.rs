@@ -50,6 +50,14 @@ impl Mounted {
         self.entry.source.to_string_lossy().into_owned()
     }
 
+    /// Requests of the kernel that are not answered yet, those that it has not handed over among them; `None` if it does not
+    /// tell, as where fusectl is not mounted.
+    pub fn waiting(&self) -> Option<u64> {
+        let (_, minor) = self.entry.device;
+        let told = std::fs::read_to_string(format!("/sys/fs/fuse/connections/{minor}/waiting"));
+        told.ok()?.trim().parse().ok()
+    }
+
     /// How it is mounted, in the kernel's words.
     pub fn mount_options(&self) -> &str {
         &self.entry.mount_options

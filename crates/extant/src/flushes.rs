@@ -3,10 +3,15 @@
 //! Every flush has a number, taken before it begins. A write that has returned is covered by each flush whose number was
 //! taken later. So whoever has written takes the mark ([`Flushes::mark`]) and waits for a flush beyond it
 //! ([`Engine::flush_since`]): that of a push that came upon it, that of somebody else who waits, or its own.
+//!
+//! Whoever writes file data notes the mark in its slot ([`Flushes::note_data`]). What fsync waits for is the greatest of
+//! them: then a file that is clean, on a device to which nothing was written since the last flush, needs none, and
+//! callers that find it so write no word that others read.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::locks::{self, Condvar, Mutex};
+use percpu::PerSlot;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The flushes of one volume's device.
@@ -16,6 +21,8 @@ pub(crate) struct Flushes {
     begun: AtomicU64,
     /// Greatest number of a flush that has succeeded.
     done: AtomicU64,
+    /// One more than the mark when a slot wrote data last; 0 if it never has.
+    data: PerSlot<AtomicU64>,
     /// Flushes under way.
     running: Mutex<u32, locks::Flushes>,
     ended: Condvar,
@@ -25,6 +32,20 @@ impl Flushes {
     /// A flush that is begun from now on is beyond this mark.
     pub fn mark(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Data have been written by this thread.
+    pub fn note_data(&self) {
+        self.data
+            .local()
+            .fetch_max(self.mark() + 1, Ordering::SeqCst);
+    }
+
+    /// The mark of the data written last, by anybody. What is on the device since before the volume was opened counts as
+    /// written then: it may never have been flushed.
+    pub fn data_mark(&self) -> u64 {
+        let marks = self.data.iter().map(|m| m.load(Ordering::SeqCst));
+        marks.max().unwrap_or(0).saturating_sub(1)
     }
 
     /// Whether a flush beyond the mark has succeeded.
@@ -61,6 +82,9 @@ impl Engine {
     /// known what a flush that fails has kept, so the volume stops.
     pub(crate) fn flush_since(&self, mark: u64) -> Result<()> {
         let flushes = &self.flushes;
+        if flushes.is_covered(mark) {
+            return Ok(());
+        }
         let mut running = flushes.running.lock();
         while !flushes.is_covered(mark) {
             self.check_running()?;

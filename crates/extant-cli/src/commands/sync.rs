@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process;
+use std::time::{Duration, Instant};
 
 /// Make everything on a mount durable, and hold it still while a command runs
 ///
@@ -37,6 +38,7 @@ pub fn run(args: &Args) -> Result<()> {
     );
     dir.and_then(|dir| rustix::fs::syncfs(&dir))
         .with_context(|| mounted.name())?;
+    wait_for_write_back(&mounted, &mut client).with_context(|| mounted.name())?;
     match args.command.split_first() {
         None => client
             .ask(Command::Sync)
@@ -44,6 +46,38 @@ pub fn run(args: &Args) -> Result<()> {
             .with_context(|| mounted.name()),
         Some((program, rest)) => frozen(&mounted, &mut client, program, rest),
     }
+}
+
+/// As long as others keep a mount busy, at most.
+const BUSY: Duration = Duration::from_secs(10);
+/// Where the kernel does not tell, its requests to write have been handed over when none has come for so long.
+const QUIET: Duration = Duration::from_millis(50);
+
+/// Returns when the requests by which the kernel writes back have been answered. For a mount of a file it does not wait for them
+/// itself in syncfs(2), though it has made them all when that returns.
+fn wait_for_write_back(mounted: &Mounted, client: &mut Client) -> Result<()> {
+    let until = Instant::now() + BUSY;
+    let mut last = None;
+    while Instant::now() < until {
+        match mounted.waiting() {
+            Some(0) => return Ok(()),
+            Some(_) => std::thread::sleep(Duration::from_millis(1)),
+            None => {
+                let requests = client.status()?.requests;
+                let writes = requests.iter().find(|r| r.kind == "write");
+                let now = writes.map_or(0, |w| w.requests);
+                if last.replace(now) == Some(now) {
+                    return Ok(());
+                }
+                std::thread::sleep(QUIET);
+            }
+        }
+    }
+    crate::output::complain(format_args!(
+        "{}: others keep it busy: what they write just now may come after this sync",
+        mounted.name()
+    ));
+    Ok(())
 }
 
 fn frozen(

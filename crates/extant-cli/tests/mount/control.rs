@@ -131,6 +131,37 @@ fn sync_holds_still_while_a_command_runs() {
     });
 }
 
+/// syncfs(2) has the kernel hand over what it holds of a mount, and does not wait until that is written: `extant sync` does, as
+/// the kernel tells, or where it does not, by looking whether requests still come.
+#[test]
+fn what_the_kernel_holds_is_in_the_image_after_a_sync() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "128M", &[]);
+        let copy = place.path().join("copy.img");
+        let mounted = Mounted::new(&image, transport, &[]);
+        for round in 0..6u8 {
+            let connections = "/sys/fs/fuse/connections";
+            if round == 3 {
+                run(Command::new("mount").args(["-t", "fusectl", "fusectl", connections]));
+            }
+            let content = vec![b'a' + round; 20 << 20];
+            std::fs::write(mounted.dir().join("file"), &content).unwrap();
+            extant(["sync", mounted.dir().to_str().unwrap()]);
+            run(Command::new("cp")
+                .arg("--sparse=always")
+                .arg(&image)
+                .arg(&copy));
+            if round == 5 {
+                run(Command::new("umount").arg(connections));
+            }
+            let found = extant(["cat", &format!("{}:/file", copy.display())]);
+            assert!(found.into_bytes() == content, "round {round}");
+        }
+        mounted.unmount();
+    });
+}
+
 /// A client that dies leaves nothing frozen.
 #[test]
 fn a_command_that_is_killed_thaws() {

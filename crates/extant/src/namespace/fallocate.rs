@@ -447,7 +447,9 @@ impl Engine {
         self.device
             .write_at(run.physical.offset(self.geometry.block_size), &bytes)
             .map_err(|e| Error::block_io("write", run.physical, e))
-            .inspect_err(|e| self.stop(e))
+            .inspect_err(|e| self.stop(e))?;
+        self.flushes.note_data();
+        Ok(())
     }
 
     /// Makes blocks `[first, last)` a hole.

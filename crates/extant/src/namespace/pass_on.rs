@@ -83,7 +83,9 @@ impl Engine {
                     piece.physical.offset(self.geometry.block_size),
                     &data[from as usize..(from + len) as usize],
                 )
-                .map_err(|e| Error::block_io("write", piece.physical, e))
+                .map_err(|e| Error::block_io("write", piece.physical, e))?;
+            self.flushes.note_data();
+            Ok(())
         });
         if let Err(e) = written {
             self.unplace(&taken(&placed));

@@ -541,7 +541,9 @@ impl Engine {
         insist!(!self.gate.is_shut(), FrozenIsStill, "write-back of {run:?}");
         self.device
             .write_vectored_at(run.physical.offset(self.geometry.block_size), &slices)
-            .map_err(|e| Error::block_io("write", run.physical, e))
+            .map_err(|e| Error::block_io("write", run.physical, e))?;
+        self.flushes.note_data();
+        Ok(())
     }
 
     /// Where the block of a logical block should lie: behind its neighbour, else in the inode's group.
@@ -612,7 +614,7 @@ impl Engine {
             self.settle_times_of(inode);
         }
         self.write_back(inode)?;
-        let written = self.flushes.mark();
+        let written = self.flushes.data_mark();
         let context = inode.last_context.load(Ordering::Acquire);
         let pushed = context > self.log.durable();
         schedule::reached(Point::FsyncWritten);

@@ -110,7 +110,6 @@ fn unsupported_features() {
     for (feature, extra) in [
         ("inline_data", &[][..]),
         ("bigalloc", &["-C", "16384"]),
-        ("encrypt", &[]),
         ("casefold", &[]),
         ("ea_inode", &[]),
     ] {
@@ -122,7 +121,7 @@ fn unsupported_features() {
             assert!(error.to_string().contains(feature), "{feature}: {error}");
         }
     }
-    for feature in ["verity", "quota", "project"] {
+    for feature in ["encrypt", "verity", "quota", "project"] {
         let device = mem_image("32M", &["-t", "ext4", "-O", feature]);
         let before = device.to_bytes().unwrap();
         let v = open_as(&device, false).unwrap_or_else(|e| panic!("{feature}: {e}"));
