@@ -170,6 +170,11 @@ impl Superblock {
         if self.max_len < MIN_BLOCKS {
             return Err(rule("journal length"));
         }
+        // The kernel and e2fsck refuse it, too; e2fsck throws the whole log away then. Who replays a log that they do
+        // not believe writes home what nobody else would.
+        if self.max_len.saturating_sub(self.fast_commit_blocks()) < MIN_BLOCKS {
+            return Err(rule("journal length beside its fast commits"));
+        }
         let log = self.log_range();
         if self.first == 0 || self.first >= self.max_len || log.len() < 8 {
             return Err(rule("journal's first block"));
@@ -223,20 +228,12 @@ impl Superblock {
         self.first..self.max_len.saturating_sub(self.fast_commit_blocks())
     }
 
-    /// Blocks at the end kept for fast commits: 0 without the feature, or when taking them would
-    /// leave too short a log.
+    /// Blocks at the end kept for fast commits: 0 without the feature.
     pub fn fast_commit_blocks(&self) -> u32 {
-        if !self.features.incompat.contains(Incompat::FAST_COMMIT) {
-            return 0;
-        }
-        let stated = if self.num_fc_blks == 0 {
-            DEFAULT_FAST_COMMIT_BLOCKS
-        } else {
-            self.num_fc_blks
-        };
-        match self.max_len.checked_sub(stated) {
-            Some(left) if left >= MIN_BLOCKS => stated,
-            _ => 0,
+        match (self.features.incompat, self.num_fc_blks) {
+            (features, _) if !features.contains(Incompat::FAST_COMMIT) => 0,
+            (_, 0) => DEFAULT_FAST_COMMIT_BLOCKS,
+            (_, stated) => stated,
         }
     }
 
@@ -309,8 +306,30 @@ mod tests {
         assert_eq!(sb.next_block(3839), 1);
         sb.num_fc_blks = 100;
         assert_eq!(sb.log_range(), 1..3996);
-        sb.max_len = 1050;
-        assert_eq!(sb.log_range(), 1..1050);
+    }
+
+    #[test]
+    fn a_fast_commit_area_that_leaves_no_log_is_refused() {
+        let features = Features {
+            incompat: Incompat::FAST_COMMIT,
+            ..Features::default()
+        };
+        let mut block = [0; 1024];
+        for (max_len, num_fc_blks, good) in [
+            (MIN_BLOCKS, 0, false),
+            (MIN_BLOCKS + 255, 0, false),
+            (MIN_BLOCKS + 256, 0, true),
+            (MIN_BLOCKS, 1, false),
+            (MIN_BLOCKS + 1, 1, true),
+            (4096, u32::MAX, false),
+        ] {
+            let mut sb = Superblock::new(1024, max_len, features, [0; 16]);
+            sb.num_fc_blks = num_fc_blks;
+            sb.write(&mut block).unwrap();
+            let parsed = Superblock::parse(&block);
+            let refused = matches!(parsed, Err(FormatError::Corrupt { .. }));
+            assert_eq!(refused, !good, "{max_len} {num_fc_blks}: {parsed:?}");
+        }
     }
 
     #[test]
