@@ -11,7 +11,7 @@ use crate::damage::{Damage, DamageLog};
 use crate::error::{Error, Result};
 use crate::flushes::Flushes;
 use crate::formatter::directory::Allowance;
-use crate::formatter::{Formatter, Published};
+use crate::formatter::{Formatter, Published, first_unused};
 use crate::gate::Gate;
 use crate::groups::Groups;
 use crate::journal::Writer;
@@ -33,6 +33,7 @@ use crate::system_zone::SystemZone;
 use blockdev::BlockDevice;
 use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
 use percpu::{Counter, PerSlot, SlotList};
@@ -330,7 +331,7 @@ impl Engine {
     }
 
     /// A group's inode bitmap as words. Reserved inodes must be in use by it, and when it is read first it must agree with
-    /// the count in the group's descriptor.
+    /// the counts in the group's descriptor.
     fn checked_inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
         let (geometry, buffers) = (&self.geometry, &self.buffers);
         let map = self.groups.inode_bitmap(geometry, buffers, group, again)?;
@@ -349,7 +350,25 @@ impl Engine {
             let what = "count of free inodes that the bitmap agrees with";
             return Err(FormatError::corrupt(what, Where::Group(group)).into());
         }
+        if !again {
+            let desc = self.groups.get(geometry, buffers, group)?;
+            self.check_unused(group, desc, &map)?;
+        }
         Ok(words)
+    }
+
+    /// No inode is in use where the group's descriptor says that the table never was. e2fsck and the kernel do not look
+    /// there, and what comes and goes in the group would hide that they should.
+    fn check_unused(&self, group: GroupNr, desc: &GroupDesc, map: &[u8]) -> Result<()> {
+        let unused = first_unused(&self.geometry, desc, group);
+        match ext4_format::bitmap::find_one(map, unused, self.geometry.inodes_per_group) {
+            None => Ok(()),
+            Some(index) => {
+                let ino = self.geometry.inode_nr(group, index);
+                let what = "inode in use in the part of its table that is said to be unused";
+                Err(Error::corrupt_inode(what, ino))
+            }
+        }
     }
 
     /// Notes what is wrong with a group, and that nothing is allocated there.
@@ -420,10 +439,12 @@ impl InodeSource for Engine {
         let map = self
             .groups
             .inode_bitmap(&self.geometry, &self.buffers, group, true)?;
-        if ext4_format::bitmap::test(&map, index) {
-            return Ok(());
-        }
-        self.note_damage(&bad(), "free_inode", Some(ino));
-        Err(bad())
+        let checked = if ext4_format::bitmap::test(&map, index) {
+            let desc = self.groups.now(&self.geometry, &self.buffers, group)?;
+            self.check_unused(group, &desc, &map)
+        } else {
+            Err(bad())
+        };
+        checked.inspect_err(|e| self.note_damage(e, "free_inode", Some(ino)))
     }
 }

@@ -187,7 +187,7 @@ impl Groups {
     }
 
     /// The descriptor of a group as it is now.
-    fn now(&self, geometry: &Geometry, buffers: &Buffers, group: GroupNr) -> Result<GroupDesc> {
+    pub fn now(&self, geometry: &Geometry, buffers: &Buffers, group: GroupNr) -> Result<GroupDesc> {
         // A group that there is.
         self.get(geometry, buffers, group)?;
         let descs = buffers.read(geometry.desc_location(group).0)?;

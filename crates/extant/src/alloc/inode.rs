@@ -100,7 +100,8 @@ pub trait InodeSource {
     /// A group's bitmap: one bit per inode, those past the group's end set. `again`: it may have been asked for before, and
     /// changed in the image since.
     fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>>;
-    /// Whether a number is in use by its group's bitmap, which lies in other respects. Without that it is not freed.
+    /// Whether a number is in use by its group's bitmap, which lies in other respects, and its group keeps all inodes in
+    /// use where e2fsck looks for them. Without that it is not freed.
     fn check_in_use(&self, _: InodeNr) -> Result<()> {
         Ok(())
     }

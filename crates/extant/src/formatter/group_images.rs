@@ -28,7 +28,7 @@ struct Piece {
 }
 
 /// First index of a group's inode table that was never in use.
-pub(super) fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr) -> u32 {
+pub fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr) -> u32 {
     if !geometry.features.has_group_csum() {
         return geometry.inodes_per_group;
     }

@@ -23,6 +23,7 @@ mod units;
 pub mod workspace;
 mod xattrs;
 
+pub use group_images::first_unused;
 pub use superblock::Moment;
 
 use crate::buffers::Image;

@@ -41,12 +41,12 @@ impl Engine {
             return Err(Error::IsDirectory);
         }
         let mut map = inode.file_with_data().map(|f| f.map.write());
-        let may_die =
-            inode.state.lock().core.links <= 1 && inode.opens.load(Ordering::Acquire) == 0;
-        let runs = if may_die {
-            self.prepare_free(&inode, map.as_deref_mut())?
-        } else {
-            Vec::new()
+        let last = inode.state.lock().core.links <= 1;
+        let may_die = last && inode.opens.load(Ordering::Acquire) == 0;
+        let runs = match (last, may_die) {
+            (_, true) => self.prepare_free(&inode, map.as_deref_mut())?,
+            (true, false) => self.prepare_death(&inode)?,
+            _ => Vec::new(),
         };
         let mut state = inode.state.lock();
         // Whoever touches the data now has the file open.

@@ -346,13 +346,12 @@ impl Engine {
         }
         let replaced = target.filter(|_| mode != RenameMode::Exchange);
         let mut map = replaced.and_then(|t| t.file()).map(|f| f.map.write());
-        let may_die = replaced.is_some_and(|t| {
-            t.opens.load(Ordering::Acquire) == 0 && (is_dir(t) || t.state.lock().core.links <= 1)
-        });
-        let runs = match replaced
-            .filter(|_| may_die)
-            .map(|t| self.prepare_free(t, map.as_deref_mut()))
-        {
+        let last = replaced.filter(|t| is_dir(t) || t.state.lock().core.links <= 1);
+        let may_die = last.is_some_and(|t| t.opens.load(Ordering::Acquire) == 0);
+        let runs = match last.map(|t| match may_die {
+            true => self.prepare_free(t, map.as_deref_mut()),
+            false => self.prepare_death(t),
+        }) {
             None => Vec::new(),
             Some(Ok(runs)) => runs,
             Some(Err(e)) => {

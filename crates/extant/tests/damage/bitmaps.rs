@@ -120,9 +120,9 @@ fn allocation_goes_on_in_other_groups() {
         }
         change_desc(&*device, 0, |d| d.free_blocks -= 1);
         let (volume, found) = open_noting(&device);
-        volume.write_file("/dir/new", &[7; 30_000]).unwrap();
+        volume.write_file("/new", &[7; 30_000]).unwrap();
         volume.sync().unwrap();
-        assert_eq!(volume.read_file("/dir/new").unwrap(), [7; 30_000]);
+        assert_eq!(volume.read_file("/new").unwrap(), [7; 30_000]);
         volume.close().unwrap();
         let found = found.lock().unwrap();
         let rule = "count of free blocks that the bitmap agrees with at group 0";
@@ -176,6 +176,54 @@ fn inode_bitmaps_that_lie_are_not_used() {
             if what == "reserved" { 4 } else { 0 }
         );
         is_kept(&device, what);
+    }
+}
+
+/// An inode in the part of a table that is said to be unused: e2fsck sees that by a count of free inodes that is lower than
+/// what is unused, so the group's inodes neither come nor go. Both, when its bitmap agrees with the count and when not.
+#[test]
+fn a_group_with_an_inode_where_its_table_is_unused_stays_as_it_is() {
+    needs::tools!("mke2fs", "e2fsck");
+    for agreeing in [true, false] {
+        let device = base(
+            "16M",
+            &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"],
+        );
+        // In the root's group, where a directory need not be.
+        let volume = open(&device);
+        volume.write_file("/held", &[1; 5000]).unwrap();
+        volume.close().unwrap();
+        change_desc(&*device, 0, |d| {
+            d.itable_unused += 1;
+            d.free_inodes -= u32::from(!agreeing);
+        });
+        let before = desc(&*device, 0);
+        assert!(before.itable_unused > before.free_inodes, "e2fsck sees it");
+        let (volume, found) = open_noting(&device);
+        let per_group = volume.geometry().inodes_per_group;
+        let file = volume.create("/new", 0o600).unwrap();
+        assert!(file.ino() > per_group, "not in the damaged group");
+        drop(file);
+        let held = volume.open("/held", extant::OpenFlags::READ, 0).unwrap();
+        for path in ["/link", "/held"] {
+            let replaced = volume.rename("/new", path, extant::RenameMode::Replace);
+            for removed in [volume.unlink(path), replaced] {
+                assert!(
+                    matches!(removed, Err(Error::Format(_))),
+                    "{path}: {removed:?}"
+                );
+            }
+        }
+        drop(held);
+        volume.close().unwrap();
+        let after = desc(&*device, 0);
+        assert_eq!(after.free_inodes, before.free_inodes);
+        assert_eq!(after.itable_unused, before.itable_unused);
+        let found = found.lock().unwrap();
+        let rule = "in the part of its table that is said to be unused";
+        assert!(found.iter().any(|d| d.rule.contains(rule)), "{found:?}");
+        is_kept(&device, "an inode in the unused part");
+        assert!(superblock(&*device).state.get() & 2 != 0);
     }
 }
 

@@ -6,19 +6,29 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{GroupNr, InodeNr};
-use extant::{Damage, OpenOptions, Volume};
+use extant::{Damage, OpenOptions, RenameMode, Volume};
 use std::sync::{Arc, Mutex};
 
 /// No checksum tells that a bitmap is wrong.
 pub const PLAIN: &str = "^metadata_csum,^uninit_bg";
 
-/// An image with a few files in it, closed.
+/// An image with a few files in it, all in the first group, closed.
 pub fn base(size: &str, args: &[&str]) -> Arc<MemDevice> {
     let device = mem_image(size, args);
     let volume = open(&device);
-    volume.create_dir("/dir", 0o755).unwrap();
+    // Directories take turns over the groups; where they begin depends on the thread.
+    let in_first = |n: &u32| {
+        let dir = volume.create_dir(format!("/dir{n}"), 0o755).unwrap();
+        dir.ino() <= volume.geometry().inodes_per_group
+    };
+    let n = (0..100).find(in_first).expect("its turn comes");
+    volume
+        .rename(format!("/dir{n}"), "/dir", RenameMode::Replace)
+        .unwrap();
     volume.write_file("/dir/keep", &[0x5a; 20_000]).unwrap();
     volume.symlink("s".repeat(200), "/link").unwrap();
+    // Last: their numbers would be the next files'.
+    (0..n).for_each(|n| volume.remove_dir(format!("/dir{n}")).unwrap());
     volume.close().unwrap();
     device
 }
