@@ -53,7 +53,11 @@ const LONGEST: [u32; 2] = [extent::MAX_INIT_LEN, extent::MAX_UNWRITTEN_LEN];
 const IN_INODE: u64 = 4;
 
 /// How many extents on disk a run is, at least.
+#[inline]
 fn extents_of(run: &Run) -> u64 {
+    if run.len <= extent::MAX_UNWRITTEN_LEN {
+        return 1; // nearly always, and without a division
+    }
     u64::from(run.len.div_ceil(LONGEST[usize::from(run.unwritten)]))
 }
 
