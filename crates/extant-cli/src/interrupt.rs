@@ -13,6 +13,8 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 
 static RAISED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+/// The next signal ends the process.
+static LAST: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// The user asked to stop.
 #[derive(Debug)]
@@ -29,9 +31,12 @@ impl std::error::Error for Interrupted {}
 /// Registers the handlers.
 pub fn install() -> Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // In this order: only a flag that an earlier signal raised ends the process.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&RAISED))
-            .and_then(|_| flag::register(signal, Arc::clone(&RAISED)))
+        // In this order: a signal that comes between raises the flag, too, and only an earlier one has it end the process.
+        flag::register(signal, Arc::clone(&RAISED))
+            .and_then(|_| {
+                flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&LAST))
+            })
+            .and_then(|_| flag::register(signal, Arc::clone(&LAST)))
             .context("install signal handlers")?;
     }
     Ok(())
@@ -61,6 +66,7 @@ pub fn leave_to_child() -> Result<()> {
         .spawn(move || {
             while woken.read_exact(&mut [0]).is_ok() {
                 RAISED.store(false, Ordering::Relaxed);
+                LAST.store(false, Ordering::Relaxed);
             }
         })
         .context("a thread for signals")?;

@@ -2,87 +2,23 @@
 //! place, that once broke a promise.
 
 mod common;
+#[path = "common/medium.rs"]
+mod medium;
 
 use blockdev::{BlockDevice, Crash, FaultDevice, MemDevice, Op, RecordingDevice};
 use extant::schedule::{self, Point};
 use extant::{
     Credentials, Error, Fallocate, OpenFlags, OpenOptions, RenameMode, SetAttributes, Volume,
 };
-use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use medium::Medium;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// As long as a thread that must not get further is watched.
 const WATCHED: Duration = Duration::from_millis(300);
 /// As long as a thread that must get further may take.
 const LONG: Duration = Duration::from_secs(30);
-
-/// How many flushes come before it, what tells that it began, and what lets it go on.
-type HeldFlush = (u32, Sender<()>, Receiver<()>);
-
-/// Memory that knows what its last flush has covered, and in which a flush can be held.
-struct Medium {
-    now: MemDevice,
-    /// The content when the last flush that has returned began.
-    durable: Mutex<MemDevice>,
-    /// Holds the flush that comes after so many others: tells that it began, and waits.
-    held: Mutex<Option<HeldFlush>>,
-}
-
-impl Medium {
-    fn new(bytes: u64) -> Arc<Self> {
-        let now = MemDevice::new(bytes);
-        let durable = Mutex::new(now.snapshot());
-        let held = Mutex::default();
-        Arc::new(Self { now, durable, held })
-    }
-
-    /// Holds a flush; gives what tells that it began, and what lets it go on.
-    fn hold(&self, after: u32) -> (Receiver<()>, Sender<()>) {
-        let ((began, wait), (go, gone)) = (channel(), channel());
-        *self.held.lock().unwrap() = Some((after, began, gone));
-        (wait, go)
-    }
-
-    /// A volume after a cut at which all that was not flushed is lost.
-    fn after_cut(&self) -> Volume {
-        open(self.durable.lock().unwrap().snapshot())
-    }
-}
-
-impl BlockDevice for Medium {
-    fn len(&self) -> u64 {
-        self.now.len()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.now.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.now.write_at(offset, buf)
-    }
-    fn flush(&self) -> io::Result<()> {
-        let covered = self.now.snapshot();
-        let mut held = self.held.lock().unwrap();
-        let held = match held.take() {
-            Some((0, began, gone)) => Some((began, gone)),
-            Some((n, began, gone)) => {
-                *held = Some((n - 1, began, gone));
-                None
-            }
-            None => None,
-        };
-        if let Some((began, gone)) = held {
-            began.send(()).unwrap();
-            gone.recv().unwrap();
-        }
-        *self.durable.lock().unwrap() = covered;
-        Ok(())
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
 
 fn format(device: &dyn BlockDevice, block_size: u32, inodes: u32) {
     let options = extant::mkfs::MkfsOptions {
@@ -103,7 +39,7 @@ fn open(device: impl BlockDevice + 'static) -> Volume {
 }
 
 fn made(bytes: u64, block_size: u32) -> (Arc<Medium>, Volume) {
-    let medium = Medium::new(bytes);
+    let medium = Medium::new(MemDevice::new(bytes));
     format(&*medium, block_size, 1024);
     let volume = OpenOptions::new()
         .background(false)
@@ -142,7 +78,7 @@ fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
         node.fsync(true).unwrap();
         push.join().unwrap().unwrap();
     });
-    let found = medium.after_cut().read_file("/file").unwrap();
+    let found = open(medium.after_cut()).read_file("/file").unwrap();
     assert!(found == [2; 4096], "old data after fsync returned");
 }
 
@@ -185,7 +121,7 @@ fn callers_of_fsync_share_a_flush() {
         go.send(()).unwrap();
     });
     assert_eq!(volume.statistics().flushes - before, 2);
-    let after = medium.after_cut();
+    let after = open(medium.after_cut());
     for n in 0..8 {
         assert_eq!(after.read_file(format!("/{n}")).unwrap(), [2; 4096]);
     }
@@ -209,7 +145,7 @@ fn sync_waits_for_what_another_thread_writes_back() {
         });
         is_taken.recv_timeout(LONG).unwrap();
         volume.sync().unwrap();
-        let after = medium.after_cut();
+        let after = open(medium.after_cut());
         let found = after.read_file("/file");
         let _ = go.send(());
         slow.join().unwrap().unwrap();
@@ -289,7 +225,7 @@ fn bytes_that_were_cut_off_do_not_come_back() {
             }
             // And when the file itself is synced, it is all there.
             file.fsync().unwrap();
-            let synced = medium.after_cut().read_file("/file").unwrap();
+            let synced = open(medium.after_cut()).read_file("/file").unwrap();
             assert_eq!(synced, volume.read_file("/file").unwrap(), "{what}");
         }
     }
@@ -551,7 +487,7 @@ fn what_was_metadata_and_holds_data_is_not_replayed() {
     }
     file.fsync().unwrap();
     assert!(size > 4 << 20, "{size}");
-    let after = medium.after_cut();
+    let after = open(medium.after_cut());
     assert!(after.recovery().transactions > 1, "{:?}", after.recovery());
     let found = after.read_file("/file").unwrap();
     assert_eq!(found.len() as u64, size);

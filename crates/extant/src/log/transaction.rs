@@ -181,12 +181,11 @@ impl Transaction<'_> {
             }
             if list.credits < need {
                 list.credits += engine.log.budget.draw(context, need - list.credits);
+                engine.insist(list.credits >= need, Rule::CreditsCover, || {
+                    format!("{need} of {}", list.credits)
+                });
             }
-            let covered = list.credits.checked_sub(need);
-            engine.insist(covered.is_some(), Rule::CreditsCover, || {
-                format!("{need} of {}", list.credits)
-            });
-            list.credits = covered.unwrap_or(0);
+            list.credits = list.credits.saturating_sub(need);
             answer
         })
     }

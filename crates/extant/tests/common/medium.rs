@@ -1,9 +1,14 @@
-//! A device in memory that knows what its flushes have covered.
+//! A device in memory that knows what its flushes have covered, and in which a flush can be held.
+#![allow(dead_code)] // each test binary uses its own part
 
 use blockdev::{BlockDevice, MemDevice};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+
+/// How many flushes come before the one that is held, and how it tells and is told.
+type HeldFlush = (u32, Sender<()>, Receiver<()>);
 
 /// Memory, and what would be left of it after a cut.
 pub struct Medium {
@@ -11,6 +16,8 @@ pub struct Medium {
     /// The content when the last flush that has returned began.
     durable: Mutex<MemDevice>,
     writes: AtomicU64,
+    /// Holds the flush that comes after so many others: tells that it began, and waits.
+    held: Mutex<Option<HeldFlush>>,
 }
 
 impl Medium {
@@ -20,7 +27,27 @@ impl Medium {
             now,
             durable,
             writes: AtomicU64::new(0),
+            held: Mutex::default(),
         })
+    }
+
+    /// Holds a flush; gives what tells that it began, and what lets it go on.
+    pub fn hold(&self, after: u32) -> (Receiver<()>, Sender<()>) {
+        let ((began, wait), (go, gone)) = (channel(), channel());
+        *self.held.lock().unwrap() = Some((after, began, gone));
+        (wait, go)
+    }
+
+    /// The flush that is to be held, if it is this one.
+    fn held_now(&self) -> Option<(Sender<()>, Receiver<()>)> {
+        let mut held = self.held.lock().unwrap();
+        match held.take()? {
+            (0, began, gone) => Some((began, gone)),
+            (n, began, gone) => {
+                *held = Some((n - 1, began, gone));
+                None
+            }
+        }
     }
 
     /// The content after a cut at which all that was not flushed is lost.
@@ -49,6 +76,10 @@ impl BlockDevice for Medium {
     }
     fn flush(&self) -> io::Result<()> {
         let covered = self.now.snapshot();
+        if let Some((began, gone)) = self.held_now() {
+            began.send(()).unwrap();
+            gone.recv().unwrap();
+        }
         extant::schedule::pass();
         *self.durable.lock().unwrap() = covered;
         Ok(())
