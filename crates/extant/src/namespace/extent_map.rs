@@ -144,16 +144,21 @@ impl ExtentMap {
         self.runs.last_key_value().map(|(_, run)| run)
     }
 
-    /// Maps a run behind all others.
-    pub fn append(&mut self, run: Run) {
+    /// Maps a run behind all others; says if that takes a further extent.
+    pub fn append(&mut self, run: Run) -> bool {
         match self.runs.last_entry() {
             Some(mut last) if joins(last.get(), &run) => {
                 let before = extents_of(last.get());
                 last.get_mut().len += run.len;
-                self.extents += extents_of(last.get()) - before;
+                let more = extents_of(last.get()) - before;
+                self.extents += more;
                 self.blocks += u64::from(run.len);
+                more != 0
             }
-            _ => self.insert(run),
+            _ => {
+                self.insert(run);
+                true
+            }
         }
     }
 

@@ -238,8 +238,9 @@ impl Engine {
             }
         });
         self.count_added(inode, &[run]);
-        map.extents.append(run);
-        self.note_tree(inode, map);
+        if map.extents.append(run) {
+            self.note_tree(inode, map);
+        }
         // What the window lacked is found the long way.
         Ok(done)
     }
