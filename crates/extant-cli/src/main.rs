@@ -4,9 +4,11 @@
 mod address;
 mod args;
 mod commands;
+mod confine;
 mod container;
 mod images;
 mod interrupt;
+mod keeper;
 mod known;
 mod mode;
 mod mounted;

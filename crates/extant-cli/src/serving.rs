@@ -1,14 +1,16 @@
 //! Serving an image on a directory, until it is unmounted.
 
+use crate::confine::{self, Needs};
+use crate::keeper::{How, Keeper};
 use anyhow::{Context, Result, bail, ensure};
-use blockdev::FileDevice;
+use blockdev::{Access, BlockDevice, FileDevice};
 use clap::ValueEnum;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant::Volume;
 use extant::scratch::{self, Changes};
 use extant_fuse::control::{Server, socket_of};
 use extant_fuse::{Filesystem, MountOptions};
-use fuse_server::{Connection, Handler, Session, Transport};
+use fuse_server::{Connection, Handler, Session, Transport, Unmount, Unmounting};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +58,10 @@ pub struct Serving<'a> {
     pub threads: usize,
     /// Changes go to an overlay.
     pub scratch: Option<Changes<'a>>,
+    /// The lists after `-o` that `options` were read from.
+    pub words: &'a [String],
+    /// The server confines itself; else it may do what its user may.
+    pub sandbox: bool,
 }
 
 /// An image that is mounted and waits to be served.
@@ -63,6 +69,8 @@ pub struct Ready {
     session: Session,
     volume: Volume,
     control: Option<Server>,
+    keeper: Arc<Keeper>,
+    sandbox: bool,
     dir: PathBuf,
     image: String,
 }
@@ -111,21 +119,36 @@ impl Serving<'_> {
         (size <= LARGEST_BLOCK).then_some(size)
     }
 
-    fn open(&self, allowed: &MountOptions, held: bool) -> Result<Volume> {
-        let options = crate::images::telling(allowed.open_options(), &self.image);
-        let opened = match self.scratch {
-            None if held && !allowed.read_only => FileDevice::open_held(&self.image)
-                .map_err(|source| extant::Error::Io {
-                    context: format!("open {}", self.image.display()),
-                    source,
-                })
-                .and_then(|device| options.open_device(Arc::new(device))),
-            None => options.open(&self.image),
-            Some(changes) => scratch::open(&self.image, changes, &options),
+    /// The image's device, or the overlay over it.
+    fn device(&self, allowed: &MountOptions, held: bool) -> Result<Arc<dyn BlockDevice>> {
+        let failed = |source| extant::Error::Io {
+            context: format!("open {}", self.image.display()),
+            source,
         };
-        let volume = opened
-            .map_err(crate::images::plain)
-            .with_context(|| self.image.display().to_string())?;
+        let access = match allowed.read_only {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        let device: extant::Result<Arc<dyn BlockDevice>> = match self.scratch {
+            Some(changes) => scratch::device(&self.image, changes),
+            None if held && !allowed.read_only => FileDevice::open_held(&self.image)
+                .map(|d| Arc::new(d) as _)
+                .map_err(failed),
+            None => FileDevice::open(&self.image, access)
+                .map(|d| Arc::new(d) as _)
+                .map_err(failed),
+        };
+        self.named(device)
+    }
+
+    fn named<T>(&self, done: extant::Result<T>) -> Result<T> {
+        done.map_err(crate::images::plain)
+            .with_context(|| self.image.display().to_string())
+    }
+
+    fn open(&self, allowed: &MountOptions, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        let options = crate::images::telling(allowed.open_options(), &self.image);
+        let volume = self.named(options.open_device(device))?;
         if !allowed.read_only
             && let Some(why) = volume.read_only()
         {
@@ -141,8 +164,8 @@ impl Serving<'_> {
         Ok(volume)
     }
 
-    /// Opens the image and mounts it. An image that cannot be mounted is closed again.
-    pub fn start(&self) -> Result<Ready> {
+    /// The directory and the image's name, absolute.
+    fn places(&self) -> Result<(PathBuf, PathBuf)> {
         let dir = self
             .dir
             .canonicalize()
@@ -152,15 +175,34 @@ impl Serving<'_> {
             .image
             .canonicalize()
             .with_context(|| self.image.display().to_string())?;
+        Ok((dir, image))
+    }
+
+    /// Mounts, as [`crate::keeper`] does for the server.
+    pub fn mount_here(&self, how: How) -> std::io::Result<Connection> {
+        let (dir, image) = self.places().map_err(std::io::Error::other)?;
+        let mut options = self.options.clone();
+        options.read_only = how.read_only;
+        let kernel = fuse_server::MountOptions {
+            block_device: how.block_device,
+            ..options.for_kernel(&image.display().to_string())
+        };
+        fuse_server::mount(dir, &kernel)
+    }
+
+    /// Opens the image and mounts it. An image that cannot be mounted is closed again.
+    pub fn start(&self) -> Result<Ready> {
+        let (dir, image) = self.places()?;
         let name = image.display().to_string();
         let options = self.allowed()?;
+        let keeper = Arc::new(Keeper::start(&image, &dir, self.words)?);
+        let how = |block_device| How {
+            read_only: options.read_only,
+            block_device,
+        };
         // The kernel first: from then on the device is nobody else's.
         let held = self.block_size(&image).and_then(|block_size| {
-            let kernel = fuse_server::MountOptions {
-                block_device: Some(block_size),
-                ..options.for_kernel(&name)
-            };
-            match fuse_server::mount(&dir, &kernel) {
+            match keeper.mount(&dir, how(Some(block_size))) {
                 Ok(connection) => Some(Ok(connection)),
                 // This kernel has no such mounts, or not of this device.
                 Err(e) if matches!(e.raw_os_error(), Some(NODEV | INVAL | PERM)) => None,
@@ -168,12 +210,25 @@ impl Serving<'_> {
             }
         });
         let held = held.transpose().with_context(|| name.clone())?;
-        let volume = self.open(&options, held.is_some())?;
-        match self.mount(&dir, &name, &volume, &options, held) {
+        let device = self.device(&options, held.is_some())?;
+        if self.sandbox {
+            confine::paths(&extant_fuse::control::make_directory())?;
+        }
+        let volume = self.open(&options, device)?;
+        let connect = || match held {
+            Some(connection) => Ok(connection),
+            None => keeper.mount(&dir, how(None)),
+        };
+        let mounted = connect()
+            .with_context(|| dir.display().to_string())
+            .and_then(|connection| self.serve_on(connection, &dir, &name, &volume, &options));
+        match mounted {
             Ok((session, control)) => Ok(Ready {
                 session,
                 volume,
                 control,
+                keeper,
+                sandbox: self.sandbox,
                 dir,
                 image: name,
             }),
@@ -185,39 +240,27 @@ impl Serving<'_> {
         }
     }
 
-    fn mount(
+    fn serve_on(
         &self,
+        connection: Connection,
         dir: &Path,
         image: &str,
         volume: &Volume,
         options: &MountOptions,
-        held: Option<Connection>,
     ) -> Result<(Session, Option<Server>)> {
         let on = || dir.display().to_string();
         let fs = Filesystem::new(volume.clone(), image, options).with_context(on)?;
         let fs = Arc::new(fs);
-        let connection = match held {
-            Some(connection) => connection,
-            None => fuse_server::mount(dir, &options.for_kernel(image)).with_context(on)?,
-        };
         let handler: Arc<dyn Handler> = Arc::clone(&fs) as _;
         let session = Session::new(connection, handler, self.transport.into(), self.threads);
-        let session = session.map_err(|e| unmounted(dir, e)).with_context(on)?;
+        let session = session.with_context(on)?;
         fs.set_transport(match session.transport() {
             Transport::Uring => "uring",
             _ => "classic",
         });
-        let control = control(&fs, dir)
-            .map_err(|e| unmounted(dir, e))
-            .with_context(on)?;
+        let control = control(&fs, dir).with_context(on)?;
         Ok((session, control))
     }
-}
-
-fn unmounted<E>(dir: &Path, error: E) -> E {
-    // Whatever it says: the first error is the one to tell.
-    let _ = fuse_server::detach(dir);
-    error
 }
 
 /// Listens for `status`, `sync` and `umount`. Without a place for the socket the mount does without.
@@ -252,8 +295,18 @@ impl Ready {
             volume,
             control,
             image,
+            sandbox,
             ..
         } = self;
+        let needs = Needs {
+            own: control.as_ref().map(Server::directory),
+            rings: session.transport() == Transport::Uring,
+        };
+        if sandbox && let Err(why) = confine::calls(&needs) {
+            crate::output::complain(format_args!(
+                "{image}: the server may do all that its user may: {why:#}"
+            ));
+        }
         let served = session.run();
         let closed = volume.close();
         let how = match (&served, &closed) {
@@ -270,10 +323,10 @@ impl Ready {
 
     /// Unmounts when the user asks to stop; one that is in use goes when it is not any more.
     pub fn unmount_on_signal(&self) -> Result<()> {
-        let dir = self.dir.clone();
+        let (dir, keeper) = (self.dir.clone(), Arc::clone(&self.keeper));
         crate::interrupt::on_signal(move || {
-            if fuse_server::unmount(&dir).is_err()
-                && let Err(e) = fuse_server::detach(&dir)
+            if keeper.unmount(Unmounting::Unused).is_err()
+                && let Err(e) = keeper.unmount(Unmounting::Detached)
             {
                 crate::output::complain(format_args!("{}: {e}", dir.display()));
             }

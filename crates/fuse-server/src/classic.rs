@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -33,6 +34,8 @@ const MANY: usize = 16 << 10;
 pub(crate) struct Classic {
     shared: Arc<Shared>,
     device: Arc<OwnedFd>,
+    /// Channels without a thread: for threads that come when the device cannot be opened any more.
+    channels: Mutex<Vec<Arc<OwnedFd>>>,
     crew: Crew,
     enough: usize,
     buffer_size: usize,
@@ -51,6 +54,7 @@ impl Classic {
         let classic = Arc::new(Self {
             shared: Arc::clone(shared),
             device: Arc::clone(device),
+            channels: Mutex::default(),
             crew: Crew::new(LIMIT),
             enough: if beside_rings {
                 threads
@@ -61,7 +65,11 @@ impl Classic {
             buffer_size: payload.max(128 << 10) + 4096,
             beside_rings,
         });
-        for _ in 0..threads.max(1) {
+        let threads = threads.max(1);
+        let spare = if beside_rings { 0 } else { SPARE };
+        let fresh: Option<Vec<_>> = (0..threads + spare).map(|_| classic.new_channel()).collect();
+        *classic.channels.lock() = fresh.unwrap_or_default();
+        for _ in 0..threads {
             classic.grow()?;
         }
         Ok(())
@@ -85,13 +93,27 @@ impl Classic {
         started
     }
 
-    /// A channel of this thread's own, or the connection's where the device cannot be opened (a user whose
-    /// descriptor comes from `fusermount3`).
-    fn channel(&self) -> Arc<OwnedFd> {
+    /// A further channel. None where the device cannot be opened: by a user whose descriptor comes from `fusermount3`, or
+    /// once the server has confined itself.
+    fn new_channel(&self) -> Option<Arc<OwnedFd>> {
         let fresh = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        match fresh {
-            Ok(fresh) if clone_channel(&fresh, self.device.as_fd()).is_ok() => Arc::new(fresh),
-            _ => Arc::clone(&self.device),
+        let fresh = fresh.ok()?;
+        clone_channel(&fresh, self.device.as_fd()).ok()?;
+        Some(Arc::new(fresh))
+    }
+
+    /// A channel of a thread's own, or else the connection's.
+    fn channel(&self) -> Arc<OwnedFd> {
+        let spare = self.channels.lock().pop();
+        spare
+            .or_else(|| self.new_channel())
+            .unwrap_or_else(|| Arc::clone(&self.device))
+    }
+
+    /// A thread ends: the next one takes its channel.
+    fn put_back(&self, channel: Arc<OwnedFd>) {
+        if !Arc::ptr_eq(&channel, &self.device) {
+            self.channels.lock().push(channel);
         }
     }
 
@@ -121,6 +143,7 @@ impl Classic {
                 std::thread::sleep(GATHER);
             }
             if self.crew.done(self.enough) {
+                self.put_back(channel);
                 return true;
             }
         }

@@ -23,6 +23,7 @@ mod attr;
 mod classic;
 mod crew;
 mod decode;
+mod descriptors;
 mod handler;
 mod init;
 mod ioctl;
@@ -39,10 +40,14 @@ mod wire;
 
 pub use answer::Answer;
 pub use attr::{Attr, Entry, FileLock, Opened, OpenedFlags, StatFs, Time};
+pub use descriptors::close_on_exec;
 pub use handler::{Handler, InitFlags, KernelOffer, Wants};
 pub use listing::Listing;
 pub use memory::MemoryFs;
-pub use mount::{Connection, MountOptions, Mounted, detach, mount, mounted_at, mounts, unmount};
+pub use mount::{
+    Connection, MountOptions, Mounted, Place, Unmount, Unmounting, detach, mount, mounted_at, mounts,
+    unmount,
+};
 pub use notify::Notifier;
 pub use request::{Forgets, Operation, Request, SetAttr, SetTime};
 pub use rustix::io::Errno;

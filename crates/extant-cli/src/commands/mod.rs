@@ -61,6 +61,8 @@ pub enum Command {
     Sync(sync::Args),
     #[command(name = "enter-image")]
     Enter(enter::Args),
+    #[command(name = "keep-mount")]
+    Keep(mount::KeepArgs),
     Apply(apply::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -96,6 +98,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Status(args) => status::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Enter(args) => enter::run(&args),
+        Command::Keep(args) => mount::keep(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),

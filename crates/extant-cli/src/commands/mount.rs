@@ -1,15 +1,17 @@
 //! `extant mount`.
 
-use crate::output;
 use crate::serving::{Serving, TransportArg, mount_options};
-use anyhow::{Context, Result, bail, ensure};
+use crate::{keeper, multicall, output};
+use anyhow::{Context, Result, anyhow, ensure};
 use extant::scratch::Changes;
 use extant_fuse::MountOptions;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use rustix::process::Signal;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Mount an image on a directory, as root or not
 ///
@@ -67,12 +69,22 @@ pub struct Args {
     /// Threads that serve, at least: more come when all of these wait [default: a processor each]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
+    /// Leave the server all that you may do yourself: it confines itself otherwise, and opens, connects to and runs
+    /// nothing any more
+    #[arg(long)]
+    no_sandbox: bool,
     /// Called by mount(8)
     #[arg(long, hide = true)]
     helper: bool,
     /// Started by `extant mount` in the background: says on standard output that it serves
     #[arg(long, hide = true)]
     serve: bool,
+    /// Started by `extant shell`: ends with it, and tells its errors there
+    #[arg(long, hide = true, requires = "serve")]
+    attached: bool,
+    /// Has no descriptors of who called it
+    #[arg(long, hide = true)]
+    alone: bool,
 }
 
 /// What the server in the background says when it serves.
@@ -85,16 +97,20 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let serving = args.serving(options)?;
     if args.serve {
-        return serve_in_background(&serving);
+        return serve_in_background(&serving, args.attached);
     }
     if args.foreground {
+        if !args.alone {
+            return Err(alone(args));
+        }
         let ready = serving.start()?;
         ready.unmount_on_signal()?;
         output::summary(&format!("{} is mounted", ready.dir().display()))?;
         crate::service::ready();
         return ready.serve();
     }
-    in_background()
+    // Errors come over standard error.
+    start(server(&args.image, multicall::args().skip(1))?).map(drop)
 }
 
 impl Args {
@@ -119,16 +135,49 @@ impl Args {
             transport: self.transport,
             threads: self.threads,
             scratch,
+            words: &self.o,
+            sandbox: !self.no_sandbox,
         })
     }
 }
 
-/// Starts this program anew as the server, and waits until it serves. Its errors come over standard error.
-fn in_background() -> Result<()> {
+/// This program anew, with these words and one more for `mount`, and without descriptors of who called it: all but the
+/// standard ones, unless one of them is the image.
+fn anew(image: &Path, words: impl Iterator<Item = OsString>, more: &str) -> Result<Command> {
+    let given = ["/dev/fd/", "/proc/self/fd/"];
+    if !given.iter().any(|dir| image.starts_with(dir)) {
+        fuse_server::close_on_exec();
+    }
     let program = std::env::current_exe().context("this program's own path")?;
-    let mut server = Command::new(program)
-        .args(crate::multicall::args().skip(1))
-        .arg("--serve")
+    let mut command = Command::new(program);
+    let mut said = false;
+    for word in words {
+        // Words before that are options for all of `extant`, which have no values; what comes later may follow a "--".
+        let mount = word == "mount";
+        command.arg(word);
+        if mount && !std::mem::replace(&mut said, true) {
+            command.arg(more);
+        }
+    }
+    Ok(command)
+}
+
+/// Becomes this program anew, to serve in the foreground; returns only if that fails.
+fn alone(args: &Args) -> anyhow::Error {
+    match anew(&args.image, multicall::args().skip(1), "--alone") {
+        Ok(mut command) => anyhow::Error::new(command.exec()).context("exec"),
+        Err(error) => error,
+    }
+}
+
+/// The server of a mount, not started yet.
+pub fn server(image: &Path, words: impl Iterator<Item = OsString>) -> Result<Command> {
+    anew(image, words, "--serve")
+}
+
+/// Starts the server, and waits until it serves.
+pub fn start(mut server: Command) -> Result<Child> {
+    let mut server = server
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -139,16 +188,25 @@ fn in_background() -> Result<()> {
         .read_line(&mut line)
         .context("the server's output")?;
     if line.trim_end() == SERVES {
-        return Ok(());
+        return Ok(server);
     }
-    let status = server.wait().context("the server")?;
-    if status.code() == Some(1) {
-        return Err(output::told());
-    }
-    bail!("the server: {status}");
+    Err(failed(server.wait().context("the server")?))
 }
 
-fn serve_in_background(serving: &Serving<'_>) -> Result<()> {
+/// The error of a server that ended so, which has told what it was.
+pub fn failed(status: ExitStatus) -> anyhow::Error {
+    match status.code() {
+        Some(1) => output::told(),
+        _ => anyhow!("the server: {status}"),
+    }
+}
+
+fn serve_in_background(serving: &Serving<'_>, attached: bool) -> Result<()> {
+    if attached {
+        // Without the shell nobody would unmount it.
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
+            .context("tie the server to the shell")?;
+    }
     let ready = serving.start()?;
     ready.unmount_on_signal()?;
     // Away from the terminal, whose signals and end are not for it, and from any directory.
@@ -162,7 +220,9 @@ fn serve_in_background(serving: &Serving<'_>) -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "{SERVES}").and_then(|()| out.flush())?;
     rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    if !attached {
+        rustix::stdio::dup2_stderr(&null)?;
+    }
     ready.serve()
 }
 
@@ -206,4 +266,29 @@ mod tests {
         ];
         assert_eq!(args, want.map(OsString::from));
     }
+}
+
+/// Mount for a server that confines itself
+#[derive(clap::Args, Debug)]
+#[command(hide = true)]
+pub struct KeepArgs {
+    #[arg(short, value_name = "OPTIONS")]
+    o: Vec<String>,
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+pub fn keep(args: &KeepArgs) -> Result<()> {
+    keeper::run(&Serving {
+        image: args.image.clone(),
+        dir: args.dir.clone(),
+        options: mount_options(&args.o)?,
+        transport: TransportArg::Auto,
+        threads: 0,
+        scratch: None,
+        words: &args.o,
+        sandbox: false,
+    })
 }

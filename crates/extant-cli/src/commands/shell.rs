@@ -1,16 +1,14 @@
 //! `extant shell`: a command inside an image, without root.
 
-use crate::commands::enter;
-use crate::serving::{Serving, TransportArg, mount_options};
-use anyhow::{Context, Result, bail, ensure};
-use extant::scratch::Changes;
-use extant_fuse::MountOptions;
+use crate::commands::{enter, mount};
+use crate::serving::{TransportArg, mount_options};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::thread;
 
 /// Run a shell or a command with an image mounted, as root of a world of its own
 ///
@@ -43,6 +41,9 @@ pub struct Args {
     /// How requests come from the kernel
     #[arg(long, value_enum, default_value_t = TransportArg::Classic)]
     transport: TransportArg,
+    /// Leave the server of the mount all that you may do yourself, as for `extant mount`
+    #[arg(long)]
+    no_sandbox: bool,
     /// The command; a shell if there is none
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -127,41 +128,51 @@ fn subordinate_ids() -> Result<()> {
 }
 
 fn inside(args: &Args) -> Result<ExitStatus> {
-    let options = mount_options(&args.o)?;
+    // What is wrong with them is said before anything is mounted.
+    mount_options(&args.o)?;
     let place = tempfile::tempdir()
         .context("a directory to mount on")?
         .keep();
-    let ran = mounted_on(&place, args, options);
+    let ran = mounted_on(&place, args);
     // Without what is in it: should it still be mounted, that is the image.
     let _ = std::fs::remove_dir(&place);
     ran
 }
 
-/// Mounts the image and runs the command in it.
-fn mounted_on(place: &Path, args: &Args, options: MountOptions) -> Result<ExitStatus> {
-    let serving = Serving {
-        image: args.image.clone(),
-        dir: place.into(),
-        options,
-        transport: args.transport,
-        threads: 0,
-        scratch: args.scratch.then_some(Changes::ThrownAway),
+/// The words by which `extant mount` serves the image on a directory.
+fn words(place: &Path, args: &Args) -> Vec<OsString> {
+    let transport = match args.transport.to_possible_value() {
+        Some(value) => format!("--transport={}", value.get_name()),
+        None => String::new(),
     };
+    let mut words: Vec<OsString> = vec!["mount".into(), "--attached".into(), transport.into()];
+    words.extend(args.o.iter().map(|list| format!("-o{list}").into()));
+    if args.scratch {
+        words.push("--scratch".into());
+    }
+    if args.no_sandbox {
+        words.push("--no-sandbox".into());
+    }
+    words.extend(["--".into(), args.image.clone().into(), place.into()]);
+    words
+}
+
+/// Mounts the image and runs the command in it.
+fn mounted_on(place: &Path, args: &Args) -> Result<ExitStatus> {
     crate::interrupt::leave_to_child()?;
-    let ready = serving.start()?;
-    let dir = ready.dir().to_path_buf();
-    let server = thread::Builder::new()
-        .name("serve".into())
-        .spawn(move || ready.serve())
-        .context("a thread for the server")?;
+    let server = mount::server(&args.image, words(place, args).into_iter())?;
+    let mut server = mount::start(server)?;
+    let dir = place
+        .canonicalize()
+        .with_context(|| place.display().to_string())?;
     let ran = command(args, &dir);
     // What the command left running keeps it busy: it is detached then, and served until that ends.
     if fuse_server::unmount(&dir).is_err() {
         fuse_server::detach(&dir).with_context(|| dir.display().to_string())?;
     }
-    match server.join() {
-        Ok(served) => served?,
-        Err(_) => bail!("the server failed"),
+    let status = server.wait().context("the server")?;
+    if !status.success() {
+        return Err(mount::failed(status));
     }
     ran
 }

@@ -1,6 +1,7 @@
 //! The mount, judged by programs and by the kernel's ext4.
 
 mod basics;
+mod confined;
 mod control;
 mod device;
 mod direct;

@@ -228,6 +228,12 @@ impl Mounted {
         Self::with(image, transport, &[], options)
     }
 
+    /// The same by a caller who has a descriptor more than the standard ones.
+    pub fn with_descriptor(image: &Path, transport: Transport, open: &std::fs::File) -> Self {
+        rustix::io::fcntl_setfd(open, rustix::io::FdFlags::empty()).unwrap();
+        Self::new(image, transport, &[])
+    }
+
     /// The same with more arguments for `extant mount`.
     pub fn with(image: &Path, transport: Transport, args: &[&str], options: &[&str]) -> Self {
         let dir = image.with_extension("mnt");

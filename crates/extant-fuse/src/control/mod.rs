@@ -14,8 +14,9 @@ pub use server::Server;
 pub use status::{LogStatus, MemoryStatus, SpaceStatus, Status};
 
 use serde::{Deserialize, Serialize};
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 
 /// What a client asks for.
@@ -51,6 +52,10 @@ pub enum Command {
     ReadWrite,
     /// Answers when the mount has ended and the image is closed.
     WaitForEnd,
+    /// Tries what a confined server must not be able to do, and answers with a line for each, for tests. Of no other than
+    /// builds with debug assertions.
+    #[cfg(debug_assertions)]
+    Trespass,
 }
 
 /// What the server answers.
@@ -84,6 +89,14 @@ pub fn directory() -> PathBuf {
         Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("extant"),
         _ => std::env::temp_dir().join(format!("extant-{}", user.as_raw())),
     }
+}
+
+/// [`directory`], made if it is not there and can be: who confines himself makes it before.
+pub fn make_directory() -> PathBuf {
+    let dir = directory();
+    // Whoever listens there says what is wrong with it.
+    let _ = DirBuilder::new().mode(0o700).create(&dir);
+    dir
 }
 
 fn is_own(dir: &str) -> bool {

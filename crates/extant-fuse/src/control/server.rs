@@ -4,14 +4,15 @@ use super::{Command, LONGEST, Reply, bad, directory};
 use crate::mount::{Freeze, Shared};
 
 use lockmeter::{Condvar, Mutex, lock_class};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use std::ffi::OsString;
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -26,8 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The socket of a running mount. Ends, and tells those who wait for it, with [`Server::end`].
 pub struct Server {
-    path: PathBuf,
-    /// Inode of the socket at the path, while that is this server's.
+    /// The directory of the socket, open: a confined process opens none.
+    dir: OwnedFd,
+    name: OsString,
+    /// Inode of the socket of that name, while that is this server's.
     inode: u64,
     inner: Arc<Inner>,
     accepting: Option<JoinHandle<()>>,
@@ -46,8 +49,8 @@ struct State {
     clients: Vec<(UnixStream, JoinHandle<()>)>,
 }
 
-/// The directory of a socket, which nobody else can write, made if need be; locked as long as the result lives, so that
-/// of two servers one after the other looks who owns a path and changes that.
+/// The directory of a socket, which nobody else can write, made if need be, and locked: of two servers one after the other
+/// looks who owns a path and changes that.
 fn own_directory(socket: &Path) -> io::Result<OwnedFd> {
     let fallback = directory();
     let dir = socket.parent().unwrap_or(&fallback);
@@ -70,7 +73,8 @@ impl Server {
     /// Listens at a path in [`directory`], which is made if it is not there; what an ended server left there is
     /// replaced.
     pub(crate) fn start(path: &Path, shared: Arc<Shared>) -> io::Result<Self> {
-        let _lock = own_directory(path)?;
+        let dir = own_directory(path)?;
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         match std::fs::remove_file(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             other => other?,
@@ -90,8 +94,10 @@ impl Server {
         let accepting = thread::Builder::new()
             .name("control".into())
             .spawn(move || accept(&listener, &theirs))?;
+        rustix::fs::flock(&dir, FlockOperation::Unlock)?;
         Ok(Self {
-            path: path.into(),
+            dir,
+            name: name.into(),
             inode,
             inner,
             accepting: Some(accepting),
@@ -103,16 +109,22 @@ impl Server {
         self.finish(how);
     }
 
+    /// The directory of the socket, which is changed at the end.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
     /// Takes the path away, if it is still this server's: the device number of a mount that has ended may be another's
     /// already, and the path with it.
     fn remove_path(&self) {
-        let Ok(_lock) = own_directory(&self.path) else {
+        if rustix::fs::flock(&self.dir, FlockOperation::LockExclusive).is_err() {
             return;
-        };
-        let found = self.path.symlink_metadata();
-        if found.is_ok_and(|found| found.ino() == self.inode) {
-            let _ = std::fs::remove_file(&self.path);
         }
+        let found = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| found.st_ino == self.inode) {
+            let _ = rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty());
+        }
+        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
     }
 
     fn finish(&mut self, how: Result<(), String>) {
@@ -264,6 +276,8 @@ impl Inner {
                 }
             },
             Command::WaitForEnd => self.wait_for_end(),
+            #[cfg(debug_assertions)]
+            Command::Trespass => Reply::Text(trespass()),
         }
     }
 
@@ -277,6 +291,37 @@ impl Inner {
             }
         }
     }
+}
+
+/// What becomes of each thing that a server has no use for, were somebody to make it try.
+#[cfg(debug_assertions)]
+fn trespass() -> String {
+    let victim = std::env::temp_dir().join(format!("extant-trespass-{}", std::process::id()));
+    let socket = UnixListener::bind(&victim).map(drop);
+    let tried: [(&str, io::Result<()>); 8] = [
+        ("read a file", std::fs::read("/etc/passwd").map(drop)),
+        ("make a file", std::fs::write(victim.with_extension("new"), "")),
+        ("list a directory", std::fs::read_dir("/").map(drop)),
+        ("remove a file", std::fs::remove_file("/etc/extant-trespass")),
+        ("listen", socket),
+        (
+            "connect",
+            std::net::TcpStream::connect("127.0.0.1:1").map(drop),
+        ),
+        (
+            "run a program",
+            std::process::Command::new("/bin/true").status().map(drop),
+        ),
+        (
+            "mount",
+            rustix::mount::mount_bind("/", "/").map_err(Into::into),
+        ),
+    ];
+    let line = |(what, done): (&str, io::Result<()>)| match done {
+        Ok(()) => format!("{what}: done\n"),
+        Err(e) => format!("{what}: {:?}\n", e.kind()),
+    };
+    tried.map(line).concat()
 }
 
 #[cfg(test)]

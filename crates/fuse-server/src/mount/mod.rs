@@ -110,21 +110,66 @@ impl MountOptions {
     }
 }
 
+/// How a mount is taken away.
+///
+/// ```
+/// assert_ne!(fuse_server::Unmounting::Detached, fuse_server::Unmounting::Aborted);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounting {
+    /// Not while somebody uses it: that is an error with the kind `ResourceBusy`.
+    Unused,
+    /// At once; who uses it keeps it until done.
+    Detached,
+    /// Everyone who uses it, or waits for an answer, gets an error.
+    Aborted,
+}
+
+/// Somebody who takes a mount away for a server that may not do so itself any more, because it has confined itself.
+pub trait Unmount: std::fmt::Debug + Send + Sync {
+    /// Takes the mount away, if it is still there.
+    fn unmount(&self, how: Unmounting) -> io::Result<()>;
+}
+
 /// A mounted file system that waits to be served. Dropped, it is unmounted.
 #[derive(Debug)]
 pub struct Connection {
     device: Arc<OwnedFd>,
     mount: Place,
+    /// The mount is somebody else's now.
+    left: bool,
 }
 
 /// Where a connection is mounted, and which file system it is there: the place may have been mounted over since.
+///
+/// ```no_run
+/// let connection = fuse_server::mount("/mnt", &fuse_server::MountOptions::default())?;
+/// let place = connection.leave();
+/// place.unmount(fuse_server::Unmounting::Detached)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub struct Place {
     target: PathBuf,
     device: (u32, u32),
+    /// Who takes it away, if this process may not.
+    by: Option<Arc<dyn Unmount>>,
 }
 
 impl Connection {
+    /// A connection that another process made by [`mount`] and gave to this one, and who takes the mount away.
+    pub fn received(device: OwnedFd, target: &Path, by: Arc<dyn Unmount>) -> io::Result<Self> {
+        let mut connection = Self::new(device, target.to_path_buf())?;
+        connection.mount.by = Some(by);
+        Ok(connection)
+    }
+
+    /// Lets go of the connection without unmounting: who has another descriptor of it serves it.
+    pub fn leave(mut self) -> Place {
+        self.left = true;
+        self.mount.clone()
+    }
+
     fn new(device: OwnedFd, target: PathBuf) -> io::Result<Self> {
         // The kernel knows the root without asking the server, who does not answer yet.
         let stat = rustix::fs::statx(
@@ -136,10 +181,12 @@ impl Connection {
         let mount = Place {
             target,
             device: (stat.stx_dev_major, stat.stx_dev_minor),
+            by: None,
         };
         Ok(Self {
             device: Arc::new(device),
             mount,
+            left: false,
         })
     }
 
@@ -170,7 +217,10 @@ impl AsFd for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.mount.detach();
+        if !self.left {
+            // Nothing can be done if this fails, and who drops a connection has no use for the error.
+            let _ = self.mount.unmount(Unmounting::Detached);
+        }
     }
 }
 
@@ -200,16 +250,29 @@ impl Place {
         );
     }
 
-    /// Takes the mount away if it is still there; who uses it keeps it until done.
-    pub(crate) fn detach(&self) {
-        if self.is_mounted() {
-            // Nothing can be done if this fails, and who drops a connection has no use for the error.
-            let _ = detach(&self.target);
+    /// Takes the mount away if it is still there.
+    pub fn unmount(&self, how: Unmounting) -> io::Result<()> {
+        if let Some(by) = &self.by {
+            return by.unmount(how);
+        }
+        match how {
+            Unmounting::Aborted => {
+                self.abort_here();
+                Ok(())
+            }
+            _ if !self.is_mounted() => Ok(()),
+            Unmounting::Unused => unmount(&self.target),
+            Unmounting::Detached => detach(&self.target),
         }
     }
 
     /// Ends the connection, so that everyone who waits for an answer gets an error.
     pub(crate) fn abort(&self) {
+        // Whoever cannot be told of the end waits until this process ends.
+        let _ = self.unmount(Unmounting::Aborted);
+    }
+
+    fn abort_here(&self) {
         let control = format!("/sys/fs/fuse/connections/{}/abort", self.number());
         if std::fs::write(control, "1").is_ok() {
             return;

@@ -1,0 +1,236 @@
+//! The server of a mount gives up what it does not need: it parses bytes that nobody vouches for.
+//!
+//! Two steps. [`paths`] comes when the image is open, before a byte of it has been looked at, and before there are
+//! threads: no privileges by exec, and by Landlock no files but those few that serving takes. [`calls`] comes when all is set
+//! up: by seccomp, for all threads, no calls but those of a list. Nothing is opened, connected to or run after that,
+//! whatever a parser is made to do. Taking the mount away, which a confined process may not, is for [`crate::keeper`].
+//!
+//! Where the kernel lacks one of the two, the other holds alone.
+
+use anyhow::{Context, Result};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter_all_threads,
+};
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+
+/// The newest version of Landlock that is asked for; an older kernel gives what it has.
+const NEWEST: ABI = ABI::V6;
+
+/// No privileges by exec, and no files but these: what the C library and the server look up in /proc and /sys, channels
+/// of /dev/fuse, and the sockets below `sockets`. Of the calling thread, and of those that
+/// it starts from now on.
+pub fn paths(sockets: &Path) -> Result<()> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let write = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    let own = AccessFs::MakeSock | AccessFs::RemoveFile | read;
+    let allowed: [(&Path, BitFlags<AccessFs>); 6] = [
+        ("/proc/self".as_ref(), read),
+        ("/sys/devices/system".as_ref(), read),
+        ("/sys/fs/cgroup".as_ref(), read),
+        ("/dev/fuse".as_ref(), write),
+        ("/dev/null".as_ref(), write),
+        (sockets, own),
+    ];
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::Signal)?
+        .create()?;
+    for (path, access) in allowed {
+        // What is not there needs no rule.
+        if let Ok(file) = PathFd::new(path) {
+            rules = rules.add_rule(PathBeneath::new(file, access))?;
+        }
+    }
+    rules.restrict_self().context("Landlock")?;
+    Ok(())
+}
+
+/// What every kernel that has seccomp calls the same.
+const CALLS: &[libc::c_long] = &[
+    // Data of the image, of channels, of control clients.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_lseek,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_fallocate,
+    libc::SYS_ftruncate,
+    libc::SYS_copy_file_range,
+    libc::SYS_fadvise64,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fstatfs,
+    libc::SYS_flock,
+    libc::SYS_fcntl,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    // Clients of the control socket: taken and answered, none made.
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_shutdown,
+    libc::SYS_socketpair,
+    libc::SYS_ppoll,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_mincore,
+    libc::SYS_membarrier,
+    // Threads and time.
+    libc::SYS_clone3,
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_rseq,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_getrandom,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_getrusage,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_restart_syscall,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// What serving over io_uring takes besides: each thread that comes makes a ring of its own. What is done by a ring no filter of
+/// calls sees; Landlock does.
+const RING_CALLS: &[libc::c_long] = &[
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// Calls that only this processor has.
+#[cfg(target_arch = "x86_64")]
+const OLD_CALLS: &[libc::c_long] = &[
+    libc::SYS_poll,
+    libc::SYS_ustat,
+    libc::SYS_time,
+    libc::SYS_getrlimit,
+    libc::SYS_epoll_wait,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_CALLS: &[libc::c_long] = &[];
+
+/// ioctl's that are allowed: discarding blocks of a device, and how wide a terminal is.
+const IOCTLS: [u64; 3] = [BLKDISCARD, TIOCGWINSZ, TCGETS];
+const BLKDISCARD: u64 = 0x1277;
+const TIOCGWINSZ: u64 = 0x5413;
+const TCGETS: u64 = 0x5401;
+
+/// A condition on an argument of a call.
+fn argument(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule> {
+    let condition = SeccompCondition::new(index, SeccompCmpArgLen::Qword, op, value)?;
+    Ok(SeccompRule::new(vec![condition])?)
+}
+
+/// What is allowed.
+fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let rings = if needs.rings { RING_CALLS } else { &[] };
+    for &call in CALLS.iter().chain(OLD_CALLS).chain(rings) {
+        rules.insert(call, Vec::new());
+    }
+    // Memory that can be run is never made.
+    let exec = libc::PROT_EXEC as u64;
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        let not_run = argument(2, SeccompCmpOp::MaskedEq(exec), 0)?;
+        rules.insert(call, vec![not_run]);
+    }
+    // Threads, but no processes.
+    let thread = libc::CLONE_THREAD as u64;
+    let threads = argument(0, SeccompCmpOp::MaskedEq(thread), thread)?;
+    rules.insert(libc::SYS_clone, vec![threads]);
+    let ioctls = IOCTLS.map(|number| argument(1, SeccompCmpOp::Eq, number));
+    rules.insert(libc::SYS_ioctl, ioctls.into_iter().collect::<Result<_>>()?);
+    let names = [libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64];
+    let names = names.map(|option| argument(0, SeccompCmpOp::Eq, option));
+    rules.insert(libc::SYS_prctl, names.into_iter().collect::<Result<_>>()?);
+    // Limits are read; those of no process are set.
+    let read = argument(2, SeccompCmpOp::Eq, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![read]);
+    if let Some(own) = needs.own {
+        let fd = u64::try_from(own.as_raw_fd()).context("a descriptor")?;
+        let condition =
+            SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, fd)?;
+        let there = SeccompRule::new(vec![condition])?;
+        rules.insert(libc::SYS_unlinkat, vec![there]);
+    }
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, refused, SeccompAction::Allow, arch)?)
+}
+
+/// The C library starts threads by clone3, whose flags no filter can see, and by clone where there is none.
+fn without_clone3() -> Result<SeccompFilter> {
+    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
+    let arch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, unknown, arch)?)
+}
+
+/// What a server needs that another does not.
+pub struct Needs<'a> {
+    /// The directory from which it takes a name away at its end.
+    pub own: Option<BorrowedFd<'a>>,
+    /// It serves over io_uring.
+    pub rings: bool,
+}
+
+/// No calls but those that serving takes, for all threads of this process.
+pub fn calls(needs: &Needs<'_>) -> Result<()> {
+    // The second one allows no further filter, and the kernel goes by the strictest: it lets clone3 pass.
+    for filter in [without_clone3()?, filter(needs)?] {
+        let program: BpfProgram = filter.try_into()?;
+        apply_filter_all_threads(&program)?;
+    }
+    Ok(())
+}
