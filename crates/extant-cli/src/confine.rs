@@ -199,14 +199,18 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     rules.insert(libc::SYS_prlimit64, vec![read]);
     if let Some(own) = needs.own {
         let fd = u64::try_from(own.as_raw_fd()).context("a descriptor")?;
-        let condition =
-            SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, fd)?;
+        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, fd)?;
         let there = SeccompRule::new(vec![condition])?;
         rules.insert(libc::SYS_unlinkat, vec![there]);
     }
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let arch = std::env::consts::ARCH.try_into()?;
-    Ok(SeccompFilter::new(rules, refused, SeccompAction::Allow, arch)?)
+    Ok(SeccompFilter::new(
+        rules,
+        refused,
+        SeccompAction::Allow,
+        arch,
+    )?)
 }
 
 /// The C library starts threads by clone3, whose flags no filter can see, and by clone where there is none.
@@ -214,7 +218,12 @@ fn without_clone3() -> Result<SeccompFilter> {
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
     let arch = std::env::consts::ARCH.try_into()?;
-    Ok(SeccompFilter::new(rules, SeccompAction::Allow, unknown, arch)?)
+    Ok(SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        unknown,
+        arch,
+    )?)
 }
 
 /// What a server needs that another does not.

@@ -136,7 +136,11 @@ fn receive(line: &UnixStream, head: &mut [u8; 8]) -> io::Result<Option<OwnedFd>>
     }))
 }
 
-fn send(line: &UnixStream, done: &io::Result<()>, device: Option<BorrowedFd<'_>>) -> io::Result<()> {
+fn send(
+    line: &UnixStream,
+    done: &io::Result<()>,
+    device: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let (number, text) = match done {
         Ok(()) => (0, String::new()),
         Err(e) => (e.raw_os_error().unwrap_or(0), e.to_string()),
@@ -153,7 +157,12 @@ fn send(line: &UnixStream, done: &io::Result<()>, device: Option<BorrowedFd<'_>>
     if !descriptors.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
-    sendmsg(line, &[IoSlice::new(&head)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(
+        line,
+        &[IoSlice::new(&head)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
     (&*line).write_all(text)
 }
 

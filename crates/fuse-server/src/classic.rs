@@ -67,7 +67,9 @@ impl Classic {
         });
         let threads = threads.max(1);
         let spare = if beside_rings { 0 } else { SPARE };
-        let fresh: Option<Vec<_>> = (0..threads + spare).map(|_| classic.new_channel()).collect();
+        let fresh: Option<Vec<_>> = (0..threads + spare)
+            .map(|_| classic.new_channel())
+            .collect();
         *classic.channels.lock() = fresh.unwrap_or_default();
         for _ in 0..threads {
             classic.grow()?;

@@ -45,8 +45,8 @@ pub use handler::{Handler, InitFlags, KernelOffer, Wants};
 pub use listing::Listing;
 pub use memory::MemoryFs;
 pub use mount::{
-    Connection, MountOptions, Mounted, Place, Unmount, Unmounting, detach, mount, mounted_at, mounts,
-    unmount,
+    Connection, MountOptions, Mounted, Place, Unmount, Unmounting, detach, mount, mounted_at,
+    mounts, unmount,
 };
 pub use notify::Notifier;
 pub use request::{Forgets, Operation, Request, SetAttr, SetTime};

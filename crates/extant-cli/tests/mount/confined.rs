@@ -42,7 +42,13 @@ fn a_server_without_a_sandbox_may_do_what_its_user_may() {
         let image = image(place.path(), "32M", &[]);
         let mounted = Mounted::with(&image, transport, &["--no-sandbox"], &[]);
         let text = trespass(mounted.dir());
-        for what in ["read a file", "make a file", "list a directory", "listen", "run a program"] {
+        for what in [
+            "read a file",
+            "make a file",
+            "list a directory",
+            "listen",
+            "run a program",
+        ] {
             assert!(text.contains(&format!("{what}: done")), "{text}");
         }
         assert!(text.contains("connect: ConnectionRefused"), "{text}");

@@ -300,9 +300,15 @@ fn trespass() -> String {
     let socket = UnixListener::bind(&victim).map(drop);
     let tried: [(&str, io::Result<()>); 8] = [
         ("read a file", std::fs::read("/etc/passwd").map(drop)),
-        ("make a file", std::fs::write(victim.with_extension("new"), "")),
+        (
+            "make a file",
+            std::fs::write(victim.with_extension("new"), ""),
+        ),
         ("list a directory", std::fs::read_dir("/").map(drop)),
-        ("remove a file", std::fs::remove_file("/etc/extant-trespass")),
+        (
+            "remove a file",
+            std::fs::remove_file("/etc/extant-trespass"),
+        ),
         ("listen", socket),
         (
             "connect",

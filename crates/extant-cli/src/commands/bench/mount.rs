@@ -34,7 +34,8 @@ pub struct MountArgs {
     /// Which rows; without any all
     #[arg(value_name = "ROW", value_parser = rows())]
     rows: Vec<Row>,
-    /// What is measured: mount:uring, mount:classic, floor:uring, floor:classic, kernel, fuse2fs (all as root), else a
+    /// What is measured: mount:uring, mount:classic, unconfined:uring and unconfined:classic (without their
+    /// sandbox), floor:uring, floor:classic, kernel, fuse2fs (all as root), else a
     /// directory of a mounted file system [default: mount over each transport that the kernel has]
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<PathBuf>,

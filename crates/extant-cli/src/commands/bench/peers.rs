@@ -33,6 +33,8 @@ pub enum Peer {
     Fuse2fs,
     /// `extant mount`.
     Mount(TransportArg),
+    /// `extant mount --no-sandbox`.
+    Unconfined(TransportArg),
     /// Files in memory, served in the same way.
     Floor(TransportArg),
 }
@@ -46,6 +48,8 @@ impl Peer {
             Self::Fuse2fs,
             Self::Mount(Uring),
             Self::Mount(Classic),
+            Self::Unconfined(Uring),
+            Self::Unconfined(Classic),
             Self::Floor(Uring),
             Self::Floor(Classic),
         ];
@@ -59,6 +63,8 @@ impl Peer {
             Self::Fuse2fs => "fuse2fs",
             Self::Mount(TransportArg::Classic) => "mount:classic",
             Self::Mount(_) => "mount:uring",
+            Self::Unconfined(TransportArg::Classic) => "unconfined:classic",
+            Self::Unconfined(_) => "unconfined:uring",
             Self::Floor(TransportArg::Classic) => "floor:classic",
             Self::Floor(_) => "floor:uring",
         }
@@ -73,7 +79,9 @@ impl Peer {
 
     fn transport(self) -> Option<TransportArg> {
         match self {
-            Self::Mount(transport) | Self::Floor(transport) => Some(transport),
+            Self::Mount(transport) | Self::Unconfined(transport) | Self::Floor(transport) => {
+                Some(transport)
+            }
             Self::Kernel | Self::Fuse2fs => None,
         }
     }
@@ -88,6 +96,16 @@ impl Peer {
         let (words, program): (&[&str], OsString) = match self {
             Self::Mount(_) => (
                 &["mount", "--foreground", "--transport", transport],
+                program()?.into(),
+            ),
+            Self::Unconfined(_) => (
+                &[
+                    "mount",
+                    "--foreground",
+                    "--no-sandbox",
+                    "--transport",
+                    transport,
+                ],
                 program()?.into(),
             ),
             Self::Floor(_) => (
@@ -409,6 +427,8 @@ mod tests {
             "fuse2fs",
             "mount:uring",
             "mount:classic",
+            "unconfined:uring",
+            "unconfined:classic",
             "floor:uring",
             "floor:classic",
         ] {
