@@ -4,9 +4,9 @@
 
 CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
-  qemu-system-x86_64 busybox
+  qemu-system-x86_64 busybox curl newuidmap zsh fish
 
-.PHONY: demo test unit judge loom shuttle miri fuzz lint install uninstall bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
+.PHONY: demo test unit judge loom shuttle miri fuzz lint install uninstall book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -55,23 +55,28 @@ bench-figures:
 	$(CARGO) build --release -p extant-cli
 	scripts/bench.sh
 
-# The command, its man pages, and the names under which mount(8) looks for it.
+# The command, its man pages, completions, and the names under which mount(8) looks for it. EXTANT=file installs one that is
+# built already.
 PREFIX ?= /usr/local
 SBINDIR ?= /sbin
+EXTANT ?=
+PLACES = PREFIX="$(PREFIX)" SBINDIR="$(SBINDIR)" DESTDIR="$(DESTDIR)"
 
 install:
-	$(CARGO) build --release -p extant-cli
-	install -D -m 755 $${CARGO_TARGET_DIR:-target}/release/extant $(DESTDIR)$(PREFIX)/bin/extant
-	$(DESTDIR)$(PREFIX)/bin/extant man $(DESTDIR)$(PREFIX)/share/man/man1
-	mkdir -p $(DESTDIR)$(SBINDIR)
-	ln -sf $(PREFIX)/bin/extant $(DESTDIR)$(SBINDIR)/mount.extant
-	ln -sf $(PREFIX)/bin/extant $(DESTDIR)$(SBINDIR)/mount.fuse.extant
-	ln -sf $(PREFIX)/bin/extant $(DESTDIR)$(SBINDIR)/mount.fuseblk.extant
+	$(if $(EXTANT),,$(CARGO) build --release -p extant-cli)
+	@$(PLACES) scripts/install.sh install "$(or $(EXTANT),$${CARGO_TARGET_DIR:-target}/release/extant)"
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/extant $(DESTDIR)$(PREFIX)/share/man/man1/extant*.1
-	rm -f $(DESTDIR)$(SBINDIR)/mount.extant $(DESTDIR)$(SBINDIR)/mount.fuse.extant \
-	  $(DESTDIR)$(SBINDIR)/mount.fuseblk.extant
+	@$(PLACES) scripts/install.sh uninstall
+
+# The documents as a book, in target/book/html. Needs mdbook (cargo install mdbook).
+book:
+	rm -rf target/book
+	mkdir -p target/book/src
+	cp -r *.md docs target/book/src/
+	sed -e 's|](|](docs/|' -e 's|](docs/\.\./|](|' docs/SUMMARY.md >target/book/src/SUMMARY.md
+	rm target/book/src/docs/SUMMARY.md
+	mdbook build
 
 # Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only
 # that one, to see a failure again.
@@ -121,8 +126,8 @@ tools:
 	  echo "tests need:$$missing; installing with apt"; \
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr valgrind \
-	    fuse3 git gcc libc6-dev rsync sqlite3 fio stress-ng dbench; \
-	  $$sudo apt-get install -y -q --no-install-recommends qemu-system-x86 busybox-static; \
+	    fuse3 git gcc libc6-dev rsync sqlite3 fio stress-ng dbench curl uidmap; \
+	  $$sudo apt-get install -y -q --no-install-recommends qemu-system-x86 busybox-static zsh fish; \
 	fi
 	scripts/qemu.sh --fetch || [ -z "$$CI" ]
 

@@ -15,6 +15,8 @@ mod damage;
 mod deep;
 #[path = "cli/failures.rs"]
 mod failures;
+#[path = "cli/install.rs"]
+mod install;
 #[path = "cli/layers.rs"]
 mod layers;
 #[path = "cli/mkfs.rs"]

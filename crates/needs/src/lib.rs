@@ -40,6 +40,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("fuse3", &["fusermount3"]),
     ("mount", &["mount", "umount", "losetup"]),
     ("bsdutils", &["script"]),
+    ("uidmap", &["newuidmap", "newgidmap"]),
     ("util-linux", &["unshare", "setpriv", "fallocate"]),
     ("qemu-system-x86", &["qemu-system-x86_64"]),
     ("busybox-static", &["busybox"]),

@@ -1,0 +1,87 @@
+//! What readers of the documents have when they begin, and the commands that a test cannot run as they are typed.
+
+/// What is replaced in a command before it runs, and why.
+pub const REPLACED: &[(&str, &str, &str)] = &[(
+    "https://example.org/",
+    "file://$SITE/",
+    "a test needs no network: what would be there is in a directory",
+)];
+
+/// Commands that are not run: how they begin, and why. That what they name exists is tested all the same.
+pub const NOT_RUN: &[(&str, &str, &str)] = &[
+    (
+        "README.md",
+        "make demo",
+        "builds for release, minutes; the tests of the command run `extant demo`",
+    ),
+    ("README.md", "make test", "is what runs this test"),
+];
+
+/// A script that makes what readers of a document have, in their home directory, before its first command.
+pub fn script(document: &str) -> &'static str {
+    match document {
+        "README.md" => README,
+        "docs/mount.md" => "mkdir project; echo text >project/file",
+        "docs/how-to/ci-images.md" => "mkdir -p build/bin; echo program >build/bin/program",
+        "docs/how-to/untrusted-image.md" => FOUND,
+        "docs/how-to/container-layers.md" => LAYERS,
+        "docs/how-to/chroot-shell.md" => ROOT,
+        _ => "",
+    }
+}
+
+/// Directories, archives and what is on the site example.org, among it a root file system whose apt-get only leaves a word.
+const README: &str = r#"
+mkdir -p root/bin root/etc root/proc root/dev root/sys root/tmp
+cp "$(command -v busybox)" root/bin/busybox
+for name in sh ls cat apt-get; do ln -s busybox root/bin/$name; done
+rm root/bin/apt-get
+printf '#!/bin/sh\necho "$@" >/etc/asked\n' >root/bin/apt-get
+chmod 755 root/bin/apt-get
+tar -C root --owner=0 --group=0 -c . | zstd -q >base.tar.zst
+mkdir -p app/opt local-files/etc build
+echo program >app/opt/program
+tar -C app -czf app.tar.gz .
+echo setting >local-files/etc/setting
+echo built >build/result
+tar -C app -c opt | zstd -q >update.tar.zst
+mkdir -p .site/work
+tar -C root -czf .site/rootfs.tar.gz .
+cd .site/work
+git init -q .
+echo text >file
+git add file
+git -c user.name=A -c user.email=a@example.org commit -q -m first
+git clone -q --bare . ../project.git
+"#;
+
+/// An image of unknown origin.
+const FOUND: &str =
+    "mkdir -p tree/etc; echo hello >tree/etc/motd; extant mkfs found.img --from tree";
+
+/// Layers as archives, and in what `docker save` writes.
+const LAYERS: &str = r#"
+mkdir -p one/etc two/etc three/etc
+echo 1 >one/etc/version; echo old >one/etc/old
+echo 2 >two/etc/version; : >two/etc/.wh.old
+echo more >three/etc/more
+for layer in one two three; do tar -C $layer -cf $layer.tar .; done
+first=$(printf %064d 1) second=$(printf %064d 2)
+mkdir $first $second
+cp one.tar $first/layer.tar; cp two.tar $second/layer.tar
+zstd -q one.tar -o base.tar.zst
+gzip -k two.tar; mv two.tar.gz update.tar.gz
+echo '{}' >$first.json
+echo '[{"Config":"'$first.json'","RepoTags":["app:1"],"Layers":["'$first/layer.tar'","'$second/layer.tar'"]}]' >manifest.json
+tar -cf saved.tar $first $second $first.json manifest.json
+mv three.tar more.tar
+"#;
+
+/// A small root file system.
+const ROOT: &str = r#"
+mkdir -p root/bin root/etc root/proc root/dev root/sys root/tmp
+cp "$(command -v busybox)" root/bin/busybox
+for name in sh ls cat id rm; do ln -s busybox root/bin/$name; done
+echo NAME=Small >root/etc/os-release
+extant mkfs root.img --from root --size 64M --owner 0:0
+"#;
