@@ -12,3 +12,5 @@ mod image;
 mod places;
 #[path = "damage/record.rs"]
 mod record;
+#[path = "damage/twice.rs"]
+mod twice;

@@ -625,3 +625,27 @@ fn times_of_a_removed_file_are_not_logged() {
     drop((removed, kept, unnamed));
     v.sync().unwrap();
 }
+
+/// A caller who gives no name at all gets an error, as for a name that is not there.
+#[test]
+fn a_name_of_no_bytes_is_not_found() {
+    needs::tools!("mke2fs");
+    let volume = open(&mem_image("32M", ARGS));
+    let (who, root) = (root(), volume.root_node().unwrap());
+    root.create(&who, b"file", 0o600, true).unwrap();
+    let rename = |from: &[u8], to: &[u8], mode| root.rename(&who, from, &root, to, mode);
+    for mode in [
+        RenameMode::Replace,
+        RenameMode::NoReplace,
+        RenameMode::Exchange,
+    ] {
+        for (from, to) in [(&b""[..], &b"other"[..]), (b"", b"file"), (b"file", b"")] {
+            assert!(
+                matches!(rename(from, to, mode), Err(Error::NotFound)),
+                "{mode:?}"
+            );
+        }
+    }
+    assert!(matches!(root.unlink(&who, b""), Err(Error::NotFound)));
+    assert!(matches!(root.remove_dir(&who, b""), Err(Error::NotFound)));
+}

@@ -54,6 +54,13 @@ pub fn worst(device: &MemDevice, path: &Path) -> Option<Verdict> {
     Some(at_once.max(replayed))
 }
 
+/// Whether it ends the log at a commit block that it does not trust.
+pub fn ends_early(device: &MemDevice, path: &Path) -> bool {
+    crate::common::write_image(device, path);
+    let out = e2fsck(&["-y", "-E", "journal_only"], path);
+    String::from_utf8_lossy(&out.stdout).contains("replay was aborted")
+}
+
 fn e2fsck(args: &[&str], path: &Path) -> Output {
     let config = path.with_extension("conf");
     std::fs::write(&config, CONFIG).expect("room for a file");

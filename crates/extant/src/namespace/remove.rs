@@ -132,6 +132,8 @@ impl Engine {
     pub(crate) fn rmdir(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
         let _span = lockmeter::span!("rmdir");
         match name {
+            // Looking it up would find the directory itself.
+            b"" => return Err(Error::NotFound),
             b"." => return Err(Error::Invalid("\".\" cannot be removed")),
             b".." => return Err(Error::NotEmpty),
             _ => {}
@@ -139,9 +141,13 @@ impl Engine {
         let names = self.names(parent)?;
         self.permit_taking(who, parent, name)?;
         let hash = self.hash(name);
+        let mut gone = None;
         loop {
             // The victim first, unlocked: its number decides which buckets to lock first.
             let victim = self.lookup(parent, name)?;
+            if victim.is_gone() {
+                super::rename::refuse_second(&mut gone, &victim)?;
+            }
             self.permit_removal(who, parent, &victim)?;
             self.permit_change(parent, &victim)?;
             let inside = self.names(&victim)?;

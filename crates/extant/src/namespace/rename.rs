@@ -167,6 +167,11 @@ impl Engine {
             hash: self.hash(new_name),
             name: new_name,
         };
+        // Looking it up would find the directory itself.
+        if old_name.is_empty() {
+            return Err(Error::NotFound);
+        }
+        let mut gone: Option<Arc<Inode>> = None;
         loop {
             let source = self.lookup(old_dir, old_name)?;
             let target = match self.lookup(new_dir, new_name) {
@@ -174,6 +179,10 @@ impl Engine {
                 Err(Error::NotFound) => None,
                 Err(e) => return Err(e),
             };
+            let mut found = [Some(&source), target.as_ref()].into_iter().flatten();
+            if let Some(removed) = found.find(|inode| inode.is_gone()) {
+                refuse_second(&mut gone, removed)?;
+            }
             // Who lies above whom must hold until the move, or its refusal, is done.
             let crosses = old_dir.ino != new_dir.ino;
             let dirs = is_dir(&source) || target.as_ref().is_some_and(|t| is_dir(t));
@@ -588,6 +597,17 @@ fn lead(
         && leads(held.new_bucket(), new) == target.map(|t| t.ino)
         && !source.is_gone()
         && target.is_none_or(|t| !t.is_gone())
+}
+
+/// A name may lead to an inode that was removed a moment ago, and then leads elsewhere or nowhere at the next look-up. One that
+/// is found again has more names than links by what the disk says.
+pub(super) fn refuse_second(before: &mut Option<Arc<Inode>>, gone: &Arc<Inode>) -> Result<()> {
+    match before.replace(Arc::clone(gone)) {
+        Some(before) if Arc::ptr_eq(&before, gone) => {
+            Err(Error::corrupt_inode("count of links", gone.ino))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn is_dir(inode: &Inode) -> bool {
