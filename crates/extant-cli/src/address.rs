@@ -1,11 +1,13 @@
 //! Addresses: `IMAGE:/path` is a path inside an image, everything else is a path of the host.
 //!
-//! The image's name ends at the first `:/`, or at a `:` that ends the argument (`IMAGE:` is its root).
+//! The image's name ends at the first `:/`, or at a `:` that ends the argument (`IMAGE:` is its root). `IMAGE:<12>` is
+//! the inode of that number, and `IMAGE:<12>/path` a path that starts there, if it is a directory.
 //! A file of the host whose own name looks like that is written with a leading `./`, `../` or `/`: if such
 //! a name exists as it stands, it is meant. So `./a:/b` is the host's file `./a:/b` if there is one, and
 //! else `/b` in the image `./a`.
 
 use crate::show::show;
+use crate::streams::is_stream;
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser, ValueParserFactory};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub struct Address {
     /// File or block device that holds the image.
     pub image: PathBuf,
-    /// Path inside, always with a leading '/'.
+    /// Path inside, with a leading '/', or with a leading inode number as `<12>`.
     pub path: Vec<u8>,
 }
 
@@ -35,7 +37,11 @@ pub enum Location {
 pub struct Rooted(pub Address);
 
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let at = match text.windows(2).position(|w| w == b":/") {
+    let begins = |at: &usize| {
+        let rest = &text[at + 1..];
+        text[*at] == b':' && (rest.starts_with(b"/") || number(rest).is_some())
+    };
+    let at = match (0..text.len()).find(begins) {
         Some(at) => at,
         None => text.strip_suffix(b":")?.len(),
     };
@@ -43,7 +49,31 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (!image.is_empty()).then_some((image, path))
 }
 
+/// The inode number that a path of an image begins with, and what comes after it: nothing, or a slash and a path.
+fn number(path: &[u8]) -> Option<(u32, &[u8])> {
+    let rest = path.strip_prefix(b"<")?;
+    let end = rest.iter().position(|&b| b == b'>')?;
+    let digits = std::str::from_utf8(&rest[..end]).ok()?;
+    let plain = digits.bytes().all(|b| b.is_ascii_digit());
+    let rest = &rest[end + 1..];
+    let whole = rest.is_empty() || rest.starts_with(b"/");
+    // What is too large to be a number of an inode is one that no image has.
+    (plain && whole && !digits.is_empty()).then(|| (digits.parse().unwrap_or(u32::MAX), rest))
+}
+
 impl Address {
+    /// The inode number that the path starts at, and the path from there: empty for the inode itself.
+    pub fn number(&self) -> Option<(u32, &[u8])> {
+        let (ino, rest) = number(&self.path)?;
+        let start = rest.iter().position(|&b| b != b'/').unwrap_or(rest.len());
+        // A slash after the number asks for a directory, as after a name.
+        let path = match &rest[start..] {
+            b"" if !rest.is_empty() => b".",
+            path => path,
+        };
+        Some((ino, path))
+    }
+
     /// The root of an image.
     pub fn root(image: impl Into<PathBuf>) -> Self {
         Self {
@@ -112,6 +142,9 @@ impl ValueParserFactory for Rooted {
         OsStringValueParser::new()
             .try_map(|text| match Location::from(text) {
                 Location::Image(address) => Ok(Self(address)),
+                Location::Host(image) if is_stream(&image) => Err(
+                    "an image is read at many places, not from start to end: name a file".into(),
+                ),
                 Location::Host(image) => match slash_forgotten(&image) {
                     Some(meant) => Err(format!("there is no such file: write {meant}?")),
                     None => Ok(Self(Address::root(image))),
@@ -177,9 +210,27 @@ mod tests {
         is("disk.img:", "disk.img", "/");
         is("a:b.img:/x:/y", "a:b.img", "/x:/y");
         is("/tmp/d.img:/", "/tmp/d.img", "/");
-        for host in ["file", "a:b", ":", ":/x", "-"] {
+        is("d.img:<12>", "d.img", "<12>");
+        is("d.img:<12>/a", "d.img", "<12>/a");
+        is("a:<x>:<2>", "a:<x>", "<2>");
+        is("d.img:/<12>", "d.img", "/<12>");
+        for host in ["file", "a:b", ":", ":/x", "-", "a:<>", "a:<1>b", "a:<-1>"] {
             assert_eq!(image(host), None, "{host}");
         }
+    }
+
+    #[test]
+    fn numbers_of_inodes() {
+        let number = |path: &str| {
+            let address = Address::root("i").at(path.as_bytes());
+            let found = address.number();
+            found.map(|(ino, rest)| (ino, String::from_utf8(rest.to_vec()).unwrap()))
+        };
+        assert_eq!(number("<12>"), Some((12, String::new())));
+        assert_eq!(number("<12>/"), Some((12, ".".into())));
+        assert_eq!(number("<12>//a/b"), Some((12, "a/b".into())));
+        assert_eq!(number("<99999999999>"), Some((u32::MAX, String::new())));
+        assert_eq!(number("/<12>"), None);
     }
 
     #[test]

@@ -5,7 +5,9 @@ use clap::Parser;
 
 /// ext4 images made, filled, read and changed: without root, without mounting, from all cores
 ///
-/// A path inside an image is written IMAGE:/path; IMAGE: is the image's root. A file of the host whose
+/// A path inside an image is written IMAGE:/path; IMAGE: is the image's root, and IMAGE:<12> the inode of that number,
+/// where no name is needed. *, ? and [...] in it are matched in the image (quote them, or the shell takes them); a name
+/// that exists as it is written wins. A file of the host whose
 /// own name looks like that is written with a leading ./ and wins if it exists. Times are
 /// shown and read in the zone of TZ or of the system, in JSON in UTC; owners are shown as numbers.
 #[derive(Parser, Debug)]

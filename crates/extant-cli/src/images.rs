@@ -1,10 +1,14 @@
 //! Opening images, each once, and closing them whatever happened.
 
 use crate::address::Address;
+use crate::advice;
+use crate::patterns::{NoMatch, expand};
+use crate::place::Place;
+use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
 use extant::{OpenOptions, Volume};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Opens an image for reading: nothing on it changes, not even by recovery.
@@ -39,19 +43,33 @@ pub fn telling(options: OpenOptions, image: &Path) -> OpenOptions {
 }
 
 fn open(image: &Path, writing: bool) -> Result<Volume> {
+    crate::streams::no_image(image)?;
     let noload = NOLOAD.load(Ordering::Relaxed);
     if writing && noload {
-        bail!("{}: --noload is for reading only", image.display());
+        bail!(
+            "{}: --noload is for reading only: leave it away to change the image",
+            image.display()
+        );
     }
-    let volume = telling(OpenOptions::new(), image)
+    // A journal may be long, and orphans many.
+    let progress = Progress::wait(&format!("{}: opening", image.display()));
+    let opened = telling(OpenOptions::new(), image)
         .read_only(!writing)
         .noload(noload)
         .cache_bytes(CACHE)
-        .open(image)
+        .open(image);
+    progress.done();
+    let volume = opened
         .map_err(plain)
-        .with_context(|| image.display().to_string())?;
+        .with_context(|| image.display().to_string())
+        .map_err(|e| advice::about_image(image, e))?;
     if writing && let Some(why) = volume.read_only() {
-        bail!("{}: {why}", image.display());
+        let why = why
+            .trim_start_matches("read-only file system: ")
+            .to_string();
+        let error = anyhow::Error::new(extant::Error::ReadOnly(why));
+        let error = error.context(image.display().to_string());
+        return Err(advice::about_image(image, error));
     }
     Ok(volume)
 }
@@ -85,28 +103,45 @@ pub fn plain(e: extant::Error) -> anyhow::Error {
 pub fn change<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
     let volume = open(image, true)?;
     let done = work(&volume);
-    let closed = volume
-        .close()
-        .with_context(|| format!("{}: close", image.display()));
+    let closed = closing(volume, image).with_context(|| format!("{}: close", image.display()));
     let result = done?;
     closed.map(|()| result)
+}
+
+/// Closes a volume, which may have much to write.
+fn closing(volume: Volume, image: &Path) -> extant::Result<()> {
+    let progress = Progress::wait(&format!("{}: writing", image.display()));
+    let closed = volume.close();
+    progress.done();
+    closed
+}
+
+/// An image that is open.
+struct Opened {
+    identity: (u64, u64),
+    path: PathBuf,
+    volume: Volume,
 }
 
 /// Images that a command works on, opened as they are named.
 pub struct Images {
     writing: bool,
-    open: Vec<(u64, u64, Volume)>,
+    open: Vec<Opened>,
 }
 
 impl Images {
     /// The volume of an image, opened at first use.
     pub fn get(&mut self, image: &Path) -> Result<Volume> {
-        let (dev, ino) = identity(image)?;
-        if let Some((_, _, volume)) = self.open.iter().find(|(d, i, _)| (*d, *i) == (dev, ino)) {
-            return Ok(volume.clone());
+        let identity = identity(image)?;
+        if let Some(opened) = self.open.iter().find(|o| o.identity == identity) {
+            return Ok(opened.volume.clone());
         }
         let volume = open(image, self.writing)?;
-        self.open.push((dev, ino, volume.clone()));
+        self.open.push(Opened {
+            identity,
+            path: image.to_path_buf(),
+            volume: volume.clone(),
+        });
         Ok(volume)
     }
 
@@ -118,23 +153,35 @@ impl Images {
         };
         let done = work(&mut images);
         let mut closed = Ok(());
-        for (_, _, volume) in images.open {
-            closed = closed.and(volume.close().context("close"));
+        for opened in images.open {
+            let image = opened.path;
+            let done = closing(opened.volume, &image);
+            closed = closed.and(done.with_context(|| format!("{}: close", image.display())));
         }
         let result = done?;
         closed.map(|()| result)
     }
 
-    /// Works on every address; one that fails is told, and the others are still done.
+    /// Works on every address, and on every one that a pattern stands for; one that fails is told, and the others are
+    /// still done.
     pub fn each(
         writing: bool,
         addresses: &[Address],
-        mut work: impl FnMut(&Volume, &Address) -> Result<()>,
+        otherwise: NoMatch,
+        mut work: impl FnMut(&Place) -> Result<()>,
     ) -> Result<()> {
         Self::with(writing, |images| {
             crate::output::each(addresses, |address| {
                 let volume = images.get(&address.image)?;
-                work(&volume, address).with_context(|| address.to_string())
+                crate::output::each(expand(&volume, address, otherwise)?, |address| {
+                    let done = Place::of(&volume, &address).and_then(|place| {
+                        work(&place).map_err(|e| match otherwise {
+                            NoMatch::IsName => advice::about_new(&place, e),
+                            _ => advice::about(&place, e),
+                        })
+                    });
+                    done.with_context(|| address.to_string())
+                })
             })
         })
     }
@@ -142,10 +189,13 @@ impl Images {
 
 /// Device and inode of an image: two names of one image are one image.
 pub fn identity(image: &Path) -> Result<(u64, u64)> {
+    crate::streams::no_image(image)?;
     let meta = image.metadata().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => anyhow::anyhow!("no such file or directory"),
         _ => e.into(),
     });
-    let meta = meta.with_context(|| image.display().to_string())?;
+    let meta = meta
+        .with_context(|| image.display().to_string())
+        .map_err(|e| advice::about_image(image, e))?;
     Ok((meta.dev(), meta.ino()))
 }

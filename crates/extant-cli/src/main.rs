@@ -2,10 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod advice;
 mod args;
 mod commands;
 mod confine;
 mod container;
+mod habits;
+mod help;
 mod images;
 mod interrupt;
 mod keeper;
@@ -15,15 +18,19 @@ mod mounted;
 mod multicall;
 mod output;
 mod owners;
+mod patterns;
+mod place;
 mod progress;
 mod service;
 mod serving;
 mod show;
+mod streams;
 mod times;
 mod transfer;
+mod usage;
 mod walk;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use std::process::ExitCode;
 
 /// Inodes and names come and go by the hundred thousand, from many threads: the system's allocator
@@ -32,7 +39,17 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = args::Cli::parse_from(multicall::args());
+    let words: Vec<_> = multicall::args().collect();
+    let parsed = help::command().try_get_matches_from(&words);
+    let parsed = parsed.and_then(|found| args::Cli::from_arg_matches(&found));
+    let args = parsed.unwrap_or_else(|error| {
+        if usage::is_asked_for(&error) {
+            error.exit();
+        }
+        let habit = habits::answer(&error, &words);
+        output::complain(habit.unwrap_or_else(|| usage::line(&error, &words)));
+        std::process::exit(2)
+    });
     images::leave_journals(args.noload);
     lockmeter::set_on(args.lockmeter);
     lockmeter::profile::set_on(args.profile);

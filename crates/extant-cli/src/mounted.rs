@@ -23,7 +23,10 @@ impl Mounted {
         let full = absolute(dir).with_context(|| dir.display().to_string())?;
         let entry = fuse_server::mounted_at(&full).context("/proc/self/mountinfo")?;
         let Some(entry) = entry else {
-            bail!("{}: nothing is mounted here", dir.display());
+            bail!(
+                "{}: nothing is mounted here: findmnt -t fuse.extant,fuseblk.extant lists what is",
+                dir.display()
+            );
         };
         if !TYPES.contains(&entry.kind.as_str()) {
             bail!(

@@ -110,8 +110,10 @@ pub fn each<T>(
         match work(operand) {
             Ok(()) => {}
             Err(e) if silent(&e) || e.chain().any(|e| e.is::<Interrupted>()) => return Err(e),
+            // One of several that this operand stands for.
+            Err(e) if e.is::<Told>() => failed = true,
             Err(e) => {
-                complain(one_line(&e));
+                complain(with_advice(&e));
                 failed = true;
             }
         }
@@ -140,14 +142,14 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(130);
     }
     if !error.is::<Told>() {
-        complain(one_line(error));
+        complain(with_advice(error));
     }
     ExitCode::FAILURE
 }
 
 /// An error and its causes in one line. A cause that is told already is not told again, nor are numbers of the
 /// system's errors: their words are there.
-fn one_line(error: &anyhow::Error) -> String {
+pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let text = without_numbers(&cause.to_string());
@@ -158,6 +160,15 @@ fn one_line(error: &anyhow::Error) -> String {
         }
     }
     line
+}
+
+/// An error in one line, and what can be done about errors of its kind.
+fn with_advice(error: &anyhow::Error) -> String {
+    let line = one_line(error);
+    match crate::advice::in_general(error) {
+        Some(advice) => format!("{line}: {advice}"),
+        None => line,
+    }
 }
 
 /// `No such file or directory (os error 2)` without what is in parentheses.

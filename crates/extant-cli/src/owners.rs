@@ -42,7 +42,7 @@ impl FromStr for OwnerSpec {
         );
         ensure!(
             !matches!(&group, Group::Name(name) if name.contains(':')),
-            "{text:?} has more than one colon"
+            "{text} has more than one colon: write USER:GROUP"
         );
         Ok(Self {
             user: (!user.is_empty()).then(|| user.to_string()),
@@ -63,7 +63,7 @@ impl OwnerSpec {
     pub fn numbers(&self) -> Result<Owner> {
         let of = |text: &String| {
             number(text).with_context(|| {
-                format!("{text:?} is no number, and there is no image yet that knows names")
+                format!("{text:?} is no number, and there is no image yet that knows names: write the number")
             })
         };
         Ok((
@@ -128,12 +128,12 @@ impl Accounts {
         let plain = number(name);
         plain.ok_or_else(|| match &self.content {
             Ok(_) => anyhow!(
-                "{} is not in the image's {}",
+                "{} is not in the image's {}: write the number",
                 show(name.as_bytes()),
                 self.path
             ),
             Err(e) => anyhow!(
-                "{} is no number, and the image's {}: {e}",
+                "{} is no number, and the image's {}: {e}: write the number",
                 show(name.as_bytes()),
                 self.path
             ),

@@ -1,61 +1,180 @@
-//! Progress of long work: on a terminal only.
+//! Progress of long work: on a terminal only, and only of what takes longer than a second.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// What takes no longer than this is not shown, unless `EXTANT_PROGRESS` gives another number of seconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(200);
 
 /// A line on standard error that counts what is done; nothing if that is not a terminal.
 #[derive(Clone)]
-pub struct Progress(ProgressBar);
+pub struct Progress(Arc<Line>);
 
-fn bar(template: &str, what: &str) -> Progress {
-    if !std::io::stderr().is_terminal() {
-        return Progress(ProgressBar::hidden());
+struct Line {
+    bar: ProgressBar,
+    /// Whether the line may still appear; held while it does.
+    pending: Arc<Mutex<bool>>,
+    waiter: Option<Waiter>,
+}
+
+/// The thread that waits to show a line, and what tells it by going away that the work is over.
+type Waiter = (Sender<()>, JoinHandle<()>);
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.end();
+        if let Some((over, thread)) = self.waiter.take() {
+            drop(over);
+            // It has nothing to say.
+            let _ = thread.join();
+        }
     }
-    // The templates are ours; a mistake in one costs the looks, not the work.
-    let style =
-        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(0)
+}
+
+impl Line {
+    fn end(&self) {
+        *lock(&self.pending) = false;
+        self.bar.finish_and_clear();
+    }
+}
+
+fn lock(pending: &Mutex<bool>) -> MutexGuard<'_, bool> {
+    // A panic elsewhere leaves it as it was.
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long to wait before anything is shown.
+fn patience() -> Duration {
+    let told = std::env::var("EXTANT_PROGRESS").ok();
+    let seconds = told.and_then(|t| t.parse().ok());
+    let told = seconds.and_then(|s: f64| Duration::try_from_secs_f64(s).ok());
+    told.unwrap_or(PATIENCE)
+}
+
+/// All lines: work that is part of other work has a line below it.
+static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+fn show(bar: &ProgressBar) {
+    let bar = LINES.add(bar.clone());
+    bar.tick();
+    bar.enable_steady_tick(TICK);
+}
+
+/// The templates are ours; a mistake in one costs the looks, not the work.
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn line(style: ProgressStyle, what: &str, total: u64) -> Progress {
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden())
         .with_style(style)
         .with_message(what.to_string());
-    bar.enable_steady_tick(Duration::from_millis(200));
-    Progress(bar)
+    let pending = Arc::new(Mutex::new(true));
+    let mut waiter = None;
+    if std::io::stderr().is_terminal() {
+        let patience = patience();
+        if patience.is_zero() {
+            show(&bar);
+        } else {
+            waiter = appears(&bar, &pending, patience);
+        }
+    }
+    Progress(Arc::new(Line {
+        bar,
+        pending,
+        waiter,
+    }))
+}
+
+/// Shows a line after a while, unless its work is over by then. Without a thread there is no line, and no harm.
+fn appears(bar: &ProgressBar, pending: &Arc<Mutex<bool>>, patience: Duration) -> Option<Waiter> {
+    let (waiter, over) = channel();
+    let (bar, pending) = (bar.clone(), Arc::clone(pending));
+    let waits = move || {
+        if over.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            let still = lock(&pending);
+            if *still {
+                show(&bar);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("progress".into());
+    thread.spawn(waits).ok().map(|thread| (waiter, thread))
+}
+
+/// A style with the number of files, which others count.
+fn with_files(template: &str, files: Arc<AtomicU64>) -> ProgressStyle {
+    let write = move |_: &ProgressState, out: &mut dyn fmt::Write| {
+        // The line is memory.
+        let _ = write!(out, "{}", files.load(Ordering::Relaxed));
+    };
+    style(template).with_key("files", write)
 }
 
 impl Progress {
     /// Counts things whose number is not known.
     pub fn count(what: &str) -> Self {
-        bar("{spinner} {msg}: {human_pos} ({per_sec}) {elapsed}", what)
+        let template = "{spinner} {msg}: {human_pos} ({per_sec}) {elapsed}";
+        line(style(template), what, 0)
     }
 
     /// Counts up to a total.
     pub fn up_to(what: &str, total: u64) -> Self {
-        let progress = bar("{msg} [{bar:40}] {human_pos}/{human_len} {eta}", what);
-        progress.0.set_length(total);
-        progress
+        let template = "{msg} [{bar:40}] {human_pos}/{human_len} {eta} left";
+        line(style(template), what, total)
     }
 
     /// Counts bytes; a total of 0 is not known.
     pub fn bytes(what: &str, total: u64) -> Self {
-        if total == 0 {
-            return bar("{spinner} {msg}: {bytes} ({bytes_per_sec}) {elapsed}", what);
+        let template = if total == 0 {
+            "{spinner} {msg}: {bytes} ({bytes_per_sec}) {elapsed}"
+        } else {
+            "{msg} [{bar:40}] {bytes}/{total_bytes} ({bytes_per_sec}) {eta} left"
+        };
+        line(style(template), what, total)
+    }
+
+    /// Waits for something that tells nothing before it is over.
+    pub fn wait(what: &str) -> Self {
+        line(style("{spinner} {msg} {elapsed}"), what, 0)
+    }
+
+    /// Counts bytes, beside files that others count.
+    pub fn transfer(what: &str, files: Arc<AtomicU64>) -> Self {
+        let template = "{spinner} {msg}: {files} files, {bytes} ({bytes_per_sec}) {elapsed}";
+        line(with_files(template, files), what, 0)
+    }
+
+    /// So many bytes will it be, of a transfer.
+    pub fn expect(&self, total: u64, files: Arc<AtomicU64>) {
+        let template =
+            "{msg} [{bar:30}] {files} files, {bytes}/{total_bytes} ({bytes_per_sec}) {eta} left";
+        let bar = &self.0.bar;
+        bar.set_length(total);
+        bar.set_style(with_files(template, files));
+        if !bar.is_hidden() {
+            // A tick of one's own counts only while there is no steady one.
+            bar.disable_steady_tick();
+            bar.tick();
+            bar.enable_steady_tick(TICK);
         }
-        let progress = bar(
-            "{msg} [{bar:40}] {bytes}/{total_bytes} ({bytes_per_sec}) {eta}",
-            what,
-        );
-        progress.0.set_length(total);
-        progress
     }
 
     /// So many more.
     pub fn add(&self, n: u64) {
-        self.0.inc(n);
+        self.0.bar.inc(n);
     }
 
     /// Removes the line.
     pub fn done(&self) {
-        self.0.finish_and_clear();
+        self.0.end();
     }
 
     /// A line above the progress, or just on standard error.
@@ -65,6 +184,6 @@ impl Progress {
 
     /// Does what prints, with the line out of its way.
     pub fn around<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.0.suspend(print)
+        self.0.bar.suspend(print)
     }
 }

@@ -1,13 +1,15 @@
 //! Serving an image on a directory, until it is unmounted.
 
+use crate::advice::{about_image, advised};
 use crate::confine::{self, Needs};
 use crate::keeper::{How, Keeper};
+use crate::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
 use clap::ValueEnum;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use extant::Volume;
 use extant::scratch::{self, Changes};
+use extant::{Credentials, Volume};
 use extant_fuse::control::{Server, socket_of};
 use extant_fuse::{Filesystem, MountOptions};
 use fuse_server::{Connection, Handler, Session, Transport, Unmount, Unmounting};
@@ -40,7 +42,16 @@ impl From<TransportArg> for Transport {
 /// What lists of options after `-o` say together.
 pub fn mount_options(lists: &[String]) -> Result<MountOptions> {
     let mut options = MountOptions::default();
-    lists.iter().try_for_each(|list| options.parse(list))?;
+    let parse = |list: &String| options.parse(list);
+    lists
+        .iter()
+        .try_for_each(parse)
+        .map_err(|e| match e.to_string() {
+            text if text.ends_with("not known") => {
+                advised(text, "extant mount --help lists those there are")
+            }
+            _ => e.into(),
+        })?;
     Ok(options)
 }
 
@@ -79,6 +90,10 @@ pub struct Ready {
 const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 const INVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const PERM: i32 = rustix::io::Errno::PERM.raw_os_error();
+
+/// What a directory must grant who makes something in it, as in a mode.
+const WRITE: u16 = 2;
+const SEARCH: u16 = 1;
 
 /// Largest block of a file system on a block device that the kernel holds for us.
 const LARGEST_BLOCK: u32 = 4096;
@@ -144,6 +159,7 @@ impl Serving<'_> {
     fn named<T>(&self, done: extant::Result<T>) -> Result<T> {
         done.map_err(crate::images::plain)
             .with_context(|| self.image.display().to_string())
+            .map_err(|e| about_image(&self.image, e))
     }
 
     fn open(&self, allowed: &MountOptions, device: Arc<dyn BlockDevice>) -> Result<Volume> {
@@ -169,8 +185,21 @@ impl Serving<'_> {
         let dir = self
             .dir
             .canonicalize()
-            .with_context(|| self.dir.display().to_string())?;
-        ensure!(dir.is_dir(), "{}: not a directory", self.dir.display());
+            .with_context(|| self.dir.display().to_string())
+            .map_err(|e| match self.dir.symlink_metadata() {
+                Err(_) => advised(
+                    crate::output::one_line(&e),
+                    format_args!("mkdir -p {} makes a place for it", self.dir.display()),
+                ),
+                Ok(_) => e,
+            })?;
+        ensure!(
+            dir.is_dir(),
+            "{}: not a directory: first the image, then the directory to mount it on",
+            self.dir.display()
+        );
+        // That there is one, which is said as by all commands.
+        crate::images::identity(&self.image)?;
         let image = self
             .image
             .canonicalize()
@@ -192,6 +221,13 @@ impl Serving<'_> {
 
     /// Opens the image and mounts it. An image that cannot be mounted is closed again.
     pub fn start(&self) -> Result<Ready> {
+        crate::streams::no_image(&self.image)?;
+        if let Some(Changes::KeptIn(file)) = self.scratch {
+            ensure!(
+                !crate::streams::is_stream(file),
+                "--keep -: changes are kept in a file: name one"
+            );
+        }
         let (dir, image) = self.places()?;
         let name = image.display().to_string();
         let options = self.allowed()?;
@@ -214,7 +250,14 @@ impl Serving<'_> {
         if self.sandbox {
             confine::paths(&extant_fuse::control::make_directory())?;
         }
-        let volume = self.open(&options, device)?;
+        // A journal may be long, and orphans many.
+        let progress = Progress::wait(&format!("{}: opening", self.image.display()));
+        let volume = self.open(&options, device);
+        drop(progress);
+        let volume = volume?;
+        if !options.read_only {
+            say_whose_root(&volume, &self.image)?;
+        }
         let connect = || match held {
             Some(connection) => Ok(connection),
             None => keeper.mount(&dir, how(None)),
@@ -261,6 +304,30 @@ impl Serving<'_> {
         let control = control(&fs, dir).with_context(on)?;
         Ok((session, control))
     }
+}
+
+/// Tells a user who cannot make anything in the image's root directory what to do about that.
+fn say_whose_root(volume: &Volume, image: &Path) -> Result<()> {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let (uid, gid) = (user.as_raw(), group.as_raw());
+    let groups: Vec<u32> = rustix::process::getgroups()
+        .context("groups")?
+        .into_iter()
+        .map(rustix::fs::Gid::as_raw)
+        .collect();
+    let root = volume.root_node()?;
+    // Root writes whatever the bits say.
+    let may = root.check_access(&Credentials::new(uid, gid, &groups), WRITE | SEARCH);
+    if user.is_root() || may.is_ok() {
+        return Ok(());
+    }
+    let owner = root.attributes()?.uid;
+    let image = image.display();
+    crate::output::complain(format_args!(
+        "{image}: its / belongs to user {owner}, you are {uid}: to write there, unmount it and type extant chown \
+         {uid}:{gid} {image}:/ (for all that is in it, chown -R), or be root in it with extant shell {image}"
+    ));
+    Ok(())
 }
 
 /// Listens for `status`, `sync` and `umount`. Without a place for the socket the mount does without.

@@ -3,12 +3,16 @@
 #[path = "cli/support.rs"]
 mod support;
 
+#[path = "cli/addresses.rs"]
+mod addresses;
 #[path = "cli/bench.rs"]
 mod bench;
 #[path = "cli/changes.rs"]
 mod changes;
 #[path = "cli/container.rs"]
 mod container;
+#[path = "cli/copies.rs"]
+mod copies;
 #[path = "cli/damage.rs"]
 mod damage;
 #[path = "cli/deep.rs"]
@@ -19,9 +23,15 @@ mod failures;
 mod install;
 #[path = "cli/layers.rs"]
 mod layers;
+#[path = "cli/messages.rs"]
+mod messages;
 #[path = "cli/mkfs.rs"]
 mod mkfs;
+#[path = "cli/progress.rs"]
+mod progress;
 #[path = "cli/reading.rs"]
 mod reading;
+#[path = "cli/streams.rs"]
+mod streams;
 #[path = "cli/trees.rs"]
 mod trees;

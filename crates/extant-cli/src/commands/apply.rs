@@ -1,8 +1,12 @@
 //! `extant apply`.
 
+use crate::advice::advised;
 use crate::output;
+use crate::progress::Progress;
 use crate::show::human;
+use crate::streams;
 use anyhow::{Context, Result};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// Write the changes that a scratch mount kept to its image
@@ -14,7 +18,7 @@ use std::path::PathBuf;
                   extant apply changes.overlay disk.img"
 )]
 pub struct Args {
-    /// File that `mount --scratch --keep` wrote
+    /// File that `mount --scratch --keep` wrote, or - for one on standard input
     #[arg(value_name = "OVERLAY")]
     overlay: PathBuf,
     /// The image it was made over
@@ -23,8 +27,22 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let bytes = extant::scratch::apply(&args.image, &args.overlay)
-        .map_err(crate::images::plain)
+    streams::no_image(&args.image)?;
+    let spooled = streams::is_stream(&args.overlay)
+        .then(|| streams::spooled(&args.image))
+        .transpose()?;
+    let overlay = spooled.as_ref().map_or(&*args.overlay, |file| file.path());
+    let progress = Progress::wait("apply");
+    let applied = extant::scratch::apply(&args.image, overlay);
+    progress.done();
+    let bytes = applied
+        .map_err(|e| match e {
+            // It names the overlay, and says what it is not.
+            extant::Error::Io { source, .. } if source.kind() == ErrorKind::InvalidData => {
+                advised(source, "extant mount --scratch --keep FILE writes overlays")
+            }
+            other => crate::images::plain(other),
+        })
         .with_context(|| format!("{} to {}", args.overlay.display(), args.image.display()))?;
     output::summary(&format!("{} written", human(bytes)))
 }

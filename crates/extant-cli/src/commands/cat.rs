@@ -3,8 +3,9 @@
 use crate::address::Address;
 use crate::images::Images;
 use crate::output;
+use crate::patterns::NoMatch;
+use crate::streams;
 use anyhow::Result;
-use extant::OpenFlags;
 use std::io::Write;
 
 /// Write files of an image to standard output
@@ -18,16 +19,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let mut out = output::stdout();
-    let done = Images::each(false, &args.paths, |volume, address| {
-        let file = volume.open(&address.path, OpenFlags::READ, 0)?;
-        let mut buf = vec![0; 1 << 20];
-        loop {
-            crate::interrupt::check()?;
-            match file.read(&mut buf)? {
-                0 => return Ok(()),
-                n => out.write_all(&buf[..n])?,
-            }
-        }
+    let done = Images::each(false, &args.paths, NoMatch::Fails, |place| {
+        streams::out_of_image(place, &mut out)
     });
     let flushed = out.flush();
     done?;

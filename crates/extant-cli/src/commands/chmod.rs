@@ -3,9 +3,11 @@
 use crate::address::Address;
 use crate::images::Images;
 use crate::mode::ModeChange;
+use crate::patterns::NoMatch;
+use crate::progress::Progress;
 use crate::walk::{Order, walk};
-use anyhow::Result;
-use extant::{Dir, FileType, SetAttributes};
+use anyhow::{Result, bail};
+use extant::{Attributes, FileType, SetAttributes};
 
 /// Change permissions in an image
 #[derive(clap::Args, Debug)]
@@ -25,33 +27,30 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let change = |dir: &Dir, name: &[u8]| -> Result<FileType> {
-        let a = dir.stat(name)?;
-        let mode = args
-            .mode
-            .apply((a.mode & 0o7777) as u16, a.file_type == FileType::Directory);
-        dir.set_attributes(
-            name,
-            &SetAttributes {
-                mode: Some(mode),
-                ..Default::default()
-            },
-        )?;
-        Ok(a.file_type)
+    let change = |a: &Attributes| SetAttributes {
+        mode: Some(
+            args.mode
+                .apply((a.mode & 0o7777) as u16, a.file_type == FileType::Directory),
+        ),
+        ..Default::default()
     };
-    Images::each(true, &args.paths, |volume, address| {
-        if change(volume, &address.path)? == FileType::Directory && args.recursive {
-            walk(
-                &volume.open_dir(&address.path)?,
-                &address.path,
-                Order::Before,
-                |met| {
-                    if met.kind != FileType::Symlink {
-                        change(met.parent, met.name)?;
-                    }
-                    Ok(true)
-                },
-            )?;
+    Images::each(true, &args.paths, NoMatch::Fails, |place| {
+        let a = place.attributes(true)?;
+        if place.node().is_some() && a.file_type == FileType::Symlink {
+            bail!("a symbolic link has no permissions of its own");
+        }
+        place.set_attributes(&change(&a), true)?;
+        if a.file_type == FileType::Directory && args.recursive {
+            let path = &place.address.path;
+            let progress = Progress::count("change");
+            walk(&place.open_dir()?, path, Order::Before, |met| {
+                if met.kind != FileType::Symlink {
+                    let set = change(&met.parent.stat(met.name)?);
+                    met.parent.set_attributes(met.name, &set)?;
+                }
+                progress.add(1);
+                Ok(true)
+            })?;
         }
         Ok(())
     })

@@ -3,6 +3,8 @@
 use crate::address::Address;
 use crate::images::Images;
 use crate::owners::OwnerSpec;
+use crate::patterns::NoMatch;
+use crate::progress::Progress;
 use crate::walk::{Order, walk};
 use anyhow::Result;
 use extant::{FileType, SetAttributes};
@@ -30,25 +32,22 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    Images::each(true, &args.paths, |volume, address| {
-        let (uid, gid) = args.owner.resolve(volume)?;
+    Images::each(true, &args.paths, NoMatch::Fails, |place| {
+        let (uid, gid) = args.owner.resolve(&place.volume)?;
         let set = SetAttributes {
             uid,
             gid,
             ..Default::default()
         };
-        let path = &address.path;
-        if args.recursive && volume.lstat(path)?.file_type == FileType::Directory {
-            walk(&volume.open_dir(path)?, path, Order::Before, |met| {
+        let path = &place.address.path;
+        if args.recursive && place.attributes(false)?.file_type == FileType::Directory {
+            let progress = Progress::count("change");
+            walk(&place.open_dir()?, path, Order::Before, |met| {
                 met.parent.lset_attributes(met.name, &set)?;
+                progress.add(1);
                 Ok(true)
             })?;
         }
-        if args.no_dereference {
-            volume.lset_attributes(path, &set)?;
-        } else {
-            volume.set_attributes(path, &set)?;
-        }
-        Ok(())
+        Ok(place.set_attributes(&set, !args.no_dereference)?)
     })
 }

@@ -1,9 +1,13 @@
 //! `extant cp`.
 
-use crate::address::{Location, base_name, join};
+use super::cp_checks as checks;
+use crate::address::{Location, join};
 use crate::images::{self, Images};
 use crate::output;
-use crate::transfer::{Existing, HostSide, ImageSide, Monitor, Route, Rules, Side};
+use crate::patterns::{NoMatch, expand};
+use crate::place::Place;
+use crate::streams;
+use crate::transfer::{self, Existing, HostSide, ImageSide, Monitor, Route, Rules, Side};
 use anyhow::{Context, Result, bail, ensure};
 use extant::FileType;
 use std::ffi::OsString;
@@ -11,13 +15,18 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Copy files between the host and images, or within an image
 ///
-/// What is new in an image belongs to user 0 and group 0 unless owners are kept.
+/// What is new in an image belongs to user 0 and group 0 unless owners are kept. With -a owners, permissions, times,
+/// extended attributes, ACLs, hard links within a source, holes, devices and links are as in the source: in an image whoever
+/// copies; on the host others than root own what they copy out, without set-id bits, and a warning tells them which
+/// devices and attributes are left out. -p keeps owners, permissions and times only. Patterns (*, ?, [...]) in paths of
+/// images are matched there. From standard input comes data alone.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant cp hosts disk.img:/etc/hosts\n  extant cp -a disk.img:/home backup/\n  extant cp -r a.img:/data b.img:/"
+    after_help = "Examples:\n  extant cp hosts disk.img:/etc/hosts\n  extant cp -a disk.img:/home backup/\n  extant cp -r a.img:/data b.img:/\n  \
+    date | extant cp - disk.img:/etc/stamp"
 )]
 pub struct Args {
-    /// What to copy, and where to: a name, or a directory
+    /// What to copy, and where to: a name, or a directory. - is standard input, or standard output
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
     /// Directories and what is in them too
@@ -26,7 +35,7 @@ pub struct Args {
     /// Keep owner, permissions and times
     #[arg(short)]
     preserve: bool,
-    /// All of a tree: -r -p, extended attributes, ACLs and hard links too
+    /// All of a tree, as above: -r -p, extended attributes, ACLs and hard links too; a file in the way is replaced
     #[arg(short)]
     archive: bool,
     /// The last path is a new name, even if it is a directory
@@ -44,10 +53,10 @@ fn side(images: &mut Images, location: &Location) -> Result<(Box<dyn Side>, Vec<
             Box::new(HostSide::new()),
             path.as_os_str().as_bytes().to_vec(),
         ),
-        Location::Image(a) => (
-            Box::new(ImageSide::new(&images.get(&a.image)?, &a.image)),
-            a.path.clone(),
-        ),
+        Location::Image(a) => {
+            let place = Place::of(&images.get(&a.image)?, a).with_context(|| a.to_string())?;
+            (Box::new(ImageSide::at(&place)), place.path)
+        }
     })
 }
 
@@ -67,73 +76,175 @@ pub fn run(args: &Args) -> Result<()> {
     let Some((to, from)) = locations.split_last() else {
         bail!("nothing to copy")
     };
+    if let Some(done) = streamed(args, from, to) {
+        return done;
+    }
     let in_image = |l: &Location| matches!(l, Location::Image(_));
     ensure!(
         locations.iter().any(in_image),
-        "none of the paths is in an image: write IMAGE:/path"
+        "none of the paths is in an image: write {}",
+        locations
+            .iter()
+            .find_map(checks::root_of)
+            .unwrap_or("IMAGE:/path".into())
     );
-    let rules = rules(args, !in_image(to));
-    let monitor = Monitor::new("copy");
-    let all = |sources: &mut Images, targets: Option<&mut Images>| -> Result<()> {
-        let (dst, to) = match targets {
-            Some(targets) => side(targets, to)?,
-            None => side(sources, to)?,
+    let job = Job {
+        args,
+        from,
+        to,
+        rules: rules(args, !in_image(to)),
+        monitor: Monitor::new("copy"),
+    };
+    let done = job.run();
+    job.monitor.finish();
+    done
+}
+
+/// What is to be copied where, and how.
+struct Job<'a> {
+    args: &'a Args,
+    from: &'a [Location],
+    to: &'a Location,
+    rules: Rules,
+    monitor: Monitor,
+}
+
+impl Job<'_> {
+    /// The image copied to is opened for writing, the others for reading; of one image there can be only one.
+    fn run(&self) -> Result<()> {
+        let Location::Image(to) = self.to else {
+            return Images::with(false, |sources| self.copy(sources, None));
         };
+        let id = images::identity(&to.image)?;
+        let mut same = false;
+        for location in self.from {
+            if let Location::Image(a) = location {
+                same |= images::identity(&a.image)? == id;
+            }
+        }
+        if same {
+            return Images::with(true, |both| self.copy(both, None));
+        }
+        Images::with(true, |targets| {
+            Images::with(false, |sources| self.copy(sources, Some(targets)))
+        })
+    }
+
+    /// Copies all, to an image of `targets`, or of `sources` if that are all.
+    fn copy(&self, sources: &mut Images, targets: Option<&mut Images>) -> Result<()> {
+        let (dst, to) = match targets {
+            Some(targets) => side(targets, self.to)?,
+            None => side(sources, self.to)?,
+        };
+        checks::has_place(&*dst, &to)?;
         let there = dst.meta(&to, true).with_context(|| dst.show(&to))?;
         let into =
-            !args.no_target_directory && there.is_some_and(|m| m.kind == FileType::Directory);
+            !self.args.no_target_directory && there.is_some_and(|m| m.kind == FileType::Directory);
+        let (found, expanded) = expanded(sources, self.from);
         ensure!(
-            into || from.len() == 1,
-            "{}: not a directory",
+            into || self.from.len().max(found.len()) == 1,
+            "{}: not a directory, and there are several to copy",
             dst.show(&to)
         );
-        output::each(from, |from| {
+        if let Some(bytes) = total(sources, &found) {
+            self.monitor.expect(bytes);
+        }
+        let done = output::each(&found, |from| {
             let (src, from) = side(sources, from)?;
             let to = if into {
-                join(&to, base_name(&from))
+                join(&to, checks::new_name(&*src, &from)?)
             } else {
                 to.clone()
             };
             let route = Route {
                 src: &*src,
                 dst: &*dst,
-                rules: &rules,
-                monitor: &monitor,
+                rules: &self.rules,
+                monitor: &self.monitor,
             };
-            one(args, route, &from, &to)
-        })
-    };
-    // The image copied to is opened for writing, the others for reading; of one image there can be only one.
-    let done = match to {
-        Location::Host(_) => Images::with(false, |sources| all(sources, None)),
-        Location::Image(to) => {
-            let id = images::identity(&to.image)?;
-            let mut same = false;
-            for location in from {
-                if let Location::Image(a) = location {
-                    same |= images::identity(&a.image)? == id;
-                }
+            one(self.args, route, &from, &to)
+        });
+        done.and(expanded)
+    }
+}
+
+/// The sources, each in place of the pattern that it fits; and whether every pattern fitted one.
+fn expanded(images: &mut Images, from: &[Location]) -> (Vec<Location>, Result<()>) {
+    let mut found = Vec::new();
+    let done = output::each(from, |from| {
+        match from {
+            Location::Image(a) => {
+                let volume = images.get(&a.image)?;
+                let all = expand(&volume, a, NoMatch::Fails)?;
+                found.extend(all.into_iter().map(Location::Image));
             }
-            if same {
-                Images::with(true, |both| all(both, None))
-            } else {
-                Images::with(true, |targets| {
-                    Images::with(false, |sources| all(sources, Some(targets)))
-                })
-            }
+            host => found.push(host.clone()),
         }
+        Ok(())
+    });
+    (found, done)
+}
+
+/// Copies to or from a standard stream, if one is named.
+fn streamed(args: &Args, from: &[Location], to: &Location) -> Option<Result<()>> {
+    let is_stream = |l: &Location| matches!(l, Location::Host(path) if streams::is_stream(path));
+    if !from.iter().chain([to]).any(is_stream) {
+        return None;
+    }
+    let copy = || match (from, to) {
+        ([Location::Image(from)], to) if is_stream(to) => {
+            let mut out = output::stdout();
+            let done = Images::each(false, std::slice::from_ref(from), NoMatch::Fails, |place| {
+                if place.attributes(true)?.file_type == FileType::Directory {
+                    bail!(
+                        "is a directory: extant export {} - writes an archive",
+                        place.address
+                    );
+                }
+                streams::out_of_image(place, &mut out)
+            });
+            output::end(done, out, false, &())
+        }
+        ([from], Location::Image(to)) if is_stream(from) => {
+            Images::each(true, std::slice::from_ref(to), NoMatch::IsName, |place| {
+                let there = place.attributes(true);
+                if there.is_ok_and(|a| a.file_type == FileType::Directory)
+                    && !args.no_target_directory
+                {
+                    bail!(
+                        "is a directory, and standard input has no name: write {}",
+                        place.address.at(&join(&place.address.path, b"NAME"))
+                    );
+                }
+                streams::into_image(place)
+            })
+        }
+        _ => bail!(
+            "-: standard input or output is one side of a copy, and one path of an image the other"
+        ),
     };
-    monitor.finish();
-    done
+    Some(copy())
+}
+
+/// Bytes of what is copied, if these are files and no trees.
+fn total(images: &mut Images, from: &[Location]) -> Option<u64> {
+    let mut bytes = 0u64;
+    for location in from {
+        let (side, path) = side(images, location).ok()?;
+        let meta = side.meta(&path, true).ok()??;
+        if meta.kind != FileType::Regular {
+            return None;
+        }
+        bytes = bytes.saturating_add(meta.size);
+    }
+    Some(bytes).filter(|bytes| *bytes > 0)
 }
 
 fn one(args: &Args, route: Route<'_>, from: &[u8], to: &[u8]) -> Result<()> {
     let Route { src, dst, .. } = route;
     let follow = !args.recursive && !args.archive;
-    let meta = src
-        .meta(from, follow)
-        .and_then(|m| m.context("no such file or directory"));
-    let meta = meta.with_context(|| src.show(from))?;
+    let meta = src.meta(from, follow).with_context(|| src.show(from))?;
+    let meta = meta.ok_or_else(|| transfer::nowhere(src, from))?;
     if let Some(there) = dst.meta(to, true).with_context(|| dst.show(to))? {
         let same_side = src.show(b"/") == dst.show(b"/");
         ensure!(
@@ -153,14 +264,7 @@ fn one(args: &Args, route: Route<'_>, from: &[u8], to: &[u8]) -> Result<()> {
     }
     ensure!(!follow, "{}: is a directory: use -r", src.show(from));
     if src.show(b"/") == dst.show(b"/") {
-        let (outer, inner) = (join(from, b""), join(to, b""));
-        let itself = inner.starts_with(&outer);
-        ensure!(
-            !itself,
-            "{}: cannot be copied into itself, {}",
-            src.show(from),
-            dst.show(to)
-        );
+        checks::not_into_itself(dst, (from, meta.id), to)?;
     }
     route.tree(from, to)
 }

@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<()> {
         locks: None,
     };
     lockmeter::set_on(true);
-    let bar = Progress::count("demo");
+    let bar = Progress::wait("demo");
     let mut step = |what: &'static str,
                     operations: usize,
                     work: &mut dyn FnMut() -> Result<()>|

@@ -1,10 +1,13 @@
 //! `extant export`.
 
 use crate::address::Rooted;
+use crate::advice::advised;
 use crate::images;
 use crate::output;
+use crate::place::Place;
+use crate::streams;
 use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::FileType;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -39,11 +42,15 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let Rooted(address) = &args.source;
+    let stdout = streams::is_stream(&args.dest);
+    if stdout {
+        streams::archive_to_stdout()?;
+    }
     let volume = images::read(&address.image)?;
-    let image = ImageSide::new(&volume, &address.image);
+    let place = Place::of(&volume, address).with_context(|| address.to_string())?;
+    let (image, from) = (ImageSide::at(&place), &place.path[..]);
     let mut rules = Rules::all(args.threads).with(&args.owner, &volume)?;
     let monitor = Monitor::new("export");
-    let stdout = args.dest == Path::new("-");
     let packing = if stdout {
         Some(Packing::Plain)
     } else {
@@ -57,18 +64,35 @@ pub fn run(args: &Args) -> Result<()> {
              directory first, if it is to be one"
         );
     }
+    if place
+        .node()
+        .is_some_and(|node| node.file_type() != FileType::Directory)
+        && (packing.is_some() || args.dest.is_dir())
+    {
+        bail!("{address}: has no name here: use cp, with the name of the copy");
+    }
+    if address.path == b"/" {
+        // What the volume holds is data but for a little.
+        let s = volume.statfs()?;
+        let used = s.blocks.saturating_sub(s.free_blocks);
+        monitor.expect(used.saturating_mul(s.block_size.into()));
+    }
+    let top = image
+        .meta(from, true)
+        .with_context(|| address.to_string())?;
+    let top = top.ok_or_else(|| transfer::nowhere(&image, from))?;
     // An archive name may also be that of a directory that exists.
     let done = match packing.filter(|_| !args.dest.is_dir()) {
         Some(packing) if stdout => transfer::pack(
             &image,
-            &address.path,
+            from,
             std::io::stdout().lock(),
             packing,
             &rules,
             &monitor,
         ),
         Some(packing) => archive(&args.dest, |out| {
-            transfer::pack(&image, &address.path, out, packing, &rules, &monitor)
+            transfer::pack(&image, from, out, packing, &rules, &monitor)
         }),
         None => {
             let host = HostSide::new();
@@ -80,20 +104,16 @@ pub fn run(args: &Args) -> Result<()> {
                 rules: &rules,
                 monitor: &monitor,
             };
-            let top = image
-                .meta(&address.path, true)
-                .and_then(|m| m.context("no such file or directory"));
-            let top = top.with_context(|| address.to_string())?;
             if top.kind == FileType::Directory {
-                route.tree(&address.path, to)
+                route.tree(from, to)
             } else {
-                let name = crate::address::base_name(&address.path);
+                let name = crate::address::base_name(from);
                 let to = if args.dest.is_dir() {
                     crate::address::join(to, name)
                 } else {
                     to.to_vec()
                 };
-                route.file(&address.path, &to, true, transfer::Existing::Replace)
+                route.file(from, &to, true, transfer::Existing::Replace)
             }
         }
     };
@@ -147,8 +167,12 @@ fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Res
         .tempfile_in(dir)
         .map_err(|e| match e.raw_os_error() {
             // Without the temporary name.
-            Some(code) => std::io::Error::from_raw_os_error(code),
-            None => std::io::Error::from(e.kind()),
+            Some(code) => std::io::Error::from_raw_os_error(code).into(),
+            None if e.kind() == std::io::ErrorKind::NotFound => advised(
+                "no such file or directory",
+                format_args!("mkdir -p {} makes its directory", dir.display()),
+            ),
+            None => anyhow!(std::io::Error::from(e.kind())),
         })
         .with_context(context)?;
     write(file.as_file_mut())?;

@@ -1,7 +1,7 @@
 //! `extant completions`, `extant man`: made from the same definition as the parser.
 
 use crate::args::Cli;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::CommandFactory;
 use clap_complete::Shell;
 use std::io::Write;
@@ -34,6 +34,11 @@ pub fn completions(args: &CompletionsArgs) -> Result<()> {
 
 pub fn man(args: &ManArgs) -> Result<()> {
     let context = || args.dir.display().to_string();
+    ensure!(
+        args.dir.is_dir() || !args.dir.exists(),
+        "{}: not a directory: the pages are files in one",
+        args.dir.display()
+    );
     std::fs::create_dir_all(&args.dir).with_context(context)?;
     clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), &args.dir)
         .with_context(context)

@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
     let to = args.to.as_os_str().as_bytes();
     ensure!(
         to.starts_with(b"/"),
-        "--to {}: a path in the image begins with /",
+        "--to {0}: a path in the image begins with /: write /{0}",
         args.to.display()
     );
     let id = images::identity(&args.image)?;

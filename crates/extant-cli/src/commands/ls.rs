@@ -1,14 +1,17 @@
 //! `extant ls`.
 
-use crate::address::{Rooted, join};
+use crate::address::Rooted;
+use crate::advice;
 use crate::images::Images;
 use crate::output;
+use crate::patterns::{NoMatch, expand};
+use crate::place::Place;
 use crate::show::{self, show};
 use crate::times;
 use crate::walk::{Order, sorted, walk};
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
-use extant::{Attributes, Dir, FileType, Volume};
+use extant::{Attributes, Dir, FileType};
 use serde::Serialize;
 use std::io::Write;
 
@@ -81,10 +84,10 @@ pub struct Facts {
     pub crtime: String,
 }
 
-/// The facts about a name.
-pub fn facts(dir: &Dir, name: &[u8], a: &Attributes) -> Result<Facts> {
+/// The facts about an inode, whose target is asked for if it is a symbolic link.
+pub fn facts(a: &Attributes, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) -> Result<Facts> {
     let target = if a.file_type == FileType::Symlink {
-        Some(show(&dir.read_link(name)?))
+        Some(show(&read_link()?))
     } else {
         None
     };
@@ -113,10 +116,14 @@ struct List {
 }
 
 impl List {
-    fn add(&mut self, dir: &Dir, path: &[u8], shown: &[u8]) -> Result<()> {
-        let a = dir.lstat(path)?;
+    fn add(
+        &mut self,
+        a: Attributes,
+        shown: &[u8],
+        read_link: impl FnOnce() -> extant::Result<Vec<u8>>,
+    ) -> Result<()> {
         let target = if a.file_type == FileType::Symlink {
-            Some(dir.read_link(path)?)
+            Some(read_link()?)
         } else {
             None
         };
@@ -171,11 +178,12 @@ fn size(a: &Attributes, in_short: bool) -> String {
     }
 }
 
-fn list(args: &Args, dir: &Dir, path: &[u8]) -> Result<List> {
+fn list(args: &Args, dir: &Dir) -> Result<List> {
     let mut list = List { rows: Vec::new() };
-    for entry in sorted(dir, path)? {
+    for entry in sorted(dir, ".")? {
         if args.all || !entry.name.starts_with(b".") {
-            list.add(dir, &join(path, &entry.name), &entry.name)?;
+            let a = dir.lstat(&entry.name)?;
+            list.add(a, &entry.name, || dir.read_link(&entry.name))?;
         }
     }
     Ok(list)
@@ -184,66 +192,87 @@ fn list(args: &Args, dir: &Dir, path: &[u8]) -> Result<List> {
 pub fn run(args: &Args) -> Result<()> {
     let mut out = output::stdout();
     let mut found = Vec::new();
-    let many = args.paths.len() > 1 || args.recursive;
     let mut first = true;
     let done = Images::with(false, |images| {
-        output::each(&args.paths, |Rooted(address)| {
+        let mut addresses = Vec::new();
+        let expanded = output::each(&args.paths, |Rooted(address)| {
+            let volume = images.get(&address.image)?;
+            addresses.extend(expand(&volume, address, NoMatch::Fails)?);
+            Ok(())
+        });
+        let many = args.paths.len().max(addresses.len()) > 1 || args.recursive;
+        let done = output::each(&addresses, |address| {
             let volume = images.get(&address.image)?;
             let mut show = || -> Result<()> {
+                let place = Place::of(&volume, address)?;
                 if args.json {
-                    return collect(args, &volume, &address.path, &mut found);
+                    let done = collect(args, &place, &mut found);
+                    return done.map_err(|e| advice::about(&place, e));
                 }
-                let a = volume.lstat(&address.path)?;
-                if args.directory || a.file_type != FileType::Directory {
-                    let mut one = List { rows: Vec::new() };
-                    one.add(&volume, &address.path, address.to_string().as_bytes())?;
-                    return one.print(args, &mut out);
-                }
-                let mut directory = |path: &[u8], out: &mut dyn Write| -> Result<()> {
+                let mut title = |path: &[u8], out: &mut dyn Write| -> Result<()> {
                     if many {
                         let gap = if std::mem::take(&mut first) { "" } else { "\n" };
                         writeln!(out, "{gap}{}:", address.at(path))?;
                     }
-                    let mut out = out;
-                    list(args, &volume, path)?.print(args, &mut out)
+                    Ok(())
                 };
-                directory(&address.path, &mut out)?;
-                if args.recursive {
-                    let top = volume.open_dir(&address.path)?;
-                    walk(&top, &address.path, Order::Before, |met| {
-                        let hidden = met.name.starts_with(b".") && !args.all;
-                        if met.kind == FileType::Directory && !hidden {
-                            directory(met.path, &mut out)?;
-                        }
-                        Ok(!hidden)
-                    })?;
-                }
-                Ok(())
+                let done = print(args, &place, &mut out, &mut title);
+                done.map_err(|e| advice::about(&place, e))
             };
             show().with_context(|| address.to_string())
-        })
+        });
+        done.and(expanded)
     });
     output::end(done, out, args.json, &found)
 }
 
-fn collect(args: &Args, volume: &Volume, path: &[u8], found: &mut Vec<Listed>) -> Result<()> {
-    let a = volume.lstat(path)?;
-    let mut add = |dir: &Dir, name: &[u8], path: &[u8]| -> Result<()> {
-        let a = dir.lstat(name)?;
+/// Prints the line above the names of a directory.
+type Title<'a> = dyn FnMut(&[u8], &mut dyn Write) -> Result<()> + 'a;
+
+/// Prints what is asked about one place; `title` prints the line above a directory's names.
+fn print(args: &Args, place: &Place, mut out: &mut dyn Write, title: &mut Title<'_>) -> Result<()> {
+    let address = &place.address;
+    let a = place.attributes(false)?;
+    if args.directory || a.file_type != FileType::Directory {
+        let mut one = List { rows: Vec::new() };
+        one.add(a, address.to_string().as_bytes(), || place.read_link())?;
+        return one.print(args, &mut out);
+    }
+    let top = place.open_dir()?;
+    title(&address.path, out)?;
+    list(args, &top)?.print(args, &mut out)?;
+    if args.recursive {
+        walk(&top, &address.path, Order::Before, |met| {
+            let hidden = met.name.starts_with(b".") && !args.all;
+            if met.kind == FileType::Directory && !hidden {
+                title(met.path, out)?;
+                list(args, &met.parent.open_dir(met.name)?)?.print(args, &mut out)?;
+            }
+            Ok(!hidden)
+        })?;
+    }
+    Ok(())
+}
+
+fn collect(args: &Args, place: &Place, found: &mut Vec<Listed>) -> Result<()> {
+    let path = &place.address.path;
+    let a = place.attributes(false)?;
+    if args.directory || a.file_type != FileType::Directory {
         found.push(Listed {
             path: show(path),
-            facts: facts(dir, name, &a)?,
+            facts: facts(&a, || place.read_link())?,
         });
-        Ok(())
-    };
-    if args.directory || a.file_type != FileType::Directory {
-        return add(volume, path, path);
+        return Ok(());
     }
-    walk(&volume.open_dir(path)?, path, Order::Before, |met| {
+    walk(&place.open_dir()?, path, Order::Before, |met| {
         if met.name.starts_with(b".") && !args.all {
             return Ok(false);
         }
-        add(met.parent, met.name, met.path)?;
+        let a = met.parent.lstat(met.name)?;
+        found.push(Listed {
+            path: show(met.path),
+            facts: facts(&a, || met.parent.read_link(met.name))?,
+        });
         Ok(args.recursive)
     })
 }

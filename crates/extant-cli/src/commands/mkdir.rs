@@ -3,8 +3,9 @@
 use crate::address::Address;
 use crate::images::Images;
 use crate::mode::ModeChange;
+use crate::patterns::NoMatch;
 use anyhow::Result;
-use extant::{Error, SetAttributes, Volume};
+use extant::{Dir, Error, SetAttributes};
 
 /// Make directories in an image
 #[derive(clap::Args, Debug)]
@@ -23,18 +24,19 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let mode = args.mode.apply(0o755, true);
-    Images::each(true, &args.paths, |volume, address| {
+    Images::each(true, &args.paths, NoMatch::IsName, |place| {
+        place.needs_name()?;
         if args.parents {
-            make_all(volume, &address.path, mode)
+            make_all(&place.dir, &place.path, mode)
         } else {
-            make(volume, &address.path, mode)
+            make(&place.dir, &place.path, mode)
         }
     })
 }
 
-fn make(volume: &Volume, path: &[u8], mode: u16) -> Result<()> {
-    let dir = volume.create_dir(path, mode)?;
-    if volume.lstat(path)?.mode & 0o7777 != u32::from(mode) {
+fn make(from: &Dir, path: &[u8], mode: u16) -> Result<()> {
+    let dir = from.create_dir(path, mode)?;
+    if from.lstat(path)?.mode & 0o7777 != u32::from(mode) {
         // A default ACL or the set-group-id bit above had its say; what was asked for counts.
         dir.set_attributes(
             ".",
@@ -48,7 +50,7 @@ fn make(volume: &Volume, path: &[u8], mode: u16) -> Result<()> {
 }
 
 /// Makes a directory and what is missing above it.
-pub fn make_all(volume: &Volume, path: &[u8], mode: u16) -> Result<()> {
+pub fn make_all(from: &Dir, path: &[u8], mode: u16) -> Result<()> {
     let slashes = path.iter().rev().take_while(|&&b| b == b'/').count();
     let path = &path[..path.len() - slashes];
     if path.is_empty() {
@@ -60,15 +62,15 @@ pub fn make_all(volume: &Volume, path: &[u8], mode: u16) -> Result<()> {
         .filter(|&(i, &b)| b == b'/' && i > 0)
         .map(|(i, _)| i);
     for end in ends {
-        match volume.create_dir(&path[..end], 0o755) {
+        match from.create_dir(&path[..end], 0o755) {
             Ok(_) | Err(Error::Exists) => {}
             Err(e) => return Err(e.into()),
         }
     }
-    match make(volume, path, mode) {
+    match make(from, path, mode) {
         Err(e)
             if matches!(e.downcast_ref(), Some(Error::Exists))
-                && volume.open_dir([path, b"/"].concat()).is_ok() =>
+                && from.open_dir([path, b"/"].concat()).is_ok() =>
         {
             Ok(())
         }

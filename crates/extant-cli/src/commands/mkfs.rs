@@ -1,5 +1,6 @@
 //! `extant mkfs`.
 
+use crate::advice::advised;
 use crate::container;
 use crate::interrupt;
 use crate::known;
@@ -7,9 +8,11 @@ use crate::output;
 use crate::owners::OwnerSpec;
 use crate::progress::Progress;
 use crate::show::{count, human};
+use crate::streams;
 use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
+use ext4_format::FormatError;
 use ext4_format::features::FsType;
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::{Inodes, Usage};
@@ -114,13 +117,13 @@ pub fn size(text: &str) -> Result<u64> {
         "m" | "mib" => 20,
         "g" | "gib" => 30,
         "t" | "tib" => 40,
-        other => bail!("unknown unit {other:?}: use K, M, G or T"),
+        other => bail!("unknown unit {other}: use K, M, G or T, as in 512M"),
     };
     let number: f64 = digits
         .parse()
         .ok()
         .filter(|n: &f64| *n >= 0.0)
-        .with_context(|| format!("{text:?} is no size"))?;
+        .with_context(|| format!("{text} is no size: write a number with K, M, G or T, as 512M"))?;
     let bytes = number * (1u64 << shift) as f64;
     // 2^63 and more cannot be a size of anything.
     ensure!(bytes < 9e18, "{text:?} is too large");
@@ -132,7 +135,7 @@ pub fn size(text: &str) -> Result<u64> {
 fn percent(text: &str) -> Result<f64> {
     let number = text.trim_end_matches('%').parse().ok();
     let number = number.filter(|n: &f64| (0.0..=90.0).contains(n));
-    number.with_context(|| format!("{text:?}: write 0% to 90%"))
+    number.with_context(|| "write 0% to 90%".to_string())
 }
 
 fn fs_type(text: &str) -> Result<FsType> {
@@ -153,7 +156,9 @@ fn uuid(text: &str) -> Result<uuid::Uuid> {
     Ok(match text {
         "clear" | "null" => uuid::Uuid::nil(),
         "random" | "time" => uuid::Uuid::new_v4(),
-        _ => text.parse().context("not a UUID")?,
+        _ => text
+            .parse()
+            .context("not a UUID: write one, or clear, random or time")?,
     })
 }
 
@@ -201,7 +206,7 @@ impl Args {
                 .strip_prefix("size=")
                 .and_then(|n| n.trim_end_matches(['M', 'm']).parse::<u64>().ok());
             let mib = mib.filter(|n| *n > 0 && *n < 1 << 40);
-            o.journal_size = Some(mib.context("-J: write size=MIB")? << 20);
+            o.journal_size = Some(mib.context("-J: write size=MIB, as -J size=8")? << 20);
         }
         for option in self
             .extended
@@ -251,11 +256,14 @@ impl Args {
 
 /// Sources must be there before anything is done; standard input can be read once.
 pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
-    let (streams, files): (Vec<_>, Vec<_>) = sources.iter().partition(|p| is_stdin(p));
+    let (stdin, files): (Vec<_>, Vec<_>) = sources.iter().partition(|p| streams::is_stream(p));
     ensure!(
-        streams.len() <= 1,
+        stdin.len() <= 1,
         "-: standard input is one source, not several"
     );
+    if !stdin.is_empty() {
+        streams::archive_from_stdin()?;
+    }
     for file in files {
         let found = file.try_exists();
         let found = found.with_context(|| file.display().to_string())?;
@@ -264,13 +272,9 @@ pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
 /// An archive, or `-` for standard input.
 pub fn tar_input(path: &Path) -> TarInput {
-    if is_stdin(path) {
+    if streams::is_stream(path) {
         TarInput::Reader {
             name: "standard input".into(),
             reader: Box::new(std::io::stdin()),
@@ -310,7 +314,7 @@ fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
         "lazy_itable_init" => o.lazy_itable_init = value.is_empty() || number()? != 0,
         // Nothing is ever discarded.
         "nodiscard" => {}
-        _ => bail!("not an option of this mkfs"),
+        _ => bail!("no such option: extant mkfs --help lists those there are"),
     }
     Ok(())
 }
@@ -397,8 +401,8 @@ impl mkfs::Progress for Bar {
             Phase::Spool => Progress::bytes("read", total),
             Phase::Data => Progress::bytes("data", total),
             Phase::Metadata => Progress::up_to("metadata", total),
-            Phase::Flush => Progress::count("flush"),
-            _ => Progress::count("plan"),
+            Phase::Flush => Progress::wait("write to the device"),
+            _ => Progress::wait("plan"),
         }));
     }
 
@@ -409,22 +413,43 @@ impl mkfs::Progress for Bar {
     }
 }
 
-/// What is wrong, so that an interrupt is known as one.
+/// What is wrong, so that an interrupt is known as one, and what to do about it.
 fn failed(e: MkfsError) -> anyhow::Error {
-    match e {
+    match &e {
         MkfsError::Interrupted => interrupt::Interrupted.into(),
-        other => other.into(),
+        MkfsError::TooSmall { needed, .. } => {
+            let size = match needed {
+                n if n.is_multiple_of(1 << 20) => format!("{}M", n >> 20),
+                n => format!("{}K", n.div_ceil(1 << 10)),
+            };
+            advised(&e, format_args!("use --size {size}"))
+        }
+        MkfsError::TooFewInodes { needed, .. } => advised(&e, format_args!("use -N {needed}")),
+        MkfsError::Tar { what, .. } if what.starts_with("not a tar archive") => {
+            anyhow::Error::new(e).context("a source is a directory or an archive (cp copies files)")
+        }
+        MkfsError::Format(FormatError::Incompatible(name)) => {
+            anyhow::anyhow!("-O {name}: no such feature: man 5 ext4 lists those there are")
+        }
+        MkfsError::Options(text) if text.starts_with("feature ") => {
+            advised(&e, "leave it out of -O")
+        }
+        _ => e.into(),
     }
 }
 
 pub fn run(args: Args) -> Result<()> {
     let mut options = args.options()?;
     let image = &args.image;
+    streams::no_image(image)?;
     let there = image.metadata().ok();
     let is_file = there.as_ref().is_none_or(|m| m.is_file());
     let context = || image.display().to_string();
     if there.as_ref().is_some_and(|m| m.is_dir()) {
-        bail!("{}: is a directory", context());
+        bail!(
+            "{}: is a directory: name a file; --from makes an image of a directory",
+            context()
+        );
     }
     if there.is_some() {
         may_overwrite(image, args.force)?;
@@ -438,7 +463,7 @@ pub fn run(args: Args) -> Result<()> {
         options.size = Some(len.with_context(context)?).filter(|&len| len > 0);
         ensure!(
             options.size.is_some(),
-            "{}: how large? Use --size or --from",
+            "{}: how large? Use --size 1G, or --from with what it is to hold",
             context()
         );
     }
@@ -506,7 +531,9 @@ fn make(
     } else {
         FileDevice::open(image, Access::ReadWrite)
     };
-    let device = device.map_err(bare).with_context(context)?;
+    let device = device
+        .map_err(|e| no_place(image, e))
+        .with_context(context)?;
     let written = prepared.write(&device);
     drop(device);
     if written.is_err() && new {
@@ -514,6 +541,28 @@ fn make(
         let _ = std::fs::remove_file(image);
     }
     written.map_err(failed).with_context(context)
+}
+
+/// Why an image cannot be made where it is to be.
+fn no_place(image: &Path, e: std::io::Error) -> anyhow::Error {
+    let kind = e.kind();
+    let error = bare(e);
+    let dir = image
+        .parent()
+        .filter(|d| !d.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let dir = dir.display();
+    match kind {
+        std::io::ErrorKind::NotFound => advised(
+            output::one_line(&error),
+            format_args!("mkdir -p {dir} makes its directory"),
+        ),
+        std::io::ErrorKind::PermissionDenied => advised(
+            output::one_line(&error),
+            format_args!("name a file in a directory that is yours, not in {dir}"),
+        ),
+        _ => error,
+    }
 }
 
 /// An error of the device without the path that it begins with.

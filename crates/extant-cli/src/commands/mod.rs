@@ -6,6 +6,7 @@ mod cat;
 mod chmod;
 mod chown;
 mod cp;
+mod cp_checks;
 mod demo;
 mod df;
 mod enter;

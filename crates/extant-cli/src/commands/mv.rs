@@ -1,10 +1,13 @@
 //! `extant mv`.
 
 use crate::address::{Address, Location, base_name, join};
+use crate::advice::{about, about_new, advised};
 use crate::images;
 use crate::output;
+use crate::patterns::{NoMatch, expand};
+use crate::place::Place;
 use anyhow::{Context, Result, bail};
-use extant::{FileType, RenameMode};
+use extant::{Credentials, Error, FileType, RenameMode};
 use std::ffi::OsString;
 
 /// Move or rename files within an image
@@ -51,23 +54,52 @@ pub fn run(args: &Args) -> Result<()> {
         _ => RenameMode::Replace,
     };
     images::change(&to.image, |volume| {
+        let target = Place::of(volume, to).with_context(|| to.to_string())?;
         let into = !args.no_target_directory
             && !args.exchange
-            && volume
-                .stat(&to.path)
+            && target
+                .attributes(true)
                 .is_ok_and(|a| a.file_type == FileType::Directory);
-        if from.len() > 1 && !into {
-            bail!("{to}: not a directory");
+        if !into {
+            target.needs_name().with_context(|| to.to_string())?;
         }
-        output::each(from, |from| {
-            let new = if into {
-                join(&to.path, base_name(&from.path))
+        let mut found = Vec::new();
+        let expanded = output::each(from, |from| {
+            found.extend(expand(volume, from, NoMatch::Fails)?);
+            Ok(())
+        });
+        if from.len().max(found.len()) > 1 && !into {
+            bail!("{to}: not a directory, and there are several to move");
+        }
+        let done = output::each(&found, |from| {
+            let source = Place::of(volume, from).and_then(|p| p.needs_name().map(|()| p));
+            let source = source.with_context(|| from.to_string())?;
+            let (new, shown) = if into {
+                let name = base_name(&from.path);
+                (join(&target.path, name), join(&to.path, name))
             } else {
-                to.path.clone()
+                (target.path.clone(), to.path.clone())
             };
-            volume
-                .rename(&from.path, &new, mode)
-                .with_context(|| format!("{from} to {}", to.at(&new)))
-        })
+            let by_number = [from, to].iter().any(|a| a.number().is_some());
+            let moved = if by_number {
+                let (old, new) = (source.in_parent(&source.path)?, target.in_parent(&new)?);
+                let who = Credentials::root();
+                old.0.rename(&who, old.1, &new.0, new.1, mode)
+            } else {
+                volume.rename(&source.path, &new, mode)
+            };
+            let both = || format!("{from} to {}", to.at(&shown));
+            match moved {
+                Err(e) if source.attributes(false).is_err() => {
+                    Err(about(&source, e.into())).with_context(|| from.to_string())
+                }
+                Err(e @ Error::NotFound) => Err(about_new(&target, e.into())).with_context(both),
+                Err(e @ Error::Exists) => {
+                    Err(advised(e, "without -n it is replaced")).with_context(both)
+                }
+                other => other.with_context(both),
+            }
+        });
+        done.and(expanded)
     })
 }

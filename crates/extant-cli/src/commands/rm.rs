@@ -2,6 +2,8 @@
 
 use crate::address::{Address, base_name};
 use crate::images::Images;
+use crate::patterns::NoMatch;
+use crate::progress::Progress;
 use crate::walk::{Order, walk};
 use anyhow::{Result, bail};
 use extant::{Error, FileType};
@@ -25,29 +27,44 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    Images::each(true, &args.paths, |volume, address| {
-        let path = &address.path;
+    let otherwise = if args.force {
+        NoMatch::IsNothing
+    } else {
+        NoMatch::Fails
+    };
+    Images::each(true, &args.paths, otherwise, |place| {
+        place.needs_name()?;
+        let (dir, path) = (&place.dir, &place.path);
         if [&b""[..], b".", b".."].contains(&base_name(path)) {
-            bail!("a path that ends in the root, . or .. is not removed");
+            bail!(
+                "a path that ends in the root, . or .. is not removed: name what is in it, as /*"
+            );
         }
-        let a = match volume.lstat(path) {
+        let a = match dir.lstat(path) {
             Err(Error::NotFound) if args.force => return Ok(()),
             other => other?,
         };
         if a.file_type != FileType::Directory {
-            return Ok(volume.unlink(path)?);
+            return Ok(dir.unlink(path)?);
         }
         if args.recursive {
-            walk(&volume.open_dir(path)?, path, Order::After, |met| {
-                match met.kind {
-                    FileType::Directory => met.parent.remove_dir(met.name)?,
-                    _ => met.parent.unlink(met.name)?,
-                }
-                Ok(true)
-            })?;
+            let progress = Progress::count("remove");
+            walk(
+                &place.open_dir()?,
+                &place.address.path,
+                Order::After,
+                |met| {
+                    match met.kind {
+                        FileType::Directory => met.parent.remove_dir(met.name)?,
+                        _ => met.parent.unlink(met.name)?,
+                    }
+                    progress.add(1);
+                    Ok(true)
+                },
+            )?;
         } else if !args.dir {
             bail!("is a directory: use -r");
         }
-        Ok(volume.remove_dir(path)?)
+        Ok(dir.remove_dir(path)?)
     })
 }

@@ -4,6 +4,7 @@ use super::ls::{Listed, facts};
 use crate::address::Address;
 use crate::images::Images;
 use crate::output;
+use crate::patterns::NoMatch;
 use crate::show::{self, show};
 use crate::times;
 use anyhow::Result;
@@ -27,16 +28,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let mut out = output::stdout();
     let mut found = Vec::new();
-    let done = Images::each(false, &args.paths, |volume, address| {
-        let a = if args.follow {
-            volume.stat(&address.path)?
-        } else {
-            volume.lstat(&address.path)?
-        };
-        let f = facts(volume, &address.path, &a)?;
+    let done = Images::each(false, &args.paths, NoMatch::Fails, |place| {
+        let a = place.attributes(args.follow)?;
+        let f = facts(&a, || place.read_link())?;
         if args.json {
             found.push(Listed {
-                path: show(&address.path),
+                path: show(&place.address.path),
                 facts: f,
             });
             return Ok(());
@@ -46,7 +43,7 @@ pub fn run(args: &Args) -> Result<()> {
             .as_ref()
             .map(|t| format!(" -> {t}"))
             .unwrap_or_default();
-        writeln!(out, "  File: {address}{target}")?;
+        writeln!(out, "  File: {}{target}", place.address)?;
         write!(
             out,
             "  Size: {:<14} Held: {:<14} Type: {}",

@@ -1,6 +1,7 @@
 //! `extant sync`.
 
 use crate::mounted::Mounted;
+use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
 use extant_fuse::control::{Client, Command};
 use rustix::fs::{Mode, OFlags};
@@ -30,6 +31,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let mounted = Mounted::at(&args.dir)?;
     let mut client = mounted.client()?;
+    let progress = Progress::wait(&format!("{}: writing", mounted.name()));
     // First what the kernel holds back.
     let dir = rustix::fs::open(
         mounted.dir(),
@@ -44,7 +46,10 @@ pub fn run(args: &Args) -> Result<()> {
             .ask(Command::Sync)
             .map(drop)
             .with_context(|| mounted.name()),
-        Some((program, rest)) => frozen(&mounted, &mut client, program, rest),
+        Some((program, rest)) => {
+            progress.done();
+            frozen(&mounted, &mut client, program, rest)
+        }
     }
 }
 

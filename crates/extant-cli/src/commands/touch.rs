@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::images::Images;
+use crate::patterns::NoMatch;
 use crate::times;
 use anyhow::{Context, Result};
 use extant::{Error, OpenFlags, SetAttributes, Timestamp};
@@ -40,16 +41,17 @@ pub fn run(args: &Args) -> Result<()> {
         mtime: Some(time.into()),
         ..Default::default()
     };
-    Images::each(true, &args.paths, |volume, address| {
-        match volume.stat(&address.path) {
+    Images::each(true, &args.paths, NoMatch::IsName, |place| {
+        match place.attributes(true) {
             Err(Error::NotFound) if args.no_create => return Ok(()),
             Err(Error::NotFound) => {
-                volume.open(&address.path, OpenFlags::WRITE | OpenFlags::CREATE, 0o644)?;
+                let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+                place.dir.open(&place.path, flags, 0o644)?;
             }
             other => {
                 other?;
             }
         }
-        Ok(volume.set_attributes(&address.path, &set)?)
+        Ok(place.set_attributes(&set, true)?)
     })
 }

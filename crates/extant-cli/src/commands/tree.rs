@@ -1,22 +1,25 @@
 //! `extant tree`.
 
 use super::ls::{Listed, facts};
-use crate::address::Rooted;
-use crate::images;
+use crate::address::{Address, Rooted};
+use crate::images::Images;
 use crate::output;
+use crate::patterns::NoMatch;
+use crate::place::Place;
+use crate::progress::Progress;
 use crate::show::{count, show};
 use crate::walk::{Order, walk};
-use anyhow::{Context, Result};
-use extant::FileType;
+use anyhow::Result;
+use extant::{Dir, FileType};
 use std::io::Write;
 
-/// Show a directory tree of an image
+/// Show directory trees of images
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant tree -L 2 disk.img:/etc")]
 pub struct Args {
-    /// Directory; a bare IMAGE is its root
-    #[arg(value_name = "IMAGE:/PATH")]
-    path: Rooted,
+    /// Directories; a bare IMAGE is its root
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    paths: Vec<Rooted>,
     /// Go no deeper than this
     #[arg(short = 'L', value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
     levels: Option<u32>,
@@ -31,55 +34,90 @@ pub struct Args {
     json: bool,
 }
 
+/// What a tree has shown.
+#[derive(Default)]
+struct Shown {
+    directories: u64,
+    files: u64,
+    /// As JSON shows it.
+    list: Vec<Listed>,
+}
+
 pub fn run(args: &Args) -> Result<()> {
-    let Rooted(address) = &args.path;
-    let volume = images::read(&address.image)?;
-    let top = volume
-        .open_dir(&address.path)
-        .with_context(|| address.to_string())?;
-    let deepest = args.levels.map_or(usize::MAX, |n| n as usize);
-    let wanted = |name: &[u8], kind| {
-        (args.all || !name.starts_with(b".")) && (!args.directories || kind == FileType::Directory)
-    };
-    if args.json {
-        let mut found = Vec::new();
-        walk(&top, &address.path, Order::Before, |met| {
-            if !wanted(met.name, met.kind) {
-                return Ok(false);
-            }
-            let a = met.parent.lstat(met.name)?;
-            found.push(Listed {
-                path: show(met.path),
-                facts: facts(met.parent, met.name, &a)?,
-            });
-            Ok(met.depth < deepest)
-        })?;
-        return output::json(&found);
+    let mut out = output::stdout();
+    let mut shown = Shown::default();
+    let addresses: Vec<Address> = args.paths.iter().map(|Rooted(a)| a.clone()).collect();
+    let done = Images::each(false, &addresses, NoMatch::Fails, |place| {
+        let top = place.open_dir()?;
+        if args.json {
+            collect(args, place, &top, &mut shown.list)
+        } else {
+            tree(args, place, &top, &mut shown, &mut out)
+        }
+    });
+    if !args.json && (done.is_ok() || shown.directories + shown.files > 0) {
+        writeln!(
+            out,
+            "\n{}, {}",
+            count(shown.directories, "directory", "directories"),
+            count(shown.files, "file", "files")
+        )?;
     }
+    output::end(done, out, args.json, &shown.list)
+}
+
+impl Args {
+    fn wants(&self, name: &[u8], kind: FileType) -> bool {
+        (self.all || !name.starts_with(b".")) && (!self.directories || kind == FileType::Directory)
+    }
+
+    fn deepest(&self) -> usize {
+        self.levels.map_or(usize::MAX, |n| n as usize)
+    }
+}
+
+fn collect(args: &Args, place: &Place, top: &Dir, list: &mut Vec<Listed>) -> Result<()> {
+    walk(top, &place.address.path, Order::Before, |met| {
+        if !args.wants(met.name, met.kind) {
+            return Ok(false);
+        }
+        let a = met.parent.lstat(met.name)?;
+        list.push(Listed {
+            path: show(met.path),
+            facts: facts(&a, || met.parent.read_link(met.name))?,
+        });
+        Ok(met.depth < args.deepest())
+    })
+}
+
+fn tree(
+    args: &Args,
+    place: &Place,
+    top: &Dir,
+    shown: &mut Shown,
+    out: &mut impl Write,
+) -> Result<()> {
     let mut rows: Vec<(usize, String)> = Vec::new();
     let mut directories = 0;
-    walk(&top, &address.path, Order::Before, |met| {
-        if !wanted(met.name, met.kind) {
+    let progress = Progress::count("look");
+    walk(top, &place.address.path, Order::Before, |met| {
+        if !args.wants(met.name, met.kind) {
             return Ok(false);
         }
         let mut line = show(met.name);
         if met.kind == FileType::Symlink {
             line = format!("{line} -> {}", show(&met.parent.read_link(met.name)?));
         }
-        directories += usize::from(met.kind == FileType::Directory);
+        directories += u64::from(met.kind == FileType::Directory);
         rows.push((met.depth, line));
-        Ok(met.depth < deepest)
+        progress.add(1);
+        Ok(met.depth < args.deepest())
     })?;
-    let mut out = output::stdout();
-    writeln!(out, "{address}")?;
-    draw(&mut out, &rows)?;
-    writeln!(
-        out,
-        "\n{}, {}",
-        count(directories as u64, "directory", "directories"),
-        count((rows.len() - directories) as u64, "file", "files")
-    )?;
-    Ok(out.flush()?)
+    progress.done();
+    shown.directories += directories;
+    shown.files += rows.len() as u64 - directories;
+    writeln!(out, "{}", place.address)?;
+    draw(out, &rows)
 }
 
 fn draw(out: &mut impl Write, rows: &[(usize, String)]) -> Result<()> {

@@ -1,6 +1,7 @@
 //! `extant umount`.
 
 use crate::mounted::Mounted;
+use crate::progress::Progress;
 use anyhow::{Context, Result};
 use extant_fuse::control::Command;
 use std::path::PathBuf;
@@ -38,9 +39,10 @@ pub fn run(args: &Args) -> Result<()> {
     .with_context(|| mounted.name())?;
     match server {
         Some(mut server) => {
-            server
-                .receive()
-                .with_context(|| format!("{}: closing", mounted.image()))?;
+            let progress = Progress::wait(&format!("{}: writing", mounted.image()));
+            let ended = server.receive();
+            progress.done();
+            ended.with_context(|| format!("{}: closing", mounted.image()))?;
         }
         None => crate::output::complain(format_args!(
             "{}: unmounted; its server could not be asked, and may still write",

@@ -3,9 +3,9 @@
 use crate::address::Address;
 use crate::images::Images;
 use crate::output;
+use crate::patterns::NoMatch;
 use crate::show::show;
 use anyhow::{Context, Result, bail};
-use extant::SetXattr;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -46,15 +46,14 @@ struct Attributes {
 pub fn get(args: &GetArgs) -> Result<()> {
     let mut out = output::stdout();
     let mut found = Vec::new();
-    let done = Images::each(false, &args.paths, |volume, address| {
-        let path = &address.path;
+    let done = Images::each(false, &args.paths, NoMatch::Fails, |place| {
         // As getfattr: what a symbolic link leads to is not asked for here, the link itself is.
         let names = match &args.name {
             Some(name) => vec![name.as_bytes().to_vec()],
             None => {
                 let prefix = args.matching.trim_start_matches(['-', '^']).as_bytes();
-                volume
-                    .list_xattrs(path)?
+                place
+                    .list_xattrs()?
                     .into_iter()
                     .filter(|n| n.starts_with(prefix))
                     .collect()
@@ -62,7 +61,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
         };
         let mut values = BTreeMap::new();
         for name in names {
-            let value = volume.get_xattr(path, &name).with_context(|| show(&name))?;
+            let value = place.xattr(&name).with_context(|| show(&name))?;
             if args.only_values {
                 out.write_all(&value)?;
             }
@@ -70,11 +69,11 @@ pub fn get(args: &GetArgs) -> Result<()> {
         }
         if args.json {
             found.push(Attributes {
-                path: show(path),
+                path: show(&place.address.path),
                 attributes: values,
             });
         } else if !args.only_values && !values.is_empty() {
-            writeln!(out, "# file: {address}")?;
+            writeln!(out, "# file: {}", place.address)?;
             for (name, value) in values {
                 let shown = args.dump || args.name.is_some();
                 writeln!(
@@ -117,9 +116,9 @@ fn decode(text: &[u8]) -> Result<Vec<u8>> {
             [a, b] => Some(digit(a)? << 4 | digit(b)?),
             _ => None,
         });
-        return pairs
-            .collect::<Option<_>>()
-            .context("a value that begins with 0x must be hexadecimal");
+        return pairs.collect::<Option<_>>().context(
+            "a value that begins with 0x is hexadecimal: write pairs of digits, as 0x00ff",
+        );
     }
     let Some(quoted) = text.strip_prefix(b"\"").and_then(|t| t.strip_suffix(b"\"")) else {
         return Ok(text.to_vec());
@@ -158,12 +157,10 @@ pub struct SetArgs {
 
 pub fn set(args: &SetArgs) -> Result<()> {
     let value = decode(args.value.as_deref().unwrap_or_default().as_bytes())?;
-    Images::each(true, &args.paths, |volume, address| {
+    Images::each(true, &args.paths, NoMatch::Fails, |place| {
         match (&args.name, &args.remove) {
-            (Some(name), _) => {
-                volume.set_xattr(&address.path, name.as_bytes(), &value, SetXattr::Any)?
-            }
-            (None, Some(name)) => volume.remove_xattr(&address.path, name.as_bytes())?,
+            (Some(name), _) => place.set_xattr(name.as_bytes(), &value)?,
+            (None, Some(name)) => place.remove_xattr(name.as_bytes())?,
             (None, None) => bail!("neither a name to set nor one to remove"),
         }
         Ok(())

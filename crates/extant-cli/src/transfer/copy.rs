@@ -150,9 +150,10 @@ impl Route<'_> {
         let context = || dst.show(to);
         match dst.meta(to, top).with_context(context)? {
             Some(there) if there.kind == FileType::Directory => Ok(false),
-            Some(_) if !self.rules.layer => {
-                Err(anyhow!("{}: in the way of a directory", context()))
-            }
+            Some(_) if !self.rules.layer => Err(anyhow!(
+                "{}: in the way of a directory: remove it first",
+                context()
+            )),
             there => {
                 if there.is_some() {
                     dst.remove(to).with_context(context)?;
@@ -230,7 +231,10 @@ impl Route<'_> {
                 return Err(e).with_context(context);
             }
             if !rules.layer {
-                return Err(anyhow!("{}: a directory is in the way", context()));
+                return Err(anyhow!(
+                    "{}: a directory is in the way: remove it first",
+                    context()
+                ));
             }
             remove_all(dst, to)?;
             make().with_context(context)

@@ -192,6 +192,10 @@ impl Side for HostSide {
         }
     }
 
+    fn missing(&self, _path: &[u8]) -> Option<String> {
+        Some("paths in an image begin with IMAGE:/, others are the host's".into())
+    }
+
     fn directory(&self, path: &[u8], follow: bool) -> Result<Box<dyn Side>> {
         Ok(Box::new(Self {
             root: self.root,

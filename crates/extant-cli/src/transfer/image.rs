@@ -2,10 +2,12 @@
 
 use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
 use crate::address::{Address, join};
+use crate::place::Place;
 use crate::walk::sorted;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use extant::{
-    Attributes, Dir, Error, File, FileType, OpenFlags, Seek, SetAttributes, SetXattr, Volume,
+    Attributes, Credentials, Dir, Error, File, FileType, Node, OpenFlags, Seek, SetAttributes,
+    SetXattr, Volume,
 };
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -19,6 +21,8 @@ pub struct ImageSide {
     image: PathBuf,
     /// Where it is, for messages.
     path: Vec<u8>,
+    /// What "." is, if that is no directory: an inode that was named by its number.
+    single: Option<Node>,
 }
 
 impl ImageSide {
@@ -28,7 +32,27 @@ impl ImageSide {
             dir: volume.root(),
             image: image.into(),
             path: Vec::new(),
+            single: None,
         }
+    }
+
+    /// Where the path of a place starts.
+    pub fn at(place: &Place) -> Self {
+        let single = place.node().cloned();
+        Self {
+            dir: place.dir.clone(),
+            image: place.address.image.clone(),
+            path: match place.address.number() {
+                Some((ino, _)) => format!("<{ino}>").into_bytes(),
+                None => Vec::new(),
+            },
+            single: single.filter(|node| node.file_type() != FileType::Directory),
+        }
+    }
+
+    /// The inode that a path stands for, if it was named by its number.
+    fn single(&self, path: &[u8]) -> Option<&Node> {
+        self.single.as_ref().filter(|_| path == b".")
     }
 
     /// A directory to start a path at, and a rest of the path that is short enough.
@@ -87,11 +111,20 @@ impl Side for ImageSide {
         Address {
             image: self.image.clone(),
             path: match path {
-                b"." => self.path.clone(),
+                b"." if !self.path.is_empty() => self.path.clone(),
+                path if path.starts_with(b"/") => path.to_vec(),
                 _ => join(&self.path, path),
             },
         }
         .to_string()
+    }
+
+    fn missing(&self, path: &[u8]) -> Option<String> {
+        crate::advice::missing(&self.dir, path, |path| self.show(path))
+    }
+
+    fn mkdir(&self) -> &'static str {
+        "extant mkdir -p"
     }
 
     fn directory(&self, path: &[u8], _follow: bool) -> Result<Box<dyn Side>> {
@@ -100,10 +133,14 @@ impl Side for ImageSide {
             dir: step(&self.dir, path)?,
             image: self.image.clone(),
             path: join(&self.path, path),
+            single: None,
         }))
     }
 
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
+        if let Some(node) = self.single(path) {
+            return Ok(Some(meta(&node.attributes()?)));
+        }
         let place = match self.place(path) {
             Ok(place) => place,
             Err(e) if matches!(e.downcast_ref(), Some(Error::NotFound)) => return Ok(None),
@@ -130,11 +167,19 @@ impl Side for ImageSide {
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        if let Some(node) = self.single(path) {
+            return Ok(node.read_link()?.into());
+        }
         let (dir, path) = self.place(path)?;
         Ok(dir.read_link(path)?)
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
+        if let Some(node) = self.single(path) {
+            let who = Credentials::root();
+            let value = |name: Vec<u8>| Ok((name.clone(), node.get_xattr(&who, &name)?));
+            return node.list_xattrs(&who)?.into_iter().map(value).collect();
+        }
         let (dir, path) = self.place(path)?;
         let names = dir.list_xattrs(path)?;
         names
@@ -144,6 +189,10 @@ impl Side for ImageSide {
     }
 
     fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>> {
+        if let Some(node) = self.single(path) {
+            let file = self.dir.open_ino(node.ino(), OpenFlags::READ)?;
+            return Ok(Box::new(ImageFile(file)));
+        }
         let (dir, path) = self.place(path)?;
         let mut flags = OpenFlags::READ;
         if !follow {
@@ -159,6 +208,14 @@ impl Side for ImageSide {
     }
 
     fn make_file(&self, path: &[u8], mode: u16, existing: Existing) -> Result<Box<dyn Sink>> {
+        if let Some(node) = self.single(path) {
+            ensure!(
+                existing == Existing::Overwrite,
+                "only a name can be given to a new file, and a number is none"
+            );
+            let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
+            return Ok(Box::new(ImageFile(self.dir.open_ino(node.ino(), flags)?)));
+        }
         let (dir, path) = self.place(path)?;
         let flags = OpenFlags::WRITE | OpenFlags::CREATE;
         let file = match existing {
@@ -190,6 +247,10 @@ impl Side for ImageSide {
     }
 
     fn remove(&self, path: &[u8]) -> Result<()> {
+        ensure!(
+            self.single(path).is_none(),
+            "only a name can be removed, and a number is none"
+        );
         let (dir, path) = self.place(path)?;
         Ok(dir.unlink(path)?)
     }

@@ -23,13 +23,14 @@ pub use rules::{OwnerArgs, Rules};
 pub use tar_read::read_tar;
 pub use tar_write::{Packing, pack};
 
+use crate::advice::advised;
 use crate::progress::Progress;
 use crate::show::count;
 use anyhow::Result;
 use extant::{FileType, Timestamp};
 use serde::Serialize;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What a name leads to, on whichever side.
 #[derive(Clone, Debug)]
@@ -68,6 +69,14 @@ pub enum Existing {
 pub trait Side: Send + Sync {
     /// A path for messages.
     fn show(&self, path: &[u8]) -> String;
+    /// What can be done about a path that leads nowhere.
+    fn missing(&self, _path: &[u8]) -> Option<String> {
+        None
+    }
+    /// The command that makes a directory here.
+    fn mkdir(&self) -> &'static str {
+        "mkdir -p"
+    }
     /// A directory as a side of its own. Unless `follow`, no symbolic link may be on the way: for paths
     /// that a walk has found.
     fn directory(&self, path: &[u8], follow: bool) -> Result<Box<dyn Side>>;
@@ -93,6 +102,15 @@ pub trait Side: Send + Sync {
     /// Owner, permissions and times as the rules want them kept; of a symbolic link itself.
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()>;
     fn set_xattr(&self, path: &[u8], xattr: &Xattr) -> Result<()>;
+}
+
+/// The error of a path that leads nowhere.
+pub fn nowhere(side: &dyn Side, path: &[u8]) -> anyhow::Error {
+    let error = format!("{}: no such file or directory", side.show(path));
+    match side.missing(path) {
+        Some(advice) => advised(error, advice),
+        None => anyhow::anyhow!(error),
+    }
 }
 
 /// A file being read, from any thread.
@@ -161,7 +179,7 @@ impl Counts {
 pub struct Monitor {
     progress: Progress,
     directories: AtomicU64,
-    files: AtomicU64,
+    files: Arc<AtomicU64>,
     symlinks: AtomicU64,
     specials: AtomicU64,
     hard_links: AtomicU64,
@@ -173,16 +191,22 @@ pub struct Monitor {
 impl Monitor {
     pub fn new(what: &str) -> Self {
         let zero = || AtomicU64::new(0);
+        let files = Arc::new(zero());
         Self {
-            progress: Progress::count(what),
+            progress: Progress::transfer(what, Arc::clone(&files)),
             directories: zero(),
-            files: zero(),
+            files,
             symlinks: zero(),
             specials: zero(),
             hard_links: zero(),
             bytes: zero(),
             warnings: Mutex::new(Vec::new()),
         }
+    }
+
+    /// So many bytes will it be, as far as that is known.
+    pub fn expect(&self, bytes: u64) {
+        self.progress.expect(bytes, Arc::clone(&self.files));
     }
 
     fn made(&self, kind: FileType) {
@@ -193,16 +217,15 @@ impl Monitor {
             _ => &self.specials,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        self.progress.add(1);
     }
 
     fn linked(&self) {
         self.hard_links.fetch_add(1, Ordering::Relaxed);
-        self.progress.add(1);
     }
 
     fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.add(bytes);
     }
 
     /// Something that was not kept; after a few of one kind only their number is told.

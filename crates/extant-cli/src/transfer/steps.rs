@@ -14,9 +14,10 @@ pub fn make_way(dst: &dyn Side, to: &[u8], rules: &Rules) -> Result<()> {
     match dst.meta(to, false).with_context(context)? {
         None => Ok(()),
         Some(_) if rules.layer => remove_all(dst, to),
-        Some(there) if there.kind == FileType::Directory => {
-            Err(anyhow!("{}: a directory is in the way", context()))
-        }
+        Some(there) if there.kind == FileType::Directory => Err(anyhow!(
+            "{}: a directory is in the way: remove it first",
+            context()
+        )),
         Some(_) => dst.remove(to).with_context(context),
     }
 }

@@ -8,10 +8,10 @@ fn makes_directories() {
     let Some(s) = Scratch::ext4() else { return };
     s.ok(&["mkdir", "-m", "1770", ":/a"]);
     s.ok(&["mkdir", "-p", ":/a/b/c", ":/a/b"]);
-    assert!(s.fails(&["mkdir", ":/a"]).ends_with("file exists"));
+    assert!(s.fails(&["mkdir", ":/a"]).contains("file exists"));
     assert!(
         s.fails(&["mkdir", ":/x/y"])
-            .ends_with("no such file or directory")
+            .contains("no such file or directory")
     );
     assert!(s.debugfs("stat /a").contains("Mode:  01770"));
     s.clean();
@@ -25,17 +25,14 @@ fn moves_removes_links() {
     s.ok(&["ln", ":/d/f", ":/hard"]);
     assert_eq!(s.run(&["stat", "--json", ":/hard"]).json()[0]["links"], 2);
     s.ok(&["ln", "-s", "d/f", ":/sym"]);
-    assert!(
-        s.fails(&["ln", "-s", "x", ":/sym"])
-            .ends_with("file exists")
-    );
+    assert!(s.fails(&["ln", "-s", "x", ":/sym"]).contains("file exists"));
     s.ok(&["ln", "-sf", "hard", ":/sym"]);
     s.ok(&["mv", ":/hard", ":/d/sub", ":/e"]);
     assert_eq!(s.ok(&["ls", ":/e"]), "hard\nsub\n");
     s.ok(&["mv", ":/e/hard", ":/renamed"]);
     assert!(
         s.fails(&["mv", "-n", ":/renamed", ":/d/f"])
-            .ends_with("file exists")
+            .contains("file exists")
     );
     s.ok(&["mv", "--exchange", ":/renamed", ":/e"]);
     assert_eq!(s.ok(&["ls", ":/renamed"]), "sub\n");
@@ -49,11 +46,11 @@ fn moves_removes_links() {
     );
     assert!(
         s.fails(&["rm", "-d", ":/renamed"])
-            .ends_with("directory not empty")
+            .contains("directory not empty")
     );
     assert!(
         s.fails(&["rm", ":/none"])
-            .ends_with("no such file or directory")
+            .contains("no such file or directory")
     );
     s.ok(&["rm", "-f", ":/none"]);
     s.ok(&["rm", "-r", ":/renamed", ":/d", ":/e", ":/sym"]);

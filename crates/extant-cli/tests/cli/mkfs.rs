@@ -146,11 +146,11 @@ fn refuses_what_it_should() {
     );
     assert!(
         s.fails(&["mkfs", "%", "--from", "@none"])
-            .ends_with("no such file or directory")
+            .contains("no such file or directory")
     );
     assert!(
         s.fails(&["mkfs", "%", "--size", "8M", "-E", "stride=3"])
-            .contains("not an option")
+            .contains("no such option")
     );
     assert!(!s.image.exists(), "a refusal made the image");
     fs::write(s.host("large"), vec![1; 4 << 20]).unwrap();

@@ -111,7 +111,9 @@ impl Scratch {
         args.iter()
             .map(|arg| match *arg {
                 "%" => image.to_string(),
-                arg if arg.starts_with(":/") || arg == ":" => format!("{image}{arg}"),
+                arg if arg.starts_with(":/") || arg.starts_with(":<") || arg == ":" => {
+                    format!("{image}{arg}")
+                }
                 arg => match arg.strip_prefix('@') {
                     Some(name) => self.host(name).to_str().expect("UTF-8").to_string(),
                     None => arg.to_string(),

@@ -14,6 +14,7 @@ mod posix;
 mod privileges;
 mod programs;
 mod random;
+mod said;
 mod scratch;
 mod shell;
 mod storm;

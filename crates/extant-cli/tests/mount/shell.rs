@@ -169,6 +169,30 @@ fn an_ordinary_user_mounts() {
     });
 }
 
+/// Who cannot write to the root of what he mounts is told so when he mounts it, and what to type.
+#[test]
+fn whose_root_it_is_is_said_to_who_cannot_write_there() {
+    isolated(|| {
+        let user = User::new("0:0");
+        let out = user.run("./extant mount disk.img mnt && ./extant umount mnt");
+        assert!(out.status.success());
+        assert_eq!(
+            String::from_utf8_lossy(&out.stderr),
+            "extant: disk.img: its / belongs to user 0, you are 65534: to write there, unmount it and type extant chown \
+             65534:65534 disk.img:/ (for all that is in it, chown -R), or be root in it with extant shell disk.img\n"
+        );
+        // What it says is what helps.
+        let out = user.run(
+            "set -e; ./extant chown 65534:65534 disk.img:/; ./extant mount disk.img mnt; touch mnt/f; ./extant umount mnt
+             ./extant chown 0:65534 disk.img:/; ./extant chmod 775 disk.img:/; ./extant mount disk.img mnt; ./extant umount mnt
+             ./extant chown 0:0 disk.img:/; ./extant mount -o ro disk.img mnt; ./extant umount mnt",
+        );
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && err.is_empty(), "{err}");
+        assert_clean(&user.path("disk.img"));
+    });
+}
+
 /// The least of a root file system: a shell with the libraries that it needs, and places for what is of the system.
 fn small_root(dir: &Path) {
     let copy = |from: &Path| {

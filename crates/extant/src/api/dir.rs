@@ -910,6 +910,28 @@ impl Dir {
         self.finish_open(self.handle(inode, flags), false)
     }
 
+    /// Opens a directory by inode number, to work from; for callers that keep numbers. What is no directory, or has no
+    /// name, [`Volume::node`](crate::Volume::node) reaches.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let ino = volume.create_dir("/dir", 0o755)?.ino();
+    /// let dir = volume.open_dir_ino(ino)?;
+    /// dir.create("file", 0o644)?;
+    /// assert!(volume.stat("/dir/file").is_ok());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the number's inode was removed, [`Error::NotDirectory`] if it is no directory.
+    pub fn open_dir_ino(&self, ino: u32) -> Result<Self> {
+        let inode = self.engine()?.inode_in_use(InodeNr(ino))?;
+        if inode.directory().is_none() {
+            return Err(Error::NotDirectory);
+        }
+        Ok(self.to(inode))
+    }
+
     /// The whole content of a file.
     ///
     /// ```

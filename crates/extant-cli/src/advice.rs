@@ -1,0 +1,224 @@
+//! What to do about an error, said after it.
+
+use crate::address::base_name;
+use crate::place::Place;
+use crate::show::{show, type_name};
+use extant::{Dir, Error, FileType};
+use std::fmt;
+use std::path::Path;
+
+/// An error with what can be done about it. Its causes are told in its text.
+#[derive(Debug)]
+struct Advised(String);
+
+impl fmt::Display for Advised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Advised {}
+
+/// An error, and what can be done about it.
+pub fn advised(error: impl fmt::Display, advice: impl fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Advised(format!("{error}: {advice}")))
+}
+
+/// A path without its last name, as it is written.
+pub fn above(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
+    let path = &path[..end - base_name(path).len()];
+    match path.iter().rposition(|&b| b != b'/') {
+        Some(at) => &path[..=at],
+        None if path.is_empty() => path,
+        None => b"/",
+    }
+}
+
+/// The same, as a directory that can be asked.
+fn asked(path: &[u8]) -> &[u8] {
+    if path.is_empty() { b"." } else { path }
+}
+
+/// The nearest thing above a path that is there.
+fn nearest<'p>(dir: &Dir, path: &'p [u8]) -> Option<(&'p [u8], FileType)> {
+    let mut at = path;
+    loop {
+        let next = above(at);
+        if next == at {
+            return None;
+        }
+        at = next;
+        if let Ok(attributes) = dir.stat(asked(at)) {
+            return Some((asked(at), attributes.file_type));
+        }
+    }
+}
+
+/// An error about a place, with what can be done about it if that is known.
+pub fn about(place: &Place, error: anyhow::Error) -> anyhow::Error {
+    // What says where below the place it was has its own words.
+    let Some(kind) = error
+        .downcast_ref::<Error>()
+        .filter(|_| error.chain().count() == 1)
+    else {
+        return error;
+    };
+    let address = &place.address;
+    match kind {
+        Error::NotFound | Error::NotDirectory if place.node().is_none() => {
+            let name = |path: &[u8]| place.at(path).to_string();
+            match missing(&place.dir, &place.path, name) {
+                Some(advice) => advised(kind, advice),
+                None => error,
+            }
+        }
+        Error::IsDirectory => advised(kind, format_args!("extant ls {address} lists it")),
+        Error::SymlinkLoop => advised(
+            kind,
+            format_args!("extant ls -l {address} shows where it leads"),
+        ),
+        Error::NotEmpty => advised(kind, "use -r"),
+        _ => error,
+    }
+}
+
+/// Why a path of an image leads nowhere, and what does; `name` writes a path from the same directory as an address.
+pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option<String> {
+    if let Ok(target) = dir.read_link(path) {
+        return Some(format!(
+            "it is a symbolic link to {}, which is not there",
+            show(&target)
+        ));
+    }
+    if let Ok(attributes) = dir.lstat(path) {
+        return Some(format!("it is a {}", type_name(attributes.file_type)));
+    }
+    let (there, kind) = nearest(dir, path)?;
+    Some(match kind {
+        FileType::Directory => format!("extant ls {} lists what there is", name(there)),
+        _ => format!("{} is no directory", name(there)),
+    })
+}
+
+/// An error about a name that is to be made: its directory may be missing.
+pub fn about_new(place: &Place, error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Error>() {
+        Some(kind @ Error::NotFound) if place.dir.lstat(asked(above(&place.path))).is_err() => {
+            let parent = place.at(above(&place.path));
+            advised(
+                kind,
+                format_args!("extant mkdir -p {parent} makes its directory"),
+            )
+        }
+        Some(kind @ Error::Exists) => advised(kind, "with -p a directory may be there"),
+        _ => about(place, error),
+    }
+}
+
+/// What can be done about an error of an image as a whole.
+pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
+    let text = crate::output::one_line(&error);
+    let name = image.display();
+    let kind = error.chain().find_map(|e| e.downcast_ref::<Error>());
+    let advice = match kind {
+        Some(Error::Format(ext4_format::FormatError::NotExt4(_))) => not_ext4(image),
+        Some(Error::Format(ext4_format::FormatError::Incompatible(_))) => Some(format!(
+            "Linux can read it: mount {name} there, and extant import brings its files into a new image"
+        )),
+        Some(Error::ReadOnly(why)) => without_feature(image, why),
+        Some(_) => None,
+        None if text.ends_with("no such file or directory") => {
+            Some("extant mkfs makes a new image".to_string())
+        }
+        None if text.contains("in use by another") => Some(format!(
+            "extant umount its directory, or see fuser -v {name}"
+        )),
+        None if text.ends_with("Permission denied") => Some(permission(image)),
+        None if text.ends_with("nor a block device") && image.is_dir() => Some(format!(
+            "extant mkfs IMAGE --from {name} makes one of a directory"
+        )),
+        None if text.ends_with("Not a directory") => inside(image),
+        None => None,
+    };
+    match advice {
+        Some(advice) => advised(text, advice),
+        None => error,
+    }
+}
+
+/// What takes out a feature that keeps an image from being written.
+fn without_feature(image: &Path, why: &str) -> Option<String> {
+    let feature = why
+        .strip_prefix("feature ")
+        .and_then(|w| w.split(' ').next());
+    let feature = feature.filter(|f| ["quota", "project", "mmp"].contains(f))?;
+    Some(format!(
+        "tune2fs -O ^{feature} {} takes it out",
+        image.display()
+    ))
+}
+
+/// What else a file is, that is not ext4.
+fn not_ext4(image: &Path) -> Option<String> {
+    let name = image.display();
+    // Where it can not be looked at again it may be anything.
+    let held = crate::known::content(image).unwrap_or_else(|_| Some("data".into()));
+    Some(match held.as_deref() {
+        Some(held @ "a qcow2 image") => {
+            format!("it is {held}: qemu-img convert -O raw {name} RAW makes one that can be opened")
+        }
+        Some(held @ ("an MBR partition table" | "a GPT partition table")) => {
+            format!(
+                "it begins with {held}: losetup -fP --show {name} makes devices of its partitions"
+            )
+        }
+        Some(held @ ("gzip data" | "zstd data" | "a tar archive")) => {
+            format!("it holds {held}: extant mkfs IMAGE --from {name} makes an image of an archive")
+        }
+        Some("data") => format!("file {name} may tell what it is"),
+        Some(held) => format!("it holds {held}"),
+        None => format!("it holds nothing: extant mkfs {name} makes a file system in it"),
+    })
+}
+
+/// Whose file it is that may not be opened.
+fn permission(image: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    match image.metadata() {
+        Ok(meta) => format!(
+            "it is of user {} with mode {:04o}, and you are {}",
+            meta.uid(),
+            meta.mode() & 0o7777,
+            rustix::process::geteuid().as_raw()
+        ),
+        Err(_) => "a directory above it is closed to you".into(),
+    }
+}
+
+/// The address that a path through an image was meant to be.
+fn inside(path: &Path) -> Option<String> {
+    let image = path.ancestors().skip(1).find(|p| p.is_file())?;
+    let rest = path.strip_prefix(image).ok()?;
+    Some(format!("write {}:/{}", image.display(), rest.display()))
+}
+
+/// What can be done about kinds of errors wherever they come from.
+pub fn in_general(error: &anyhow::Error) -> Option<&'static str> {
+    error
+        .chain()
+        .find_map(|cause| match cause.downcast_ref::<Error>()? {
+            Error::NoSpace(_) => {
+                Some("extant df shows what is free, resize2fs makes an image larger")
+            }
+            Error::Format(
+                ext4_format::FormatError::Corrupt { .. }
+                | ext4_format::FormatError::Checksum { .. },
+            ) => Some("the image is damaged: make a copy, then e2fsck -f mends it"),
+            Error::NoAttribute => Some("extant getfattr -m - lists those there are"),
+            Error::Unsupported("attribute name space") => {
+                Some("names begin with user., trusted., security. or system.")
+            }
+            _ => None,
+        })
+}

@@ -1,0 +1,80 @@
+//! What `extant cp` looks at before it copies anything.
+
+use crate::address::{Location, base_name, join};
+use crate::advice::{above, advised};
+use crate::known;
+use crate::transfer::Side;
+use anyhow::{Context, Result, bail};
+use extant::FileType;
+
+/// Fails if the directory that a path is in is none.
+pub fn has_place(side: &dyn Side, path: &[u8]) -> Result<()> {
+    let parent = above(path);
+    if parent.is_empty() {
+        return Ok(());
+    }
+    match side.meta(parent, true) {
+        Ok(None) => Err(advised(
+            format_args!("{}: no such file or directory", side.show(path)),
+            format_args!("{} {} makes its directory", side.mkdir(), side.show(parent)),
+        )),
+        Ok(Some(meta)) if meta.kind != FileType::Directory => Err(advised(
+            format_args!("{}: not a directory", side.show(path)),
+            format_args!("{} is none", side.show(parent)),
+        )),
+        // What else is wrong is said by who works there.
+        _ => Ok(()),
+    }
+}
+
+/// How the root of an image is written whose file was given.
+pub fn root_of(location: &Location) -> Option<String> {
+    let Location::Host(path) = location else {
+        return None;
+    };
+    let held = path
+        .is_file()
+        .then(|| known::content(path).ok())
+        .flatten()??;
+    held.contains("ext4")
+        .then(|| format!("{}:/", path.display()))
+}
+
+/// The name that a copy in a directory gets.
+pub fn new_name<'p>(src: &dyn Side, from: &'p [u8]) -> Result<&'p [u8]> {
+    match base_name(from) {
+        b"." if src.show(from).ends_with('>') => {
+            bail!("{}: has no name here: say that of the copy", src.show(from))
+        }
+        name => Ok(name),
+    }
+}
+
+/// Fails if a directory is, or is above, the place where its copy would be.
+pub fn not_into_itself(side: &dyn Side, (from, id): (&[u8], (u64, u64)), to: &[u8]) -> Result<()> {
+    let look = |path: &[u8]| side.meta(path, true).with_context(|| side.show(path));
+    let mut at = to.to_vec();
+    if look(&at)?.is_none() {
+        // The copy is to be made: what it is made in is what counts.
+        at = match above(to) {
+            b"" => b".".to_vec(),
+            parent => parent.to_vec(),
+        };
+    }
+    let mut last = None;
+    while let Some(here) = look(&at)? {
+        if here.id == id {
+            bail!(
+                "{}: cannot be copied into itself, {}",
+                side.show(from),
+                side.show(to)
+            );
+        }
+        // The root is its own parent.
+        if last.replace(here.id) == Some(here.id) {
+            break;
+        }
+        at = join(&at, b"..");
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! How help looks: what is it, examples, then usage and options; subcommands by what they are for in an image's life.
+
+use crate::args::Cli;
+use clap::builder::StyledStr;
+use clap::{Command, CommandFactory};
+use std::fmt::Write;
+
+/// Headings, and the subcommands below them, in order. What is not here comes last.
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "Make an image, fill it, take out what is in it",
+        &["mkfs", "import", "export"],
+    ),
+    (
+        "Look into it",
+        &["ls", "tree", "cat", "stat", "getfattr", "df", "info", "map"],
+    ),
+    (
+        "Change what is in it",
+        &[
+            "cp", "mv", "rm", "mkdir", "ln", "touch", "chmod", "chown", "setfattr",
+        ],
+    ),
+    (
+        "Mount it, without root too",
+        &[
+            "mount", "umount", "shell", "status", "sync", "apply", "doctor",
+        ],
+    ),
+    ("Measure", &["top", "bench", "demo"]),
+    ("For the shell", &["completions", "man", "help"]),
+];
+
+/// The heading of whatever is in no group.
+const OTHERS: &str = "More";
+
+/// Where an image's life begins, for who has not read anything yet.
+const EXAMPLES: &str = "Examples:
+  extant mkfs disk.img --from tree --size 1G
+  extant ls -l disk.img:/etc
+  extant cp hosts disk.img:/etc/
+  extant cp -a disk.img:/home backup/
+  extant mount disk.img ~/mnt
+  extant umount ~/mnt";
+
+/// The command line with all of its help arranged.
+pub fn command() -> Command {
+    let all = Cli::command().after_help(EXAMPLES);
+    let groups = groups(&all);
+    let all = arranged(all);
+    let template = format!(
+        "{{about}}\n\n{}{{usage-heading}} {{usage}}\n\n{groups}{}\n{{options}}\n\n\
+         extant COMMAND --help says more about each, and begins with examples.",
+        headed(EXAMPLES, &all),
+        heading("Options", &all),
+    );
+    all.after_help(StyledStr::new())
+        .help_template(StyledStr::from(template))
+}
+
+fn heading(text: &str, command: &Command) -> String {
+    let style = command.get_styles().get_header();
+    format!("{}{text}:{}", style.render(), style.render_reset())
+}
+
+/// The subcommands under their headings.
+fn groups(all: &Command) -> String {
+    let shown: Vec<&Command> = all.get_subcommands().filter(|c| !c.is_hide_set()).collect();
+    let width = shown.iter().map(|c| c.get_name().len()).max().unwrap_or(0);
+    let literal = all.get_styles().get_literal();
+    let mut text = String::new();
+    let mut group = |title: &str, members: &mut dyn Iterator<Item = &&Command>| {
+        let mut lines = String::new();
+        for command in members {
+            let (name, about) = (command.get_name(), command.get_about());
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let (on, off) = (literal.render(), literal.render_reset());
+            // Writing to a string does not fail.
+            let _ = writeln!(lines, "  {on}{name:width$}{off}  {about}");
+        }
+        if !lines.is_empty() {
+            let _ = writeln!(text, "{}\n{lines}", heading(title, all));
+        }
+    };
+    for (title, names) in GROUPS {
+        let find = |name: &&str| shown.iter().find(|c| c.get_name() == *name);
+        group(title, &mut names.iter().filter_map(find));
+    }
+    let grouped = |c: &&&Command| {
+        !GROUPS
+            .iter()
+            .any(|(_, names)| names.contains(&c.get_name()))
+    };
+    group(OTHERS, &mut shown.iter().filter(grouped));
+    text
+}
+
+/// Examples with their heading as headings look.
+fn headed(examples: &str, command: &Command) -> String {
+    match examples.split_once(":\n") {
+        Some((title, lines)) => format!("{}\n{lines}\n\n", heading(title, command)),
+        None => String::new(),
+    }
+}
+
+/// A subcommand, and those below it, with examples first and whatever else there was at the end last.
+fn arranged(mut command: Command) -> Command {
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|c| c.get_name().to_string())
+        .collect();
+    for name in names {
+        command = command.mut_subcommand(name, arranged);
+    }
+    let after = command
+        .get_after_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let (examples, rest) = after.split_once("\n\n").unwrap_or((&after, ""));
+    if !examples.starts_with("Example") {
+        return command;
+    }
+    let template = format!(
+        "{{about}}\n\n{}{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}",
+        headed(examples, &command)
+    );
+    let rest = rest.to_string();
+    command
+        .after_help(rest)
+        .help_template(StyledStr::from(template))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_is_in_one_group() {
+        let mut names: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set())
+        {
+            let times = names.iter().filter(|n| **n == command.get_name()).count();
+            assert_eq!(times, 1, "{}", command.get_name());
+        }
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

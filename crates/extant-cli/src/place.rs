@@ -1,0 +1,205 @@
+//! What an address leads to in an open image: a path that starts at a directory, or an inode by its number.
+
+use crate::address::{Address, base_name, join};
+use anyhow::{Result, bail, ensure};
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::{FormatError, InodeNr};
+use extant::{
+    Attributes, Credentials, Dir, Error, File, FileType, Node, OpenFlags, SetAttributes, SetXattr,
+    Volume,
+};
+
+/// Where something is in an image.
+pub struct Place {
+    /// The image.
+    pub volume: Volume,
+    /// Where the path starts: the root, or the directory of a number.
+    pub dir: Dir,
+    /// The path from there; "." for the inode of a number.
+    pub path: Vec<u8>,
+    /// The inode, if its number is all that is known.
+    node: Option<Node>,
+    /// The address, for messages.
+    pub address: Address,
+}
+
+/// The inode of a number that a user has given.
+fn numbered(volume: &Volume, ino: u32) -> Result<Node> {
+    let geometry = volume.geometry();
+    let root = volume.root().ino();
+    let (first, count) = (geometry.first_ino, geometry.inodes_count);
+    ensure!(
+        ino > 0 && ino <= count,
+        "there is no inode {ino}: this image has those from {root} to {count}"
+    );
+    ensure!(
+        ino == root || ino >= first,
+        "inode {ino} is the file system's own: files have the numbers {root} and {first} to {count}"
+    );
+    // An inode that was never used has no checksum, and may hold anything where tables are not zeroed.
+    let free = "is free: extant ls -Ri lists those in use";
+    ensure!(!never_used(volume, ino)?, "inode {ino} {free}");
+    match volume.node(ino) {
+        Err(Error::NotFound) => bail!("inode {ino} {free}"),
+        Err(Error::Format(FormatError::Corrupt { what, .. })) if what.ends_with("not in use") => {
+            bail!("inode {ino} {free}")
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Whether a number is in the part of its group's inode table that was never used.
+fn never_used(volume: &Volume, ino: u32) -> Result<bool> {
+    let geometry = volume.geometry();
+    let Some((group, index)) = geometry.group_of_inode(InodeNr(ino)) else {
+        return Ok(false);
+    };
+    let descriptor = volume.groups().nth(group.0 as usize).transpose()?;
+    let counts = geometry.features.has_group_csum();
+    let used = |d: &GroupDesc| geometry.inodes_per_group.saturating_sub(d.itable_unused);
+    Ok(counts && descriptor.is_some_and(|d| index >= used(d)))
+}
+
+impl Place {
+    /// Finds the start of an address; a path is not walked yet.
+    pub fn of(volume: &Volume, address: &Address) -> Result<Self> {
+        let mut place = Self {
+            volume: volume.clone(),
+            dir: volume.root(),
+            path: address.path.clone(),
+            node: None,
+            address: address.clone(),
+        };
+        let Some((ino, path)) = address.number() else {
+            return Ok(place);
+        };
+        let node = numbered(volume, ino)?;
+        if node.file_type() == FileType::Directory {
+            place.dir = volume.open_dir_ino(ino)?;
+        } else if !path.is_empty() {
+            return Err(Error::NotDirectory.into());
+        }
+        if path.is_empty() {
+            place.path = b".".to_vec();
+            place.node = Some(node);
+        } else {
+            place.path = path.to_vec();
+        }
+        Ok(place)
+    }
+
+    /// The address of a path that starts where this one does.
+    pub fn at(&self, path: &[u8]) -> Address {
+        match self.address.number() {
+            Some((ino, _)) => {
+                let start = format!("<{ino}>");
+                let path = if path == b"." { b"" } else { path };
+                self.address.at(&join(start.as_bytes(), path))
+            }
+            None => self.address.at(path),
+        }
+    }
+
+    /// The inode, if the address is its number.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    /// Fails if the address is a number: what is done needs a name.
+    pub fn needs_name(&self) -> Result<()> {
+        let Some(node) = &self.node else {
+            return Ok(());
+        };
+        let image = self.address.image.display();
+        let ino = node.ino();
+        bail!(
+            "this takes a name, not a number: `extant ls -Ri {image}:` shows which names lead to inode {ino}"
+        )
+    }
+
+    /// The directory of a path from this start, and the last name.
+    pub fn in_parent<'p>(&self, path: &'p [u8]) -> extant::Result<(Node, &'p [u8])> {
+        let name = base_name(path);
+        let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
+        let above = match &path[..end - name.len()] {
+            b"" => b".",
+            above => above,
+        };
+        let above = self.dir.open_dir(above)?;
+        Ok((self.volume.node(above.ino())?, name))
+    }
+
+    /// Attributes; `follow`: of what a last symbolic link leads to. A link's number stands for the link.
+    pub fn attributes(&self, follow: bool) -> extant::Result<Attributes> {
+        match &self.node {
+            Some(node) => node.attributes(),
+            None if follow => self.dir.stat(&self.path),
+            None => self.dir.lstat(&self.path),
+        }
+    }
+
+    /// Target of a symbolic link.
+    pub fn read_link(&self) -> extant::Result<Vec<u8>> {
+        match &self.node {
+            Some(node) => node.read_link().map(Vec::from),
+            None => self.dir.read_link(&self.path),
+        }
+    }
+
+    /// Opens a regular file.
+    pub fn open(&self, flags: OpenFlags) -> extant::Result<File> {
+        match &self.node {
+            Some(node) => self.volume.open_ino(node.ino(), flags),
+            None => self.dir.open(&self.path, flags, 0),
+        }
+    }
+
+    /// Opens a directory.
+    pub fn open_dir(&self) -> extant::Result<Dir> {
+        match &self.node {
+            Some(node) => self.volume.open_dir_ino(node.ino()),
+            None => self.dir.open_dir(&self.path),
+        }
+    }
+
+    /// Changes attributes; `follow`: of what a last symbolic link leads to.
+    pub fn set_attributes(&self, set: &SetAttributes, follow: bool) -> extant::Result<()> {
+        match &self.node {
+            Some(node) => node.set_attributes(&Credentials::root(), set).map(drop),
+            None if follow => self.dir.set_attributes(&self.path, set),
+            None => self.dir.lset_attributes(&self.path, set),
+        }
+    }
+
+    /// Names of the extended attributes; of a link itself.
+    pub fn list_xattrs(&self) -> extant::Result<Vec<Vec<u8>>> {
+        match &self.node {
+            Some(node) => node.list_xattrs(&Credentials::root()),
+            None => self.dir.list_xattrs(&self.path),
+        }
+    }
+
+    /// Value of an extended attribute.
+    pub fn xattr(&self, name: &[u8]) -> extant::Result<Vec<u8>> {
+        match &self.node {
+            Some(node) => node.get_xattr(&Credentials::root(), name),
+            None => self.dir.get_xattr(&self.path, name),
+        }
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> extant::Result<()> {
+        match &self.node {
+            Some(node) => node.set_xattr(&Credentials::root(), name, value, SetXattr::Any),
+            None => self.dir.set_xattr(&self.path, name, value, SetXattr::Any),
+        }
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, name: &[u8]) -> extant::Result<()> {
+        match &self.node {
+            Some(node) => node.remove_xattr(&Credentials::root(), name),
+            None => self.dir.remove_xattr(&self.path, name),
+        }
+    }
+}

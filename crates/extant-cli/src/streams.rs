@@ -1,0 +1,144 @@
+//! Standard input and output where a file can stand: `-`. A file of that name is written `./-`.
+
+use crate::interrupt;
+use crate::place::Place;
+use crate::progress::Progress;
+use anyhow::{Context, Result, bail, ensure};
+use extant::OpenFlags;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+/// Bytes moved at once.
+const CHUNK: usize = 1 << 20;
+/// How long a signal may wait while nothing comes.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Whether a path stands for a standard stream.
+pub fn is_stream(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Fails for an image that would be a stream.
+pub fn no_image(path: &Path) -> Result<()> {
+    ensure!(
+        !is_stream(path),
+        "-: an image is read and written at many places, not from start to end: name a file"
+    );
+    Ok(())
+}
+
+/// Fails if an archive is to come from a terminal.
+pub fn archive_from_stdin() -> Result<()> {
+    ensure!(
+        !io::stdin().is_terminal(),
+        "standard input is a terminal: send an archive through a pipe, or name a file"
+    );
+    Ok(())
+}
+
+/// Fails if an archive would go to a terminal.
+pub fn archive_to_stdout() -> Result<()> {
+    ensure!(
+        !io::stdout().is_terminal(),
+        "standard output is a terminal: send the archive through a pipe, or name a file"
+    );
+    Ok(())
+}
+
+/// Gives what comes from standard input to `take`, piece by piece; a signal ends it also while nothing comes.
+pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let (sender, pieces) = sync_channel::<io::Result<Vec<u8>>>(2);
+    std::thread::Builder::new()
+        .name("stdin".into())
+        .spawn(move || {
+            let mut stdin = io::stdin().lock();
+            loop {
+                let mut piece = vec![0; CHUNK];
+                let read = match stdin.read(&mut piece) {
+                    Ok(0) => return,
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                    Ok(n) => {
+                        piece.truncate(n);
+                        Ok(piece)
+                    }
+                    Err(e) => Err(e),
+                };
+                let failed = read.is_err();
+                // Who takes the pieces may have given up.
+                if sender.send(read).is_err() || failed {
+                    return;
+                }
+            }
+        })
+        .context("a thread for standard input")?;
+    loop {
+        interrupt::check()?;
+        match pieces.recv_timeout(PATIENCE) {
+            Ok(piece) => take(&piece.context("standard input")?)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// Writes standard input to a file of an image, new or emptied.
+pub fn into_image(place: &Place) -> Result<()> {
+    let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
+    let file = match place.node() {
+        Some(_) => place.open(flags)?,
+        None => place
+            .dir
+            .open(&place.path, flags | OpenFlags::CREATE, 0o644)?,
+    };
+    let progress = Progress::bytes("copy", 0);
+    let mut at = 0;
+    let done = read_stdin(|piece| {
+        file.write_all_at(at, piece)?;
+        at += piece.len() as u64;
+        progress.add(piece.len() as u64);
+        Ok(())
+    });
+    progress.done();
+    done
+}
+
+/// Writes a file of an image to `out`.
+pub fn out_of_image(place: &Place, out: &mut impl Write) -> Result<()> {
+    let file = place.open(OpenFlags::READ)?;
+    // What goes to a terminal shows itself.
+    let progress = (!io::stdout().is_terminal())
+        .then(|| Ok::<_, extant::Error>(Progress::bytes("read", file.stat()?.size)))
+        .transpose()?;
+    let mut buf = vec![0; CHUNK];
+    loop {
+        interrupt::check()?;
+        let n = match file.read(&mut buf)? {
+            0 => return Ok(()),
+            n => n,
+        };
+        out.write_all(&buf[..n])?;
+        if let Some(progress) = &progress {
+            progress.add(n as u64);
+        }
+    }
+}
+
+/// Standard input in a file of its own, for who reads it at many places.
+pub fn spooled(beside: &Path) -> Result<tempfile::NamedTempFile> {
+    if io::stdin().is_terminal() {
+        bail!("standard input is a terminal: send the file through a pipe, or name it");
+    }
+    let dir = match beside.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix(".extant-")
+        .tempfile_in(dir)
+        .with_context(|| format!("{}: a place for standard input", dir.display()))?;
+    read_stdin(|piece| Ok(file.write_all(piece)?))?;
+    file.flush()?;
+    Ok(file)
+}

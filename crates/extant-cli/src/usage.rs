@@ -1,0 +1,125 @@
+//! Wrong usage in one line: which command, what is wrong, what to write.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::error::Error;
+use std::ffi::OsString;
+
+/// Whether an error is none, but help or the version that was asked for.
+pub fn is_asked_for(error: &clap::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+/// An error of the command line in one line, `name` being the subcommand it is of.
+pub fn line(error: &clap::Error, words: &[OsString]) -> String {
+    let command = command(words);
+    let of = |kind| error.get(kind).map(text);
+    let (argument, value) = (of(ContextKind::InvalidArg), of(ContextKind::InvalidValue));
+    let argument = argument.unwrap_or_default();
+    let usage = of(ContextKind::Usage).unwrap_or_default();
+    let usage = usage.trim_start_matches("Usage: ").trim();
+    let write = if usage.is_empty() {
+        format!("see extant {command} --help")
+    } else {
+        format!("write {usage}")
+    };
+    let at = if command.is_empty() {
+        String::new()
+    } else {
+        format!("{command}: ")
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let name = of(ContextKind::InvalidSubcommand).unwrap_or_default();
+            let similar = of(ContextKind::SuggestedSubcommand);
+            let instead = match similar.filter(|s| !s.is_empty()) {
+                Some(similar) => format!("is {similar} meant?"),
+                None => "extant --help lists those there are".into(),
+            };
+            format!("{at}{name}: no such command: {instead}")
+        }
+        ErrorKind::MissingRequiredArgument => format!("{at}{argument} is missing: {write}"),
+        ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
+            format!("{at}more words are needed: {write}")
+        }
+        ErrorKind::UnknownArgument => {
+            let similar = of(ContextKind::SuggestedArg).filter(|s| !s.is_empty());
+            let instead = match similar {
+                Some(similar) => format!("is {similar} meant?"),
+                None if argument.starts_with('-') => {
+                    format!("extant {command} --help lists those there are").replace("  ", " ")
+                }
+                None => write,
+            };
+            let what = if argument.starts_with('-') {
+                "no such option"
+            } else {
+                "one too many"
+            };
+            format!("{at}{argument}: {what}: {instead}")
+        }
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+            let value = value.unwrap_or_default();
+            let valid = of(ContextKind::ValidValue).unwrap_or_default();
+            let why = match (error.source(), value.is_empty()) {
+                (Some(why), _) => why.to_string(),
+                (None, true) => format!("a value is missing: {write}"),
+                (None, false) => format!("use {valid}"),
+            };
+            // What says itself what it is about is not told twice; places are known by their values.
+            let option = argument.split(' ').next().filter(|a| a.starts_with('-'));
+            let option = option.map(|o| format!("{o} ")).unwrap_or_default();
+            if why.starts_with(&value) {
+                format!("{at}{option}{why}")
+            } else {
+                format!("{at}{option}{value}: {why}")
+            }
+        }
+        _ => {
+            let told = error.to_string();
+            let first = told.lines().next().unwrap_or_default();
+            let first = first.trim_start_matches("error: ").trim_end_matches('.');
+            format!("{at}{first}: {write}")
+        }
+    }
+}
+
+/// The words that name the subcommand.
+fn command(words: &[OsString]) -> String {
+    let mut command = crate::help::command();
+    let mut names: Vec<String> = Vec::new();
+    for word in words.iter().skip(1) {
+        let Some(found) = word
+            .to_str()
+            .and_then(|w| command.find_subcommand(w))
+            .cloned()
+        else {
+            // Options of all commands may come first.
+            if names.is_empty() && word.as_encoded_bytes().starts_with(b"-") {
+                continue;
+            }
+            break;
+        };
+        names.push(found.get_name().to_string());
+        command = found;
+    }
+    names.join(" ")
+}
+
+fn text(value: &ContextValue) -> String {
+    match value {
+        ContextValue::String(text) => text.clone(),
+        ContextValue::Strings(texts) => texts.join(", "),
+        ContextValue::StyledStr(text) => text.to_string(),
+        ContextValue::StyledStrs(texts) => texts
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+        other => other.to_string(),
+    }
+}
