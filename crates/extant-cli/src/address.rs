@@ -127,8 +127,12 @@ impl ValueParserFactory for Address {
                 Location::Image(address) => Ok(address),
                 Location::Host(path) => {
                     let meant = slash_forgotten(&path);
-                    let meant = meant.unwrap_or_else(|| "IMAGE:/path".into());
+                    let is_image = path.is_file() && !path.as_os_str().is_empty();
                     let path = path.display();
+                    let meant = meant.unwrap_or_else(|| match is_image {
+                        true => format!("{path}:/path"),
+                        false => "IMAGE:/path".into(),
+                    });
                     Err(format!("{path} is not a path in an image: write {meant}"))
                 }
             })

@@ -136,7 +136,7 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
         )),
         None if text.ends_with("Permission denied") => Some(permission(image)),
         None if text.ends_with("nor a block device") && image.is_dir() => Some(format!(
-            "extant mkfs IMAGE --from {name} makes one of a directory"
+            "a path in an image is IMAGE:/PATH; extant mkfs IMAGE --from {name} makes an image of a directory"
         )),
         None if text.ends_with("Not a directory") => inside(image),
         None => None,

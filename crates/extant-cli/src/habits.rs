@@ -2,6 +2,7 @@
 //! command that does it.
 
 use crate::address::Location;
+use crate::usage::names_image;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
@@ -205,6 +206,11 @@ pub fn answer(error: &clap::Error, args: &[OsString]) -> Option<String> {
                 "{typed}: no such command: write extant {command} {}",
                 words.join(" ")
             )
+        }
+        Command(command, "IMAGE") if matches!(&operands[..], [image] if names_image(&image.to_string_lossy())) =>
+        {
+            let image = operands.into_iter().map(quoted).collect::<String>();
+            format!("{typed}: no such command: write extant {command} {image}")
         }
         Command(command, with) => {
             format!("{typed}: no such command: write extant {command} {with}")

@@ -1,5 +1,6 @@
 //! Wrong usage in one line: which command, what is wrong, what to write.
 
+use crate::address::Location;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::ffi::OsString;
@@ -38,7 +39,9 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             let similar = of(ContextKind::SuggestedSubcommand);
             let instead = match similar.filter(|s| !s.is_empty()) {
                 Some(similar) => format!("is {similar} meant?"),
-                None => "extant --help lists those there are".into(),
+                // A command comes first: what it may be asked of is known.
+                None if names_image(&name) => format!("write extant ls {name}"),
+                None => format!("extant {command} --help lists those there are").replace("  ", " "),
             };
             format!("{at}{name}: no such command: {instead}")
         }
@@ -48,12 +51,13 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
         }
         ErrorKind::UnknownArgument => {
             let similar = of(ContextKind::SuggestedArg).filter(|s| !s.is_empty());
-            let instead = match similar {
-                Some(similar) => format!("is {similar} meant?"),
-                None if argument.starts_with('-') => {
+            let instead = match (of_mke2fs(&command, &argument), similar) {
+                (Some(instead), _) => instead,
+                (None, Some(similar)) => format!("is {similar} meant?"),
+                (None, None) if argument.starts_with('-') => {
                     format!("extant {command} --help lists those there are").replace("  ", " ")
                 }
-                None => write,
+                (None, None) => write,
             };
             let what = if argument.starts_with('-') {
                 "no such option"
@@ -85,6 +89,27 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             let first = first.trim_start_matches("error: ").trim_end_matches('.');
             format!("{at}{first}: {write}")
         }
+    }
+}
+
+/// Whether a word is an image, or a path in one.
+pub fn names_image(word: &str) -> bool {
+    match Location::from(OsString::from(word)) {
+        Location::Image(address) => address.image.is_file(),
+        Location::Host(path) => path.is_file(),
+    }
+}
+
+/// What is written in place of what mke2fs takes.
+fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
+    if command != "mkfs" {
+        return None;
+    }
+    match argument {
+        "-d" => Some("write --from DIR".into()),
+        "-q" | "-v" => Some("leave it out".into()),
+        size if crate::commands::mkfs::size(size).is_ok() => Some(format!("write --size {size}")),
+        _ => None,
     }
 }
 

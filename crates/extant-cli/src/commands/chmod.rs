@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
     /// What is in directories too
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long)]
     recursive: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
     /// What is in directories too
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long)]
     recursive: bool,
     /// Symbolic links themselves, not what they lead to
     #[arg(short = 'n', long)]

@@ -30,16 +30,16 @@ pub struct Args {
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
     /// Directories and what is in them too
-    #[arg(short, visible_short_alias = 'R')]
+    #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Keep owner, permissions and times
     #[arg(short)]
     preserve: bool,
     /// All of a tree, as above: -r -p, extended attributes, ACLs and hard links too; a file in the way is replaced
-    #[arg(short)]
+    #[arg(short, long)]
     archive: bool,
     /// The last path is a new name, even if it is a directory
-    #[arg(short = 'T')]
+    #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Threads; 0: one for each CPU
     #[arg(long, default_value_t = 0)]

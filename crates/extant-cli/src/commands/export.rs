@@ -7,7 +7,7 @@ use crate::output;
 use crate::place::Place;
 use crate::streams;
 use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use extant::FileType;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -56,21 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         Packing::of_name(&args.dest)
     };
-    let name = args.dest.as_os_str().to_string_lossy();
-    if !stdout && OTHERS.iter().any(|end| name.ends_with(end)) {
-        ensure!(
-            args.dest.is_dir(),
-            "{name}: not an archive that can be written: use .tar, .tar.gz or .tar.zst; or make the \
-             directory first, if it is to be one"
-        );
-    }
-    if place
-        .node()
-        .is_some_and(|node| node.file_type() != FileType::Directory)
-        && (packing.is_some() || args.dest.is_dir())
-    {
-        bail!("{address}: has no name here: use cp, with the name of the copy");
-    }
+    check_name(args, &place, packing)?;
     if address.path == b"/" {
         // What the volume holds is data but for a little.
         let s = volume.statfs()?;
@@ -125,6 +111,27 @@ pub fn run(args: &Args) -> Result<()> {
         (false, true) => output::json(&counts),
         (false, false) => output::summary(&counts.line()),
     }
+}
+
+/// Fails for an archive that cannot be written, and for a source that has no name where one is needed.
+fn check_name(args: &Args, place: &Place, packing: Option<Packing>) -> Result<()> {
+    let name = args.dest.as_os_str().to_string_lossy();
+    let into = args.dest.is_dir();
+    if packing.is_none() && OTHERS.iter().any(|end| name.ends_with(end)) {
+        ensure!(
+            into,
+            "{name}: not an archive that can be written: use .tar, .tar.gz or .tar.zst; or make the \
+             directory first, if it is to be one"
+        );
+    }
+    let node = place.node();
+    let file = node.is_some_and(|node| node.file_type() != FileType::Directory);
+    ensure!(
+        !(file && (packing.is_some() || into)),
+        "{}: has no name here: use cp, with the name of the copy",
+        place.address
+    );
+    Ok(())
 }
 
 /// Endings of archives of other kinds: a directory of such a name is hardly what was meant.

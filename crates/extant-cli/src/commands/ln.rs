@@ -3,6 +3,8 @@
 use crate::address::{Address, Location, base_name, join};
 use crate::advice::{about, about_new, advised};
 use crate::images;
+use crate::output;
+use crate::patterns::{NoMatch, expand};
 use crate::place::Place;
 use crate::show::show;
 use anyhow::{Context, Result, bail, ensure};
@@ -16,82 +18,120 @@ use std::os::unix::ffi::OsStrExt;
     after_help = "Examples:\n  extant ln disk.img:/bin/busybox disk.img:/bin/sh\n  extant ln -s busybox disk.img:/bin/sh"
 )]
 pub struct Args {
-    /// What the link leads to: a file of the image, or with -s any text
-    #[arg(value_name = "TARGET")]
-    target: OsString,
+    /// What the link leads to: a file of the image, or with -s any text; several if the links go into a directory
+    #[arg(value_name = "TARGET", required = true)]
+    targets: Vec<OsString>,
     /// The link: a new name, or a directory to make it in
-    #[arg(value_name = "IMAGE:/PATH")]
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
     link: Address,
     /// A symbolic link
-    #[arg(short)]
+    #[arg(short, long)]
     symbolic: bool,
     /// Replace what has the name, if it is no directory
-    #[arg(short)]
+    #[arg(short, long)]
     force: bool,
+}
+
+/// What a link leads to.
+enum Target {
+    /// A file of the image.
+    There(Address),
+    /// Any text.
+    Text(Vec<u8>),
+}
+
+impl Target {
+    fn name(&self) -> &[u8] {
+        base_name(match self {
+            Self::There(address) => &address.path,
+            Self::Text(text) => text,
+        })
+    }
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let link = &args.link;
-    let target = if args.symbolic {
-        Err(args.target.as_bytes())
-    } else {
-        match Location::from(args.target.clone()) {
-            Location::Image(a) if images::identity(&a.image)? == images::identity(&link.image)? => {
-                Ok(a)
-            }
-            Location::Image(a) => bail!("{a}: in another image than {link}: use cp -a"),
-            Location::Host(path) => bail!(
-                "{}: not in an image: write IMAGE:/path, or -s for a symbolic link",
-                path.display()
-            ),
-        }
+    let id = images::identity(&link.image)?;
+    let target = |word: &OsString| match Location::from(word.clone()) {
+        _ if args.symbolic => Ok(Target::Text(word.as_bytes().to_vec())),
+        Location::Image(a) if images::identity(&a.image)? == id => Ok(Target::There(a)),
+        Location::Image(a) => bail!("{a}: in another image than {link}: use cp -a"),
+        Location::Host(path) => bail!(
+            "{}: not in an image: write IMAGE:/path, or -s for a symbolic link",
+            path.display()
+        ),
     };
+    let targets: Vec<Target> = args.targets.iter().map(target).collect::<Result<_>>()?;
     images::change(&link.image, |volume| {
         let to = Place::of(volume, link).with_context(|| link.to_string())?;
         let into = to
             .attributes(true)
             .is_ok_and(|a| a.file_type == FileType::Directory);
-        let (path, shown) = if into {
-            let name = base_name(match &target {
-                Ok(address) => &address.path,
-                Err(text) => text,
-            });
-            ensure!(
-                !matches!(&target, Ok(address) if address.path.ends_with(b">") && address.number().is_some()),
-                "{}: a directory, and {} is no name: say that of the link",
-                link,
-                show(name)
-            );
-            (join(&to.path, name), join(&link.path, name))
-        } else {
+        if !into {
             to.needs_name().with_context(|| link.to_string())?;
-            (to.path.clone(), link.path.clone())
-        };
-        let from = match &target {
-            Ok(address) => Ok(Place::of(volume, address).with_context(|| address.to_string())?),
-            Err(text) => Err(*text),
-        };
-        let make = || make(&from, &to, &path);
-        let made = match make() {
-            Err(Error::Exists) if args.force => to.dir.unlink(&path).and_then(|()| make()),
-            other => other,
-        };
-        let there = || link.at(&shown).to_string();
-        match (made, &from) {
-            (Err(e), Ok(from)) if from.attributes(false).is_err() => {
-                Err(about(from, e.into())).with_context(|| from.address.to_string())
-            }
-            (Err(e @ Error::NotPermitted), Ok(from)) => {
-                Err(advised(e, "a directory has one name: use -s"))
-                    .with_context(|| from.address.to_string())
-            }
-            (Err(e @ Error::NotFound), _) => Err(about_new(&to, e.into())).with_context(there),
-            (Err(e @ Error::Exists), _) => {
-                Err(advised(e, "-f replaces what is no directory")).with_context(there)
-            }
-            (other, _) => other.with_context(there),
         }
+        let mut found = Vec::new();
+        let expanded = output::each(targets, |target| {
+            match target {
+                Target::There(a) => {
+                    let all = expand(volume, &a, NoMatch::Fails)?;
+                    found.extend(all.into_iter().map(Target::There));
+                }
+                text => found.push(text),
+            }
+            Ok(())
+        });
+        ensure!(
+            into || args.targets.len().max(found.len()) == 1,
+            "{link}: not a directory, and there are several to link"
+        );
+        let done = output::each(&found, |target| one(args, target, &to, into));
+        done.and(expanded)
     })
+}
+
+/// Makes one link, with the name that was given or its target's in a directory.
+fn one(args: &Args, target: &Target, to: &Place, into: bool) -> Result<()> {
+    let (path, shown) = if into {
+        let name = target.name();
+        let number =
+            matches!(target, Target::There(a) if a.number().is_some_and(|n| n.1.is_empty()));
+        ensure!(
+            !number,
+            "{}: a directory, and {} is no name: say that of the link",
+            to.address,
+            show(name)
+        );
+        (join(&to.path, name), join(&to.address.path, name))
+    } else {
+        (to.path.clone(), to.address.path.clone())
+    };
+    let from = match target {
+        Target::There(address) => {
+            Ok(Place::of(&to.volume, address).with_context(|| address.to_string())?)
+        }
+        Target::Text(text) => Err(&text[..]),
+    };
+    let make = || make(&from, to, &path);
+    let made = match make() {
+        Err(Error::Exists) if args.force => to.dir.unlink(&path).and_then(|()| make()),
+        other => other,
+    };
+    let there = || to.address.at(&shown).to_string();
+    match (made, &from) {
+        (Err(e), Ok(from)) if from.attributes(false).is_err() => {
+            Err(about(from, e.into())).with_context(|| from.address.to_string())
+        }
+        (Err(e @ Error::NotPermitted), Ok(from)) => {
+            Err(advised(e, "a directory has one name: use -s"))
+                .with_context(|| from.address.to_string())
+        }
+        (Err(e @ Error::NotFound), _) => Err(about_new(to, e.into())).with_context(there),
+        (Err(e @ Error::Exists), _) => {
+            Err(advised(e, "-f replaces what is no directory")).with_context(there)
+        }
+        (other, _) => other.with_context(there),
+    }
 }
 
 /// Makes one link: another name of what is there, or a symbolic link with a text.

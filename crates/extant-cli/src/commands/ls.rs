@@ -29,19 +29,19 @@ pub struct Args {
     #[arg(short)]
     long: bool,
     /// Names that begin with a dot too
-    #[arg(short, visible_short_alias = 'A')]
+    #[arg(short, long, visible_short_alias = 'A')]
     all: bool,
     /// With -l, sizes in powers of 1024: 1.5G
     #[arg(short = 'h', long = "human-readable")]
     human: bool,
     /// Directories below too
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long)]
     recursive: bool,
     /// With inode numbers
-    #[arg(short)]
+    #[arg(short, long)]
     inode: bool,
     /// The directory itself, not what is in it
-    #[arg(short)]
+    #[arg(short, long)]
     directory: bool,
     /// As JSON
     #[arg(long)]

@@ -15,10 +15,10 @@ pub struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
     /// The directories above too; one that exists is no error
-    #[arg(short)]
+    #[arg(short, long)]
     parents: bool,
     /// Permissions, as for chmod
-    #[arg(short, default_value = "755")]
+    #[arg(short, long, default_value = "755")]
     mode: ModeChange,
 }
 

@@ -17,7 +17,7 @@ mod info;
 mod ln;
 mod ls;
 mod mkdir;
-mod mkfs;
+pub mod mkfs;
 pub mod mount;
 mod mv;
 mod remount;

@@ -28,7 +28,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 Options of -o:
   ro, rw                  for reading only, or writing too: what is write-protected is refused then
   remount                 with ro or rw: changes what is mounted already
-  allow_other             others than you may use it (without root: user_allow_other in /etc/fuse.conf)
+  allow_other             others than you may use it (without root: user_allow_other in
+                          /etc/fuse.conf)
   noatime, relatime, strictatime, lazytime
                           how access times are kept
   nosuid, nodev, noexec   as for any mount; set-id bits and devices count only if root mounts
@@ -36,10 +37,11 @@ Options of -o:
   commit=SECONDS          time between timed commits (default: 5)
   noauto_da_alloc         data of what replaces a file are not written before it does
   sync, dirsync           changes wait until they are durable: all, or those of names
-  writethrough            writes go to the server at once: a full image fails the write, not the close
+  writethrough            writes go to the server at once: a full image fails the write, not
+                          the close
   errors=continue|remount-ro|shutdown
-                          where the image is damaged: go on without what is damaged, no more changes, or nothing
-                          any more (default: what the image asks for)
+                          where the image is damaged: go on without what is damaged, no more
+                          changes, or nothing any more (default: what the image asks for)
   noload                  read-only, without what the image's journal holds
   default_permissions     always so
 

@@ -20,13 +20,13 @@ pub struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
     /// Replace nothing
-    #[arg(short)]
+    #[arg(short, long)]
     no_clobber: bool,
     /// Swap the two names
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
     /// The last path is a new name, even if it is a directory
-    #[arg(short = 'T')]
+    #[arg(short = 'T', long)]
     no_target_directory: bool,
 }
 

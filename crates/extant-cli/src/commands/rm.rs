@@ -16,13 +16,13 @@ pub struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
     /// Directories and what is in them too
-    #[arg(short, visible_short_alias = 'R')]
+    #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// What does not exist is no error
-    #[arg(short)]
+    #[arg(short, long)]
     force: bool,
     /// Empty directories too
-    #[arg(short)]
+    #[arg(short, long)]
     dir: bool,
 }
 

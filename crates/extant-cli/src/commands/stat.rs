@@ -18,7 +18,7 @@ pub struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
     /// What a symbolic link leads to, not the link
-    #[arg(short = 'L')]
+    #[arg(short = 'L', long = "dereference")]
     follow: bool,
     /// As JSON
     #[arg(long)]

@@ -19,10 +19,10 @@ pub struct Args {
     paths: Vec<Address>,
     /// This time instead of now: 2026-01-31, '2026-01-31 12:34:56' (in the zone of TZ or of the system),
     /// 2026-01-31T12:34:56Z, or seconds since 1970
-    #[arg(short, value_name = "TIME", allow_hyphen_values = true, value_parser = times::parse)]
+    #[arg(short, long, value_name = "TIME", allow_hyphen_values = true, value_parser = times::parse)]
     date: Option<Timestamp>,
     /// Make nothing
-    #[arg(short = 'c')]
+    #[arg(short = 'c', long)]
     no_create: bool,
 }
 

@@ -240,6 +240,23 @@ fn patterns_are_changed_copied_moved_and_removed() {
         line.ends_with("not a directory, and there are several to move"),
         "{line}"
     );
+    let line = s.fails(&["ln", ":/d/*.conf", ":/new"]);
+    assert!(
+        line.ends_with("not a directory, and there are several to link"),
+        "{line}"
+    );
+    s.ok(&["mkdir", ":/links"]);
+    s.ok(&["ln", ":/d/*.conf", ":/d/c.txt", ":/links"]);
+    s.ok(&["ln", "-s", "one", "../two", ":/links"]);
+    assert_eq!(
+        s.ok(&["ls", ":/links"]),
+        "a.conf\nb.conf\nc.txt\none\ntwo\n"
+    );
+    assert_eq!(
+        s.run(&["stat", "--json", ":/links/a.conf"]).json()[0]["links"],
+        2
+    );
+    s.ok(&["rm", "-r", ":/links"]);
     s.ok(&["cp", ":/d/c*", ":/new"]);
     s.ok(&["mv", ":/d/*.conf", ":/to"]);
     assert_eq!(s.ok(&["ls", ":/to"]), "a.conf\nb.conf\n");

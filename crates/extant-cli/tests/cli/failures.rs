@@ -350,6 +350,11 @@ fn an_archive_that_does_not_come_can_be_given_up() {
             "--from".into(),
             "-".into(),
         ],
+        &[
+            "cp".into(),
+            "-".into(),
+            format!("{}:/file", s.image.display()),
+        ],
     ] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
             .args(args)

@@ -91,7 +91,7 @@ const TABLE: &[Row] = &[
     (
         "ls dir",
         1,
-        "dir: neither a regular file nor a block device: extant mkfs IMAGE --from dir makes one of a directory",
+        "dir: neither a regular file nor a block device: a path in an image is IMAGE:/PATH; extant mkfs IMAGE --from dir makes an image of a directory",
     ),
     (
         "ls -",
@@ -126,7 +126,7 @@ const TABLE: &[Row] = &[
     (
         "cat disk.img",
         2,
-        "cat: disk.img is not a path in an image: write IMAGE:/path",
+        "cat: disk.img is not a path in an image: write disk.img:/path",
     ),
     (
         "cat disk.img:/d",
@@ -368,7 +368,7 @@ const TABLE: &[Row] = &[
     (
         "touch -d never disk.img:/x",
         2,
-        r#"touch: -d never is no time: write seconds since 1970, or 2026-01-31, '2026-01-31 12:34:56' or 2026-01-31T12:34:56Z"#,
+        r#"touch: --date never is no time: write seconds since 1970, or 2026-01-31, '2026-01-31 12:34:56' or 2026-01-31T12:34:56Z"#,
     ),
     (
         "touch disk.img:/none/x",
@@ -403,7 +403,7 @@ const TABLE: &[Row] = &[
     (
         "mkfs new.img 8M",
         2,
-        "mkfs: 8M: one too many: write extant mkfs [OPTIONS] <IMAGE>",
+        "mkfs: 8M: one too many: write --size 8M",
     ),
     (
         "mkfs new.img --size 1K",
@@ -651,6 +651,66 @@ const TABLE: &[Row] = &[
         "man file",
         1,
         "file: not a directory: the pages are files in one",
+    ),
+    (
+        "disk.img",
+        2,
+        "disk.img: no such command: write extant ls disk.img",
+    ),
+    (
+        "cat none",
+        2,
+        "cat: none is not a path in an image: write IMAGE:/path",
+    ),
+    (
+        "mkfs new.img -d dir",
+        2,
+        "mkfs: -d: no such option: write --from DIR",
+    ),
+    (
+        "mkfs -q new.img",
+        2,
+        "mkfs: -q: no such option: leave it out",
+    ),
+    (
+        "bench nosuch",
+        2,
+        "bench: nosuch: no such command: extant bench --help lists those there are",
+    ),
+    (
+        "cp --frob disk.img:/d/f out",
+        2,
+        "cp: --frob: no such option: extant cp --help lists those there are",
+    ),
+    (
+        "tree none.img",
+        1,
+        "none.img: no such file or directory: extant mkfs makes a new image",
+    ),
+    (
+        "mkdir disk.img:/d/f/x",
+        1,
+        "disk.img:/d/f/x: not a directory: disk.img:/d/f is no directory",
+    ),
+    (
+        "rm -r disk.img:/.",
+        1,
+        "disk.img:/.: a path that ends in the root, . or .. is not removed: name what is in it, as /*",
+    ),
+    (
+        "get disk.img:/d/f",
+        2,
+        "get: no such command: write extant cp IMAGE:/PATH FILE",
+    ),
+    (
+        "rdump disk.img:/d out",
+        2,
+        "rdump: no such command: write extant cp -a disk.img:/d out",
+    ),
+    (
+        "cd disk.img",
+        2,
+        "cd: no such command: write extant shell disk.img",
     ),
 ];
 

@@ -66,7 +66,10 @@ pub fn ends_early(device: &MemDevice, path: &Path) -> bool {
 /// 1.47.0 does not look at everything that makes a mapping unreadable, such as the depth of a node in the midst of the tree.
 pub fn only_orphans(text: &str) -> bool {
     let orphan = |line: &str| line.contains("Deleted inode") && line.contains("zero dtime");
-    let mut mended = text.lines().filter(|line| line.contains("FIXED")).peekable();
+    let mut mended = text
+        .lines()
+        .filter(|line| line.contains("FIXED"))
+        .peekable();
     mended.peek().is_some() && mended.all(orphan)
 }
 
