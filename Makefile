@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox curl newuidmap zsh fish
 
-.PHONY: demo test unit judge loom shuttle miri fuzz lint install uninstall book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
+.PHONY: demo test unit judge loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -69,6 +69,10 @@ install:
 uninstall:
 	@$(PLACES) scripts/install.sh uninstall
 
+# A Debian package, in target/debian, and whether it installs, works and goes without a trace in a new Debian root (takes root).
+deb:
+	EXTANT="$(EXTANT)" scripts/deb.sh
+
 # The documents as a book, in target/book/html. Needs mdbook (cargo install mdbook).
 book:
 	rm -rf target/book
@@ -76,6 +80,7 @@ book:
 	cp -r *.md docs target/book/src/
 	sed -e 's|](|](docs/|' -e 's|](docs/\.\./|](|' docs/SUMMARY.md >target/book/src/SUMMARY.md
 	rm target/book/src/docs/SUMMARY.md
+	sed -i 's|(docs/SUMMARY.md)|(README.md)|' target/book/src/README.md
 	mdbook build
 
 # Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only

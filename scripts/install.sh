@@ -44,6 +44,7 @@ helpers() {
   fi
   for name in mount.extant mount.fuse.extant mount.fuseblk.extant; do
     link "$PREFIX/bin/extant" "$SBINDIR/$name"
+    link ../man1/extant-mount.1 "$PREFIX/share/man/man8/$name.8"
   done
 }
 

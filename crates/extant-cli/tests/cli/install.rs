@@ -60,6 +60,7 @@ fn install_is_complete_and_uninstall_removes_it_exactly() {
         "opt/local/bin/extant",
         "opt/local/share/man/man1/extant.1",
         "opt/local/share/man/man1/extant-mkfs.1",
+        "opt/local/share/man/man8/mount.extant.8",
         "opt/local/share/bash-completion/completions/extant",
         "opt/local/share/zsh/site-functions/_extant",
         "opt/local/share/fish/vendor_completions.d/extant.fish",
