@@ -2,13 +2,13 @@
 
 use crate::commands::{enter, mount};
 use crate::serving::{TransportArg, mount_options};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// Run a shell or a command with an image mounted, as root of a world of its own
 ///
@@ -77,6 +77,9 @@ fn enter(args: &Args) -> anyhow::Error {
     unshare.args(["--mount", "--propagation", "private"]);
     // Root needs no user name space to mount, and keeps its devices without one.
     if !rustix::process::geteuid().is_root() {
+        if let Err(why) = user_name_spaces() {
+            return why;
+        }
         unshare.args(["--user", "--map-root-user"]);
         match subordinate_ids() {
             Ok(()) => {
@@ -97,6 +100,38 @@ fn enter(args: &Args) -> anyhow::Error {
         .env(INSIDE, "1")
         .exec();
     anyhow::Error::new(error).context("unshare (of util-linux) cannot be run")
+}
+
+/// Whether users may make user name spaces here; if not, what to do. Tried before: with `--map-auto` unshare would leave a
+/// process behind that waits for ever.
+fn user_name_spaces() -> Result<()> {
+    let trial = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "true"])
+        .stdin(Stdio::null())
+        .output()
+        .context("unshare (of util-linux) cannot be run")?;
+    if trial.status.success() {
+        return Ok(());
+    }
+    let setting = |name: &str| {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        let value = std::fs::read_to_string(path).unwrap_or_default();
+        value.trim().to_string()
+    };
+    let refused = [
+        ("kernel.unprivileged_userns_clone", "0", "1"),
+        ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+        ("user.max_user_namespaces", "0", "10000"),
+    ];
+    let remedy = match refused.iter().find(|(name, no, _)| setting(name) == *no) {
+        Some((name, _, yes)) => format!("run `sudo sysctl {name}={yes}`"),
+        None => "containers and chroots forbid it: be root there, or try it outside".into(),
+    };
+    let said = String::from_utf8_lossy(&trial.stderr);
+    bail!(
+        "you may make no user name space here: {remedy} ({})",
+        said.trim()
+    )
 }
 
 /// Whether /etc/subuid and /etc/subgid give the caller numbers, and there are the tools to map them; if not, what to do.

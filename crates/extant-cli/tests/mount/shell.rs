@@ -193,6 +193,44 @@ fn whose_root_it_is_is_said_to_who_cannot_write_there() {
     });
 }
 
+/// In a chroot the kernel refuses user name spaces: that is said, and no process stays behind.
+#[test]
+fn where_user_name_spaces_are_refused_nothing_stays() {
+    needs::tools!("chroot", "newuidmap");
+    isolated(|| {
+        let user = User::new("0:0");
+        let ids = user.path("subuid");
+        std::fs::write(&ids, "nobody:100000:65536\n").unwrap();
+        for file in ["/etc/subuid", "/etc/subgid"] {
+            run(Command::new("mount").arg("--bind").arg(&ids).arg(file));
+        }
+        // Not below what is removed after the test.
+        run(Command::new("mount").args(["--rbind", "/", "/mnt"]));
+        let image = user.path("disk.img");
+        let mut shell = Command::new("chroot");
+        shell
+            .args(["--userspec=65534:65534", "--groups=", "/mnt"])
+            .arg(user.path("extant"))
+            .arg("shell")
+            .arg(&image)
+            .args(["--", "true"]);
+        let out = run_for(shell, Duration::from_secs(60)).expect("it ends");
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{err}");
+        assert!(
+            err.starts_with("extant: you may make no user name space here: "),
+            "{err}"
+        );
+        assert_eq!(err.lines().count(), 1, "{err}");
+        let left: Vec<String> = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path().join("cmdline")).ok())
+            .filter(|line| line.contains(image.to_str().unwrap()))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    });
+}
+
 /// The least of a root file system: a shell with the libraries that it needs, and places for what is of the system.
 fn small_root(dir: &Path) {
     let copy = |from: &Path| {
