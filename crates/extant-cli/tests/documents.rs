@@ -18,6 +18,8 @@ mod runner;
 #[path = "mount/support.rs"]
 #[allow(dead_code, reason = "what the tests of mounts need beyond that")]
 mod support;
+#[path = "documents/workflows.rs"]
+mod workflows;
 
 use runner::{Caller, run_all};
 
@@ -49,4 +51,14 @@ fn the_reference_has_every_command() {
 #[test]
 fn the_summary_has_every_page() {
     links::check_summary();
+}
+
+#[test]
+fn workflows_can_be_read_and_name_what_exists() {
+    workflows::check_all();
+}
+
+#[test]
+fn the_action_makes_an_image() {
+    workflows::check_action();
 }

@@ -22,6 +22,15 @@ pub fn check_all() {
     assert!(checker.checked > 50, "{} were found", checker.checked);
 }
 
+/// The same of lines of a script.
+pub fn check_lines(name: &str, lines: &[String]) {
+    let mut checker = Checker::new();
+    for line in lines {
+        checker.check(name, line);
+    }
+    assert!(checker.wrong.is_empty(), "{}", checker.wrong.join("\n"));
+}
+
 /// docs/reference/commands.md has every subcommand, and no other; the man pages know them all.
 pub fn check_reference() {
     let place = tempfile::tempdir().unwrap();
