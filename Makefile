@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox curl newuidmap zsh fish
 
-.PHONY: demo test unit judge loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
+.PHONY: dist cross-check demo test unit judge loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -82,6 +82,14 @@ book:
 	rm target/book/src/docs/SUMMARY.md
 	sed -i 's|(docs/SUMMARY.md)|(README.md)|' target/book/src/README.md
 	mdbook build
+
+# Static programs for x86_64 and aarch64 in dist/, tried, each below 8 MB.
+dist:
+	scripts/dist.sh
+
+# The format, the engine and mkfs for macOS and FreeBSD.
+cross-check:
+	scripts/dist.sh --check
 
 # Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only
 # that one, to see a failure again.

@@ -8,11 +8,11 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write_zeroes};
@@ -33,13 +33,7 @@ pub fn write_protection(path: impl AsRef<Path>) -> io::Result<Option<&'static st
     let path = path.as_ref();
     let meta = std::fs::metadata(path).map_err(|e| at_path(path, e))?;
     if meta.file_type().is_block_device() {
-        let (major, minor) = (
-            rustix::fs::major(meta.rdev()),
-            rustix::fs::minor(meta.rdev()),
-        );
-        // Where sysfs is missing, the first write tells.
-        let said = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
-        if said.is_ok_and(|said| said.trim() == "1") {
+        if kernel::protects(&meta) {
             return Ok(Some("the device is write-protected"));
         }
     } else if meta.permissions().readonly() {
@@ -164,13 +158,7 @@ impl FileDevice {
     /// ```
     pub fn temporary(dir: impl AsRef<Path>, len: u64) -> io::Result<Self> {
         let dir = dir.as_ref();
-        let unnamed = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .mode(0o600)
-            .custom_flags((OFlags::TMPFILE | OFlags::CLOEXEC).bits() as i32)
-            .open(dir);
-        let file = match unnamed {
+        let file = match kernel::unnamed(dir) {
             Ok(file) => file,
             // Not every file system has unnamed files.
             Err(_) => named_for_a_moment(dir)?,
@@ -315,8 +303,7 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         // On block devices, too, the kernel makes a punched hole read as zeroes, or refuses.
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+        match kernel::punch_hole(&self.file, offset, len) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => write_zeroes(self, offset, len),
             Err(e) => Err(at_path(&self.path, e.into())),
@@ -332,8 +319,7 @@ impl BlockDevice for FileDevice {
         if self.block_special && kernel::discard(&self.file, offset, len).is_ok() {
             return Ok(());
         }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+        match kernel::punch_hole(&self.file, offset, len) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,

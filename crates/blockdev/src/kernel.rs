@@ -1,65 +1,17 @@
-//! What the kernel does with a device or an image file, and is asked to do: the discard of a block device is an ioctl.
-#![allow(unsafe_code)] // one ioctl, whose argument is two numbers
+//! What only Linux does with a device or an image file; elsewhere it is done without.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{discard, protects, punch_hole, refuse_loop, unnamed};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use others::{discard, protects, punch_hole, refuse_loop, unnamed};
 
-/// `BLKDISCARD`, `_IO(0x12, 119)`.
-const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+#[cfg(target_os = "linux")]
+#[path = "kernel/linux.rs"]
+mod linux;
 
-/// Says to a block device that nobody needs the range; it must be aligned to the device's blocks.
-pub(crate) fn discard(device: &File, offset: u64, len: u64) -> io::Result<()> {
-    // SAFETY: the kernel reads two 64-bit numbers, start and length, which live until it returns.
-    unsafe {
-        let range = rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, len]);
-        rustix::ioctl::ioctl(device, range)?;
-    }
-    Ok(())
-}
-
-/// Fails if a loop device shows this file. One that is just being taken down gets a moment.
-pub(crate) fn refuse_loop(file: &File, path: &Path) -> io::Result<()> {
-    let meta = file.metadata()?;
-    for wait in [5, 20, 50, 100, 0] {
-        let Some(name) = shown_by(meta.dev(), meta.ino()) else {
-            return Ok(());
-        };
-        if wait == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!(
-                    "{}: in use by the kernel: the loop device {name} shows it",
-                    path.display()
-                ),
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(wait));
-    }
-    Ok(())
-}
-
-/// The loop device that shows the file with this device and inode number.
-fn shown_by(dev: u64, ino: u64) -> Option<String> {
-    // Without sysfs there is nothing to be known.
-    let devices = std::fs::read_dir("/sys/block").ok()?;
-    devices.flatten().find_map(|device| {
-        let name = device.file_name().into_string().ok()?;
-        let backing = name
-            .starts_with("loop")
-            .then(|| std::fs::read(device.path().join("loop/backing_file")).ok())??;
-        let backing = backing.strip_suffix(b"\n").unwrap_or(&backing);
-        let backing = std::fs::metadata(as_path(backing)).ok()?;
-        ((backing.dev(), backing.ino()) == (dev, ino)).then(|| format!("/dev/{name}"))
-    })
-}
-
-fn as_path(bytes: &[u8]) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
-}
+#[cfg(not(target_os = "linux"))]
+#[path = "kernel/others.rs"]
+mod others;
 
 #[cfg(test)]
 mod tests {

@@ -146,7 +146,7 @@ impl Error {
             Self::FileTooLarge => E::FBIG,
             Self::TooManyLinks => E::MLINK,
             Self::ReadOnly(_) => E::ROFS,
-            Self::NoAttribute => E::NODATA,
+            Self::NoAttribute => return crate::system::NO_ATTRIBUTE,
             Self::Range => E::RANGE,
             Self::TooBig => E::TOOBIG,
             Self::Unsupported(_) => E::OPNOTSUPP,
@@ -156,9 +156,10 @@ impl Error {
             Self::NoSuchOffset => E::NXIO,
             Self::Interrupted => E::INTR,
             Self::Stale => E::STALE,
-            Self::NoKey => E::NOKEY,
-            // Linux's ext4 answers EUCLEAN (EFSCORRUPTED) to bytes that break the format.
-            Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => E::UCLEAN,
+            Self::NoKey => return crate::system::NO_KEY,
+            Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => {
+                return crate::system::DAMAGED;
+            }
             Self::Format(_) => E::INVAL,
             Self::Io { .. } | Self::Stopped(_) | Self::Broken { .. } => E::IO,
         };

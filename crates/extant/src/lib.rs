@@ -62,6 +62,7 @@ mod space;
 mod statistics;
 mod stir;
 mod superblock;
+mod system;
 mod system_zone;
 mod trim;
 mod whereabouts;

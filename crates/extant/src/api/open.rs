@@ -359,8 +359,7 @@ impl OpenOptions {
     }
 
     fn limits(&self) -> Limits {
-        let memory = rustix::system::sysinfo();
-        let memory = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)));
+        let memory = crate::system::memory();
         let cache_bytes = self.cache_bytes.unwrap_or(memory / 4).max(1 << 20);
         Limits {
             cache_bytes,

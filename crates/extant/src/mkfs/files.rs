@@ -143,7 +143,12 @@ impl<'a, P: Places> TreeReader<'a, P> {
         let no_atime = &self.content.no_atime;
         let mut opened = Err(Errno::PERM);
         if no_atime.load(Ordering::Relaxed) {
-            opened = rustix::fs::openat(&dir_fd, name, flags | OFlags::NOATIME, Mode::empty());
+            opened = rustix::fs::openat(
+                &dir_fd,
+                name,
+                flags | crate::system::NO_ATIME,
+                Mode::empty(),
+            );
         }
         if opened.as_ref().is_err_and(|e| *e == Errno::PERM) {
             // Only the owner and root may ask for that.

@@ -9,9 +9,10 @@ use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir};
 use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
 use super::tree::{Body, Draft, DraftDir, Inode, XattrPool};
+use crate::system;
 use ext4_format::FileType;
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -111,7 +112,7 @@ pub(super) fn scan(
     let scan = Scan {
         root: &root,
         root_path,
-        root_dev: stat.st_dev,
+        root_dev: system::device_of(&stat),
         source,
         exclude: source.exclude.iter().filter_map(|p| file_id(p)).collect(),
         adopter: Adopter {
@@ -131,7 +132,7 @@ pub(super) fn scan(
         changed: Condvar::new(),
     };
     let mut worker = Worker::new(&scan);
-    let xattrs = worker.xattrs(&root, b".", b"", stat.st_dev)?;
+    let xattrs = worker.xattrs(&root, b".", b"", system::device_of(&stat))?;
     let mut root_inode = inode_of(&stat, options).ok_or_else(|| io(Errno::NOTDIR))?;
     scan.adopter.adopt(&mut root_inode, &xattrs, b"/")?;
     let found = std::thread::scope(|scope| {
@@ -292,14 +293,12 @@ impl<'a> Worker<'a> {
             |what: &str, e: Errno| MkfsError::io(format!("{what} {}", scan.show(&task.path)), e);
         let fd = open_dir(scan.root.as_fd(), &task.path).map_err(|e| io("opening", e))?;
         let mut names: Vec<(u64, Box<[u8]>)> = Vec::new();
-        let mut dents = RawDir::new(&fd, self.dents.spare_capacity_mut());
-        while let Some(entry) = dents.next() {
-            let entry = entry.map_err(|e| io("reading", e))?;
-            let name = entry.file_name().to_bytes();
+        system::directory_names(&fd, &mut self.dents, |ino, name| {
             if name != b"." && name != b".." {
-                names.push((entry.ino(), name.into()));
+                names.push((ino, name.into()));
             }
-        }
+        })
+        .map_err(|e| io("reading", e))?;
         // Inodes in the order of their numbers: on a disk, forwards.
         names.sort_unstable_by_key(|(ino, _)| *ino);
         let mut found = Vec::with_capacity(names.len());
@@ -329,7 +328,8 @@ impl<'a> Worker<'a> {
             }
             Err(e) => return Err(io("looking at", e)),
         };
-        let id = (stat.st_dev, stat.st_ino);
+        let device = system::device_of(&stat);
+        let id = (device, stat.st_ino);
         if !scan.exclude.is_empty() && scan.exclude.contains(&id) {
             return Ok(None);
         }
@@ -343,7 +343,7 @@ impl<'a> Worker<'a> {
         let mut dir_number = None;
         match inode.file_type() {
             FileType::Directory => {
-                let other = scan.source.one_file_system && stat.st_dev != scan.root_dev;
+                let other = scan.source.one_file_system && device != scan.root_dev;
                 dir_number = Some(if other { EMPTY } else { UNREAD });
             }
             FileType::Symlink => {
@@ -360,7 +360,7 @@ impl<'a> Worker<'a> {
             _ => {}
         }
         let xattrs = if scan.adopter.options.xattrs {
-            self.xattrs(dir, &name, path, stat.st_dev)?
+            self.xattrs(dir, &name, path, device)?
         } else {
             RawXattrs::new()
         };
@@ -386,7 +386,7 @@ impl<'a> Worker<'a> {
             full.extend_from_slice(name);
         }
         let io = |e: Errno| MkfsError::io(format!("attributes of {}", show(&full)), e);
-        let len = match rustix::fs::llistxattr(&full[..], &mut self.list[..]) {
+        let len = match system::attribute_names(&full, &mut self.list) {
             Ok(len) => len,
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 self.plain.insert(dev);
@@ -398,14 +398,12 @@ impl<'a> Worker<'a> {
         let mut found = RawXattrs::new();
         let list = self.list.get(..len).unwrap_or(&[]);
         for attribute in list.split(|b| *b == 0).filter(|n| is_kept(n)) {
-            match rustix::fs::lgetxattr(&full[..], attribute, &mut self.value[..]) {
-                Ok(n) => {
-                    let value = self.value.get(..n).unwrap_or(&[]);
-                    found.push((attribute.to_vec(), value.to_vec()));
-                }
-                Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-                Err(e) => return Err(io(e)),
-            }
+            // Gone meanwhile, or not for us.
+            let Some(n) = system::attribute(&full, attribute, &mut self.value).map_err(io)? else {
+                continue;
+            };
+            let value = self.value.get(..n).unwrap_or(&[]);
+            found.push((attribute.to_vec(), value.to_vec()));
         }
         Ok(found)
     }

@@ -52,9 +52,8 @@ pub mod xattrs;
 
 use ext4_format::timestamp::Timestamp;
 
-/// The coarse clock, as the kernel uses it for inode times: a few nanoseconds to read, a few
-/// milliseconds of grain.
+/// The time of what is done now.
 pub(crate) fn now() -> Timestamp {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Timestamp::new(t.tv_sec, t.tv_nsec as u32)
+    let (seconds, nanoseconds) = crate::system::now();
+    Timestamp::new(seconds, nanoseconds)
 }

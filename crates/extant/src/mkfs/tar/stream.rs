@@ -5,7 +5,6 @@
 use super::TarInput;
 use crate::mkfs::error::{MkfsError, Result};
 use crate::mkfs::progress::{Monitor, Phase};
-use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::os::unix::fs::FileExt;
@@ -72,9 +71,8 @@ impl Store {
 
 /// A file that has no name, or loses it at once.
 fn temporary(dir: &Path) -> io::Result<File> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    if let Ok(fd) = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
-        return Ok(fd.into());
+    if let Ok(file) = crate::system::unnamed(dir) {
+        return Ok(file);
     }
     let path = dir.join(format!(".extant-spool-{}", uuid::Uuid::new_v4()));
     let file = File::options()

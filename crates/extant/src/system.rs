@@ -1,0 +1,13 @@
+//! What systems do differently: Linux has the best of it, the others do.
+
+#[cfg(target_os = "linux")]
+#[path = "system/linux.rs"]
+mod here;
+#[cfg(not(target_os = "linux"))]
+#[path = "system/others.rs"]
+mod here;
+
+pub(crate) use here::{
+    DAMAGED, NO_ATIME, NO_ATTRIBUTE, NO_KEY, attribute, attribute_names, device_of,
+    directory_names, memory, now, unnamed,
+};

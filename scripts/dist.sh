@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Static programs that run on any Linux, and a check of what builds elsewhere.
+#
+#   scripts/dist.sh [ARCHITECTURE...]
+#
+# builds `extant` for x86_64 and aarch64, or those that are named, against musl; puts dist/extant-ARCHITECTURE there; and tries it: one for
+# another processor under qemu-user.
+#
+#   scripts/dist.sh --check
+#
+# checks the format, the engine and mkfs for macOS and FreeBSD.
+#
+# The C parts (zstd, mimalloc) are compiled by zig, which cargo-zigbuild drives: both come from PyPI into a virtual environment, if
+# cargo-zigbuild is not installed. The standard library comes from rustup; where rustup cannot get it, it is built from the sources
+# in Debian's packages rustc-web, cargo-web and rust-web-src.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+most=$((8 * 1024 * 1024))
+standard=()
+
+fail() {
+    echo "dist.sh: $*" >&2
+    exit 1
+}
+
+zig() {
+    command -v cargo-zigbuild >/dev/null && return
+    local place=$target_dir/zig
+    if [ ! -x "$place/bin/cargo-zigbuild" ]; then
+        python3 -m venv "$place"
+        "$place/bin/pip" install --quiet cargo-zigbuild ziglang
+    fi
+    export PATH=$place/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$place/bin/python
+}
+
+# The standard library for a target, or how to build it.
+library() {
+    if command -v rustup >/dev/null && timeout 120 rustup target add "$1" >/dev/null 2>&1; then
+        return
+    fi
+    [ -e /usr/lib/rust*/src/*/library/std ] || [ -d /usr/src/rustc-*/library ] ||
+        [ -e "$(/usr/bin/rustc --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library" ] ||
+        fail "no standard library for $1: rustup cannot get it, and the package rust-web-src is not there"
+    # Another compiler: what it builds stays apart.
+    export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target_dir/cross
+    export PATH=${PATH/\/usr\/bin:/} && PATH=$(dirname "$(command -v cargo-zigbuild)"):/usr/bin:$PATH
+    standard=(-Zbuild-std=std,panic_abort)
+}
+
+build() {
+    local triple=$1-unknown-linux-musl out=dist/extant-$1
+    library "$triple"
+    RUSTFLAGS="${standard:+-C link-self-contained=no }-C target-feature=+crt-static" \
+        cargo-zigbuild zigbuild --profile dist -p extant-cli --target "$triple" ${standard[@]+"${standard[@]}"}
+    install -D -m 755 "${CARGO_TARGET_DIR:-$target_dir}/$triple/dist/extant" "$out"
+    local size
+    size=$(stat -c %s "$out")
+    [ "$size" -le "$most" ] || fail "$out has $size bytes, more than $most"
+    try "$1" "$out"
+    echo "$out: $size bytes"
+}
+
+# Makes an image with it, and has e2fsck look at that.
+try() {
+    local run=() work
+    [ "$1" = "$(uname -m)" ] || run=("qemu-$1-static")
+    file -L "$2" 2>/dev/null | grep -q "dynamically linked" && fail "$2 is not static"
+    work=$(mktemp -d)
+    mkdir -p "$work/tree/a/b"
+    echo text >"$work/tree/a/b/file"
+    ${run[@]+"${run[@]}"} "$2" mkfs "$work/image" --from "$work/tree" >/dev/null
+    ${run[@]+"${run[@]}"} "$2" cp "$work/tree/a/b/file" "$work/image:/copy"
+    [ "$(${run[@]+"${run[@]}"} "$2" cat "$work/image:/copy")" = text ] || fail "$2 does not read what it wrote"
+    e2fsck -fn "$work/image" >/dev/null 2>&1 || fail "e2fsck finds fault with what $2 wrote"
+    rm -rf "$work"
+}
+
+zig
+if [ "${1:-}" = --check ]; then
+    for triple in x86_64-apple-darwin x86_64-unknown-freebsd; do
+        library "$triple"
+        cargo-zigbuild check -p ext4-format -p blockdev -p extant --target "$triple" ${standard[@]+"${standard[@]}"}
+        echo "$triple: the format, the engine and mkfs build"
+    done
+    exit
+fi
+[ $# -gt 0 ] || set -- x86_64 aarch64
+for architecture in "$@"; do build "$architecture"; done
