@@ -7,6 +7,10 @@
 # there (busybox is all there is), prints what it prints, and ends with its status. A last line "cut" of the job ends the
 # machine as a power cut would, without unmounting. EXT4-fs errors in the kernel's log are a failure.
 #
+#   scripts/qemu.sh --kernel DIR
+#
+# writes DIR/vmlinuz and DIR/initrd, which start the system that is on the first disk.
+#
 #   scripts/qemu.sh --fetch
 #
 # only sees to it that everything is there: QEMU and busybox are the packages qemu-system-x86 and busybox-static; the kernel
@@ -71,7 +75,6 @@ grep -qx cpio <<<"$applets" || fail "this busybox has no cpio: needs the package
 tree=$(kernel)
 [ "${1:-}" != --fetch ] || exit 0
 [ $# -ge 2 ] || fail "usage: qemu.sh IMAGE JOB [OPTIONS]"
-image=$1 job=$2 options=${3:-defaults}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -84,14 +87,39 @@ for module in $(modules "$tree/lib/modules/$version"); do
     cp "$tree/lib/modules/$version/$module" "$root/modules/"
     loads="$loads ${module##*/}"
 done
-sed '/^cut$/d' "$job" >"$root/job"
-cut=no
-[ "$(tail -1 "$job")" != cut ] || cut=yes
-cat >"$root/init" <<INIT
+
+# Packs the first root directory, whose /init is on standard input.
+pack() {
+    {
+        cat <<INIT
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+INIT
+        cat
+    } >"$root/init"
+    chmod +x "$root/init"
+    (cd "$root" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$1"
+}
+
+if [ "$1" = --kernel ]; then
+    pack "$2/initrd" <<INIT
+for module in $loads; do insmod /modules/\$module 2>/dev/null; done
+mount -t ext4 /dev/vda /mnt
+umount /proc /sys
+mount --move /dev /mnt/dev
+exec switch_root /mnt /sbin/init
+INIT
+    cp "$(echo "$tree"/boot/vmlinuz-*)" "$2/vmlinuz"
+    exit 0
+fi
+
+image=$1 job=$2 options=${3:-defaults}
+sed '/^cut$/d' "$job" >"$root/job"
+cut=no
+[ "$(tail -1 "$job")" != cut ] || cut=yes
+pack "$work/initrd" <<INIT
 exec </dev/null >/dev/ttyS0 2>&1
 stty -opost </dev/ttyS0
 for module in $loads; do insmod /modules/\$module 2>/dev/null; done
@@ -108,8 +136,6 @@ echo "---- status \$status"
 # -n: nothing that was not synced reaches the disk.
 poweroff -f -n
 INIT
-chmod +x "$root/init"
-(cd "$root" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/initrd"
 
 timeout "${QEMU_TIMEOUT:-240}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 256 \
     -nodefaults -no-user-config -display none -serial stdio -no-reboot -net none \

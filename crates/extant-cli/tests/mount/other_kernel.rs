@@ -87,3 +87,19 @@ fn debians_kernel_and_this_read_each_others_images() {
         assert_clean(&image);
     });
 }
+
+/// The script says what it does and what went wrong.
+#[test]
+fn a_debian_in_an_image_made_here_boots_to_a_login() {
+    isolated(|| {
+        needs::tools!("mmdebstrap", "qemu-system-x86_64", "busybox", "e2fsck");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/boot-debian.sh");
+        let mut boot = Command::new(script);
+        boot.env("EXTANT", super::support::EXTANT);
+        let output = run_for(boot, Duration::from_secs(550)).expect("it ends in time");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}{errors}");
+        assert!(text.contains("and left it clean"), "{text}{errors}");
+    });
+}

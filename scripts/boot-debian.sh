@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# A Debian root file system that `extant mkfs --from` made boots to a login, in QEMU by software emulation, and Debian's kernel and this read
+# what the other wrote:
+#
+#   mmdebstrap makes an archive of a minimal Debian; extant makes an image of it; host name, fstab and password are
+#   written through a mount of extant's; Debian's cloud kernel boots it with systemd; somebody logs in on the serial line, writes a file and
+#   powers off; e2fsck finds nothing, and extant reads the file.
+#
+# Takes root (mmdebstrap and the mount), mmdebstrap, qemu-system-x86, busybox-static, and a mirror of Debian. EXTANT=file says which command is
+# tried. The archive is kept below ${XDG_CACHE_HOME:-~/.cache}/extant-qemu for the next time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+extant=${EXTANT:-target/release/extant}
+work=$(mktemp -d)
+machine=
+end() {
+    [ -z "$machine" ] || kill "$machine" 2>/dev/null || true
+    mountpoint -q "$work/mnt" && umount -l "$work/mnt"
+    rm -rf "$work"
+}
+trap end EXIT
+
+fail() {
+    echo "boot-debian.sh: $*" >&2
+    [ ! -e "$work/serial" ] || tail -40 "$work/serial" >&2
+    exit 1
+}
+say() { printf '%4d s  %s\n' "$SECONDS" "$*"; }
+
+# Waits for a text on the serial line.
+hear() {
+    local end=$((SECONDS + $2))
+    until grep -aq "$1" "$work/serial"; do
+        [ $SECONDS -lt $end ] || fail "the machine does not say \"$1\""
+        kill -0 "$machine" 2>/dev/null || fail "the machine ended before it said \"$1\""
+        sleep 0.2
+    done
+    say "the machine says \"$1\""
+}
+
+cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/extant-qemu
+rootfs=$cache/debian-${SUITE:-bookworm}.tar
+if [ ! -e "$rootfs" ]; then
+    mkdir -p "$cache"
+    mmdebstrap --quiet --variant=minbase --include=systemd-sysv,login,udev "${SUITE:-bookworm}" "$work/debian.tar" \
+        "${MIRROR:-http://deb.debian.org/debian}"
+    mv "$work/debian.tar" "$rootfs"
+    say "mmdebstrap made a root file system"
+fi
+
+"$extant" mkfs "$work/root.img" --from "$rootfs" --size 1G -L debian
+say "extant mkfs --from made an image of it"
+mkdir "$work/mnt"
+"$extant" mount "$work/root.img" "$work/mnt"
+echo made-by-extant >"$work/mnt/etc/hostname"
+echo "/dev/vda / ext4 defaults 0 1" >"$work/mnt/etc/fstab"
+sed -i 's/^root:[^:]*:/root::/' "$work/mnt/etc/shadow"
+ln -sf /dev/null "$work/mnt/etc/systemd/system/systemd-timesyncd.service"
+"$extant" umount "$work/mnt"
+e2fsck -fn "$work/root.img" >/dev/null 2>&1 || fail "e2fsck finds fault with what was made"
+say "a mount of extant's wrote host name, fstab and password"
+
+scripts/qemu.sh --kernel "$work"
+mkfifo "$work/keys"
+qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512 \
+    -nodefaults -no-user-config -display none -serial stdio -no-reboot -net none \
+    -kernel "$work/vmlinuz" -initrd "$work/initrd" \
+    -append "console=ttyS0 root=/dev/vda rw quiet panic=-1 tsc=reliable mitigations=off" \
+    -drive "file=$work/root.img,format=raw,if=none,id=disk,cache=writeback" -device virtio-blk-pci,drive=disk \
+    <"$work/keys" >"$work/serial" 2>&1 &
+machine=$!
+exec 7>"$work/keys"
+hear "made-by-extant login:" "${BOOT_SECONDS:-300}"
+echo root >&7
+hear "root@made-by-extant" 120
+echo 'findmnt -no FSTYPE,SOURCE /; dmesg | grep "EXT4-fs.*rror" || echo "no" errors; echo by-debian >/root/file; sync; echo all "done"' >&7
+hear "all done" 60
+grep -aq "ext4 */dev/vda" "$work/serial" || fail "its root is no ext4"
+grep -aq "^no errors" "$work/serial" || fail "its kernel finds fault with the root"
+echo poweroff >&7
+for _ in $(seq 600); do
+    kill -0 "$machine" 2>/dev/null || break
+    sleep 0.2
+done
+kill -0 "$machine" 2>/dev/null && fail "the machine does not power off"
+machine=
+say "the machine is off"
+e2fsck -fn "$work/root.img" >/dev/null 2>&1 || fail "e2fsck finds fault with what Debian left"
+[ "$("$extant" cat "$work/root.img:/root/file")" = by-debian ] || fail "what Debian wrote is not there"
+say "Debian booted from an image that extant made, and left it clean"
