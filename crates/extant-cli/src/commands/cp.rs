@@ -264,7 +264,7 @@ fn one(args: &Args, route: Route<'_>, from: &[u8], to: &[u8]) -> Result<()> {
     }
     ensure!(!follow, "{}: is a directory: use -r", src.show(from));
     if src.show(b"/") == dst.show(b"/") {
-        checks::not_into_itself(dst, (from, meta.id), to)?;
+        checks::not_into_itself(&src.show(from), meta.id, (dst, to))?;
     }
     route.tree(from, to)
 }

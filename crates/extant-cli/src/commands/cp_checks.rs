@@ -50,8 +50,8 @@ pub fn new_name<'p>(src: &dyn Side, from: &'p [u8]) -> Result<&'p [u8]> {
     }
 }
 
-/// Fails if a directory is, or is above, the place where its copy would be.
-pub fn not_into_itself(side: &dyn Side, (from, id): (&[u8], (u64, u64)), to: &[u8]) -> Result<()> {
+/// Fails if a directory, by its name and identity, is, or is above, the place where its copy would be.
+pub fn not_into_itself(from: &str, id: (u64, u64), (side, to): (&dyn Side, &[u8])) -> Result<()> {
     let look = |path: &[u8]| side.meta(path, true).with_context(|| side.show(path));
     let mut at = to.to_vec();
     if look(&at)?.is_none() {
@@ -64,11 +64,7 @@ pub fn not_into_itself(side: &dyn Side, (from, id): (&[u8], (u64, u64)), to: &[u
     let mut last = None;
     while let Some(here) = look(&at)? {
         if here.id == id {
-            bail!(
-                "{}: cannot be copied into itself, {}",
-                side.show(from),
-                side.show(to)
-            );
+            bail!("{from}: cannot be copied into itself, {}", side.show(to));
         }
         // The root is its own parent.
         if last.replace(here.id) == Some(here.id) {

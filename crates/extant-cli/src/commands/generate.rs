@@ -1,6 +1,7 @@
 //! `extant completions`, `extant man`: made from the same definition as the parser.
 
 use crate::args::Cli;
+use crate::streams;
 use anyhow::{Context, Result, ensure};
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -34,6 +35,10 @@ pub fn completions(args: &CompletionsArgs) -> Result<()> {
 
 pub fn man(args: &ManArgs) -> Result<()> {
     let context = || args.dir.display().to_string();
+    ensure!(
+        !streams::is_stream(&args.dir),
+        "-: the pages are several files: name a directory"
+    );
     ensure!(
         args.dir.is_dir() || !args.dir.exists(),
         "{}: not a directory: the pages are files in one",

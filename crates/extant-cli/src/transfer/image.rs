@@ -111,7 +111,8 @@ impl Side for ImageSide {
         Address {
             image: self.image.clone(),
             path: match path {
-                b"." if !self.path.is_empty() => self.path.clone(),
+                b"." if self.path.is_empty() => b"/".to_vec(),
+                b"." => self.path.clone(),
                 path if path.starts_with(b"/") => path.to_vec(),
                 _ => join(&self.path, path),
             },

@@ -107,6 +107,12 @@ fn no_way_leads_a_copy_into_itself() {
             "{to}: {line}"
         );
     }
+    let line = s.fails(&["cp", "-r", &dir, ":/etc/skel/x"]);
+    let number = s.image.display().to_string() + &dir;
+    assert!(
+        line.contains(&format!("{number}: cannot be copied into itself")),
+        "{line}"
+    );
     assert_eq!(s.ok(&["ls", ":/etc/skel"]), "");
 }
 

@@ -50,6 +50,11 @@ fn copies_of_streams_that_make_no_sense_are_refused() {
         (&["apply", "@x", "-"], "name a file"),
         (&["import", "-", "@x"], "@x"),
         (&["mount", "-", "@x"], "name a file"),
+        (
+            &["mount", "--scratch", "--keep", "-", "%", "@x"],
+            "changes are kept in a file",
+        ),
+        (&["man", "-"], "name a directory"),
     ] {
         let line = s.fails(args);
         let said = said.replace('@', &s.dir.path().join("").display().to_string());
@@ -72,6 +77,15 @@ fn changes_come_from_standard_input() {
     assert!(ran.stderr.contains("- to "), "{}", ran.stderr);
     let left = s.dir.path().read_dir().unwrap();
     assert_eq!(left.count(), 1, "what was spooled is still there");
+    // What a scratch mount keeps.
+    let overlay = s.host("overlay");
+    let changes = extant::scratch::Changes::KeptIn(&overlay);
+    let volume = extant::scratch::open(&s.image, changes, &extant::OpenOptions::new()).unwrap();
+    volume.write_file("/d/changed", b"kept").unwrap();
+    volume.close().unwrap();
+    let ran = s.run_with(&["apply", "-", "%"], &std::fs::read(&overlay).unwrap());
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert_eq!(s.ok(&["cat", ":/d/changed"]), "kept");
     s.clean();
 }
 
