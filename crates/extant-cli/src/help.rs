@@ -134,6 +134,23 @@ fn arranged(mut command: Command) -> Command {
 mod tests {
     use super::*;
 
+    /// A line of the list fits a terminal of 80 columns.
+    #[test]
+    fn the_list_is_not_wrapped() {
+        for line in plain(&groups(&Cli::command())).lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+
+    /// A text without what colours it.
+    fn plain(text: &str) -> String {
+        let mut parts = text.split('\x1b');
+        let first = parts.next().unwrap_or_default().to_string();
+        parts.fold(first, |all, part| {
+            all + part.split_once('m').map_or("", |(_, rest)| rest)
+        })
+    }
+
     #[test]
     fn every_subcommand_is_in_one_group() {
         let mut names: Vec<&str> = GROUPS

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Make an image, fill it from many threads, check it, and say how fast that was
+/// Fill an image from many threads, check it, say how fast that was
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant demo --files 50000")]
 pub struct Args {

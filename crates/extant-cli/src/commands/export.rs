@@ -14,9 +14,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Write a tree of an image to a directory or a tar archive, from all cores
+/// Write a tree of an image to a directory or a tar archive
 ///
-/// A directory gets what is in the tree, with holes and hard links; owners and devices only when root
+/// All cores work on it. A directory gets what is in the tree, with holes and hard links; owners and devices only when root
 /// asks (or with --owner). An archive has everything but sockets, in pax format, and is the same
 /// whatever the number of threads.
 #[derive(clap::Args, Debug)]

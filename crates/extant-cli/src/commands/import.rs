@@ -13,9 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Put directory trees and tar archives into an image, from all cores
+/// Put directory trees and tar archives into an image
 ///
-/// What is in each SOURCE goes into the image's root, or the directory that --to names, with owners,
+/// All cores work on it. What is in each SOURCE goes into the image's root, or the directory that --to names, with owners,
 /// permissions, times, extended attributes, ACLs, hard links, devices and holes. Directories are merged,
 /// files that exist are replaced. Of several sources each is a layer over those before it and over the
 /// image, as with mkfs --from. The target directory keeps its own attributes if it exists.

@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Make an ext2, ext3 or ext4 file system, empty or filled from directories and tar archives
+/// Make a file system, empty or filled from directories and archives
 ///
-/// Options are named as mke2fs names them, and its defaults are taken. With --from and without --size
+/// It is ext4, or with -t ext2 or ext3. Options are named as mke2fs names them, and its defaults are taken. With --from and without --size
 /// the image is as large as its content needs, and --free leaves room. The same input,
 /// SOURCE_DATE_EPOCH and -U give the same bytes, whatever the number of threads.
 #[derive(clap::Args, Debug)]

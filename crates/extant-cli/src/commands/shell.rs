@@ -10,7 +10,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Run a shell or a command with an image mounted, as root of a world of its own
+/// Run a shell or a command with an image mounted, as its root
 ///
 /// The command runs in a user and mount name space of its own, in which you are root and the image is mounted on its
 /// working directory: nobody else sees the mount, and it is gone when the command ends. Files it makes belong to root

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process;
 use std::time::{Duration, Instant};
 
-/// Make everything on a mount durable, and hold it still while a command runs
+/// Make a mount durable, or hold it still while a command runs
 ///
 /// Without a command, everything written so far is in the image when this returns. With one, no change
 /// reaches the image while the command runs: it can copy the image, and the copy is clean.
