@@ -17,6 +17,8 @@ mod copies;
 mod damage;
 #[path = "cli/deep.rs"]
 mod deep;
+#[path = "cli/doctor.rs"]
+mod doctor;
 #[path = "cli/failures.rs"]
 mod failures;
 #[path = "cli/install.rs"]

@@ -9,6 +9,7 @@ mod cp;
 mod cp_checks;
 mod demo;
 mod df;
+mod doctor;
 mod enter;
 mod export;
 mod generate;
@@ -65,6 +66,7 @@ pub enum Command {
     #[command(name = "keep-mount")]
     Keep(mount::KeepArgs),
     Apply(apply::Args),
+    Doctor(doctor::Args),
     Bench(bench::Args),
     Demo(demo::Args),
     Completions(generate::CompletionsArgs),
@@ -101,6 +103,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Enter(args) => enter::run(&args),
         Command::Keep(args) => mount::keep(&args),
         Command::Apply(args) => apply::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => generate::completions(&args),

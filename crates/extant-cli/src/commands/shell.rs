@@ -2,6 +2,7 @@
 
 use crate::commands::{enter, mount};
 use crate::serving::{TransportArg, mount_options};
+use crate::system::System;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
@@ -134,32 +135,12 @@ fn user_name_spaces() -> Result<()> {
     )
 }
 
-/// Whether /etc/subuid and /etc/subgid give the caller numbers, and there are the tools to map them; if not, what to do.
+/// Whether the caller has user and group numbers to map; if not, what to do.
 fn subordinate_ids() -> Result<()> {
-    let uid = rustix::process::getuid().as_raw();
-    let number = uid.to_string();
-    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut accounts = accounts
-        .lines()
-        .map(|line| line.split(':').collect::<Vec<_>>());
-    let name = accounts
-        .find(|fields| fields.get(2) == Some(&&*number))
-        .and_then(|fields| fields.first().map(|name| (*name).to_string()))
-        .unwrap_or_else(|| number.clone());
-    for file in ["/etc/subuid", "/etc/subgid"] {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let mut owners = text.lines().filter_map(|line| line.split(':').next());
-        ensure!(
-            owners.any(|owner| owner == name || owner == number),
-            "{file} has no line for {name}: run `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {name}`"
-        );
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    for tool in ["newuidmap", "newgidmap"] {
-        let there = std::env::split_paths(&path).any(|dir| dir.join(tool).is_file());
-        ensure!(there, "{tool} is missing: run `sudo apt install uidmap`");
-    }
-    Ok(())
+    System::here().subordinate_ids().map_err(|lack| {
+        let remedy = lack.remedy.map(|line| format!(": run `{line}`"));
+        anyhow::anyhow!("{}{}", lack.what, remedy.unwrap_or_default())
+    })
 }
 
 fn inside(args: &Args) -> Result<ExitStatus> {
