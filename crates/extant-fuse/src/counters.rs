@@ -176,7 +176,7 @@ pub(crate) struct Counters(PerSlot<[Cell; Kind::ALL.len()]>);
 /// let line = extant_fuse::RequestCount { kind: "lookup".into(), requests: 4, failures: 1, total_us: 10.0, bytes: 0 };
 /// assert_eq!(line.average_us(), 2.5);
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestCount {
     /// Kind of request, by the name of its system call or FUSE operation.
     pub kind: String,
@@ -212,6 +212,14 @@ impl Counters {
             stands_for,
             since: (stands_for > 0).then(Instant::now),
         }
+    }
+
+    /// Requests of all kinds that each slot has begun, in the order of slots.
+    pub fn by_slot(&self) -> impl Iterator<Item = u64> + '_ {
+        let sum = |cells: &[Cell; Kind::ALL.len()]| {
+            cells.iter().map(|cell| cell.requests.load(Relaxed)).sum()
+        };
+        self.0.iter().map(sum)
     }
 
     /// What has been asked at all so far, by kind.
@@ -301,6 +309,7 @@ mod tests {
             }
         });
         counters.count(Kind::Lookup, Duration::from_micros(1), true, 0);
+        assert_eq!(counters.by_slot().sum::<u64>(), 5);
         let lines = counters.read();
         let kinds: Vec<_> = lines.iter().map(|l| l.kind.as_str()).collect();
         assert_eq!(kinds, ["lookup", "read"]);

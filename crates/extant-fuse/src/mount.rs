@@ -1,6 +1,6 @@
 //! What the handler and the control socket of one mount share.
 
-use crate::control::{LogStatus, MemoryStatus, SpaceStatus, Status};
+use crate::control::Status;
 use crate::counters::Counters;
 use crate::nodes::Nodes;
 use extant::{Frozen, Volume};
@@ -53,15 +53,14 @@ impl Shared {
 
     /// Live counters.
     pub fn status(&self) -> extant::Result<Status> {
-        let log = self.volume.statistics();
-        let memory = self.volume.memory();
-        let space = self.volume.statfs()?;
-        let bytes = |blocks: u64| blocks.saturating_mul(space.block_size.into());
+        let mut status = Status::of(&self.volume)?;
+        for (slot, requests) in status.slots.iter_mut().zip(self.counters.by_slot()) {
+            slot.requests = requests;
+        }
         Ok(Status {
             image: self.image.clone(),
-            process: std::process::id(),
             transport: self.transport.get().copied().unwrap_or("starting").into(),
-            read_only: self.volume.read_only().or_else(|| {
+            read_only: status.read_only.or_else(|| {
                 let still = self.still.lock().is_some();
                 still.then(|| "remounted read-only".into())
             }),
@@ -71,25 +70,7 @@ impl Shared {
             uptime_seconds: self.since.elapsed().as_secs_f64(),
             nodes_known: self.nodes.count() as u64,
             requests: self.counters.read(),
-            memory: MemoryStatus {
-                data_bytes: memory.data,
-                dirty_bytes: memory.dirty,
-                metadata_bytes: memory.metadata,
-                inodes: memory.inodes,
-            },
-            log: LogStatus {
-                commits: log.commits,
-                pushes: log.pushes,
-                bytes: log.log_bytes,
-            },
-            space: SpaceStatus {
-                bytes: bytes(space.blocks),
-                free_bytes: bytes(space.free_blocks),
-                inodes: space.inodes,
-                free_inodes: space.free_inodes,
-            },
-            locks_metered: lockmeter::is_on(),
-            profiled: lockmeter::profile::is_on(),
+            ..status
         })
     }
 

@@ -90,7 +90,7 @@ pub use namespace::observe::{InodeInCore, InodeObserver};
 pub use namespace::rename::RenameMode;
 pub use namespace::watch::WatchEvent;
 pub use namespace::xattrs::SetXattr;
-pub use statistics::Statistics;
+pub use statistics::{LogState, PushTimes, SlotState, Statistics};
 #[doc(hidden)]
 pub use stir::stir;
 

@@ -136,6 +136,13 @@ impl<T: Default> CommitLists<T> {
             .any(|slot| slot.lock().by_parity.iter().any(&such))
     }
 
+    /// What each slot's lists come to, in the order of slots: those of the current context and of one that is being closed
+    /// together. Like [`any`](CommitLists::any), not of one moment.
+    pub fn each<R>(&self, of: impl Fn(&[T; 2]) -> R) -> Vec<R> {
+        let look = |slot: &Mutex<Lists<T>, classes::Commit>| of(&slot.lock().by_parity);
+        self.slots.iter().map(look).collect()
+    }
+
     /// Closes the current context and returns its number with what was committed into it, one
     /// list per slot in the order of slots. Of two switches at once, one follows the other.
     pub fn switch(&self) -> (u64, Vec<T>) {
@@ -182,6 +189,7 @@ mod tests {
         assert_eq!(log.commit_on(a, |n, _, l| (l.push(1), n).1), 7);
         log.commit_on(b, |_, _, l| l.push(2));
         assert!(log.any(|l| l.contains(&2)));
+        assert_eq!(log.each(|[a, b]| a.len() + b.len()), [1, 1]);
         assert_eq!(log.switch(), (7, vec![vec![1], vec![2]]));
         assert!(!log.any(|l| !l.is_empty()));
         log.commit_on(b, |_, _, l| l.push(3));

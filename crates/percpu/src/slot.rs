@@ -134,6 +134,16 @@ pub fn configure(slots: usize) -> Result<(), usize> {
     }
 }
 
+/// How many threads use each slot of this process at this moment.
+///
+/// ```
+/// let mine = percpu::slot::current();
+/// assert!(percpu::slot::users()[mine.index()] >= 1);
+/// ```
+pub fn users() -> Vec<u64> {
+    global().users()
+}
+
 /// The number of slots of this process.
 pub fn count() -> usize {
     global().count()

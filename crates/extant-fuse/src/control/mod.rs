@@ -11,7 +11,7 @@ mod status;
 
 pub use client::Client;
 pub use server::Server;
-pub use status::{LogStatus, MemoryStatus, SpaceStatus, Status};
+pub use status::{LockStatus, LogStatus, MemoryStatus, SlotStatus, SpaceStatus, Status};
 
 use serde::{Deserialize, Serialize};
 use std::fs::DirBuilder;

@@ -1,6 +1,7 @@
 //! Live counters of a mount.
 
 use crate::RequestCount;
+use extant::Volume;
 use serde::{Deserialize, Serialize};
 
 /// Live counters of a mount.
@@ -38,6 +39,12 @@ pub struct Status {
     pub log: LogStatus,
     /// Free and total space.
     pub space: SpaceStatus,
+    /// Pushes by the class of their time, as [`extant::PushTimes`] counts them.
+    pub push_times: Vec<u64>,
+    /// What each slot of the server does.
+    pub slots: Vec<SlotStatus>,
+    /// What the lock meter has counted, if it is on.
+    pub locks: Vec<LockStatus>,
     /// Whether the lock meter is on.
     pub locks_metered: bool,
     /// Whether the function profile is on.
@@ -50,6 +57,8 @@ pub struct Status {
 pub struct MemoryStatus {
     /// Bytes of file data.
     pub data_bytes: u64,
+    /// As many are kept.
+    pub data_limit: u64,
     /// Those of them that are not written back.
     pub dirty_bytes: u64,
     /// Bytes of metadata blocks.
@@ -68,6 +77,38 @@ pub struct LogStatus {
     pub pushes: u64,
     /// Bytes written to the journal.
     pub bytes: u64,
+    /// Blocks of the log.
+    pub blocks: u64,
+    /// Those that hold what is not at home yet.
+    pub used_blocks: u64,
+}
+
+/// What a slot of the server does: a processor's worth of threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlotStatus {
+    /// Threads that use it.
+    pub threads: u64,
+    /// Requests it has begun.
+    pub requests: u64,
+    /// Transactions in its lists of the log.
+    pub transactions: u64,
+    /// Log items in them.
+    pub items: u64,
+}
+
+/// What was counted of a class of locks while the meter was on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LockStatus {
+    /// Its name.
+    pub name: String,
+    /// Times a lock of it was taken.
+    pub acquisitions: u64,
+    /// Of them those that had to wait.
+    pub contentions: u64,
+    /// Nanoseconds waited.
+    pub wait_ns: u64,
 }
 
 /// Space of a mount, in bytes and inodes.
@@ -84,7 +125,73 @@ pub struct SpaceStatus {
     pub free_inodes: u64,
 }
 
+/// What the lock meter of this process has counted, by class; nothing while it is off.
+fn locks() -> Vec<LockStatus> {
+    if !lockmeter::is_on() {
+        return Vec::new();
+    }
+    let classes = lockmeter::Snapshot::take().classes;
+    let classes = classes.into_iter().map(|class| LockStatus {
+        name: class.name,
+        acquisitions: class.total.acquisitions,
+        contentions: class.total.contentions,
+        wait_ns: class.total.wait_ns,
+    });
+    classes.collect()
+}
+
 impl Status {
+    /// What a volume tells of itself, without the requests of a mount.
+    ///
+    /// ```
+    /// let volume = extant::doc_volume();
+    /// let status = extant_fuse::control::Status::of(&volume)?;
+    /// assert_eq!(status.space.bytes, 16 << 20);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn of(volume: &Volume) -> extant::Result<Self> {
+        let (log, state) = (volume.statistics(), volume.log_state());
+        let memory = volume.memory();
+        let space = volume.statfs()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(space.block_size.into());
+        let slots = state.slots.iter().map(|slot| SlotStatus {
+            threads: slot.threads,
+            transactions: slot.transactions,
+            items: slot.items,
+            requests: 0,
+        });
+        Ok(Self {
+            process: std::process::id(),
+            read_only: volume.read_only(),
+            memory: MemoryStatus {
+                data_bytes: memory.data,
+                data_limit: volume.cache_limit(),
+                dirty_bytes: memory.dirty,
+                metadata_bytes: memory.metadata,
+                inodes: memory.inodes,
+            },
+            log: LogStatus {
+                commits: log.commits,
+                pushes: log.pushes,
+                bytes: log.log_bytes,
+                blocks: state.blocks,
+                used_blocks: state.used_blocks,
+            },
+            space: SpaceStatus {
+                bytes: bytes(space.blocks),
+                free_bytes: bytes(space.free_blocks),
+                inodes: space.inodes,
+                free_inodes: space.free_inodes,
+            },
+            push_times: state.push_times.counts().to_vec(),
+            slots: slots.collect(),
+            locks: locks(),
+            locks_metered: lockmeter::is_on(),
+            profiled: lockmeter::profile::is_on(),
+            ..Self::default()
+        })
+    }
+
     /// The counters as Prometheus text: counters end in `_total`, times are seconds.
     pub fn to_prometheus(&self) -> String {
         let mut out = Exposition {

@@ -4,6 +4,7 @@ pub(crate) mod caller;
 pub mod control;
 pub mod dir;
 pub mod file;
+mod inspect;
 pub mod node;
 pub mod open;
 pub mod volume;

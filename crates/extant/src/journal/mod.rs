@@ -319,7 +319,7 @@ impl Journal {
             "{} blocks of {len}",
             self.used
         );
-        engine.totals.logged(need);
+        engine.totals.logged(need, self.used);
         self.next = tid.next();
         Ok(Some(CommitBlock {
             tid,
@@ -351,6 +351,7 @@ impl Journal {
         self.write_superblock()?;
         engine.flush()?;
         self.used = 0;
+        engine.totals.emptied();
         self.head = self.superblock.log_range().start;
         Ok(())
     }

@@ -105,7 +105,7 @@ impl Budget {
 
 /// Committed items on their way to the journal.
 pub struct Log {
-    lists: CommitLists<ItemList>,
+    pub(crate) lists: CommitLists<ItemList>,
     budget: Budget,
     /// Last context that the formatter has applied: its images are what a reader sees.
     formatted: AtomicU64,

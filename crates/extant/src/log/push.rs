@@ -19,6 +19,7 @@ use ext4_format::BlockNr;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// What a push has learned to release once its context is on disk.
 struct Release {
@@ -126,6 +127,7 @@ impl Engine {
                 }
                 continue;
             }
+            let begun = Instant::now();
             let emptied = if self.log.half_full.swap(false, Ordering::Relaxed) {
                 // Every published image is durable once both locks are held.
                 self.journal.lock().checkpoint(self)
@@ -165,6 +167,7 @@ impl Engine {
             }
             drop(journal);
             self.settling.settle(self)?;
+            self.totals.pushed(begun.elapsed());
             self.release(release)?;
         }
     }
