@@ -25,6 +25,7 @@ mod service;
 mod serving;
 mod show;
 mod streams;
+mod survey;
 mod system;
 mod times;
 mod transfer;

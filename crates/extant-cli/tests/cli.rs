@@ -25,6 +25,8 @@ mod failures;
 mod install;
 #[path = "cli/layers.rs"]
 mod layers;
+#[path = "cli/map.rs"]
+mod map;
 #[path = "cli/messages.rs"]
 mod messages;
 #[path = "cli/mkfs.rs"]

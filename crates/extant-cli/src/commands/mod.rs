@@ -17,6 +17,7 @@ mod import;
 mod info;
 mod ln;
 mod ls;
+mod map;
 mod mkdir;
 pub mod mkfs;
 pub mod mount;
@@ -42,6 +43,7 @@ pub enum Command {
     Export(export::Args),
     Info(info::Args),
     Df(df::Args),
+    Map(map::Args),
     Ls(ls::Args),
     Tree(tree::Args),
     Cat(cat::Args),
@@ -80,6 +82,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Info(args) => info::run(&args),
+        Command::Map(args) => map::run(&args),
         Command::Df(args) => df::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Tree(args) => tree::run(&args),

@@ -178,6 +178,12 @@ impl Scratch {
         String::from_utf8_lossy(&out.expect("debugfs runs").stdout).into_owned()
     }
 
+    /// Has debugfs change the image.
+    pub fn debugfs_write(&self, request: &str) {
+        let mut debugfs = Command::new("debugfs");
+        printed(debugfs.args(["-w", "-R", request]).arg(&self.image));
+    }
+
     /// Bytes of the image.
     pub fn bytes(&self) -> Vec<u8> {
         std::fs::read(&self.image).expect("the image can be read")

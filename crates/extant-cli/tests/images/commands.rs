@@ -17,6 +17,7 @@ pub fn run(image: &Path, rng: &mut Rng) -> Result<(), String> {
     let tar = format!("{host}.tar");
     let all: Vec<Vec<String>> = [
         vec!["info", "--groups", &plain],
+        vec!["map", "--json", &plain],
         vec!["tree", &at("/")],
         vec!["ls", "-lR", &at("/")],
         vec!["ls", "-R", "--json", &at("/")],

@@ -1,0 +1,267 @@
+//! `extant map`.
+
+mod svg;
+mod terminal;
+
+use crate::address::Rooted;
+use crate::images;
+use crate::interrupt;
+use crate::output;
+use crate::progress::Progress;
+use crate::survey::{Counts, Fragmentation, FreeRuns, Layout, Survey, Use};
+use anyhow::{Context, Result, bail};
+use extant::Volume;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::path::PathBuf;
+
+/// Show what the blocks of an image are used for, as a picture
+///
+/// Each cell stands for so many blocks, and shows what most of them that are in use are used for; a cell is lighter, or its
+/// letter small, if less than half of it is in use. Below are the sums, how files lie, and how long the free runs are. The image
+/// is opened read-only: what is in its journal is seen, but nothing is written.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant map disk.img\n  extant map --svg map.svg disk.img\n  extant map --json disk.img"
+)]
+pub struct Args {
+    /// The image
+    image: Rooted,
+    /// Draw it into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Cells in a row; by default as many as the terminal is wide
+    #[arg(long, value_parser = clap::value_parser!(u32).range(8..=512))]
+    width: Option<u32>,
+    /// As JSON, with the counts of every group
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a use is shown.
+struct Look {
+    what: Use,
+    name: &'static str,
+    /// Key in JSON.
+    key: &'static str,
+    letter: char,
+    /// Of the palette of 256 colours.
+    colour: u8,
+    /// The same as red, green and blue.
+    rgb: &'static str,
+}
+
+const LOOKS: [Look; Use::COUNT] = [
+    look(Use::Free, "free", "free", '.', 240, "#e8e8e8"),
+    look(
+        Use::Super,
+        "superblocks, descriptors",
+        "superblocks",
+        'S',
+        160,
+        "#d62728",
+    ),
+    look(Use::Bitmaps, "bitmaps", "bitmaps", 'B', 201, "#e377c2"),
+    look(
+        Use::Inodes,
+        "inode tables",
+        "inode_tables",
+        'I',
+        208,
+        "#ff7f0e",
+    ),
+    look(Use::Journal, "journal", "journal", 'J', 98, "#9467bd"),
+    look(
+        Use::Directories,
+        "directories",
+        "directories",
+        'D',
+        34,
+        "#2ca02c",
+    ),
+    look(Use::Files, "files", "files", 'F', 32, "#1f77b4"),
+    look(
+        Use::Other,
+        "mappings, attributes, rest",
+        "other",
+        'O',
+        137,
+        "#8c564b",
+    ),
+    look(
+        Use::Unknown,
+        "unknown: damaged group",
+        "unknown",
+        '?',
+        196,
+        "#000000",
+    ),
+];
+
+const fn look(
+    what: Use,
+    name: &'static str,
+    key: &'static str,
+    letter: char,
+    colour: u8,
+    rgb: &'static str,
+) -> Look {
+    Look {
+        what,
+        name,
+        key,
+        letter,
+        colour,
+        rgb,
+    }
+}
+
+impl Look {
+    fn of(what: Use) -> &'static Self {
+        &LOOKS[what as usize]
+    }
+}
+
+/// What is shown of an image.
+struct Shown<'a> {
+    image: String,
+    volume: &'a Volume,
+    survey: Survey,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let image = &args.image.0.image;
+    let volume = images::read(image)?;
+    let geometry = volume.geometry();
+    let layout = match args.svg {
+        Some(_) => Layout::picture(geometry, args.width.unwrap_or(svg::COLUMNS), svg::ROWS),
+        None => {
+            let columns = args.width.unwrap_or_else(terminal::columns);
+            Layout::picture(geometry, columns, terminal::ROWS)
+        }
+    };
+    let progress = Progress::up_to("groups", geometry.groups.into());
+    let survey = Survey::of(&volume, layout, || {
+        progress.add(1);
+        interrupt::check()
+    });
+    progress.done();
+    let shown = Shown {
+        image: image.display().to_string(),
+        volume: &volume,
+        survey: survey?,
+    };
+    if let Some(file) = &args.svg {
+        std::fs::write(file, svg::draw(&shown)).with_context(|| file.display().to_string())?;
+    }
+    if args.json {
+        output::json(&shown)?;
+    } else if args.svg.is_none() {
+        terminal::print(&shown)?;
+    }
+    if let Some(first) = &shown.survey.first_damage {
+        let n = shown.survey.damaged;
+        let parts = crate::show::count(n, "part", "parts");
+        bail!(
+            "{}: {parts} of it cannot be read, the first: {first}",
+            shown.image
+        );
+    }
+    Ok(())
+}
+
+impl Shown<'_> {
+    /// Where the image is from, in one line.
+    fn title(&self) -> String {
+        let geometry = self.volume.geometry();
+        let name = std::path::Path::new(&self.image).file_name();
+        let name = name.map_or_else(|| self.image.clone(), |n| n.to_string_lossy().into_owned());
+        let groups = crate::show::count(geometry.groups.into(), "group", "groups");
+        format!(
+            "{}: {} blocks of {} bytes in {groups}",
+            crate::show::show(name.as_bytes()),
+            geometry.blocks_count,
+            geometry.block_size,
+        )
+    }
+
+    /// How files lie, and the free space.
+    fn fragmentation(&self) -> String {
+        let Fragmentation {
+            files,
+            fragmented,
+            extents,
+            worst_inode,
+            worst_extents,
+        } = self.survey.fragmentation;
+        let share = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
+        let mut text = format!(
+            "{files} files with blocks, {fragmented} ({:.1}%) of them in more than one piece; {:.2} pieces for each",
+            share(fragmented, files),
+            extents as f64 / files.max(1) as f64
+        );
+        if worst_extents > 1 {
+            text += &format!(", {worst_extents} for inode {worst_inode}");
+        }
+        text
+    }
+}
+
+/// A group as JSON.
+struct Group<'a> {
+    number: usize,
+    counts: &'a Counts,
+}
+
+fn by_use<M: SerializeMap>(map: &mut M, of: impl Fn(Use) -> u64) -> Result<(), M::Error> {
+    LOOKS
+        .iter()
+        .try_for_each(|l| map.serialize_entry(l.key, &of(l.what)))
+}
+
+impl Serialize for Group<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("group", &self.number)?;
+        by_use(&mut map, |u| self.counts.get(u))?;
+        map.end()
+    }
+}
+
+/// Written one by one: there may be a million.
+struct Groups<'a>(&'a Survey);
+
+impl Serialize for Groups<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let groups = self.0.groups.iter().enumerate();
+        serializer.collect_seq(groups.map(|(number, counts)| Group { number, counts }))
+    }
+}
+
+struct Totals<'a>(&'a Survey);
+
+impl Serialize for Totals<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        by_use(&mut map, |u| self.0.groups.total(u))?;
+        map.end()
+    }
+}
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let geometry = self.volume.geometry();
+        let runs: &[FreeRuns] = self.survey.free_runs();
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("image", &self.image)?;
+        map.serialize_entry("block_size", &geometry.block_size)?;
+        map.serialize_entry("blocks", &geometry.blocks_count)?;
+        map.serialize_entry("blocks_per_group", &geometry.blocks_per_group)?;
+        map.serialize_entry("total", &Totals(&self.survey))?;
+        map.serialize_entry("fragmentation", &self.survey.fragmentation)?;
+        map.serialize_entry("free_runs", runs)?;
+        map.serialize_entry("damaged", &self.survey.damaged)?;
+        map.serialize_entry("first_damage", &self.survey.first_damage)?;
+        map.serialize_entry("groups", &Groups(&self.survey))?;
+        map.end()
+    }
+}

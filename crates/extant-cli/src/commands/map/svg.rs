@@ -1,0 +1,143 @@
+//! The picture as SVG: a path for each look that cells have, with a piece for each stretch of cells that look alike. So a large
+//! picture stays small. It is plain text; a crate for drawings would write each cell by itself.
+
+use super::{LOOKS, Look, Shown};
+use crate::show::human;
+use crate::survey::{Counts, Use};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Cells in a row.
+pub const COLUMNS: u32 = 128;
+/// Rows, about.
+pub const ROWS: u32 = 48;
+
+/// Width and height of a cell.
+const CELL: (u64, u64) = (6, 10);
+/// Room at the left for the groups.
+const LEFT: u64 = 70;
+/// Room above the cells.
+const TOP: u64 = 34;
+/// Height of a line of text.
+const LINE: u64 = 18;
+
+/// Steps of lightness.
+const STEPS: f64 = 4.0;
+
+/// Colour and opacity of a cell, in steps.
+fn looks(counts: &Counts) -> (Use, u8) {
+    let what = counts.most();
+    let steps = match what {
+        Use::Free => STEPS,
+        // At least one step: what is in use is seen.
+        _ => (counts.fill() * STEPS).ceil().clamp(1.0, STEPS),
+    };
+    (what, steps as u8)
+}
+
+/// Text in XML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+/// The drawing.
+pub fn draw(shown: &Shown<'_>) -> String {
+    let layout = shown.survey.picture.layout;
+    let columns = usize::try_from(layout.columns).unwrap_or(1);
+    let counts: Vec<Counts> = shown.survey.picture.iter().copied().collect();
+    let rows = counts.chunks(columns);
+    let height = TOP + rows.len() as u64 * CELL.1;
+    let legend = legend(shown, height + LINE);
+    let (width, total) = (
+        (LEFT + layout.columns * CELL.0 + 10).max(520),
+        height + legend.1 + LINE,
+    );
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{total}\" viewBox=\"0 0 {width} {total}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    let cell = human(
+        layout
+            .cell
+            .saturating_mul(shown.volume.geometry().block_size.into()),
+    );
+    text(
+        &mut svg,
+        10,
+        20,
+        &format!("{}; a cell is {cell}", shown.title()),
+    );
+    let mut paths: BTreeMap<(usize, u8), String> = BTreeMap::new();
+    for (nr, cells) in (0u64..).zip(rows) {
+        let first = nr * layout.columns;
+        let y = TOP + nr * CELL.1;
+        let per_part = layout.rows * layout.columns;
+        if first.is_multiple_of(per_part) {
+            let group = first / per_part * u64::from(layout.groups);
+            text(&mut svg, 10, y + CELL.1 - 1, &group.to_string());
+        }
+        let there = (first..)
+            .zip(cells)
+            .take_while(|(cell, _)| layout.blocks(*cell).is_some());
+        let there: Vec<_> = there.map(|(_, counts)| looks(counts)).collect();
+        let mut x = LEFT;
+        for alike in there.chunk_by(|a, b| a == b) {
+            let width = alike.len() as u64 * CELL.0;
+            if let Some(&(what, steps)) = alike.first() {
+                let path = paths.entry((what as usize, steps)).or_default();
+                // In the middle of the row, as wide as it.
+                let _ = write!(path, "M{x} {}h{width}", y + CELL.1 / 2);
+            }
+            x += width;
+        }
+    }
+    for ((what, steps), path) in &paths {
+        let stroke = LOOKS.get(*what).map_or("", |look| look.rgb);
+        let opacity = f64::from(*steps) / STEPS;
+        let _ = writeln!(
+            svg,
+            "<path d=\"{path}\" stroke=\"{stroke}\" stroke-width=\"{}\" stroke-opacity=\"{opacity}\"/>",
+            CELL.1 - 1
+        );
+    }
+    svg += &legend.0;
+    svg += "</svg>\n";
+    svg
+}
+
+// Writing to a string does not fail.
+fn rectangle(svg: &mut String, (x, y): (u64, u64), what: Use) {
+    let fill = Look::of(what).rgb;
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{fill}\"/>"
+    );
+}
+
+fn text(svg: &mut String, x: u64, y: u64, words: &str) {
+    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{}</text>", escaped(words));
+}
+
+/// The legend from `y` on, and its height.
+fn legend(shown: &Shown<'_>, y: u64) -> (String, u64) {
+    let block = u64::from(shown.volume.geometry().block_size);
+    let mut svg = String::new();
+    let mut lines = 0;
+    for look in &LOOKS {
+        let total = shown.survey.groups.total(look.what);
+        if total == 0 && look.what != Use::Free {
+            continue;
+        }
+        let at = y + lines / 2 * LINE;
+        let x = 10 + lines % 2 * 260;
+        rectangle(&mut svg, (x, at - 10), look.what);
+        let bytes = human(total.saturating_mul(block));
+        text(&mut svg, x + 18, at, &format!("{}: {bytes}", look.name));
+        lines += 1;
+    }
+    let at = y + lines.div_ceil(2) * LINE;
+    text(&mut svg, 10, at, &shown.fragmentation());
+    (svg, (lines.div_ceil(2) + 1) * LINE)
+}

@@ -1,0 +1,159 @@
+//! The picture in a terminal, or in text.
+
+use super::{LOOKS, Look, Shown};
+use crate::output;
+use crate::show::human;
+use crate::survey::{Counts, FreeRuns, Use};
+use anyhow::Result;
+use std::io::{IsTerminal, Write};
+
+/// Rows of the picture, about.
+pub const ROWS: u32 = 24;
+/// Room for the groups at the left of a row.
+const LABEL: usize = 16;
+/// Columns of what is no terminal.
+const PLAIN: usize = 80;
+
+/// Cells in a row.
+pub fn columns() -> u32 {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let wide = size.ok().map(|s| usize::from(s.ws_col)).filter(|&n| n > 0);
+    let cells = wide.unwrap_or(PLAIN).clamp(LABEL + 8, 400) - LABEL;
+    u32::try_from(cells).unwrap_or(u32::MAX)
+}
+
+/// Colours are for terminals, and not for who does not want them.
+pub fn coloured() -> bool {
+    std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// A cell as a letter: a capital if at least half of it is in use.
+fn letter(counts: &Counts) -> char {
+    let letter = Look::of(counts.most()).letter;
+    match counts.fill() {
+        fill if fill < 0.5 => letter.to_ascii_lowercase(),
+        _ => letter,
+    }
+}
+
+/// A cell as a shade.
+fn shade(counts: &Counts) -> char {
+    match (counts.most(), counts.fill()) {
+        (Use::Free, _) => '·',
+        (_, fill) if fill < 0.25 => '░',
+        (_, fill) if fill < 0.5 => '▒',
+        (_, fill) if fill < 0.75 => '▓',
+        _ => '█',
+    }
+}
+
+/// A row of cells.
+fn row(cells: &[Counts], colour: bool) -> String {
+    if !colour {
+        return cells.iter().map(letter).collect();
+    }
+    let mut line = String::new();
+    let mut last = None;
+    for counts in cells {
+        let now = Look::of(counts.most()).colour;
+        if last.replace(now) != Some(now) {
+            line += &format!("\x1b[38;5;{now}m");
+        }
+        line.push(shade(counts));
+    }
+    if last.is_some() {
+        line += "\x1b[0m";
+    }
+    line
+}
+
+pub fn print(shown: &Shown<'_>) -> Result<()> {
+    let mut out = output::stdout();
+    let survey = &shown.survey;
+    let (layout, block) = (survey.picture.layout, shown.volume.geometry().block_size);
+    let colour = coloured();
+    let cell = layout.cell.saturating_mul(block.into());
+    let blocks = crate::show::count(layout.cell, "block", "blocks");
+    writeln!(
+        out,
+        "{}; a cell is {blocks}, {}",
+        shown.title(),
+        human(cell)
+    )?;
+    let per_part = layout.rows * layout.columns;
+    let columns = usize::try_from(layout.columns).unwrap_or(1);
+    // Cells at the end of a part, or of the volume, may have no block.
+    let counts: Vec<Counts> = survey.picture.iter().copied().collect();
+    for (nr, cells) in (0u64..).zip(counts.chunks(columns)) {
+        let first = nr * layout.columns;
+        let there = (first..)
+            .zip(cells)
+            .take_while(|(cell, _)| layout.blocks(*cell).is_some());
+        let there = there.count();
+        if there == 0 {
+            continue;
+        }
+        let part = first / per_part;
+        let group = part * u64::from(layout.groups);
+        let last = (group + u64::from(layout.groups)).min(shown.volume.geometry().groups.into());
+        let label = match (first % per_part, last - group) {
+            (0, 0 | 1) => format!("{group}"),
+            (0, _) => format!("{group}-{}", last - 1),
+            _ => String::new(),
+        };
+        writeln!(out, "{label:>15} {}", row(&cells[..there], colour))?;
+    }
+    writeln!(out)?;
+    legend(&mut out, shown, colour)?;
+    writeln!(out, "\n{}", shown.fragmentation())?;
+    free_runs(&mut out, survey.free_runs(), block.into())?;
+    Ok(out.flush()?)
+}
+
+fn legend(out: &mut impl Write, shown: &Shown<'_>, colour: bool) -> Result<()> {
+    let block = u64::from(shown.volume.geometry().block_size);
+    let blocks = shown.volume.geometry().blocks_count.max(1);
+    for look in &LOOKS {
+        let total = shown.survey.groups.total(look.what);
+        if total == 0 && look.what != Use::Free {
+            continue;
+        }
+        let mark = match (colour, look.what) {
+            (false, _) => look.letter.to_string(),
+            (true, Use::Free) => "\x1b[38;5;240m·\x1b[0m".into(),
+            (true, _) => format!("\x1b[38;5;{}m█\x1b[0m", look.colour),
+        };
+        let share = 100.0 * total as f64 / blocks as f64;
+        let bytes = human(total.saturating_mul(block));
+        writeln!(
+            out,
+            "  {mark} {:27} {total:>12} {bytes:>7} {share:>5.1}%",
+            look.name
+        )?;
+    }
+    Ok(())
+}
+
+/// Widest bar of the histogram.
+const BAR: u64 = 30;
+
+fn free_runs(out: &mut impl Write, runs: &[FreeRuns], block: u64) -> Result<()> {
+    let Some(most) = runs.iter().map(|r| r.blocks).max() else {
+        return Ok(writeln!(out, "nothing is free")?);
+    };
+    writeln!(out, "free runs by length:")?;
+    for r in runs.iter().skip_while(|r| r.runs == 0) {
+        let bar = (u128::from(r.blocks) * u128::from(BAR)).div_ceil(u128::from(most.max(1)));
+        let bar = "#".repeat(usize::try_from(bar).unwrap_or(0));
+        let from = human(r.at_least.saturating_mul(block));
+        let bytes = human(r.blocks.saturating_mul(block));
+        writeln!(
+            out,
+            "  from {from:>6} {:>10} runs {bytes:>7}  {bar}",
+            r.runs
+        )?;
+    }
+    Ok(())
+}

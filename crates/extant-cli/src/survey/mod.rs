@@ -1,0 +1,370 @@
+//! What the blocks of an image are used for, without a word of memory for each: counts by group and by the cells of a picture.
+//!
+//! The bytes are hostile. A group or inode that breaks a rule is counted as damaged and left out. No node of a mapping is looked
+//! at twice, and no more blocks are counted as files' than there are, so the time grows with the bytes that the image really has,
+//! and with the number of its groups and inodes.
+
+mod cells;
+mod mapping;
+
+pub use cells::{Cells, Counts, Layout};
+
+use anyhow::Result;
+use ext4_format::bitmap;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
+use ext4_format::inode::{self, flags};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+use extant::Volume;
+use mapping::{Mapping, Walker};
+use serde::Serialize;
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Use {
+    /// Nothing.
+    Free,
+    /// Superblocks, descriptors, and blocks kept for more of these.
+    Super,
+    /// Bitmaps of blocks and inodes.
+    Bitmaps,
+    /// Inode tables.
+    Inodes,
+    /// The journal's log.
+    Journal,
+    /// Directories.
+    Directories,
+    /// Data of files and links.
+    Files,
+    /// In use for something else: mappings, attributes, the orphan file.
+    Other,
+    /// Of a group whose bitmap cannot be read.
+    Unknown,
+}
+
+impl Use {
+    /// How many there are.
+    pub const COUNT: usize = 9;
+
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Free,
+        Self::Super,
+        Self::Bitmaps,
+        Self::Inodes,
+        Self::Journal,
+        Self::Directories,
+        Self::Files,
+        Self::Other,
+        Self::Unknown,
+    ];
+}
+
+/// How files lie.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Fragmentation {
+    /// Regular files with any block.
+    pub files: u64,
+    /// Those of them that lie in more than one piece.
+    pub fragmented: u64,
+    /// Pieces of all of them.
+    pub extents: u64,
+    /// The file with the most pieces.
+    pub worst_inode: u32,
+    /// Its pieces.
+    pub worst_extents: u64,
+}
+
+/// Lengths of free runs by powers of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FreeRuns {
+    /// Runs of at least so many blocks, and less than twice as many.
+    pub at_least: u64,
+    /// How many.
+    pub runs: u64,
+    /// Blocks in them.
+    pub blocks: u64,
+}
+
+/// What was found.
+pub struct Survey {
+    /// By group.
+    pub groups: Cells,
+    /// By the cells of the picture.
+    pub picture: Cells,
+    pub fragmentation: Fragmentation,
+    free_runs: [FreeRuns; 64],
+    /// Groups and inodes that break a rule.
+    pub damaged: u64,
+    /// The first of them.
+    pub first_damage: Option<String>,
+}
+
+impl Survey {
+    /// Looks at a whole image; `each` is told of every group that is done.
+    pub fn of(volume: &Volume, picture: Layout, each: impl FnMut() -> Result<()>) -> Result<Self> {
+        let geometry = volume.geometry();
+        let mut free_runs = [FreeRuns::default(); 64];
+        for (log, runs) in free_runs.iter_mut().enumerate() {
+            runs.at_least = 1 << log;
+        }
+        let found = Self {
+            groups: Cells::new(Layout::groups(geometry)),
+            picture: Cells::new(picture),
+            fragmentation: Fragmentation::default(),
+            free_runs,
+            damaged: 0,
+            first_damage: None,
+        };
+        let mut surveyor = Surveyor {
+            volume,
+            geometry,
+            found,
+            walker: Walker::new(volume),
+            claimed: 0,
+            run: 0,
+        };
+        surveyor.all(each)?;
+        surveyor.end_run();
+        let mut found = surveyor.found;
+        found.groups.settle();
+        found.picture.settle();
+        Ok(found)
+    }
+
+    /// Free runs by length, up to the longest there are.
+    pub fn free_runs(&self) -> &[FreeRuns] {
+        let last = self.free_runs.iter().rposition(|r| r.runs > 0);
+        self.free_runs
+            .get(..last.map_or(0, |l| l + 1))
+            .unwrap_or_default()
+    }
+}
+
+struct Surveyor<'a> {
+    volume: &'a Volume,
+    geometry: &'a Geometry,
+    found: Survey,
+    walker: Walker<'a>,
+    /// Blocks that inodes have.
+    claimed: u64,
+    /// Length of the free run that goes on.
+    run: u64,
+}
+
+impl Surveyor<'_> {
+    fn all(&mut self, mut each: impl FnMut() -> Result<()>) -> Result<()> {
+        for (nr, desc) in (0..).map(GroupNr).zip(self.volume.groups()) {
+            each()?;
+            let (first, blocks) = (
+                self.geometry.group_first_block(nr).0,
+                u64::from(self.geometry.blocks_in_group(nr)),
+            );
+            let base = u64::from(self.geometry.group_base_meta_blocks(nr));
+            self.add(Use::Super, first, base.min(blocks));
+            let desc = match desc {
+                Ok(desc) => *desc,
+                Err(e) => {
+                    self.unknown(first, blocks, &e);
+                    continue;
+                }
+            };
+            self.add(Use::Bitmaps, desc.block_bitmap.0, 1);
+            self.add(Use::Bitmaps, desc.inode_bitmap.0, 1);
+            let table = u64::from(self.geometry.itable_blocks());
+            self.add(Use::Inodes, desc.inode_table.0, table);
+            if let Err(e) = self.blocks(nr, &desc) {
+                self.unknown(first, blocks, &e);
+            }
+            if let Err(e) = self.inodes(nr, &desc) {
+                self.damage(&e);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, what: Use, start: u64, len: u64) {
+        self.found.groups.add(what, start, len);
+        self.found.picture.add(what, start, len);
+    }
+
+    fn damage(&mut self, why: &impl ToString) {
+        self.found.damaged += 1;
+        if self.found.first_damage.is_none() {
+            self.found.first_damage = Some(why.to_string());
+        }
+    }
+
+    /// Nothing is known of a group's blocks but what others say.
+    fn unknown(&mut self, first: u64, blocks: u64, why: &impl ToString) {
+        self.end_run();
+        self.add(Use::Unknown, first, blocks);
+        self.damage(why);
+    }
+
+    /// A free run ends.
+    fn end_run(&mut self) {
+        if let Some(log) = self.run.checked_ilog2()
+            && let Some(runs) = self.found.free_runs.get_mut(log as usize)
+        {
+            runs.runs += 1;
+            runs.blocks += self.run;
+        }
+        self.run = 0;
+    }
+
+    /// What is free and what is in use by a group's bitmap.
+    fn blocks(&mut self, nr: GroupNr, desc: &GroupDesc) -> extant::Result<()> {
+        let geometry = self.geometry;
+        let map = if geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
+            let mut map = vec![0; geometry.block_size as usize];
+            bitmap::init_block_bitmap(&mut map, geometry, nr, desc);
+            map
+        } else {
+            let map = self.volume.metadata_block(desc.block_bitmap)?;
+            bitmap::verify_block_bitmap(&map, desc, geometry, nr)?;
+            map
+        };
+        let (first, bits) = (
+            geometry.group_first_block(nr).0,
+            geometry.blocks_in_group(nr),
+        );
+        let mut at = 0;
+        while at < bits {
+            let free = bitmap::find_zero(&map, at, bits).unwrap_or(bits);
+            if free > at {
+                self.end_run();
+                self.add(Use::Other, first + u64::from(at), u64::from(free - at));
+            }
+            let used = bitmap::find_one(&map, free, bits).unwrap_or(bits);
+            let len = u64::from(used - free);
+            self.add(Use::Free, first + u64::from(free), len);
+            self.run += len;
+            at = used;
+        }
+        Ok(())
+    }
+
+    /// What a group's inodes have.
+    fn inodes(&mut self, nr: GroupNr, desc: &GroupDesc) -> extant::Result<()> {
+        let geometry = self.geometry;
+        if geometry.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
+            return Ok(());
+        }
+        // Each has one of its own; who says otherwise wants to keep us busy.
+        self.walker.first_visit(desc.inode_bitmap, "inode bitmap")?;
+        let map = self.volume.metadata_block(desc.inode_bitmap)?;
+        bitmap::verify_inode_bitmap(&map, desc, geometry, nr)?;
+        let (per_block, size) = (
+            geometry.inodes_per_block(),
+            usize::from(geometry.inode_size),
+        );
+        let mut at = 0;
+        while let Some(index) = bitmap::find_one(&map, at, geometry.inodes_per_group) {
+            let block = index / per_block;
+            let table = BlockNr(desc.inode_table.0 + u64::from(block));
+            let records = self.volume.metadata_block(table)?;
+            let end = (block + 1)
+                .saturating_mul(per_block)
+                .min(geometry.inodes_per_group);
+            let mut next = Some(index);
+            while let Some(index) = next {
+                let ino = geometry.inode_nr(nr, index);
+                let record = records.chunks_exact(size).nth((index % per_block) as usize);
+                if let Some(record) = record
+                    && let Err(e) = self.inode(ino, record)
+                {
+                    self.damage(&e);
+                }
+                next = bitmap::find_one(&map, index + 1, end);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn inode(&mut self, ino: InodeNr, record: &[u8]) -> extant::Result<()> {
+        let geometry = self.geometry;
+        let journal = geometry.features.has_journal() && ino.0 == geometry.journal_ino;
+        let special = ino.0 < geometry.first_ino && ino != InodeNr::ROOT;
+        let orphans = ino.0 == geometry.orphan_file_ino;
+        if !journal && (special || orphans) {
+            return Ok(());
+        }
+        let core = inode::decode_core(record, geometry, ino)?;
+        let Some(kind) = core.file_type() else {
+            return Ok(());
+        };
+        // The target of a short link stands where the mapping would, devices have none, data inline neither.
+        let short = kind == FileType::Symlink && inode::sectors(record, geometry) == 0;
+        let mapped = matches!(
+            kind,
+            FileType::Regular | FileType::Directory | FileType::Symlink
+        );
+        if !mapped || short || core.flags & flags::INLINE_DATA != 0 {
+            return Ok(());
+        }
+        let what = match kind {
+            _ if journal => Use::Journal,
+            FileType::Directory => Use::Directories,
+            _ => Use::Files,
+        };
+        let mapping = Mapping {
+            ino,
+            generation: core.generation,
+            extents: core.flags & flags::EXTENTS != 0,
+        };
+        let found = &mut self.found;
+        let mut left = geometry.blocks_count.saturating_sub(self.claimed);
+        let before = left;
+        let mut pieces = Pieces::default();
+        let walked = self
+            .walker
+            .walk(&mapping, inode::i_block(record)?, |logical, start, len| {
+                let Some(rest) = left.checked_sub(len) else {
+                    return false;
+                };
+                left = rest;
+                found.groups.add(what, start.0, len);
+                found.picture.add(what, start.0, len);
+                pieces.add(logical, start.0, len);
+                true
+            });
+        self.claimed += before - left;
+        if what == Use::Files && kind == FileType::Regular {
+            self.found.fragmentation.add(ino.0, pieces.count);
+        }
+        walked
+    }
+}
+
+/// Pieces in which a file lies.
+#[derive(Default)]
+struct Pieces {
+    count: u64,
+    /// Where the file goes on if it stays in one piece: logical and physical.
+    next: Option<(u64, u64)>,
+}
+
+impl Pieces {
+    fn add(&mut self, logical: u64, start: u64, len: u64) {
+        // A hole that is left out where the file lies is no gap on the device.
+        let follows = self
+            .next
+            .is_some_and(|(l, p)| logical >= l && start == p + (logical - l));
+        self.count += u64::from(!follows);
+        self.next = Some((logical.saturating_add(len), start.saturating_add(len)));
+    }
+}
+
+impl Fragmentation {
+    fn add(&mut self, ino: u32, pieces: u64) {
+        self.files += u64::from(pieces > 0);
+        self.fragmented += u64::from(pieces > 1);
+        self.extents += pieces;
+        if pieces > self.worst_extents {
+            (self.worst_inode, self.worst_extents) = (ino, pieces);
+        }
+    }
+}
