@@ -37,5 +37,9 @@ mod progress;
 mod reading;
 #[path = "cli/streams.rs"]
 mod streams;
+#[path = "terminal/tmux.rs"]
+mod tmux;
+#[path = "cli/top.rs"]
+mod top;
 #[path = "cli/trees.rs"]
 mod trees;

@@ -28,6 +28,7 @@ mod shell;
 mod stat;
 mod status;
 mod sync;
+mod top;
 mod touch;
 mod tree;
 mod umount;
@@ -62,6 +63,7 @@ pub enum Command {
     Umount(umount::Args),
     Shell(shell::Args),
     Status(status::Args),
+    Top(top::Args),
     Sync(sync::Args),
     #[command(name = "enter-image")]
     Enter(enter::Args),
@@ -101,6 +103,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Shell(args) => shell::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Enter(args) => enter::run(&args),

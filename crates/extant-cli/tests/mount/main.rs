@@ -19,5 +19,8 @@ mod scratch;
 mod shell;
 mod storm;
 mod support;
+#[path = "../terminal/tmux.rs"]
+mod tmux;
+mod top;
 mod tree;
 mod truth;

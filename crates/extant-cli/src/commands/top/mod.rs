@@ -1,0 +1,100 @@
+//! `extant top`.
+
+mod demo;
+mod report;
+mod screen;
+mod source;
+mod view;
+
+use crate::output;
+use anyhow::{Result, bail, ensure};
+use report::Report;
+use source::{Samples, Source};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Watch what a mount does: requests, log, pushes, locks, slots
+///
+/// Keys: q or ^C ends, s sorts the requests by rate, by time or by name, space halts the picture, m switches the lock meter of
+/// the server on or off, h shows them. A lock meter that was switched on here is switched off at the end.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant top /mnt\n  extant top --demo\n  extant top --once --json --interval 5 /mnt"
+)]
+pub struct Args {
+    /// Directory that an image is mounted on
+    #[arg(value_name = "DIR", required_unless_present = "demo")]
+    dir: Option<PathBuf>,
+    /// Watch threads that change a volume in memory
+    #[arg(long, conflicts_with = "dir")]
+    demo: bool,
+    /// Print the rates over one interval and end
+    #[arg(long)]
+    once: bool,
+    /// As JSON
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Switch the lock meter of the server on while this runs
+    #[arg(long)]
+    meter: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(n) if (0.05..=3600.0).contains(&n) => Ok(Duration::from_secs_f64(n)),
+        _ => Err("a number of seconds from 0.05 to 3600".into()),
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let terminal = std::io::stdout().is_terminal();
+    if !args.once && !terminal {
+        bail!("top draws on a terminal; --once prints the rates over one interval");
+    }
+    let mut source = match &args.dir {
+        Some(dir) => Source::mount(dir)?,
+        None => Source::demo()?,
+    };
+    let first = source.status()?;
+    let mut switched = args.meter && !first.locks_metered;
+    if switched {
+        source.meter(true)?;
+    }
+    let samples = Samples::start(source, args.interval)?;
+    let shown = match args.once {
+        true => once(args, &samples),
+        false => {
+            let metered = first.locks_metered || switched;
+            let mut here = false;
+            let shown = screen::run(&samples, metered, &mut here);
+            switched |= here;
+            shown
+        }
+    };
+    // A meter that was off is off again; a server that is gone has none.
+    if switched {
+        samples.meter(false);
+    }
+    samples.end();
+    shown
+}
+
+/// Two looks, and what happened between them.
+fn once(args: &Args, samples: &Samples) -> Result<()> {
+    let before = samples.next()?;
+    let after = samples.next()?;
+    let report = Report::between(&before, &before, &after);
+    ensure!(report.interval_seconds > 0.0, "the clock stands still");
+    if args.json {
+        output::json(&report)?;
+    } else {
+        let mut out = output::stdout();
+        out.write_all(view::text(&report, 100, 40).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! A terminal of a known size, for tests of what draws on one: tmux, with a server of its own that goes with the test.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long something may take until it is seen.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A terminal with a shell in it.
+pub struct Terminal {
+    name: String,
+    _home: tempfile::TempDir,
+    socket: std::path::PathBuf,
+}
+
+impl Terminal {
+    /// A terminal of so many columns and rows.
+    pub fn new(columns: u16, rows: u16) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let home = tempfile::tempdir().unwrap();
+        let terminal = Self {
+            name: format!(
+                "extant-test-{}-{}",
+                std::process::id(),
+                NEXT.fetch_add(1, Relaxed)
+            ),
+            socket: home.path().join("socket"),
+            _home: home,
+        };
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        let mut new = terminal.tmux();
+        new.args([
+            "-f",
+            "/dev/null",
+            "-u",
+            "new-session",
+            "-d",
+            "-s",
+            &terminal.name,
+        ]);
+        new.args(["-x", &columns, "-y", &rows])
+            .env("PS1", "ready> ");
+        new.args(["env", "PS1=ready> ", "LC_ALL=C.UTF-8", "sh", "-i"]);
+        let out = new.output().unwrap();
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        // What is typed before the shell reads may be lost.
+        terminal.until_seen("ready>");
+        terminal
+    }
+
+    fn tmux(&self) -> Command {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(&self.socket).env_remove("TMUX");
+        command
+    }
+
+    fn said(&self, command: &str, args: &[&str]) -> String {
+        let mut tmux = self.tmux();
+        let out = tmux.args([command, "-t", &self.name]).args(args).output();
+        let out = out.unwrap();
+        let errors = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{command} {args:?}: {errors}");
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    /// What is on the screen, a line for each row.
+    pub fn screen(&self) -> Vec<String> {
+        let text = self.said("capture-pane", &["-p"]);
+        text.lines().map(str::to_string).collect()
+    }
+
+    /// Types a line.
+    pub fn types(&self, line: &str) {
+        self.said("send-keys", &["-l", line]);
+        self.presses("Enter");
+    }
+
+    /// Presses a key, by tmux' name for it.
+    pub fn presses(&self, key: &str) {
+        self.said("send-keys", &[key]);
+    }
+
+    /// Waits until the screen is such, and gives it.
+    #[track_caller]
+    pub fn until(&self, such: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let end = Instant::now() + LONGEST;
+        loop {
+            let screen = self.screen();
+            if such(&screen) {
+                return screen;
+            }
+            assert!(
+                Instant::now() < end,
+                "the screen stays\n{}",
+                screen.join("\n")
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until a text is on the screen.
+    #[track_caller]
+    pub fn until_seen(&self, text: &str) -> Vec<String> {
+        self.until(|screen| screen.iter().any(|line| line.contains(text)))
+    }
+
+    /// The terminal is as a shell has it: its own screen, a cursor, and the settings that were noted in a file before.
+    #[track_caller]
+    pub fn is_as_before(&self, settings: &Path) {
+        let told = self.said("display-message", &["-p", "#{alternate_on} #{cursor_flag}"]);
+        assert_eq!(told.trim(), "0 1", "alternate screen, cursor");
+        self.types(&format!(
+            "stty -g | cmp - {} && echo same settings",
+            settings.display()
+        ));
+        self.until(|screen| screen.iter().any(|line| line == "same settings"));
+    }
+
+    /// Notes the settings in a file.
+    pub fn note_settings(&self, file: &Path) {
+        self.types(&format!("stty -g >{} && echo noted", file.display()));
+        self.until(|screen| screen.iter().any(|line| line == "noted"));
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Its programs are hung up, and end.
+        let _ = self.tmux().arg("kill-server").output();
+    }
+}
+
+/// Every panel has its whole border, and the screen's width is used: what does not fit would break one of them.
+#[track_caller]
+pub fn fits(screen: &[String], columns: usize) {
+    let text = screen.join("\n");
+    let wide = |line: &String| line.chars().count();
+    assert!(screen.iter().all(|line| wide(line) <= columns), "{text}");
+    let corners = |c: char| text.matches(c).count();
+    assert_eq!(corners('┌'), 5, "five panels\n{text}");
+    for corner in ['┐', '└', '┘'] {
+        assert_eq!(corners(corner), 5, "{corner}\n{text}");
+    }
+    for line in screen.iter().filter(|line| line.contains('│')) {
+        assert_eq!(line.matches('│').count() % 2, 0, "{line}\n{text}");
+        assert_eq!(wide(line), columns, "{line}\n{text}");
+    }
+}
