@@ -114,7 +114,7 @@ fn fxmark_runs_the_rows_that_are_named_or_all() {
         "--tasks",
         "2",
         "--seconds",
-        "0.01",
+        "0.1",
         "--files",
         "40",
         "--iterations",
