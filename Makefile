@@ -63,7 +63,8 @@ EXTANT ?=
 PLACES = PREFIX="$(PREFIX)" SBINDIR="$(SBINDIR)" DESTDIR="$(DESTDIR)"
 
 install:
-	$(if $(EXTANT),,$(CARGO) build --release -p extant-cli)
+	@[ -n "$(EXTANT)" ] || if command -v $(CARGO) >/dev/null; then $(CARGO) build --release -p extant-cli; \
+	else echo "$(CARGO) is not in PATH: what is built already is installed"; fi
 	@$(PLACES) scripts/install.sh install "$(or $(EXTANT),$${CARGO_TARGET_DIR:-target}/release/extant)"
 
 uninstall:
@@ -80,7 +81,7 @@ book:
 	cp -r *.md docs target/book/src/
 	sed -e 's|](|](docs/|' -e 's|](docs/\.\./|](|' docs/SUMMARY.md >target/book/src/SUMMARY.md
 	rm target/book/src/docs/SUMMARY.md
-	sed -i 's|(docs/SUMMARY.md)|(README.md)|' target/book/src/README.md
+	sed -i 's|(docs/SUMMARY.md)|(index.html)|' target/book/src/README.md
 	mdbook build
 
 # Static programs for x86_64 and aarch64 in dist/, tried, each below 8 MB.

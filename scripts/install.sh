@@ -50,7 +50,7 @@ helpers() {
 
 install_all() {
   local page
-  [ -x "$1" ] || fail "$1: no such program: build it with cargo build --release"
+  [ -x "$1" ] || fail "$1: no such program: run cargo build --release -p extant-cli first, as the user who has cargo"
   made=$(mktemp -d)
   trap 'rm -rf "$made"' EXIT
   LISTED=$made/installed

@@ -87,6 +87,37 @@ fn install_is_complete_and_uninstall_removes_it_exactly() {
     assert!(!again.status.success());
 }
 
+/// `sudo make install`: root has no cargo. What the user has built is installed; if there is nothing, what to do is said.
+#[test]
+fn who_has_no_cargo_installs_what_is_built() {
+    needs::tools!("make", "bash");
+    let place = tempfile::tempdir().unwrap();
+    let target = place.path().join("target");
+    let install = || {
+        Command::new("make")
+            .args(["--no-print-directory", "install", "CARGO=no-such-cargo"])
+            .arg(format!("DESTDIR={}", place.path().join("dest").display()))
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .env("CARGO_TARGET_DIR", &target)
+            .env_remove("MAKEFLAGS")
+            .output()
+            .expect("make runs")
+    };
+    let out = install();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success(), "there is nothing to install");
+    assert!(
+        err.contains("run cargo build --release -p extant-cli first"),
+        "{err}"
+    );
+    std::fs::create_dir_all(target.join("release")).unwrap();
+    std::os::unix::fs::symlink(EXTANT, target.join("release/extant")).unwrap();
+    let out = install();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{err}");
+    assert!(place.path().join("dest/usr/local/bin/extant").is_file());
+}
+
 #[test]
 fn shells_take_the_completions() {
     needs::tools!("bash", "zsh", "fish");
