@@ -1,7 +1,7 @@
 //! `extant top` on its own load, in terminals of two sizes.
 
 use crate::support::Scratch;
-use crate::tmux::{Terminal, fits};
+use crate::tmux::{Terminal, misfit};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,16 @@ const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
 
 /// The second picture: the first that has rates.
 #[track_caller]
-fn figures(terminal: &Terminal) -> Vec<String> {
+fn figures(terminal: &Terminal, columns: u16) -> Vec<String> {
     terminal.until(|screen| {
         let line = |kind: &str| {
             screen
                 .iter()
                 .find(|line| line.starts_with(&format!("│{kind} ")))
         };
-        line("create").is_some_and(|l| l.split_whitespace().nth(1).is_some_and(|rate| rate != "-"))
+        let rated = line("create")
+            .is_some_and(|l| l.split_whitespace().nth(1).is_some_and(|rate| rate != "-"));
+        rated && misfit(screen, columns.into()).is_none()
     })
 }
 
@@ -28,8 +30,7 @@ fn watched_at(columns: u16, rows: u16) {
     terminal.types(&format!(
         "{EXTANT} top --demo --interval 0.3; echo ended $?"
     ));
-    let screen = figures(&terminal);
-    fits(&screen, columns.into());
+    let screen = figures(&terminal, columns);
     assert!(
         screen[0].starts_with("extant top  a volume in memory"),
         "{screen:?}"
@@ -56,14 +57,14 @@ fn watched_at(columns: u16, rows: u16) {
     terminal.until_seen("halt the picture, and let it go on");
     terminal.presses("h");
     terminal.presses("s");
-    let screen = terminal.until_seen("requests by time");
-    fits(&screen, columns.into());
+    terminal.until_fits("requests by time", columns);
     terminal.presses("m");
-    let screen = terminal.until_seen("waited");
-    fits(&screen, columns.into());
+    let screen = terminal.until_fits("waited", columns);
     assert!(!screen.join("\n").contains('…'), "{screen:?}");
     terminal.presses("Space");
-    terminal.until_seen("HALTED");
+    terminal.until_fits("HALTED", columns);
+    // The rest of that picture may be on its way.
+    std::thread::sleep(Duration::from_millis(300));
     let halted = terminal.screen();
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(terminal.screen(), halted, "it is halted");
@@ -100,7 +101,7 @@ fn it_leaves_the_terminal_as_it_was() {
         terminal.types(&format!(
             "sh -c 'echo $$ >{pid}; exec {EXTANT} top --demo --interval 0.3'; echo ended {n} $?"
         ));
-        figures(&terminal);
+        figures(&terminal, 80);
     };
     let ended = |n: u32, code: u32| {
         terminal.until(|screen| {
@@ -186,7 +187,8 @@ fn once_prints_rates_for_scripts() {
         .sum();
     assert!(threads > 1, "{report:#}");
     let text = s.ok(&["top", "--demo", "--once", "--interval", "0.2"]);
-    fits(&text.lines().map(str::to_string).collect::<Vec<_>>(), 100);
+    let lines: Vec<String> = text.lines().map(str::to_string).collect();
+    assert_eq!(misfit(&lines, 100), None, "{text}");
 }
 
 #[test]

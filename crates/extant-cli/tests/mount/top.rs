@@ -1,7 +1,7 @@
 //! `extant top` on a mount: what it shows, what becomes of it when the mount goes, and who may watch.
 
 use super::support::{EXTANT, Mounted, extant, image, isolated, over_each, place, script, status};
-use crate::tmux::{Terminal, fits};
+use crate::tmux::Terminal;
 use serde_json::Value;
 use std::process::Command;
 
@@ -75,8 +75,7 @@ fn it_ends_with_the_mount() {
             mounted.dir(),
             "for i in $(seq 20); do echo $i >f$i; done; sync f1",
         );
-        let screen = terminal.until_seen("requests by rate");
-        fits(&screen, 100);
+        let screen = terminal.until_fits("requests by rate", 100);
         assert!(screen[0].starts_with("extant top  disk.img"), "{screen:?}");
         mounted.unmount();
         terminal.until(|screen| screen.iter().any(|line| line == "ended 1"));
