@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux
 
-.PHONY: dist cross-check demo test unit judge loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
+.PHONY: first-use dist cross-check demo test unit judge loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -83,6 +83,11 @@ book:
 	rm target/book/src/docs/SUMMARY.md
 	sed -i 's|(docs/SUMMARY.md)|(index.html)|' target/book/src/README.md
 	mdbook build
+
+# The first minutes of five people, each in a new Debian root (takes root and a mirror of Debian).
+first-use:
+	[ -n "$(EXTANT)" ] || $(CARGO) build --release -p extant-cli
+	EXTANT="$(EXTANT)" scripts/first-use.sh
 
 # Static programs for x86_64 and aarch64 in dist/, tried, each below 8 MB.
 dist:
