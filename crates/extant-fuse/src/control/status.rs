@@ -146,7 +146,7 @@ impl Status {
     /// ```
     /// let volume = extant::doc_volume();
     /// let status = extant_fuse::control::Status::of(&volume)?;
-    /// assert_eq!(status.space.bytes, 16 << 20);
+    /// assert!(status.space.free_bytes < status.space.bytes);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn of(volume: &Volume) -> extant::Result<Self> {
