@@ -1,4 +1,4 @@
-//! What to do about an error, said after it.
+//! Advice: a user reads after an error what to do about it.
 
 use crate::address::base_name;
 use crate::place::Place;
@@ -7,7 +7,7 @@ use extant::{Dir, Error, FileType};
 use std::fmt;
 use std::path::Path;
 
-/// An error with what can be done about it. Its causes are told in its text.
+/// An error with advice. The text includes its causes.
 #[derive(Debug)]
 struct Advised(String);
 
@@ -19,12 +19,12 @@ impl fmt::Display for Advised {
 
 impl std::error::Error for Advised {}
 
-/// An error, and what can be done about it.
+/// Appends advice to an error.
 pub fn advised(error: impl fmt::Display, advice: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Advised(format!("{error}: {advice}")))
 }
 
-/// A path without its last name, as it is written.
+/// The directory part of a path; empty if the path is one name.
 pub fn above(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
     let path = &path[..end - base_name(path).len()];
@@ -35,12 +35,12 @@ pub fn above(path: &[u8]) -> &[u8] {
     }
 }
 
-/// The same, as a directory that can be asked.
+/// A directory part that is empty means the directory itself.
 fn asked(path: &[u8]) -> &[u8] {
     if path.is_empty() { b"." } else { path }
 }
 
-/// The nearest thing above a path that is there.
+/// The nearest existing ancestor of a path, with its type.
 fn nearest<'p>(dir: &Dir, path: &'p [u8]) -> Option<(&'p [u8], FileType)> {
     let mut at = path;
     loop {
@@ -55,9 +55,9 @@ fn nearest<'p>(dir: &Dir, path: &'p [u8]) -> Option<(&'p [u8], FileType)> {
     }
 }
 
-/// An error about a place, with what can be done about it if that is known.
+/// Adds advice to an error about a place, if there is any.
 pub fn about(place: &Place, error: anyhow::Error) -> anyhow::Error {
-    // What says where below the place it was has its own words.
+    // An error with a context is about something below the place.
     let Some(kind) = error
         .downcast_ref::<Error>()
         .filter(|_| error.chain().count() == 1)
@@ -83,7 +83,7 @@ pub fn about(place: &Place, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Why a path of an image leads nowhere, and what does; `name` writes a path from the same directory as an address.
+/// Advice about a path that leads nowhere; `name` turns a path from the same directory into an address.
 pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option<String> {
     if let Ok(target) = dir.read_link(path) {
         return Some(format!(
@@ -101,7 +101,7 @@ pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option
     })
 }
 
-/// An error about a name that is to be made: its directory may be missing.
+/// Adds advice to an error about a new name, whose directory may be missing.
 pub fn about_new(place: &Place, error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<Error>() {
         Some(kind @ Error::NotFound) if place.dir.lstat(asked(above(&place.path))).is_err() => {
@@ -116,7 +116,7 @@ pub fn about_new(place: &Place, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// What can be done about an error of an image as a whole.
+/// Adds advice to the error of an image that does not open.
 pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
     let text = crate::output::one_line(&error);
     let name = image.display();
@@ -147,7 +147,7 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// What takes out a feature that keeps an image from being written.
+/// The command that removes a feature which keeps an image read-only.
 fn without_feature(image: &Path, why: &str) -> Option<String> {
     let feature = why
         .strip_prefix("feature ")
@@ -159,10 +159,10 @@ fn without_feature(image: &Path, why: &str) -> Option<String> {
     ))
 }
 
-/// What else a file is, that is not ext4.
+/// Advice about a file that is no ext4 image, by its content.
 fn not_ext4(image: &Path) -> Option<String> {
     let name = image.display();
-    // Where it can not be looked at again it may be anything.
+    // A confined server cannot open the file once more.
     let held = crate::known::content(image).unwrap_or_else(|_| Some("data".into()));
     Some(match held.as_deref() {
         Some(held @ "a qcow2 image") => {
@@ -182,7 +182,7 @@ fn not_ext4(image: &Path) -> Option<String> {
     })
 }
 
-/// Whose file it is that may not be opened.
+/// The owner and the mode of a file that the user may not open.
 fn permission(image: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     match image.metadata() {
@@ -196,14 +196,14 @@ fn permission(image: &Path) -> String {
     }
 }
 
-/// The address that a path through an image was meant to be.
+/// The address for a path like `disk.img/etc`.
 fn inside(path: &Path) -> Option<String> {
     let image = path.ancestors().skip(1).find(|p| p.is_file())?;
     let rest = path.strip_prefix(image).ok()?;
     Some(format!("write {}:/{}", image.display(), rest.display()))
 }
 
-/// What can be done about kinds of errors wherever they come from.
+/// Advice by the kind of an error, for all commands.
 pub fn in_general(error: &anyhow::Error) -> Option<&'static str> {
     error
         .chain()

@@ -1,5 +1,5 @@
-//! What people type who know debugfs, mke2fs, guestfish or plain Unix: no subcommands here, but each has its answer, the
-//! command that does it.
+//! Commands of debugfs, mke2fs, guestfish and plain Unix that are no subcommands here: the answer to each is the command
+//! that does the same.
 
 use crate::address::Location;
 use crate::usage::names_image;
@@ -8,9 +8,9 @@ use std::ffi::OsString;
 
 /// How a habit is answered.
 enum Answer {
-    /// This command, with the user's own operands if these are as many and one of them is in an image, else with these.
+    /// A command and its usual operands. The user's own take their place if their number is right and one is in an image.
     Command(&'static str, &'static str),
-    /// This line, as it is.
+    /// A line of text.
     Line(&'static str),
 }
 
@@ -224,7 +224,7 @@ mod tests {
     use crate::args::Cli;
     use clap::{CommandFactory, Parser};
 
-    /// What is answered is a command, and no habit is one.
+    /// Every answer is a valid command line, and no habit is the name of a subcommand.
     #[test]
     fn answers_are_commands() {
         let mut names: Vec<&str> = HABITS

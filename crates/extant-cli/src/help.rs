@@ -1,11 +1,12 @@
-//! How help looks: what is it, examples, then usage and options; subcommands by what they are for in an image's life.
+//! The layout of help: a description, examples, then usage and options. Subcommands are grouped by the phases of an
+//! image's life.
 
 use crate::args::Cli;
 use clap::builder::StyledStr;
 use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
-/// Headings, and the subcommands below them, in order. What is not here comes last.
+/// Headings, and the subcommands below each, in order. Other subcommands come last.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Make an image, fill it, take out what is in it",
@@ -31,10 +32,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("For the shell", &["completions", "man", "help"]),
 ];
 
-/// The heading of whatever is in no group.
+/// The heading of subcommands without a group.
 const OTHERS: &str = "More";
 
-/// Where an image's life begins, for who has not read anything yet.
+/// Examples for a newcomer.
 const EXAMPLES: &str = "Examples:
   extant mkfs disk.img --from tree --size 1G
   extant ls -l disk.img:/etc
@@ -43,7 +44,7 @@ const EXAMPLES: &str = "Examples:
   extant mount disk.img ~/mnt
   extant umount ~/mnt";
 
-/// The command line with all of its help arranged.
+/// The definition of the command line, with all help texts laid out.
 pub fn command() -> Command {
     let all = Cli::command().after_help(EXAMPLES);
     let groups = groups(&all);
@@ -95,7 +96,7 @@ fn groups(all: &Command) -> String {
     text
 }
 
-/// Examples with their heading as headings look.
+/// Examples with a styled heading.
 fn headed(examples: &str, command: &Command) -> String {
     match examples.split_once(":\n") {
         Some((title, lines)) => format!("{}\n{lines}\n\n", heading(title, command)),
@@ -103,7 +104,7 @@ fn headed(examples: &str, command: &Command) -> String {
     }
 }
 
-/// A subcommand, and those below it, with examples first and whatever else there was at the end last.
+/// Lays out the help of a command and its subcommands: the examples move from the end to the start.
 fn arranged(mut command: Command) -> Command {
     let names: Vec<String> = command
         .get_subcommands()
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// A text without what colours it.
+    /// A text without escape sequences.
     fn plain(text: &str) -> String {
         let mut parts = text.split('\x1b');
         let first = parts.next().unwrap_or_default().to_string();

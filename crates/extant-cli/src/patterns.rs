@@ -7,14 +7,14 @@ use crate::walk::sorted;
 use anyhow::{Context, Result, bail};
 use extant::{Dir, Error, FileType, Volume};
 
-/// What a pattern means that no name matches.
+/// The meaning of a pattern that matches no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoMatch {
     /// An error.
     Fails,
     /// There is nothing to do.
     IsNothing,
-    /// A name, as shells leave it: it may be one to be made.
+    /// The pattern is the name of something new, as shells leave it.
     IsName,
 }
 
@@ -22,13 +22,13 @@ fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|b| b"*?[".contains(b))
 }
 
-/// A component of a path as the matcher takes it, for whom braces, and `!` at the start, mean more than they do here.
+/// A component of a path in the matcher's language, which has braces, and negation by a leading `!`: both are escaped.
 fn compiled(component: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(component.len());
     let mut bytes = component.iter().copied().enumerate();
     while let Some((at, byte)) = bytes.next() {
         if byte == b'\\' {
-            // What it stands before means itself already.
+            // The next byte is escaped already.
             pattern.push(byte);
             pattern.extend(bytes.next().map(|(_, next)| next));
             continue;
@@ -41,12 +41,12 @@ fn compiled(component: &[u8]) -> Vec<u8> {
     pattern
 }
 
-/// Whether a name fits; those that begin with a dot do only where the pattern begins with one.
+/// Whether a name matches a pattern. As in shells, only a pattern with a leading dot matches hidden names.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     (!name.starts_with(b".") || pattern.starts_with(b".")) && fast_glob::glob_match(pattern, name)
 }
 
-/// The addresses that an address stands for: itself, unless it is a pattern and no name.
+/// The addresses that an address stands for: the names that match if it is a pattern, else the address itself.
 pub fn expand(volume: &Volume, address: &Address, otherwise: NoMatch) -> Result<Vec<Address>> {
     if !is_pattern(&address.path) {
         return Ok(vec![address.clone()]);
@@ -76,7 +76,7 @@ pub fn expand(volume: &Volume, address: &Address, otherwise: NoMatch) -> Result<
     Ok(found.into_iter().map(at).collect())
 }
 
-/// The paths from a directory that fit a pattern, in order of their names.
+/// The paths below a directory that match a pattern, sorted by name.
 fn matches(dir: &Dir, path: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut found = vec![if path.starts_with(b"/") {
         b"/".to_vec()
@@ -118,7 +118,7 @@ fn matches(dir: &Dir, path: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(found)
 }
 
-/// Names in a directory; none in what is no directory, or not there.
+/// Names in a directory; a missing directory, or a file in its place, has none.
 fn names(dir: &Dir, path: &[u8]) -> Result<Vec<(Vec<u8>, FileType)>> {
     let path = if path.is_empty() { b"." } else { path };
     match sorted(dir, path) {

@@ -1,4 +1,4 @@
-//! What an address leads to in an open image: a path that starts at a directory, or an inode by its number.
+//! A place in an open image, as an address names it: a path from a directory, or an inode by its number.
 
 use crate::address::{Address, base_name, join};
 use anyhow::{Result, bail, ensure};
@@ -9,15 +9,15 @@ use extant::{
     Volume,
 };
 
-/// Where something is in an image.
+/// A place in an image.
 pub struct Place {
     /// The image.
     pub volume: Volume,
-    /// Where the path starts: the root, or the directory of a number.
+    /// The directory that the path starts at: the root, or the one that a number names.
     pub dir: Dir,
     /// The path from there; "." for the inode of a number.
     pub path: Vec<u8>,
-    /// The inode, if its number is all that is known.
+    /// The inode, if the address is its number alone.
     node: Option<Node>,
     /// The address, for messages.
     pub address: Address,
@@ -36,7 +36,7 @@ fn numbered(volume: &Volume, ino: u32) -> Result<Node> {
         ino == root || ino >= first,
         "inode {ino} is the file system's own: files have the numbers {root} and {first} to {count}"
     );
-    // An inode that was never used has no checksum, and may hold anything where tables are not zeroed.
+    // The unused part of an inode table has no checksums, and holds old data if mkfs did not zero it.
     let free = "is free: extant ls -Ri lists those in use";
     ensure!(!never_used(volume, ino)?, "inode {ino} {free}");
     match volume.node(ino) {
@@ -48,7 +48,7 @@ fn numbered(volume: &Volume, ino: u32) -> Result<Node> {
     }
 }
 
-/// Whether a number is in the part of its group's inode table that was never used.
+/// Whether the group descriptor counts this inode among those that were never used.
 fn never_used(volume: &Volume, ino: u32) -> Result<bool> {
     let geometry = volume.geometry();
     let Some((group, index)) = geometry.group_of_inode(InodeNr(ino)) else {
@@ -105,7 +105,7 @@ impl Place {
         self.node.as_ref()
     }
 
-    /// Fails if the address is a number: what is done needs a name.
+    /// Fails if the address is a number, for operations on a name in its directory.
     pub fn needs_name(&self) -> Result<()> {
         let Some(node) = &self.node else {
             return Ok(());

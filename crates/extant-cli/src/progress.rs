@@ -1,4 +1,4 @@
-//! Progress of long work: on a terminal only, and only of what takes longer than a second.
+//! Progress of long work: on a terminal only, and only if the work takes longer than a second.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What takes no longer than this is not shown, unless `EXTANT_PROGRESS` gives another number of seconds.
+/// Shorter work shows no progress. `EXTANT_PROGRESS` is another number of seconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(200);
 
@@ -24,7 +24,7 @@ struct Line {
     waiter: Option<Waiter>,
 }
 
-/// The thread that waits to show a line, and what tells it by going away that the work is over.
+/// The thread that shows a line later, and a channel whose end tells the thread that the work is over.
 type Waiter = (Sender<()>, JoinHandle<()>);
 
 impl Drop for Line {
@@ -32,7 +32,7 @@ impl Drop for Line {
         self.end();
         if let Some((over, thread)) = self.waiter.take() {
             drop(over);
-            // It has nothing to say.
+            // The thread returns nothing, and does not panic.
             let _ = thread.join();
         }
     }
@@ -46,7 +46,7 @@ impl Line {
 }
 
 fn lock(pending: &Mutex<bool>) -> MutexGuard<'_, bool> {
-    // A panic elsewhere leaves it as it was.
+    // The flag is valid even if another thread panicked.
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -58,7 +58,7 @@ fn patience() -> Duration {
     told.unwrap_or(PATIENCE)
 }
 
-/// All lines: work that is part of other work has a line below it.
+/// All lines on the terminal: nested work has a line below the outer work's.
 static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 fn show(bar: &ProgressBar) {
@@ -109,10 +109,10 @@ fn appears(bar: &ProgressBar, pending: &Arc<Mutex<bool>>, patience: Duration) ->
     thread.spawn(waits).ok().map(|thread| (waiter, thread))
 }
 
-/// A style with the number of files, which others count.
+/// A style with a number of files that is read from a counter.
 fn with_files(template: &str, files: Arc<AtomicU64>) -> ProgressStyle {
     let write = move |_: &ProgressState, out: &mut dyn fmt::Write| {
-        // The line is memory.
+        // Writing to memory does not fail.
         let _ = write!(out, "{}", files.load(Ordering::Relaxed));
     };
     style(template).with_key("files", write)
@@ -141,18 +141,18 @@ impl Progress {
         line(style(template), what, total)
     }
 
-    /// Waits for something that tells nothing before it is over.
+    /// A spinner for work of unknown length.
     pub fn wait(what: &str) -> Self {
         line(style("{spinner} {msg} {elapsed}"), what, 0)
     }
 
-    /// Counts bytes, beside files that others count.
+    /// Counts bytes, and shows a counter of files beside them.
     pub fn transfer(what: &str, files: Arc<AtomicU64>) -> Self {
         let template = "{spinner} {msg}: {files} files, {bytes} ({bytes_per_sec}) {elapsed}";
         line(with_files(template, files), what, 0)
     }
 
-    /// So many bytes will it be, of a transfer.
+    /// Sets the total of a transfer, in bytes.
     pub fn expect(&self, total: u64, files: Arc<AtomicU64>) {
         let template =
             "{msg} [{bar:30}] {files} files, {bytes}/{total_bytes} ({bytes_per_sec}) {eta} left";
@@ -160,7 +160,7 @@ impl Progress {
         bar.set_length(total);
         bar.set_style(with_files(template, files));
         if !bar.is_hidden() {
-            // A tick of one's own counts only while there is no steady one.
+            // indicatif ignores a tick while its own thread ticks.
             bar.disable_steady_tick();
             bar.tick();
             bar.enable_steady_tick(TICK);

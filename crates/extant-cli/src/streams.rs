@@ -47,7 +47,7 @@ pub fn archive_to_stdout() -> Result<()> {
     Ok(())
 }
 
-/// Gives what comes from standard input to `take`, piece by piece; a signal ends it also while nothing comes.
+/// Reads standard input piece by piece. A signal ends the work even if the other side never writes.
 pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let (sender, pieces) = sync_channel::<io::Result<Vec<u8>>>(2);
     std::thread::Builder::new()
@@ -66,7 +66,7 @@ pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
                     Err(e) => Err(e),
                 };
                 let failed = read.is_err();
-                // Who takes the pieces may have given up.
+                // The receiver is gone if its work has failed.
                 if sender.send(read).is_err() || failed {
                     return;
                 }
@@ -107,7 +107,7 @@ pub fn into_image(place: &Place) -> Result<()> {
 /// Writes a file of an image to `out`.
 pub fn out_of_image(place: &Place, out: &mut impl Write) -> Result<()> {
     let file = place.open(OpenFlags::READ)?;
-    // What goes to a terminal shows itself.
+    // On a terminal the output itself shows the progress.
     let progress = (!io::stdout().is_terminal())
         .then(|| Ok::<_, extant::Error>(Progress::bytes("read", file.stat()?.size)))
         .transpose()?;
@@ -125,7 +125,7 @@ pub fn out_of_image(place: &Place, out: &mut impl Write) -> Result<()> {
     }
 }
 
-/// Standard input in a file of its own, for who reads it at many places.
+/// Copies standard input to a temporary file, for readers that need random access.
 pub fn spooled(beside: &Path) -> Result<tempfile::NamedTempFile> {
     if io::stdin().is_terminal() {
         bail!("standard input is a terminal: send the file through a pipe, or name it");

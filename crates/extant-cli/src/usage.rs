@@ -1,11 +1,11 @@
-//! Wrong usage in one line: which command, what is wrong, what to write.
+//! Errors of the command line, in one line: the command, the mistake, and the right form.
 
 use crate::address::Location;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::ffi::OsString;
 
-/// Whether an error is none, but help or the version that was asked for.
+/// Whether clap's "error" is the help or the version, on request.
 pub fn is_asked_for(error: &clap::Error) -> bool {
     matches!(
         error.kind(),
@@ -15,7 +15,7 @@ pub fn is_asked_for(error: &clap::Error) -> bool {
     )
 }
 
-/// An error of the command line in one line, `name` being the subcommand it is of.
+/// An error of the command line in one line.
 pub fn line(error: &clap::Error, words: &[OsString]) -> String {
     let command = command(words);
     let of = |kind| error.get(kind).map(text);
@@ -39,7 +39,7 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             let similar = of(ContextKind::SuggestedSubcommand);
             let instead = match similar.filter(|s| !s.is_empty()) {
                 Some(similar) => format!("is {similar} meant?"),
-                // A command comes first: what it may be asked of is known.
+                // The user left the command out.
                 None if names_image(&name) => format!("write extant ls {name}"),
                 None => format!("extant {command} --help lists those there are").replace("  ", " "),
             };
@@ -74,7 +74,7 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
                 (None, true) => format!("a value is missing: {write}"),
                 (None, false) => format!("use {valid}"),
             };
-            // What says itself what it is about is not told twice; places are known by their values.
+            // Messages that begin with the value do not repeat it; positional arguments need no name.
             let option = argument.split(' ').next().filter(|a| a.starts_with('-'));
             let option = option.map(|o| format!("{o} ")).unwrap_or_default();
             if why.starts_with(&value) {
@@ -100,7 +100,7 @@ pub fn names_image(word: &str) -> bool {
     }
 }
 
-/// What is written in place of what mke2fs takes.
+/// The equivalent here of an argument of mke2fs.
 fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
     if command != "mkfs" {
         return None;
@@ -123,7 +123,7 @@ fn command(words: &[OsString]) -> String {
             .and_then(|w| command.find_subcommand(w))
             .cloned()
         else {
-            // Options of all commands may come first.
+            // Global options may come first.
             if names.is_empty() && word.as_encoded_bytes().starts_with(b"-") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What `extant cp` looks at before it copies anything.
+//! Checks of `extant cp` before it copies anything.
 
 use crate::address::{Location, base_name, join};
 use crate::advice::{above, advised};
@@ -7,7 +7,7 @@ use crate::transfer::Side;
 use anyhow::{Context, Result, bail};
 use extant::FileType;
 
-/// Fails if the directory that a path is in is none.
+/// Fails if the directory of a path is missing or no directory.
 pub fn has_place(side: &dyn Side, path: &[u8]) -> Result<()> {
     let parent = above(path);
     if parent.is_empty() {
@@ -22,12 +22,12 @@ pub fn has_place(side: &dyn Side, path: &[u8]) -> Result<()> {
             format_args!("{}: not a directory", side.show(path)),
             format_args!("{} is none", side.show(parent)),
         )),
-        // What else is wrong is said by who works there.
+        // The copy itself reports other errors.
         _ => Ok(()),
     }
 }
 
-/// How the root of an image is written whose file was given.
+/// The address of an image's root, if the location is the image file.
 pub fn root_of(location: &Location) -> Option<String> {
     let Location::Host(path) = location else {
         return None;
@@ -40,7 +40,7 @@ pub fn root_of(location: &Location) -> Option<String> {
         .then(|| format!("{}:/", path.display()))
 }
 
-/// The name that a copy in a directory gets.
+/// The name of a copy in a directory.
 pub fn new_name<'p>(src: &dyn Side, from: &'p [u8]) -> Result<&'p [u8]> {
     match base_name(from) {
         b"." if src.show(from).ends_with('>') => {
@@ -55,7 +55,7 @@ pub fn not_into_itself(from: &str, id: (u64, u64), (side, to): (&dyn Side, &[u8]
     let look = |path: &[u8]| side.meta(path, true).with_context(|| side.show(path));
     let mut at = to.to_vec();
     if look(&at)?.is_none() {
-        // The copy is to be made: what it is made in is what counts.
+        // The copy does not exist yet: its directory counts.
         at = match above(to) {
             b"" => b".".to_vec(),
             parent => parent.to_vec(),

@@ -4,10 +4,11 @@ use crate::address::Rooted;
 use crate::advice::advised;
 use crate::images;
 use crate::output;
+use crate::patterns::{NoMatch, expand};
 use crate::place::Place;
 use crate::streams;
 use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::FileType;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -47,6 +48,13 @@ pub fn run(args: &Args) -> Result<()> {
         streams::archive_to_stdout()?;
     }
     let volume = images::read(&address.image)?;
+    let found = expand(&volume, address, NoMatch::Fails)?;
+    let [address] = &found[..] else {
+        bail!(
+            "{address}: {} names match: name one, or use cp -a",
+            found.len()
+        )
+    };
     let place = Place::of(&volume, address).with_context(|| address.to_string())?;
     let (image, from) = (ImageSide::at(&place), &place.path[..]);
     let mut rules = Rules::all(args.threads).with(&args.owner, &volume)?;

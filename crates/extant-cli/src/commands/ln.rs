@@ -32,7 +32,7 @@ pub struct Args {
     force: bool,
 }
 
-/// What a link leads to.
+/// The target of a link.
 enum Target {
     /// A file of the image.
     There(Address),

@@ -241,6 +241,13 @@ fn patterns_are_changed_copied_moved_and_removed() {
         line.ends_with("not a directory, and there are several to copy"),
         "{line}"
     );
+    s.ok(&["export", ":/e*", "@exported"]);
+    assert!(s.host("exported/sub/g").exists());
+    let line = s.fails(&["export", ":/?", "@several"]);
+    assert!(
+        line.ends_with("2 names match: name one, or use cp -a"),
+        "{line}"
+    );
     let line = s.fails(&["mv", ":/d/*.conf", ":/new"]);
     assert!(
         line.ends_with("not a directory, and there are several to move"),
