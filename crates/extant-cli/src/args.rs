@@ -7,9 +7,10 @@ use clap::Parser;
 ///
 /// A path inside an image is written IMAGE:/path; IMAGE: is the image's root, and IMAGE:<12> the inode of that number,
 /// where no name is needed. *, ? and [...] in it are matched in the image (quote them, or the shell takes them); a name
-/// that exists as it is written wins. A file of the host whose
-/// own name looks like that is written with a leading ./ and wins if it exists. Times are
-/// shown and read in the zone of TZ or of the system, in JSON in UTC; owners are shown as numbers.
+/// that exists as it is written wins. - is standard input or output where a file can stand. A file of the host whose
+/// own name looks like an address is written with a leading ./ and wins if it exists. Times are
+/// shown and read in the zone of TZ or of the system, in JSON in UTC; owners are shown as numbers. On terminals, help
+/// has colours unless NO_COLOR is set, and work of more than a second (or EXTANT_PROGRESS=SECONDS) shows its progress.
 #[derive(Parser, Debug)]
 #[command(name = "extant", version, max_term_width = 100)]
 pub struct Cli {

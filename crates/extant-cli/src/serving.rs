@@ -263,6 +263,7 @@ impl Serving<'_> {
             None => keeper.mount(&dir, how(None)),
         };
         let mounted = connect()
+            .map_err(|e| advised(e, "extant doctor says what mounting needs here"))
             .with_context(|| dir.display().to_string())
             .and_then(|connection| self.serve_on(connection, &dir, &name, &volume, &options));
         match mounted {

@@ -1,11 +1,12 @@
 //! Checks of `extant cp` before it copies anything.
 
-use crate::address::{Location, base_name, join};
+use crate::address::{Location, base_name};
 use crate::advice::{above, advised};
 use crate::known;
 use crate::transfer::Side;
 use anyhow::{Context, Result, bail};
 use extant::FileType;
+use std::collections::HashSet;
 
 /// Fails if the directory of a path is missing or no directory.
 pub fn has_place(side: &dyn Side, path: &[u8]) -> Result<()> {
@@ -52,25 +53,28 @@ pub fn new_name<'p>(src: &dyn Side, from: &'p [u8]) -> Result<&'p [u8]> {
 
 /// Fails if a directory, by its name and identity, is, or is above, the place where its copy would be.
 pub fn not_into_itself(from: &str, id: (u64, u64), (side, to): (&dyn Side, &[u8])) -> Result<()> {
-    let look = |path: &[u8]| side.meta(path, true).with_context(|| side.show(path));
-    let mut at = to.to_vec();
-    if look(&at)?.is_none() {
+    let there = side.meta(to, true).with_context(|| side.show(to))?;
+    let start = match there {
+        Some(_) => to,
         // The copy does not exist yet: its directory counts.
-        at = match above(to) {
-            b"" => b".".to_vec(),
-            parent => parent.to_vec(),
-        };
-    }
-    let mut last = None;
-    while let Some(here) = look(&at)? {
-        if here.id == id {
+        None => above(to),
+    };
+    let start = if start.is_empty() { b"." } else { start };
+    let mut at = match side.directory(start, true) {
+        Ok(directory) => directory,
+        // A file is in the way, which the copy itself reports.
+        Err(_) => return Ok(()),
+    };
+    let mut seen = HashSet::new();
+    loop {
+        let here = at.meta(b".", true)?.map(|meta| meta.id);
+        if here == Some(id) {
             bail!("{from}: cannot be copied into itself, {}", side.show(to));
         }
-        // The root is its own parent.
-        if last.replace(here.id) == Some(here.id) {
-            break;
+        // The root is its own parent; in a damaged image others may be.
+        if !seen.insert(here) {
+            return Ok(());
         }
-        at = join(&at, b"..");
+        at = at.directory(b"..", true).with_context(|| side.show(to))?;
     }
-    Ok(())
 }

@@ -69,6 +69,37 @@ fn directory_loops_end_with_an_error_that_names_the_directory() {
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
 }
 
+/// Directories may say that they are below each other: who looks for what is above them finds an end.
+#[test]
+fn parents_that_go_in_a_circle_have_an_end() {
+    let without = "^metadata_csum,^uninit_bg";
+    let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-b", "1024", "-O", without]) else {
+        return;
+    };
+    s.ok(&["mkdir", "-p", ":/a/b", ":/other"]);
+    let ino = |path: &str| {
+        s.run(&["stat", "--json", path]).json()[0]["ino"]
+            .as_u64()
+            .unwrap()
+    };
+    let block: u64 = s.debugfs("blocks /a").trim().parse().unwrap();
+    // The second entry of a directory is "..", twelve bytes behind the first.
+    let image = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&s.image)
+        .unwrap();
+    let parent = u32::try_from(ino(":/a/b")).unwrap().to_le_bytes();
+    std::os::unix::fs::FileExt::write_all_at(&image, &parent, block * 1024 + 12).unwrap();
+    let out = std::process::Command::new("timeout")
+        .args(["-s", "KILL", "60"])
+        .args([env!("CARGO_BIN_EXE_extant"), "cp", "-r"])
+        .args(["/other", "/a/b/copy"].map(|path| format!("{}:{path}", s.image.display())))
+        .output()
+        .unwrap();
+    // Whether it is copied or the damage is met first, it ends by itself.
+    assert!(matches!(out.status.code(), Some(0 | 1)), "{out:?}");
+}
+
 #[test]
 fn damage_is_said_and_shown() {
     let Some(s) = Scratch::mke2fs(

@@ -231,6 +231,26 @@ fn where_user_name_spaces_are_refused_nothing_stays() {
     });
 }
 
+/// Where a user may not mount, the line names the command that says why.
+#[test]
+fn a_mount_that_is_not_possible_leads_to_the_doctor() {
+    isolated(|| {
+        let user = User::new("65534:65534");
+        // A directory of somebody else.
+        run(Command::new("chown").arg("0:0").arg(user.path("mnt")));
+        let out = user.run("./extant mount disk.img mnt");
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        assert!(
+            err.contains("mnt: no permission to mount")
+                && err.ends_with(": extant doctor says what mounting needs here\n"),
+            "{err}"
+        );
+        assert_clean(&user.path("disk.img"));
+    });
+}
+
 /// The least of a root file system: a shell with the libraries that it needs, and places for what is of the system.
 fn small_root(dir: &Path) {
     let copy = |from: &Path| {
