@@ -6,17 +6,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::process::{getgid, getuid};
 
 use super::{MountOptions, c_string};
 
 pub(super) fn open_device() -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(
-        "/dev/fuse",
-        OFlags::RDWR | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
+    let opened = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    opened.map_err(|e| match e {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => io::Error::new(
+            io::ErrorKind::NotFound,
+            "/dev/fuse is missing: run modprobe fuse, or start the container with --device /dev/fuse",
+        ),
+        e => io::Error::new(
+            io::Error::from(e).kind(),
+            format!("/dev/fuse: {}", io::Error::from(e)),
+        ),
+    })
 }
 
 pub(super) fn mount(target: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
