@@ -17,7 +17,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-most=$((8 * 1024 * 1024))
+most=8000000
 standard=()
 
 fail() {

@@ -4,9 +4,10 @@
 //! taken later. So whoever has written takes the mark ([`Flushes::mark`]) and waits for a flush beyond it
 //! ([`Engine::flush_since`]): that of a push that came upon it, that of somebody else who waits, or its own.
 //!
-//! Whoever writes file data notes the mark in its slot ([`Flushes::note_data`]). What fsync waits for is the greatest of
-//! them: then a file that is clean, on a device to which nothing was written since the last flush, needs none, and
-//! callers that find it so write no word that others read.
+//! Whoever writes file data notes the mark in the file, which fsync waits for, and in its slot
+//! ([`Flushes::note_data`]). Of a file that was not written since it came into memory, what was written before may have no
+//! flush yet: for it the greatest of the slots' marks counts. A file that is clean, on a device to which nothing was written
+//! since the last flush, needs none, and callers that find it so write no word that others read.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -34,11 +35,11 @@ impl Flushes {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Data have been written by this thread.
-    pub fn note_data(&self) {
-        self.data
-            .local()
-            .fetch_max(self.mark() + 1, Ordering::SeqCst);
+    /// Data have been written by this thread; one more than the mark.
+    pub fn note_data(&self) -> u64 {
+        let written = self.mark() + 1;
+        self.data.local().fetch_max(written, Ordering::SeqCst);
+        written
     }
 
     /// The mark of the data written last, by anybody. What is on the device since before the volume was opened counts as

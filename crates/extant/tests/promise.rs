@@ -82,6 +82,28 @@ fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
     assert!(found == [2; 4096], "old data after fsync returned");
 }
 
+/// What a file was given counts for fsync also when nothing of the file is in memory any more that could tell.
+#[test]
+fn fsync_flushes_data_of_a_file_that_has_left_memory() {
+    let (medium, volume) = made(16 << 20, 4096);
+    // Long enough that it goes to the device at once.
+    let data = |byte| vec![byte; 1 << 20];
+    volume.create("/file", 0o600).unwrap();
+    volume.write_file("/file", &data(1)).unwrap();
+    volume.sync().unwrap();
+    let lookup = || {
+        let root = volume.root_node().unwrap();
+        root.lookup(&Credentials::root(), b"file").unwrap()
+    };
+    let node = lookup();
+    node.write_cached(0, &data(2)).unwrap();
+    drop(node);
+    volume.drop_caches();
+    lookup().fsync(true).unwrap();
+    let found = open(medium.after_cut()).read_file("/file").unwrap();
+    assert!(found == data(2), "old data after fsync returned");
+}
+
 /// Several callers that have only overwritten wait for one flush together.
 #[test]
 fn callers_of_fsync_share_a_flush() {

@@ -449,7 +449,7 @@ impl Engine {
             .write_at(run.physical.offset(self.geometry.block_size), &bytes)
             .map_err(|e| Error::block_io("write", run.physical, e))
             .inspect_err(|e| self.stop(e))?;
-        self.flushes.note_data();
+        self.note_data(file);
         Ok(())
     }
 

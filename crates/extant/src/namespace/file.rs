@@ -11,7 +11,7 @@ use ext4_format::timestamp::Timestamp;
 use percpu::PerSlot;
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
 /// exclusively to change the mapping, the size or what is promised.
@@ -132,6 +132,8 @@ pub struct FileData {
     pub replaced: AtomicBool,
     /// Times of overwriting, when several slots do it.
     pub overwrites: Overwrites,
+    /// One more than the mark of flushes when data of it were written last; 0 if that was not since it came into memory.
+    pub written: AtomicU64,
     /// Which slots open it.
     pub openers: Openers,
     /// Blocks set aside for it while it grows [L8].
@@ -152,6 +154,7 @@ impl FileData {
             tree: TreeBlocks::default(),
             replaced: AtomicBool::new(false),
             overwrites: Overwrites::default(),
+            written: AtomicU64::new(0),
             openers: Openers::default(),
             window: ReadMostly::default(),
         }
@@ -167,6 +170,7 @@ impl FileData {
             tree: TreeBlocks::default(),
             replaced: AtomicBool::new(false),
             overwrites: Overwrites::default(),
+            written: AtomicU64::new(0),
             openers: Openers::default(),
             window: ReadMostly::default(),
         }

@@ -84,7 +84,7 @@ impl Engine {
                     &data[from as usize..(from + len) as usize],
                 )
                 .map_err(|e| Error::block_io("write", piece.physical, e))?;
-            self.flushes.note_data();
+            self.note_data(file);
             Ok(())
         });
         if let Err(e) = written {

@@ -461,7 +461,7 @@ impl Engine {
             blocks,
             placed,
             |piece, done| match writes {
-                true => self.write_pages(piece, &run.pages[done..done + piece.len as usize]),
+                true => self.write_pages(file, piece, &run.pages[done..done + piece.len as usize]),
                 // Only by a planted fault.
                 false => Ok(()),
             },
@@ -519,7 +519,7 @@ impl Engine {
         Ok(())
     }
 
-    fn write_pages(&self, run: Run, pages: &[(SharedChunk, usize)]) -> Result<()> {
+    fn write_pages(&self, file: &FileData, run: Run, pages: &[(SharedChunk, usize)]) -> Result<()> {
         // The map is held exclusively, so no page changes; a chunk's lock is only met by sweeps.
         let mut parts: Vec<(&SharedChunk, Range<usize>)> = Vec::new();
         for (chunk, i) in pages {
@@ -542,8 +542,24 @@ impl Engine {
         self.device
             .write_vectored_at(run.physical.offset(self.geometry.block_size), &slices)
             .map_err(|e| Error::block_io("write", run.physical, e))?;
-        self.flushes.note_data();
+        self.note_data(file);
         Ok(())
+    }
+
+    /// Data of a file have been written to the device.
+    pub(super) fn note_data(&self, file: &FileData) {
+        let written = self.flushes.note_data();
+        file.written.fetch_max(written, Ordering::SeqCst);
+    }
+
+    /// The mark that a flush must be beyond to cover all data of a file: its own, or that of whatever was written last if what
+    /// it had in memory was dropped since.
+    fn mark_of(&self, inode: &Inode) -> u64 {
+        let file = inode.touched_file();
+        match file.map_or(0, |file| file.written.load(Ordering::SeqCst)) {
+            0 => self.flushes.data_mark(),
+            written => written - 1,
+        }
     }
 
     /// Where the block of a logical block should lie: behind its neighbour, else in the inode's group.
@@ -614,7 +630,7 @@ impl Engine {
             self.settle_times_of(inode);
         }
         self.write_back(inode)?;
-        let written = self.flushes.data_mark();
+        let written = self.mark_of(inode);
         let context = inode.last_context.load(Ordering::Acquire);
         let pushed = context > self.log.durable();
         schedule::reached(Point::FsyncWritten);
