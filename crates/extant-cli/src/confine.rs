@@ -10,7 +10,7 @@
 use anyhow::{Context, Result};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
-    Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -52,6 +52,16 @@ pub fn paths(sockets: &Path) -> Result<()> {
     }
     rules.restrict_self().context("Landlock")?;
     Ok(())
+}
+
+/// Whether the kernel has Landlock and it is switched on. Tried on a thread, which ends confined.
+pub fn has_landlock() -> bool {
+    let tried = std::thread::spawn(|| {
+        let rules = Ruleset::default().handle_access(AccessFs::Execute)?;
+        rules.create()?.restrict_self()
+    });
+    let status = tried.join();
+    status.is_ok_and(|s| s.is_ok_and(|s| s.ruleset != RulesetStatus::NotEnforced))
 }
 
 /// What every kernel that has seccomp calls the same.

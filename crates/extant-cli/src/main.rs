@@ -16,6 +16,7 @@ mod known;
 mod mode;
 mod mounted;
 mod multicall;
+mod name_spaces;
 mod output;
 mod owners;
 mod patterns;

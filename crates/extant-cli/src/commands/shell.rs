@@ -1,15 +1,16 @@
 //! `extant shell`: a command inside an image, without root.
 
 use crate::commands::{enter, mount};
+use crate::name_spaces;
 use crate::serving::{TransportArg, mount_options};
-use crate::system::System;
-use anyhow::{Context, Result, bail, ensure};
+use crate::system::{Lack, System};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 
 /// Run a shell or a command with an image mounted, as its root
 ///
@@ -106,41 +107,19 @@ fn enter(args: &Args) -> anyhow::Error {
 /// Whether users may make user name spaces here; if not, what to do. Tried before: with `--map-auto` unshare would leave a
 /// process behind that waits for ever.
 fn user_name_spaces() -> Result<()> {
-    let trial = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "true"])
-        .stdin(Stdio::null())
-        .output()
-        .context("unshare (of util-linux) cannot be run")?;
-    if trial.status.success() {
-        return Ok(());
-    }
-    let setting = |name: &str| {
-        let path = format!("/proc/sys/{}", name.replace('.', "/"));
-        let value = std::fs::read_to_string(path).unwrap_or_default();
-        value.trim().to_string()
-    };
-    let refused = [
-        ("kernel.unprivileged_userns_clone", "0", "1"),
-        ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
-        ("user.max_user_namespaces", "0", "10000"),
-    ];
-    let remedy = match refused.iter().find(|(name, no, _)| setting(name) == *no) {
-        Some((name, _, yes)) => format!("run `sudo sysctl {name}={yes}`"),
-        None => "containers and chroots forbid it: be root there, or try it outside".into(),
-    };
-    let said = String::from_utf8_lossy(&trial.stderr);
-    bail!(
-        "you may make no user name space here: {remedy} ({})",
-        said.trim()
-    )
+    let may = name_spaces::look(&System::here()).map_err(told);
+    may.map(drop)
+        .context("you may make no user name space here")
 }
 
 /// Whether the caller has user and group numbers to map; if not, what to do.
 fn subordinate_ids() -> Result<()> {
-    System::here().subordinate_ids().map_err(|lack| {
-        let remedy = lack.remedy.map(|line| format!(": run `{line}`"));
-        anyhow::anyhow!("{}{}", lack.what, remedy.unwrap_or_default())
-    })
+    System::here().subordinate_ids().map_err(told)
+}
+
+fn told(lack: Lack) -> anyhow::Error {
+    let remedy = lack.remedy.map(|line| format!(": run `{line}`"));
+    anyhow::anyhow!("{}{}", lack.what, remedy.unwrap_or_default())
 }
 
 fn inside(args: &Args) -> Result<ExitStatus> {

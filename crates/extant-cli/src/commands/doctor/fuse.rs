@@ -30,6 +30,8 @@ pub fn findings(system: &System) -> Vec<Finding> {
         uring,
         io_uring(system),
     ));
+    let confined = "servers that give up what serving does not take";
+    found.push(Finding::optional("sandbox", confined, sandbox(system)));
     let mount8 = "mount -t extant and /etc/fstab";
     found.push(Finding::optional(
         "mount.extant",
@@ -37,6 +39,20 @@ pub fn findings(system: &System) -> Vec<Finding> {
         mount_helper(system),
     ));
     found
+}
+
+fn sandbox(system: &System) -> Result<String, Lack> {
+    let seccomp = system
+        .file("/proc/sys/kernel/seccomp/actions_avail")
+        .exists();
+    match (crate::confine::has_landlock(), seccomp) {
+        (true, true) => Ok("Landlock and seccomp".into()),
+        (false, true) => Err(Lack::for_good("seccomp alone: the kernel has no Landlock")),
+        (true, false) => Err(Lack::for_good("Landlock alone: the kernel has no seccomp")),
+        (false, false) => Err(Lack::for_good(
+            "the kernel has neither Landlock nor seccomp",
+        )),
+    }
 }
 
 fn device(system: &System) -> Result<String, Lack> {
@@ -230,7 +246,9 @@ mod tests {
         );
         plant(root, "sbin/mount.extant", "", 0o755);
         let found = findings(&System::planted(root, 1000));
-        let lacking: Vec<_> = found.iter().filter(|f| f.state != State::Works).collect();
+        // Landlock is the kernel's that runs the test.
+        let lacks = |f: &&Finding| f.state != State::Works && f.name != "sandbox";
+        let lacking: Vec<_> = found.iter().filter(lacks).collect();
         assert_eq!(lacking.len(), 1, "{lacking:?}");
         assert!(
             lacking[0]
