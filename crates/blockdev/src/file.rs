@@ -158,11 +158,7 @@ impl FileDevice {
     /// ```
     pub fn temporary(dir: impl AsRef<Path>, len: u64) -> io::Result<Self> {
         let dir = dir.as_ref();
-        let file = match kernel::unnamed(dir) {
-            Ok(file) => file,
-            // Not every file system has unnamed files.
-            Err(_) => named_for_a_moment(dir)?,
-        };
+        let file = unnamed_file(dir)?;
         let dev = Self::adopt(file, dir, Access::ReadWrite, false)?;
         dev.set_len(len)?;
         Ok(dev)
@@ -332,6 +328,17 @@ impl BlockDevice for FileDevice {
     fn read_only(&self) -> bool {
         self.access == Access::ReadOnly
     }
+}
+
+/// A new file of a directory that has no name, or loses it at once; nobody else may open it.
+///
+/// ```
+/// let file = blockdev::unnamed_file(&std::env::temp_dir()).unwrap();
+/// assert_eq!(file.metadata().unwrap().len(), 0);
+/// ```
+pub fn unnamed_file(dir: &Path) -> io::Result<File> {
+    // Not every file system has unnamed files.
+    kernel::unnamed(dir).or_else(|_| named_for_a_moment(dir))
 }
 
 /// A new file whose name is taken away at once.

@@ -41,7 +41,7 @@ mod slow;
 mod timed;
 
 pub use fault::{FaultDevice, Op};
-pub use file::{Access, FileDevice, write_protection};
+pub use file::{Access, FileDevice, unnamed_file, write_protection};
 pub use mem::MemDevice;
 pub use overlay::{Overlay, apply_overlay};
 pub use record::{Event, Log, RecordingDevice};

@@ -9,5 +9,5 @@ mod here;
 
 pub(crate) use here::{
     DAMAGED, NO_ATIME, NO_ATTRIBUTE, NO_KEY, attribute, attribute_names, device_of,
-    directory_names, memory, now, unnamed,
+    directory_names, memory, now,
 };

@@ -8,18 +8,9 @@ fn ino(s: &Scratch, path: &str) -> u64 {
     facts[0]["ino"].as_u64().unwrap()
 }
 
-fn filled() -> Option<Scratch> {
-    let s = Scratch::ext4()?;
-    std::fs::write(s.host("motd"), "welcome\n").unwrap();
-    s.ok(&["mkdir", "-p", ":/etc/skel"]);
-    s.ok(&["cp", "@motd", ":/etc/"]);
-    s.ok(&["ln", "-s", "motd", ":/etc/link"]);
-    Some(s)
-}
-
 #[test]
 fn inodes_are_reached_by_number() {
-    let Some(s) = filled() else { return };
+    let Some(s) = Scratch::filled() else { return };
     let of = |path: &str| format!(":<{}>", ino(&s, path));
     let (file, dir, link) = (of(":/etc/motd"), of(":/etc"), of(":/etc/link"));
     let (file, dir, link) = (&file[..], &dir[..], &link[..]);
@@ -55,7 +46,7 @@ fn inodes_are_reached_by_number() {
 
 #[test]
 fn copies_start_and_end_at_numbers() {
-    let Some(s) = filled() else { return };
+    let Some(s) = Scratch::filled() else { return };
     let of = |path: &str| format!(":<{}>", ino(&s, path));
     let (file, dir) = (of(":/etc/motd"), of(":/etc"));
     let (file, dir) = (&file[..], &dir[..]);
@@ -92,7 +83,7 @@ fn copies_start_and_end_at_numbers() {
 /// A tree is not put below itself, by whatever way its copy is reached.
 #[test]
 fn no_way_leads_a_copy_into_itself() {
-    let Some(s) = filled() else { return };
+    let Some(s) = Scratch::filled() else { return };
     s.ok(&["ln", "-s", "/etc/skel", ":/short"]);
     let dir = format!(":<{}>", ino(&s, ":/etc"));
     for to in [
@@ -118,7 +109,7 @@ fn no_way_leads_a_copy_into_itself() {
 
 #[test]
 fn numbers_that_lead_nowhere_are_named() {
-    let Some(s) = filled() else { return };
+    let Some(s) = Scratch::filled() else { return };
     let file = format!(":<{}>", ino(&s, ":/etc/motd"));
     for (number, said) in [
         ("8", "inode 8 is the file system's own"),

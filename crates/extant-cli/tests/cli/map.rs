@@ -222,14 +222,7 @@ fn what_is_in_the_journal_is_seen() {
     bytes[size as usize / 2] ^= 1;
     std::fs::write(&dump, bytes).unwrap();
     let script = format!("jo -c\njw -b {bitmap} {}\njc\n", dump.display());
-    std::fs::write(s.host("script"), script).unwrap();
-    let out = Command::new("debugfs")
-        .args(["-w", "-f"])
-        .arg(s.host("script"))
-        .arg(&s.image)
-        .output()
-        .unwrap();
-    assert!(out.status.success());
+    debugfs(&s, &script);
     let image = s.bytes();
     let ran = s.run(&["map", "--json", "%"]);
     let map = ran.json();
@@ -302,6 +295,18 @@ fn the_picture_has_a_cell_for_every_stretch() {
     assert_eq!(widths.sum::<u64>(), 6 * 1366 * 4, "{svg}");
 }
 
+/// Has debugfs carry out a script on the image.
+fn debugfs(s: &Scratch, script: &str) {
+    std::fs::write(s.host("script"), script).unwrap();
+    let out = Command::new("debugfs")
+        .args(["-w", "-f"])
+        .arg(s.host("script"))
+        .arg(&s.image)
+        .output()
+        .unwrap();
+    assert!(out.status.success());
+}
+
 #[test]
 fn fragments_are_counted() {
     needs::tools!("debugfs");
@@ -310,16 +315,7 @@ fn fragments_are_counted() {
     };
     // Of 20 files that follow each other every other one goes, and a larger one takes the gaps.
     std::fs::write(s.host("one"), vec![1; 1024]).unwrap();
-    let put = |files: &str| {
-        std::fs::write(s.host("script"), files).unwrap();
-        let out = Command::new("debugfs")
-            .args(["-w", "-f"])
-            .arg(s.host("script"))
-            .arg(&s.image)
-            .output()
-            .unwrap();
-        assert!(out.status.success());
-    };
+    let put = |files: &str| debugfs(&s, files);
     let one = s.host("one").display().to_string();
     put(&(0..20)
         .map(|n| format!("write {one} f{n}\n"))

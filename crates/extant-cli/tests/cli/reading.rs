@@ -3,11 +3,7 @@
 use crate::support::{Scratch, run};
 
 fn filled() -> Option<Scratch> {
-    let s = Scratch::ext4()?;
-    std::fs::write(s.host("motd"), "welcome\n").unwrap();
-    s.ok(&["mkdir", "-p", ":/etc/skel"]);
-    s.ok(&["cp", "@motd", ":/etc/"]);
-    s.ok(&["ln", "-s", "motd", ":/etc/link"]);
+    let s = Scratch::filled()?;
     s.ok(&["touch", ":/etc/.hidden"]);
     Some(s)
 }

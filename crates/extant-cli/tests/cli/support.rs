@@ -87,6 +87,16 @@ impl Scratch {
         Some(scratch)
     }
 
+    /// A new ext4 with `/etc/motd`, a link to it, and the directory `/etc/skel`.
+    pub fn filled() -> Option<Self> {
+        let s = Self::ext4()?;
+        std::fs::write(s.host("motd"), "welcome\n").unwrap();
+        s.ok(&["mkdir", "-p", ":/etc/skel"]);
+        s.ok(&["cp", "@motd", ":/etc/"]);
+        s.ok(&["ln", "-s", "motd", ":/etc/link"]);
+        Some(s)
+    }
+
     /// The default: ext4, small.
     pub fn ext4() -> Option<Self> {
         Self::mke2fs("32M", &["-t", "ext4"])

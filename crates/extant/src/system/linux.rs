@@ -1,11 +1,8 @@
 //! Linux.
 
-use rustix::fs::{Mode, OFlags, RawDir, Stat};
+use rustix::fs::{OFlags, RawDir, Stat};
 use rustix::io::Errno;
-use std::fs::File;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 /// The error number of bytes that break the format: that of Linux' ext4, EFSCORRUPTED.
 pub(crate) const DAMAGED: i32 = Errno::UCLEAN.raw_os_error();
@@ -28,12 +25,6 @@ pub(crate) fn memory() -> u64 {
 pub(crate) fn now() -> (i64, u32) {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     (t.tv_sec, t.tv_nsec as u32)
-}
-
-/// A new file of a directory without a name.
-pub(crate) fn unnamed(dir: &Path) -> io::Result<File> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
 /// The device that a file is on.

@@ -2,10 +2,7 @@
 
 use rustix::fs::{Dir, OFlags, Stat};
 use rustix::io::Errno;
-use std::fs::File;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 pub(crate) const DAMAGED: i32 = Errno::IO.raw_os_error();
 pub(crate) const NO_KEY: i32 = Errno::ACCESS.raw_os_error();
@@ -20,10 +17,6 @@ pub(crate) fn memory() -> u64 {
 pub(crate) fn now() -> (i64, u32) {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     (t.tv_sec, t.tv_nsec as u32)
-}
-
-pub(crate) fn unnamed(_: &Path) -> io::Result<File> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[allow(clippy::unnecessary_cast)] // its type differs

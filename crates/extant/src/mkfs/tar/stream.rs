@@ -54,7 +54,7 @@ impl Store {
         if let Some(spool) = self.spool {
             return Ok(spool);
         }
-        let file = temporary(dir)
+        let file = blockdev::unnamed_file(dir)
             .map_err(|e| MkfsError::io(format!("a temporary file in {}", dir.display()), e))?;
         let spool = (self.add(file), 0);
         self.spool = Some(spool);
@@ -67,21 +67,6 @@ impl Store {
         let file = file.ok_or(io::ErrorKind::NotFound)?;
         file.read_exact_at(buf, origin & ((1 << OFFSET_BITS) - 1))
     }
-}
-
-/// A file that has no name, or loses it at once.
-fn temporary(dir: &Path) -> io::Result<File> {
-    if let Ok(file) = crate::system::unnamed(dir) {
-        return Ok(file);
-    }
-    let path = dir.join(format!(".extant-spool-{}", uuid::Uuid::new_v4()));
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 /// Compression by its first bytes.
