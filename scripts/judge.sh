@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Judges the judge: plants each fault of crates/extant/src/planted.rs in turn and has the tests look for it. A fault that
+# Judges the judge: plants each fault of crates/extant/src/base/planted.rs in turn and has the tests look for it. A fault that
 # no test finds fails the run, and so does a test that fails without a fault.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,7 +31,7 @@ for test in "${tests[@]}"; do
     fi
 done
 
-faults=$(sed -n 's/^ *("\([a-z-]*\)", Self::.*/\1/p' src/planted.rs)
+faults=$(sed -n 's/^ *("\([a-z-]*\)", Self::.*/\1/p' src/base/planted.rs)
 count=0
 missed=()
 for fault in $faults; do

@@ -30,69 +30,51 @@
 //! What happens underneath is in ARCHITECTURE.md: the name space commits small log items, a push turns
 //! a batch of them into block images, the journal makes these durable.
 
-mod alloc;
 mod api;
-mod background;
-mod block_memory;
-mod buffers;
-mod chunked;
-mod damage;
-mod ending;
-mod engine;
-mod error;
-mod flushes;
-mod formatter;
-mod freeze;
-mod gate;
-mod groups;
-mod in_flight;
-mod invariants;
-mod journal;
-mod locks;
+mod base;
+mod commit;
+mod data;
+mod incore;
+mod inodes;
+mod lifecycle;
 mod log;
-mod mapping;
 pub mod mkfs;
-mod namespace;
-mod parallel;
-mod planted;
-#[doc(hidden)]
-pub mod schedule;
-pub mod scratch;
+mod names;
 mod space;
-mod statistics;
-mod stir;
-mod superblock;
-mod system;
-mod system_zone;
-mod trim;
-mod whereabouts;
+mod store;
+mod types;
+mod volume;
+mod watch;
 
-pub use alloc::search::BlockScan;
 pub use api::control::{ErrorPolicy, Frozen, Memory, Shutdown};
 pub use api::dir::{Dir, DirEntry};
 pub use api::file::{File, OpenFlags};
 pub use api::node::{MakeNode, Node};
 pub use api::open::OpenOptions;
+pub use api::scratch;
 pub use api::volume::{StatFs, Volume};
 pub use api::watch::Watch;
-pub use damage::Damage;
-pub use error::{Error, Result};
+pub use base::error::{Error, Result};
+#[doc(hidden)]
+pub use base::schedule;
+#[doc(hidden)]
+pub use base::stir::stir;
+pub use commit::journal::recovery::Recovery;
+pub use commit::statistics::{LogState, PushTimes, SlotState, Statistics};
+pub use data::extents::Extent;
+pub use data::fallocate::{Fallocate, Seek};
 pub use ext4_format::FileType;
 pub use ext4_format::geometry::Geometry;
 pub use ext4_format::timestamp::Timestamp;
-pub use journal::recovery::Recovery;
-pub use namespace::access_times::AccessTimes;
-pub use namespace::attributes::{Attributes, SetAttributes, SetTime};
-pub use namespace::credentials::Credentials;
-pub use namespace::extents::Extent;
-pub use namespace::fallocate::{Fallocate, Seek};
-pub use namespace::observe::{InodeInCore, InodeObserver};
-pub use namespace::rename::RenameMode;
-pub use namespace::watch::WatchEvent;
-pub use namespace::xattrs::SetXattr;
-pub use statistics::{LogState, PushTimes, SlotState, Statistics};
-#[doc(hidden)]
-pub use stir::stir;
+pub use inodes::access_times::AccessTimes;
+pub use inodes::attributes::{Attributes, SetAttributes, SetTime};
+pub use inodes::observe::{InodeInCore, InodeObserver};
+pub use inodes::xattrs::SetXattr;
+pub use names::rename::RenameMode;
+pub use space::search::BlockScan;
+pub use store::damage::Damage;
+pub use types::credentials::Credentials;
+pub use watch::watchers::WatchEvent;
 
 /// The README's example is compiled, so that who copies it gets code that works.
 #[cfg(doctest)]

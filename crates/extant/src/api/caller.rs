@@ -1,9 +1,9 @@
 //! In whose name handles work, and what keeps the volume open for them.
 
 use super::volume::Guard;
-use crate::engine::Engine;
-use crate::error::Result;
-use crate::namespace::credentials::Credentials;
+use crate::base::error::Result;
+use crate::types::credentials::Credentials;
+use crate::volume::engine::Engine;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Stopping a volume, holding it still, and what it keeps in memory.
 
 use super::volume::{Guard, Volume};
-use crate::engine::ended;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::volume::engine::ended;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,15 +1,15 @@
 //! An open file.
 
 use super::caller::Caller;
-use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::namespace::attributes::{Attributes, SetAttributes};
-use crate::namespace::credentials::{Credentials, READ, WRITE};
-use crate::namespace::extents::Extent;
-use crate::namespace::fallocate::{Fallocate, Seek};
-use crate::namespace::inode::Inode;
-use crate::namespace::open_files::Opened;
-use crate::namespace::read_write::Keep;
+use crate::base::error::{Error, Result};
+use crate::data::extents::Extent;
+use crate::data::fallocate::{Fallocate, Seek};
+use crate::data::read_write::Keep;
+use crate::incore::inode::Inode;
+use crate::inodes::attributes::{Attributes, SetAttributes};
+use crate::lifecycle::open_files::Opened;
+use crate::types::credentials::{Credentials, READ, WRITE};
+use crate::volume::engine::Engine;
 use ext4_format::FileType;
 use ext4_format::inode::flags as inode_flags;
 use std::ops::Range;
@@ -513,7 +513,7 @@ impl File {
         &self,
         name: impl AsRef<[u8]>,
         value: &[u8],
-        how: crate::namespace::xattrs::SetXattr,
+        how: crate::inodes::xattrs::SetXattr,
     ) -> Result<()> {
         self.engine()?.set_xattr(
             &self.caller.who,
@@ -536,7 +536,7 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn remove_xattr(&self, name: impl AsRef<[u8]>) -> Result<()> {
-        let how = crate::namespace::xattrs::SetXattr::Any;
+        let how = crate::inodes::xattrs::SetXattr::Any;
         self.engine()?
             .set_xattr(&self.caller.who, &self.inode, name.as_ref(), None, how)
     }

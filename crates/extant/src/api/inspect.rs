@@ -2,8 +2,8 @@
 //! changes anything, and no operation takes part in what is counted for it beyond what it does anyway.
 
 use crate::api::volume::Volume;
-use crate::error::Result;
-use crate::statistics::{LogState, SlotState};
+use crate::base::error::Result;
+use crate::commit::statistics::{LogState, SlotState};
 use ext4_format::{BlockNr, FormatError, Where};
 
 impl Volume {

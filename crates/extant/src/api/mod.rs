@@ -7,5 +7,6 @@ pub mod file;
 mod inspect;
 pub mod node;
 pub mod open;
+pub mod scratch;
 pub mod volume;
 pub mod watch;

@@ -2,17 +2,17 @@
 
 use super::dir::{DirEntry, entries};
 use super::file::{OpenFlags, check_open};
-use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::namespace::attributes::{Attributes, SetAttributes};
-use crate::namespace::create::{How, New};
-use crate::namespace::credentials::Credentials;
-use crate::namespace::extents::Extent;
-use crate::namespace::fallocate::{Fallocate, Seek};
-use crate::namespace::inode::Inode;
-use crate::namespace::read_write::Keep;
-use crate::namespace::rename::RenameMode;
-use crate::namespace::xattrs::SetXattr;
+use crate::base::error::{Error, Result};
+use crate::data::extents::Extent;
+use crate::data::fallocate::{Fallocate, Seek};
+use crate::data::read_write::Keep;
+use crate::incore::inode::Inode;
+use crate::inodes::attributes::{Attributes, SetAttributes};
+use crate::inodes::xattrs::SetXattr;
+use crate::names::create::{How, New};
+use crate::names::rename::RenameMode;
+use crate::types::credentials::Credentials;
+use crate::volume::engine::Engine;
 use crossbeam_utils::CachePadded;
 use ext4_format::inode::flags as inode_flags;
 use ext4_format::{FileType, InodeNr};

@@ -2,27 +2,27 @@
 
 use super::control::ErrorPolicy;
 use super::volume::{StatFs, Volume};
-use crate::alloc::block::BlockAlloc;
-use crate::alloc::inode::InodeAlloc;
-use crate::alloc::search::BlockScan;
-use crate::buffers::{Buffers, Image};
-use crate::damage::Damage;
-use crate::engine::{DamageHook, Engine, Kick, Limits, StopHook, ended};
-use crate::error::{Error, Result};
-use crate::formatter::directory::Allowance;
-use crate::formatter::{Formatter, Moment};
-use crate::groups::{self, Groups, Totals};
-use crate::journal::recovery::{self, Recovery};
-use crate::journal::settle::Settling;
-use crate::journal::{Journal, LogArea, Writer};
-use crate::locks::Mutex;
+use crate::base::error::{Error, Result};
+use crate::base::locks::Mutex;
+use crate::commit::formatter::directory::Allowance;
+use crate::commit::formatter::{Formatter, Moment};
+use crate::commit::journal::recovery::{self, Recovery};
+use crate::commit::journal::settle::Settling;
+use crate::commit::journal::{Journal, LogArea, Writer};
+use crate::incore::inode_index::InodeIndex;
+use crate::inodes::access_times::AccessTimes;
 use crate::log::Log;
-use crate::mapping::MappingReader;
-use crate::namespace::access_times::AccessTimes;
-use crate::namespace::inode_index::InodeIndex;
-use crate::space::{Reserve, Space};
-use crate::superblock;
-use crate::system_zone::{self, SystemZone};
+use crate::space::block::BlockAlloc;
+use crate::space::counts::{Reserve, Space};
+use crate::space::inode::InodeAlloc;
+use crate::space::search::BlockScan;
+use crate::store::buffers::{Buffers, Image};
+use crate::store::damage::Damage;
+use crate::store::groups::{self, Groups, Totals};
+use crate::store::mapping::MappingReader;
+use crate::store::superblock;
+use crate::store::system_zone::{self, SystemZone};
+use crate::volume::engine::{DamageHook, Engine, Kick, Limits, StopHook, ended};
 use blockdev::{Access, BlockDevice, FileDevice};
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
@@ -359,7 +359,7 @@ impl OpenOptions {
     }
 
     fn limits(&self) -> Limits {
-        let memory = crate::system::memory();
+        let memory = crate::base::system::memory();
         let cache_bytes = self.cache_bytes.unwrap_or(memory / 4).max(1 << 20);
         Limits {
             cache_bytes,
@@ -544,7 +544,7 @@ impl Opening<'_> {
             engine.process_orphans(&orphans)?;
         }
         let background = (engine.read_only.is_none() && self.options.background)
-            .then(|| crate::background::spawn(&engine))
+            .then(|| crate::volume::background::spawn(&engine))
             .transpose()?;
         let orphans_left = match engine.read_only {
             Some(_) => orphans.len(),
@@ -691,7 +691,7 @@ impl Engine {
 
     /// Writes the superblock in place, past the journal: only while nothing is logged, at open, freezing and close.
     pub(crate) fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
-        let now = crate::namespace::now().secs();
+        let now = crate::base::now().secs();
         let _place = self.superblock_io.lock();
         let (block, image) = formatter.superblock_update(&self.buffers, now, moment)?;
         self.device

@@ -1,8 +1,8 @@
 //! Watching a directory, a file or a volume.
 
 use super::caller::Caller;
-use crate::namespace::inode::Inode;
-use crate::namespace::watch::{Events, WatchEvent};
+use crate::incore::inode::Inode;
+use crate::watch::watchers::{Events, WatchEvent};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

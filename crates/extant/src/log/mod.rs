@@ -10,18 +10,15 @@
 //! What a commit charges is an estimate, which keeps contexts to about half of the journal. What holds
 //! is measured: a context that turns out larger than a transaction can be is formatted in parts.
 
-pub mod chunks;
-pub mod item;
-pub mod push;
 mod relog;
 pub mod transaction;
 
-use crate::error::Result;
-use crate::in_flight::InFlight;
-use crate::invariants::insist;
-use crate::locks::{self, Condvar, Mutex};
+use crate::base::error::Result;
+use crate::base::in_flight::InFlight;
+use crate::base::invariants::insist;
+use crate::base::locks::{self, Condvar, Mutex};
+use crate::types::item::{ItemList, SpareItems};
 use crossbeam_utils::CachePadded;
-use item::{ItemList, SpareItems};
 use percpu::CommitLists;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -43,7 +40,7 @@ pub struct Budget {
 
 /// How much of the journal a context will take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fullness {
+pub enum Fullness {
     /// It may grow.
     Free,
     /// It should be pushed.
@@ -88,7 +85,7 @@ impl Budget {
     }
 
     /// How full a context is.
-    fn fullness(&self, context: u64) -> Fullness {
+    pub(crate) fn fullness(&self, context: u64) -> Fullness {
         let full = self.full.load(Ordering::Relaxed);
         match (full >> 2 == context, full & 3) {
             (true, 1) => Fullness::Soft,
@@ -98,7 +95,7 @@ impl Budget {
     }
 
     /// Nobody draws for a context any more.
-    fn close(&self, context: u64) {
+    pub(crate) fn close(&self, context: u64) {
         self.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
     }
 }
@@ -106,23 +103,23 @@ impl Budget {
 /// Committed items on their way to the journal.
 pub struct Log {
     pub(crate) lists: CommitLists<ItemList>,
-    budget: Budget,
+    pub(crate) budget: Budget,
     /// Last context that the formatter has applied: its images are what a reader sees.
-    formatted: AtomicU64,
+    pub(crate) formatted: AtomicU64,
     /// Last context on disk.
-    durable: Mutex<u64, locks::Durable>,
+    pub(crate) durable: Mutex<u64, locks::Durable>,
     /// The same, to be read without the lock.
     durable_now: AtomicU64,
-    durable_changed: Condvar,
+    pub(crate) durable_changed: Condvar,
     /// Contexts formatted whose blocks and numbers have not been given back.
-    unreleased: InFlight<locks::Unreleased>,
+    pub(crate) unreleased: InFlight<locks::Unreleased>,
     /// Blocks that the formatter may change at once: what one transaction of the journal holds, less the
     /// superblock that comes on top.
     most: usize,
     /// Blocks that one operation should change at most.
     step: u64,
     /// The journal's log is half full: the next push empties it first.
-    half_full: AtomicBool,
+    pub(crate) half_full: AtomicBool,
     /// Pushes that had anything to format.
     pub(crate) pushes: AtomicU64,
     /// Memory of formatted lists, for the next contexts.

@@ -8,9 +8,9 @@
 //! them and some third: so the first must be the last thing that its slot committed and that happened to the
 //! inode, in the context that is still open. Whatever has seen it, has seen it through one of these two.
 
-use super::item::{InodeEvent, InodeItem, MapItem, Stamp};
 use super::transaction::Commit;
-use crate::namespace::extent_map::Run;
+use crate::types::extent_map::Run;
+use crate::types::item::{InodeEvent, InodeItem, MapItem, Stamp};
 use ext4_format::inode::InodeCore;
 use ext4_format::{BlockNr, InodeNr};
 use percpu::SlotId;

@@ -1,14 +1,14 @@
 //! One operation's transaction: opened with a reservation before any lock, committed under the locks.
 
-use super::item::*;
-use crate::engine::Engine;
-use crate::error::Result;
-use crate::invariants::Rule;
-use crate::namespace::bucket::{Bucket, Dentry};
-use crate::namespace::credentials::Credentials;
-use crate::namespace::extent_map::Run;
-use crate::planted::{self, Fault};
-use crate::schedule::{self, Point};
+use crate::base::error::Result;
+use crate::base::invariants::Rule;
+use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
+use crate::incore::bucket::{Bucket, Dentry};
+use crate::types::credentials::Credentials;
+use crate::types::extent_map::Run;
+use crate::types::item::*;
+use crate::volume::engine::Engine;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, InodeNr};
 
@@ -81,7 +81,7 @@ impl Engine {
         self.gate.look();
         self.check_writable()?;
         self.throttle()?;
-        crate::stir::point();
+        crate::base::stir::point();
         schedule::reached(Point::Begun);
         if !self.take_space(who, u64::from(cost.meta_blocks))? {
             return Err(self.no_space("no block left for metadata"));
@@ -146,7 +146,7 @@ impl Transaction<'_> {
     /// Commits. `seen` is the greatest stamp among the objects locked; `say` logs the items and puts
     /// [`Commit::stamp`] into those objects, whose locks the caller holds.
     pub fn commit<R>(mut self, seen: Stamp, say: impl FnOnce(&mut Commit<'_>) -> R) -> R {
-        crate::stir::point();
+        crate::base::stir::point();
         let engine = self.engine;
         let reserved = std::mem::take(&mut self.reserved);
         let slot = percpu::slot::current();

@@ -9,7 +9,7 @@ use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir};
 use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
 use super::tree::{Body, Draft, DraftDir, Inode, XattrPool};
-use crate::system;
+use crate::base::system;
 use ext4_format::FileType;
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, Mode, OFlags};

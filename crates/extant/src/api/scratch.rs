@@ -1,0 +1,128 @@
+//! Trying things out on an image that is only read (mechanism L11): all changes go to an overlay, which is thrown away
+//! with the volume, or kept in a file, opened again, and at last merged into the image.
+//!
+//! The image is never opened for writing here, but by [`apply`]. While a scratch volume is open others may read the image
+//! and have scratch volumes of their own; who wants to write it is refused, and while somebody does no scratch volume
+//! can be opened. An overlay that is kept belongs to the image as it was: once the image is written it is good for nothing.
+//! What the overlay file holds is in docs/overlay-format.md.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let image = dir.path().join("disk.img");
+//! # let overlay = dir.path().join("changes");
+//! # let device = blockdev::FileDevice::create(&image, 16 << 20)?;
+//! # extant::mkfs::format(&device, &extant::mkfs::MkfsOptions { size: Some(16 << 20), ..Default::default() })?;
+//! # drop(device);
+//! use extant::{OpenOptions, scratch::{self, Changes}};
+//! let volume = scratch::open(&image, Changes::ThrownAway, &OpenOptions::new())?;
+//! volume.write_file("/tried", b"and forgotten")?;
+//! volume.close()?;
+//!
+//! let volume = scratch::open(&image, Changes::KeptIn(&overlay), &OpenOptions::new())?;
+//! assert!(volume.stat("/tried").is_err());
+//! volume.write_file("/kept", b"until it is merged")?;
+//! volume.close()?;
+//! drop(volume_of(&image)?); // the image is as it was
+//! scratch::apply(&image, &overlay)?;
+//! assert_eq!(volume_of(&image)?.read_file("/kept")?, b"until it is merged");
+//! # fn volume_of(image: &std::path::Path) -> extant::Result<extant::Volume> {
+//! #     OpenOptions::new().read_only(true).open(image)
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::api::open::OpenOptions;
+use crate::api::volume::Volume;
+use crate::base::error::{Error, Result};
+use blockdev::{Access, BlockDevice, FileDevice, Overlay, apply_overlay};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What becomes of the changes to a scratch volume.
+///
+/// ```
+/// use extant::scratch::Changes;
+/// assert_ne!(Changes::ThrownAway, Changes::KeptIn("overlay".as_ref()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes<'a> {
+    /// They go with the volume, or with the process; meanwhile they take space in the directory for temporary files
+    /// (`TMPDIR`), or beside the image if that has no room for them.
+    ThrownAway,
+    /// They stay in this file, which is made if it does not exist.
+    KeptIn(&'a Path),
+}
+
+/// Opens an image as a volume that may be changed though the image is only read.
+///
+/// # Errors
+/// [`Error::Io`] with kind `ResourceBusy` if somebody has the image open for writing, or the overlay open at all;
+/// with kind `InvalidData` if the file is no overlay, or not one of this image as it is now.
+pub fn open(
+    image: impl AsRef<Path>,
+    changes: Changes<'_>,
+    options: &OpenOptions,
+) -> Result<Volume> {
+    options.open_device(device(image, changes)?)
+}
+
+/// The same as a device, for whatever wants to write to one.
+pub fn device(image: impl AsRef<Path>, changes: Changes<'_>) -> Result<Arc<dyn BlockDevice>> {
+    let image = image.as_ref();
+    let base = FileDevice::open(image, Access::ReadOnly).map_err(|e| failed("open", image, e))?;
+    let len = Overlay::<FileDevice, FileDevice>::store_len(base.len());
+    match changes {
+        Changes::ThrownAway => {
+            let beside = image.parent().filter(|p| !p.as_os_str().is_empty());
+            let store = FileDevice::temporary(std::env::temp_dir(), len)
+                .or_else(|_| FileDevice::temporary(beside.unwrap_or(Path::new(".")), len))
+                .map_err(|e| failed("make a temporary overlay for", image, e))?;
+            let overlay = Overlay::create(base, store)
+                .map_err(|e| failed("make an overlay for", image, e))?;
+            Ok(Arc::new(overlay))
+        }
+        Changes::KeptIn(path) => {
+            let opened =
+                open_store(path, len).and_then(|store| Overlay::open_or_create(base, store));
+            Ok(Arc::new(opened.map_err(|e| failed("open", path, e))?))
+        }
+    }
+}
+
+/// The file of an overlay, with its full length.
+fn open_store(path: &Path, len: u64) -> io::Result<FileDevice> {
+    match FileDevice::open(path, Access::ReadWrite) {
+        // Made a moment ago, and then killed.
+        Ok(store) if store.is_empty() => {
+            store.set_len(len)?;
+            Ok(store)
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => FileDevice::create(path, len),
+        other => other,
+    }
+}
+
+/// Merges a kept overlay into its image; returns how many bytes that were. If it is interrupted the image is good for
+/// nothing until it has been called again and has succeeded; to call it once more after that changes nothing. The overlay
+/// file stays, and is of no more use.
+///
+/// # Errors
+/// [`Error::Io`] with kind `ResourceBusy` if somebody has the image or the overlay open; with kind `InvalidData` if the file
+/// is no overlay, or the image has changed since it was made.
+pub fn apply(image: impl AsRef<Path>, overlay: impl AsRef<Path>) -> Result<u64> {
+    let (image, overlay) = (image.as_ref(), overlay.as_ref());
+    let store =
+        FileDevice::open(overlay, Access::ReadWrite).map_err(|e| failed("open", overlay, e))?;
+    let base = FileDevice::open(image, Access::ReadWrite).map_err(|e| failed("open", image, e))?;
+    apply_overlay(&store, &base).map_err(|e| failed("merge", overlay, e))
+}
+
+fn failed(what: &str, path: &Path, source: io::Error) -> Error {
+    Error::Io {
+        context: format!("{what} {}", path.display()),
+        source,
+    }
+}

@@ -1,0 +1,168 @@
+//! What can go wrong, said once: every error names the rule broken and where, and maps to one errno.
+
+use ext4_format::{BlockNr, FormatError, InodeNr};
+use std::io;
+
+/// Result of an engine operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the engine.
+///
+/// ```
+/// use extant::Error;
+/// assert_eq!(Error::NotFound.errno(), rustix::io::Errno::NOENT.raw_os_error());
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No entry of that name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("file exists")]
+    Exists,
+    /// A component used as a directory is none.
+    #[error("not a directory")]
+    NotDirectory,
+    /// The operation does not apply to a directory.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory holds names.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The caller lacks a permission bit.
+    #[error("permission denied")]
+    PermissionDenied,
+    /// Only the owner or root may do this, or the file is immutable.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// A name longer than 255 bytes, or a path longer than 4096.
+    #[error("file name too long")]
+    NameTooLong,
+    /// An argument has no meaning: which.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// More than 40 symbolic links on the way.
+    #[error("too many levels of symbolic links")]
+    SymlinkLoop,
+    /// No block, inode or index space is left: which.
+    #[error("no space left on device: {0}")]
+    NoSpace(&'static str),
+    /// The file would grow past what its mapping can address.
+    #[error("file too large")]
+    FileTooLarge,
+    /// The inode has as many links as its count can hold.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The volume is open read-only: why.
+    #[error("read-only file system: {0}")]
+    ReadOnly(String),
+    /// The extended attribute does not exist.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The buffer is too small for the answer.
+    #[error("result too large for the buffer")]
+    Range,
+    /// An argument is longer than any system call takes.
+    #[error("argument too long")]
+    TooBig,
+    /// The format or this volume cannot do this: what.
+    #[error("operation not supported: {0}")]
+    Unsupported(&'static str),
+    /// The handle was not opened for this.
+    #[error("bad file handle: {0}")]
+    BadHandle(&'static str),
+    /// Rename or link across volumes.
+    #[error("cross-device link")]
+    CrossDevice,
+    /// The object is in use.
+    #[error("device or resource busy: {0}")]
+    Busy(&'static str),
+    /// No data or hole after the offset.
+    #[error("no such offset")]
+    NoSuchOffset,
+    /// The bytes on the device break a rule of the format.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The device failed.
+    #[error("I/O error: {context}: {source}")]
+    Io {
+        /// What was being done.
+        context: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The volume stopped after an earlier failure.
+    #[error("volume stopped: {0}")]
+    Stopped(String),
+    /// A rule of the engine itself does not hold: the volume has stopped, and its image is as of the last commit.
+    #[error("broken rule: {rule}: {found}")]
+    Broken {
+        /// What must hold.
+        rule: &'static str,
+        /// What was found instead.
+        found: String,
+    },
+    /// The volume was closed while this handle was open.
+    #[error("stale file handle: the volume was closed")]
+    Stale,
+    /// The file is encrypted, and its key is never there.
+    #[error("required key not available: the file is encrypted")]
+    NoKey,
+    /// The work was interrupted by the caller.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// A device error while reading or writing a block.
+    pub fn block_io(verb: &str, block: BlockNr, source: io::Error) -> Self {
+        Self::Io {
+            context: format!("{verb} block {block}"),
+            source,
+        }
+    }
+
+    /// A rule broken by an inode.
+    pub fn corrupt_inode(what: &'static str, ino: InodeNr) -> Self {
+        Self::Format(FormatError::corrupt(what, ext4_format::Where::Inode(ino)))
+    }
+
+    /// The errno a system call would return.
+    pub fn errno(&self) -> i32 {
+        use rustix::io::Errno as E;
+        let errno = match self {
+            Self::NotFound => E::NOENT,
+            Self::Exists => E::EXIST,
+            Self::NotDirectory => E::NOTDIR,
+            Self::IsDirectory => E::ISDIR,
+            Self::NotEmpty => E::NOTEMPTY,
+            Self::PermissionDenied => E::ACCESS,
+            Self::NotPermitted => E::PERM,
+            Self::NameTooLong => E::NAMETOOLONG,
+            Self::Invalid(_) => E::INVAL,
+            Self::SymlinkLoop => E::LOOP,
+            Self::NoSpace(_) => E::NOSPC,
+            Self::FileTooLarge => E::FBIG,
+            Self::TooManyLinks => E::MLINK,
+            Self::ReadOnly(_) => E::ROFS,
+            Self::NoAttribute => return crate::base::system::NO_ATTRIBUTE,
+            Self::Range => E::RANGE,
+            Self::TooBig => E::TOOBIG,
+            Self::Unsupported(_) => E::OPNOTSUPP,
+            Self::BadHandle(_) => E::BADF,
+            Self::CrossDevice => E::XDEV,
+            Self::Busy(_) => E::BUSY,
+            Self::NoSuchOffset => E::NXIO,
+            Self::Interrupted => E::INTR,
+            Self::Stale => E::STALE,
+            Self::NoKey => return crate::base::system::NO_KEY,
+            Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => {
+                return crate::base::system::DAMAGED;
+            }
+            Self::Format(_) => E::INVAL,
+            Self::Io { .. } | Self::Stopped(_) | Self::Broken { .. } => E::IO,
+        };
+        errno.raw_os_error()
+    }
+}

@@ -1,0 +1,21 @@
+//! What every room uses: errors, lock classes, rules that are checked at run time, hooks of the tests, small tools.
+
+pub mod block_memory;
+pub mod chunked;
+pub mod error;
+pub mod in_flight;
+pub mod invariants;
+pub mod locks;
+pub mod parallel;
+pub mod planted;
+pub mod schedule;
+pub mod stir;
+pub mod system;
+
+use ext4_format::timestamp::Timestamp;
+
+/// The time of what is done now.
+pub(crate) fn now() -> Timestamp {
+    let (seconds, nanoseconds) = system::now();
+    Timestamp::new(seconds, nanoseconds)
+}

@@ -1,0 +1,358 @@
+//! The journal: jbd2 on disk. Images and revokes of one context become one transaction; recovery and
+//! home write-back are here too. Without a journal the images go home at once.
+//!
+//! What a commit writes, in order, and why a cut anywhere is harmless:
+//! 1. Data of the context's files has been written by write-back before the context was closed.
+//! 2. Revoke blocks, descriptor blocks, images; the journal's superblock if the log was empty. A cut
+//!    here leaves a log that ends before this transaction: no valid commit block carries its number.
+//! 3. Flush: data and images are on the medium.
+//! 4. The commit block. Torn, its checksum (or, without checksums, its single sector) tells.
+//! 5. Flush: the transaction is durable; only now is anybody told so.
+//!
+//! 3 to 5 are a stage of their own ([`settle`]), so that the next transaction is logged meanwhile.
+//!
+//! Home write-back ([`home`]) writes only images of durable transactions, flushes, and only then
+//! moves the log's tail.
+
+mod body;
+pub mod home;
+pub mod recovery;
+pub mod settle;
+
+use crate::base::error::{Error, Result};
+use crate::base::invariants::insist;
+use crate::base::planted::{self, Fault};
+use crate::commit::formatter::Output;
+use crate::store::buffers::Image;
+use crate::types::extent_map::{ExtentMap, Found, Run};
+use crate::volume::engine::Engine;
+use blockdev::BlockDevice;
+use body::Body;
+use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
+use ext4_format::{BlockNr, FormatError, Where};
+use settle::{CommitBlock, Logged};
+use std::sync::Arc;
+
+/// Where images of metadata go.
+pub enum Writer {
+    /// Into the journal first.
+    Journal(Box<Journal>),
+    /// Straight home.
+    Direct,
+}
+
+impl Writer {
+    /// Brings a formatted batch to where only a flush, or a flush and a commit block, is missing;
+    /// `completes` is the context it is the last part of.
+    pub(crate) fn log(
+        &mut self,
+        engine: &Engine,
+        output: &Output,
+        completes: Option<u64>,
+    ) -> Result<()> {
+        let _span = lockmeter::span!("write to the journal");
+        insist!(!engine.gate.is_shut(), FrozenIsStill, "a push");
+        for &(start, len) in &output.zeroed {
+            home::zero(engine, start, len)?;
+        }
+        let commit = match self {
+            Self::Journal(journal) => journal.log(engine, &output.blocks, &output.revoked)?,
+            Self::Direct => {
+                home::write_home(engine, &output.blocks)?;
+                None
+            }
+        };
+        // What has been written so far is covered by a flush beyond this mark.
+        let written = engine.flushes.mark();
+        engine.settling.add(Logged {
+            commit,
+            completes,
+            written,
+        });
+        Ok(())
+    }
+
+    /// Writes every dirty image home and empties the log. The caller holds the formatter's lock too, so
+    /// every published image is durable.
+    pub(crate) fn checkpoint(&mut self, engine: &Engine) -> Result<()> {
+        let _span = lockmeter::span!("checkpoint");
+        engine.settling.settle(engine)?;
+        match self {
+            Self::Journal(journal) => journal.empty_log(engine, true),
+            Self::Direct => Ok(()),
+        }
+    }
+
+    /// True when the log is half full: the next push writes home first, while it knows that all
+    /// published images are durable.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        match self {
+            Self::Journal(journal) => {
+                journal.used as usize > journal.superblock.log_range().len() / 2
+            }
+            Self::Direct => false,
+        }
+    }
+}
+
+/// The journal's own blocks on the device.
+pub struct LogArea {
+    device: Arc<dyn BlockDevice>,
+    block_size: u32,
+    map: ExtentMap,
+}
+
+impl LogArea {
+    /// The area that an inode's mapping describes.
+    pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, map: ExtentMap) -> Self {
+        Self {
+            device,
+            block_size,
+            map,
+        }
+    }
+
+    /// Physical place of a log block, and how many follow it without a gap.
+    fn locate(&self, block: u32) -> Result<(BlockNr, u32)> {
+        match self.map.at(block) {
+            Found::Mapped(run) => Ok((run.physical, run.len)),
+            Found::Hole(_) => {
+                Err(FormatError::corrupt("hole in the journal", Where::Journal(block)).into())
+            }
+        }
+    }
+
+    /// Fails unless the area has all blocks that the journal's superblock counts, inside the inode's size.
+    pub fn check(&self, max_len: u32, size: u64) -> Result<()> {
+        if u64::from(max_len) > size / u64::from(self.block_size.max(1)) {
+            let at = Where::Journal(0);
+            return Err(FormatError::corrupt("journal longer than its inode", at).into());
+        }
+        let mut at = 0;
+        while at < max_len {
+            at = at.saturating_add(self.locate(at)?.1.max(1));
+        }
+        Ok(())
+    }
+
+    /// Its blocks, as ranges: start, and one past the end.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let range = |run: &Run| (run.physical.0, run.physical.0 + u64::from(run.len));
+        self.map.iter().map(range).collect()
+    }
+
+    /// Reads one log block.
+    pub fn read(&self, block: u32) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.block_size as usize];
+        let (physical, _) = self.locate(block)?;
+        self.device
+            .read_at(physical.offset(self.block_size), &mut bytes)
+            .map_err(|source| Error::Io {
+                context: format!("read journal block {block}"),
+                source,
+            })?;
+        Ok(bytes)
+    }
+
+    /// Writes neighbouring log blocks.
+    fn write(&self, mut block: u32, mut images: &[&[u8]]) -> Result<()> {
+        while !images.is_empty() {
+            let (physical, run) = self.locate(block)?;
+            let n = images.len().min(run as usize);
+            self.device
+                .write_vectored_at(physical.offset(self.block_size), &images[..n])
+                .map_err(|source| Error::Io {
+                    context: format!("write journal block {block}"),
+                    source,
+                })?;
+            images = &images[n..];
+            block += n as u32;
+        }
+        Ok(())
+    }
+}
+
+/// An open journal.
+pub struct Journal {
+    area: Arc<LogArea>,
+    superblock: Superblock,
+    format: Format,
+    /// Next log block to write.
+    head: u32,
+    /// Log blocks in use.
+    used: u32,
+    next: Tid,
+}
+
+impl Journal {
+    /// A journal that has been recovered (or was clean) and whose log is empty.
+    pub fn start(
+        area: Arc<LogArea>,
+        mut superblock: Superblock,
+        is_64bit: bool,
+        metadata_csum: bool,
+    ) -> Result<Self> {
+        let wanted = Superblock::default_features(is_64bit, metadata_csum);
+        superblock.v2 = true;
+        superblock.features.incompat |= wanted.incompat;
+        if metadata_csum {
+            // One kind of checksum only: what the volume's metadata has decides.
+            superblock.features = wanted;
+        }
+        superblock.start = 0;
+        let head = superblock.log_range().start;
+        let format = superblock.format();
+        let next = superblock.sequence;
+        Ok(Self {
+            area,
+            superblock,
+            format,
+            head,
+            used: 0,
+            next,
+        })
+    }
+
+    /// Blocks of images that one transaction can hold.
+    pub fn capacity(&self) -> u64 {
+        let log = self.superblock.log_range().len() as u64;
+        let per_descriptor = self.format.tags_per_block().max(1) as u64;
+        // Descriptors, one of them perhaps not full, and the commit block; revokes are not needed when it
+        // takes the whole log.
+        (log.saturating_sub(2)) * per_descriptor / (per_descriptor + 1)
+    }
+
+    /// Log blocks of a transaction of so many images and revokes.
+    fn need(&self, images: usize, revokes: usize) -> u32 {
+        let revokes = revokes.div_ceil(self.format.revokes_per_block().max(1));
+        let descriptors = images.div_ceil(self.format.tags_per_block().max(1));
+        u32::try_from(revokes + descriptors + images + 1).unwrap_or(u32::MAX)
+    }
+
+    fn write_superblock(&self) -> Result<()> {
+        let mut block = self.area.read(0)?;
+        self.superblock.write(&mut block)?;
+        self.area.write(0, &[&block])
+    }
+
+    /// Writes a transaction into the log; returns its commit block, which is not written yet, and where that
+    /// goes.
+    fn log(
+        &mut self,
+        engine: &Engine,
+        blocks: &[(BlockNr, Arc<Image>)],
+        revoked: &[BlockNr],
+    ) -> Result<Option<CommitBlock>> {
+        if blocks.is_empty() && revoked.is_empty() {
+            return Ok(None);
+        }
+        let log = self.superblock.log_range();
+        let mut need = self.need(blocks.len(), revoked.len());
+        if need > log.len() as u32 - self.used {
+            engine.settling.settle(engine)?;
+            // The images here are not durable yet, nor are those of the context being formatted now.
+            self.empty_log(engine, false)?;
+        }
+        // In an empty log there is nothing to strike out.
+        let revoked = match self.used == 0 || planted::is(Fault::NoRevoke) {
+            true => &[],
+            false => revoked,
+        };
+        if self.used == 0 {
+            need = self.need(blocks.len(), 0);
+        }
+        if need > log.len() as u32 - self.used {
+            return Err(Error::Stopped(format!(
+                "a checkpoint of {} blocks does not fit the journal of {} blocks",
+                blocks.len(),
+                log.len()
+            )));
+        }
+        let tid = self.next;
+        let start = self.head;
+        let body = Body {
+            area: &self.area,
+            format: &self.format,
+            log,
+            start,
+            tid,
+        };
+        let commit_at = body.write(revoked, blocks)?;
+        if self.used == 0 {
+            self.superblock.start = start;
+            self.superblock.sequence = tid;
+            self.write_superblock()?;
+        }
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut block = vec![0; self.format.block_size as usize];
+        let commit = Commit {
+            tid,
+            secs: now.as_secs(),
+            nanos: now.subsec_nanos(),
+            transaction_crc: None,
+        };
+        commit.write(&self.format, &mut block)?;
+        let (first, len) = (
+            self.superblock.log_range().start,
+            self.superblock.log_range().len(),
+        );
+        let behind = (start - first) as usize + need as usize - 1;
+        let place = first as usize + behind % len.max(1);
+        insist!(
+            commit_at as usize == place,
+            CommitBehindItsBlocks,
+            "{commit_at}, not {place}"
+        );
+        self.head = self.superblock.next_block(commit_at);
+        insist!(
+            self.superblock.log_range().contains(&self.head),
+            LogHeadInside,
+            "block {}",
+            self.head
+        );
+        self.used += need;
+        insist!(
+            self.used as usize <= len,
+            LogHasRoom,
+            "{} blocks of {len}",
+            self.used
+        );
+        engine.totals.logged(need, self.used);
+        self.next = tid.next();
+        Ok(Some(CommitBlock {
+            tid,
+            at: commit_at,
+            bytes: block,
+        }))
+    }
+
+    fn empty_log(&mut self, engine: &Engine, all_durable: bool) -> Result<()> {
+        if self.used == 0 {
+            return Ok(());
+        }
+        home::write_durable(engine, &self.area, engine.log.durable(), all_durable)?;
+        let dirty = engine.buffers.dirty_count();
+        insist!(
+            !all_durable || dirty == 0,
+            AllHomeBeforeEmpty,
+            "{dirty} images are not"
+        );
+        let written = engine.flushes.mark();
+        engine.flush()?;
+        insist!(
+            engine.flushes.is_covered(written),
+            FlushBeforeEmpty,
+            "mark {written}"
+        );
+        self.superblock.start = 0;
+        self.superblock.sequence = self.next;
+        self.write_superblock()?;
+        engine.flush()?;
+        self.used = 0;
+        engine.totals.emptied();
+        self.head = self.superblock.log_range().start;
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! The last stage of a push: commit blocks and flushes. Mechanism C6.
+//!
+//! A transaction whose blocks are in the log waits in a queue. Who comes to this stage takes all that wait
+//! there and makes them durable together: a flush, their commit blocks in order, a flush. Others log the
+//! next ones meanwhile. A flush covers what was logged before it began, so what was logged while the stage
+//! before flushed needs no first flush of its own: contexts that come one upon the other cost one flush
+//! each, and several that wait together cost one in all.
+//!
+//! Commit blocks that are written together may reach the medium in any order, or some of them: a valid one
+//! behind a missing one is behind the end of the log.
+
+use super::LogArea;
+use crate::base::error::Result;
+use crate::base::invariants::insist;
+use crate::base::locks::{self, Condvar, Mutex};
+use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
+use crate::volume::engine::Engine;
+use ext4_format::jbd2::Tid;
+use std::sync::Arc;
+
+/// A commit block on its way to the log.
+pub struct CommitBlock {
+    /// Its transaction.
+    pub tid: Tid,
+    /// Its block of the log.
+    pub at: u32,
+    /// What it is to hold.
+    pub bytes: Vec<u8>,
+}
+
+/// A transaction whose blocks are in the log, but for its commit block.
+pub struct Logged {
+    /// None if nothing went into the log.
+    pub commit: Option<CommitBlock>,
+    /// The context that is complete with it.
+    pub completes: Option<u64>,
+    /// A flush beyond this mark covers its blocks, and the data that it refers to.
+    pub written: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Logged>,
+    /// Transactions that ever came.
+    came: u64,
+    /// So many of them were covered by a flush.
+    flushed: u64,
+    /// So many of them are durable.
+    settled: u64,
+    /// The transaction that was made durable last.
+    last: Option<Tid>,
+    /// Somebody is at the last stage.
+    busy: bool,
+}
+
+/// What waits for its commit block.
+pub struct Settling {
+    /// None without a journal.
+    area: Option<Arc<LogArea>>,
+    queue: Mutex<Queue, locks::Settling>,
+    changed: Condvar,
+}
+
+impl Settling {
+    /// For a journal in this area, or for none.
+    pub fn new(area: Option<Arc<LogArea>>) -> Self {
+        Self {
+            area,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// A transaction has been logged. Called in the order of the log.
+    pub fn add(&self, logged: Logged) {
+        let mut queue = self.queue.lock();
+        queue.waiting.push(logged);
+        queue.came += 1;
+    }
+
+    /// Makes durable what has been logged before the call, or waits until others have. Stops the volume if it
+    /// fails.
+    pub(crate) fn settle(&self, engine: &Engine) -> Result<()> {
+        let mut queue = self.queue.lock();
+        let target = queue.came;
+        while queue.settled < target {
+            engine.check_running()?;
+            if queue.busy {
+                self.changed.wait(&mut queue);
+                continue;
+            }
+            queue.busy = true;
+            let (waiting, came) = (std::mem::take(&mut queue.waiting), queue.came);
+            let flushed = queue.flushed >= came;
+            drop(queue);
+            // Stopped before the next one comes to this stage.
+            let committed = self
+                .commit(engine, &waiting, flushed)
+                .inspect_err(|e| engine.stop(e));
+            queue = self.queue.lock();
+            if let Ok(covered) = &committed {
+                queue.flushed = came.max(*covered);
+                queue.settled = came;
+            }
+            queue.busy = false;
+            self.changed.notify_all();
+            committed?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody is at this stage.
+    pub fn wait(&self) {
+        let mut queue = self.queue.lock();
+        while queue.busy {
+            self.changed.wait(&mut queue);
+        }
+    }
+
+    /// Makes these durable; says how many of those that ever came the last flush covered.
+    fn commit(&self, engine: &Engine, waiting: &[Logged], flushed: bool) -> Result<u64> {
+        let _span = lockmeter::span!("commit blocks and flushes");
+        if !flushed && !planted::is(Fault::NoFlushBeforeCommit) {
+            engine.flush()?;
+        }
+        let covers = |mark: u64, fault| engine.flushes.is_covered(mark) || planted::is(fault);
+        for logged in waiting {
+            let covered = covers(logged.written, Fault::NoFlushBeforeCommit);
+            insist!(covered, FlushBeforeCommit, "mark {}", logged.written);
+        }
+        let mut covered = 0;
+        let commits = waiting.iter().filter_map(|l| l.commit.as_ref());
+        if let Some(area) = self.area.as_ref().filter(|_| commits.clone().count() > 0) {
+            for commit in commits {
+                self.follow(commit.tid)?;
+                area.write(commit.at, &[&commit.bytes])?;
+            }
+            schedule::reached(Point::CommitWritten);
+            covered = self.queue.lock().came;
+            let written = engine.flushes.mark();
+            if !planted::is(Fault::NoFlushAfterCommit) {
+                engine.flush()?;
+            }
+            let covered = covers(written, Fault::NoFlushAfterCommit);
+            insist!(covered, FlushAfterCommit, "mark {written}");
+        }
+        if let Some(context) = waiting.iter().filter_map(|l| l.completes).next_back() {
+            engine.log.settled(context)?;
+        }
+        Ok(covered)
+    }
+
+    /// The commit block of this transaction is next.
+    fn follow(&self, tid: Tid) -> Result<()> {
+        let mut queue = self.queue.lock();
+        let last = queue.last.replace(tid);
+        let follows = last.is_none_or(|last| last.next() == tid);
+        insist!(follows, TransactionsInOrder, "{tid:?} after {last:?}");
+        Ok(())
+    }
+}

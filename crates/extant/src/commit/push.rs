@@ -1,0 +1,514 @@
+//! The push: a context goes from the slots' lists through the formatter to the journal (C2, C6).
+//!
+//! Three stages with a lock each, taken in order: the formatter's, the journal's, and that of commit blocks
+//! and flushes. A push takes the second before it leaves the first, and queues for the third before it
+//! leaves the second, so commit blocks reach the disk in the order of their contexts. Three contexts may be
+//! in flight, one being formatted, one written into the log, one made durable, while operations commit
+//! into a fourth.
+
+use crate::base::error::{Error, Result};
+use crate::base::invariants::{Rule, insist};
+use crate::base::locks::{self, Mutex};
+use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
+use crate::commit::formatter::{Formatter, MetaSpace, Moment, Output};
+use crate::log::Fullness;
+use crate::types::item::{InodeEvent, ItemList};
+use crate::volume::engine::{Engine, ended};
+use ext4_format::BlockNr;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// What a push has learned to release once its context is on disk.
+struct Release {
+    blocks: Vec<(BlockNr, u32)>,
+    /// One, or as many as the journal needed it in.
+    parts: Vec<Output>,
+}
+
+/// Gives the formatter blocks out of the allocator and notes what it frees.
+struct PushSpace<'a> {
+    engine: &'a Engine,
+    taken: Mutex<Vec<BlockNr>, locks::PushSpace>,
+    freed: Mutex<Vec<(BlockNr, u32)>, locks::PushSpace>,
+}
+
+impl MetaSpace for PushSpace<'_> {
+    fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr> {
+        let block = self.engine.allocate_block(goal)?;
+        self.taken.lock().push(block);
+        Ok(block)
+    }
+
+    fn free_meta(&self, start: BlockNr, len: u32) -> Result<()> {
+        // A bitmap that is not in core by now is read from the image that frees the block, and the block would be
+        // used again before that is durable.
+        let loaded = self.engine.load_bitmaps(start, len);
+        if !planted::is(Fault::UnreadBitmap) {
+            loaded?;
+        }
+        self.freed.lock().push((start, len));
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Waits, or pushes, while the current context holds as much as the journal can take.
+    pub(crate) fn throttle(&self) -> Result<()> {
+        let context = self.log.lists.context();
+        match self.must_push(context) {
+            true => self.push_to(context),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the context must be pushed before anything more goes into it; asks for a push when that is near.
+    pub(crate) fn must_push(&self, context: u64) -> bool {
+        // Bitmaps leave memory with a push.
+        let bitmaps = match self.blocks.excess().max(self.inodes.excess()) {
+            0 => Fullness::Free,
+            1..8 => Fullness::Soft,
+            _ => Fullness::Hard,
+        };
+        let fullness = bitmaps.max(self.log.budget.fullness(context));
+        if fullness == Fullness::Soft {
+            self.kick.wake();
+        }
+        fullness == Fullness::Hard
+    }
+
+    /// Makes everything committed so far durable.
+    pub(crate) fn push_all(&self) -> Result<()> {
+        self.push_to(self.log.lists.context())
+    }
+
+    /// Makes everything committed so far durable, and waits until all that it freed can be taken. That comes a
+    /// moment later, and somebody else may be at it.
+    pub(crate) fn push_and_release(&self) -> Result<()> {
+        let target = self.log.lists.context();
+        self.push_to(target)?;
+        self.log.unreleased.wait_up_to(target);
+        Ok(())
+    }
+
+    /// Makes everything committed so far durable, unless the volume is frozen: for whoever holds locks that readers need.
+    /// They must let go of them and wait for the thaw.
+    pub(crate) fn push_unless_frozen(&self) -> Result<bool> {
+        // Once inside, a gate that is open stays so.
+        let Some(_pass) = self.gate.try_enter() else {
+            return Ok(false);
+        };
+        self.push_all()?;
+        Ok(true)
+    }
+
+    /// Makes every context up to `target` durable. Callers that come together share one push.
+    pub(crate) fn push_to(&self, target: u64) -> Result<()> {
+        loop {
+            self.check_running()?;
+            if self.log.durable() >= target {
+                return Ok(());
+            }
+            let mut formatter = self.formatter.lock();
+            if self.gate.is_shut() {
+                // Frozen: what is committed now waits in memory.
+                drop(formatter);
+                self.gate.wait_while_shut();
+                continue;
+            }
+            if self.log.formatted() >= target {
+                // Somebody else has it in hand: wait until it is on disk.
+                drop(formatter);
+                let mut durable = self.log.durable.lock();
+                while *durable < target && self.check_running().is_ok() {
+                    self.log.durable_changed.wait(&mut durable);
+                }
+                continue;
+            }
+            let begun = Instant::now();
+            let emptied = if self.log.half_full.swap(false, Ordering::Relaxed) {
+                // Every published image is durable once both locks are held.
+                self.journal.lock().checkpoint(self)
+            } else {
+                Ok(())
+            };
+            let pushed = emptied.and_then(|()| self.push_one(&mut formatter));
+            let (context, release) = match pushed {
+                Ok(x) => x,
+                Err(e) => {
+                    self.stop(&e);
+                    return Err(e);
+                }
+            };
+            // Noted before anybody can find the context durable.
+            let _unreleased = self.log.unreleased.begin(context);
+            let mut journal = self.journal.lock();
+            drop(formatter);
+            let last = release.parts.len().saturating_sub(1);
+            let logged = self.check_running().and_then(|()| {
+                let mut parts = release.parts.iter().enumerate();
+                parts.try_for_each(|(i, part)| {
+                    journal.log(self, part, (i == last).then_some(context))
+                })
+            });
+            let dirty = self.buffers.dirty_count() as u64 * u64::from(self.geometry.block_size);
+            if journal.wants_checkpoint() || dirty > self.limits.cache_bytes / 4 {
+                self.log.half_full.store(true, Ordering::Relaxed);
+            }
+            if let Err(e) = logged {
+                let journal = (!planted::is(Fault::PushAfterFailure)).then_some(journal);
+                schedule::reached(Point::LogFailed);
+                // With the journal still locked: whoever comes to it next finds the volume stopped.
+                self.stop(&e);
+                drop(journal);
+                return Err(e);
+            }
+            drop(journal);
+            self.settling.settle(self)?;
+            self.totals.pushed(begun.elapsed());
+            self.release(release)?;
+        }
+    }
+
+    /// Closes the current context and formats it.
+    fn push_one(&self, formatter: &mut Formatter) -> Result<(u64, Release)> {
+        let _span = lockmeter::span!("format a context");
+        let (context, lists) = self.log.lists.switch();
+        let mut items = ItemList::default();
+        for mut list in lists {
+            items.append(&mut list);
+        }
+        self.log.budget.close(context);
+        let mut blocks: Vec<_> = items
+            .bits
+            .iter()
+            .filter(|b| !b.alloc && !planted::is(Fault::ReuseBeforeCommit))
+            .map(|b| (b.start, b.len))
+            .collect();
+        let (reserved, commits) = (items.reserved_blocks, items.commits);
+        tracing::debug!(context, commits, names = items.names.len(), "push");
+        let parts = if items.is_empty() {
+            vec![Output::default()]
+        } else {
+            self.mark_open(formatter)?;
+            if self.blocks.has_shrunk() {
+                // Before an image says that these are free. Nothing is dropped meanwhile.
+                for &(start, len) in &blocks {
+                    self.load_bitmaps(start, len)?;
+                }
+            }
+            if self.inodes.has_shrunk() {
+                let freed = items.inodes.iter().filter(|i| i.event == InodeEvent::Free);
+                for item in freed {
+                    self.inodes.ensure_loaded(item.ino, self)?;
+                }
+            }
+            self.log.pushes.fetch_add(1, Ordering::Relaxed);
+            self.format_in_parts(formatter, context, items, &mut blocks)?
+        };
+        self.totals.formatted(commits, &parts);
+        self.space
+            .settle(reserved, parts.iter().map(|p| p.taken).sum());
+        self.measure_index_rooms(context)?;
+        let formatted = self.log.formatted();
+        insist!(
+            context == formatted + 1,
+            FormattedInOrder,
+            "context {context} after {formatted}"
+        );
+        self.log.formatted.store(context, Ordering::Release);
+        self.blocks.shrink(self);
+        self.inodes.shrink(context, self);
+        Ok((context, Release { blocks, parts }))
+    }
+
+    /// Formats a context, in as many parts as the journal needs it: what an operation changes is charged by
+    /// estimate, and many may commit at once. Adds the metadata blocks freed to `freed`.
+    fn format_in_parts(
+        &self,
+        formatter: &mut Formatter,
+        context: u64,
+        items: ItemList,
+        freed: &mut Vec<(BlockNr, u32)>,
+    ) -> Result<Vec<Output>> {
+        let most = self.log.most();
+        let mut born = HashSet::new();
+        let mut parts = Vec::new();
+        let mut todo = vec![items];
+        while let Some(items) = todo.pop() {
+            let space = PushSpace {
+                engine: self,
+                taken: Mutex::default(),
+                freed: Mutex::default(),
+            };
+            match formatter.format(&items, &self.buffers, &space, most)? {
+                Some(mut output) => {
+                    self.check_output(&output, most)?;
+                    let mut metadata = space.freed.into_inner();
+                    let blocks = metadata.iter().map(|(_, len)| u64::from(*len)).sum();
+                    self.space.note_leaving(blocks);
+                    freed.append(&mut metadata);
+                    // What is in core under a number that a later part gives anew is its later life.
+                    let later = todo.iter().flat_map(|items| items.inodes.iter());
+                    let reborn: HashSet<_> = later
+                        .filter(|i| i.event == InodeEvent::Init)
+                        .map(|i| i.ino)
+                        .collect();
+                    output.published.retain(|p| !reborn.contains(&p.ino));
+                    self.publish(formatter, context, &mut output)?;
+                    // Numbers born and freed in one context became free at once.
+                    output.freed_inodes.retain(|ino| !born.contains(ino));
+                    parts.push(output);
+                    self.log.spare.recycle(items);
+                }
+                None => {
+                    for block in space.taken.into_inner() {
+                        self.give_blocks_back(block, 1)?;
+                    }
+                    let inits = items.inodes.iter().filter(|i| i.event == InodeEvent::Init);
+                    born.extend(inits.map(|i| i.ino));
+                    tracing::debug!(context, "context larger than the journal: in parts");
+                    let (first, rest) = items.split().ok_or_else(|| {
+                        Error::Stopped(format!(
+                            "one operation changes more than the {most} blocks the journal holds"
+                        ))
+                    })?;
+                    todo.extend([rest, first]);
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Shows what the formatter made to readers.
+    fn publish(&self, formatter: &Formatter, context: u64, output: &mut Output) -> Result<()> {
+        for block in &output.revoked {
+            self.buffers.forget(*block);
+        }
+        for block in output
+            .zeroed
+            .iter()
+            .flat_map(|&(b, n)| b.0..b.0 + u64::from(n))
+        {
+            self.buffers.forget(BlockNr(block));
+        }
+        // Descriptors last: who finds in one that its group's bitmap is written finds the bitmap.
+        for last in [false, true] {
+            for (block, image) in &output.blocks {
+                if output.descriptors.binary_search(block).is_ok() == last {
+                    self.buffers.publish(*block, Arc::clone(image), context);
+                    crate::base::stir::point();
+                }
+            }
+        }
+        if !output.blocks.is_empty() {
+            // The folded counts [L4].
+            let now = crate::base::now().secs();
+            let (block, image) = formatter.superblock_update(&self.buffers, now, Moment::Sync)?;
+            self.buffers.publish(block, Arc::clone(&image), context);
+            match output.blocks.binary_search_by_key(&block, |(b, _)| *b) {
+                Ok(i) => output.blocks[i].1 = image,
+                Err(i) => output.blocks.insert(i, (block, image)),
+            }
+        }
+        for published in &output.published {
+            self.note_published(published);
+        }
+        Ok(())
+    }
+
+    /// The context is on disk: what it freed may be used again.
+    fn release(&self, release: Release) -> Result<()> {
+        let rest = self.rests_inode_numbers();
+        for part in release.parts {
+            self.inodes.release(part.freed_inodes, rest);
+        }
+        // Runs that meet go back as one.
+        let mut blocks = release.blocks;
+        blocks.sort_unstable();
+        for (start, len) in merged(blocks) {
+            self.give_blocks_back(start, len)?;
+            self.space.give_left(u64::from(len));
+        }
+        let (free, _) = self.space.free();
+        let all = self.geometry.blocks_count;
+        self.insist(free <= all, Rule::FreeWithinVolume, || {
+            format!("{free} of {all}")
+        });
+        self.check_running()
+    }
+
+    /// What the formatter gives is fit to be shown to readers and logged.
+    fn check_output(&self, output: &Output, most: usize) -> Result<()> {
+        let count = output.blocks.len();
+        insist!(
+            count <= most,
+            NoMoreThanATransaction,
+            "{count} blocks of {most}"
+        );
+        let size = self.geometry.block_size as usize;
+        let mut before = None;
+        for (block, image) in &output.blocks {
+            insist!(
+                before < Some(*block),
+                BlocksAscend,
+                "block {block} after {before:?}"
+            );
+            insist!(
+                image.len() == size,
+                ImageIsABlock,
+                "{} bytes, block {block}",
+                image.len()
+            );
+            before = Some(*block);
+        }
+        let all = self.geometry.blocks_count;
+        insist!(
+            before.is_none_or(|last| last.0 < all),
+            BlocksInVolume,
+            "block {before:?} of {all}"
+        );
+        for block in &output.revoked {
+            let logged = output.blocks.binary_search_by_key(block, |(b, _)| *b);
+            insist!(logged.is_err(), RevokedIsNotLogged, "block {block}");
+        }
+        Ok(())
+    }
+
+    /// Stops the volume: no further change reaches the device, every waiter is told.
+    pub(crate) fn stop(&self, why: &Error) {
+        tracing::error!(error = %why, "volume stopped");
+        let reason = self.reason(why);
+        let failed = self.check_here().is_ok() && self.stopped.set(reason.clone()).is_ok();
+        // On demand, perhaps after a failure.
+        let _ = self.stopped.set(reason.clone());
+        self.record_error(why);
+        if failed && self.fail_all {
+            self.ended.store(ended::FAILED, Ordering::Release);
+        }
+        {
+            let _durable = self.log.durable.lock();
+            self.log.durable_changed.notify_all();
+        }
+        if let Some(hook) = self.on_stop.as_ref().filter(|_| failed) {
+            (hook.0)(&reason);
+        }
+    }
+
+    /// Why a volume stops, in words. A host that fails is not a volume that is damaged.
+    fn reason(&self, why: &Error) -> String {
+        let Error::Io { source, .. } = why else {
+            return why.to_string();
+        };
+        let full = [
+            std::io::ErrorKind::StorageFull,
+            std::io::ErrorKind::QuotaExceeded,
+            std::io::ErrorKind::FileTooLarge,
+        ];
+        let host = match full.contains(&source.kind()) {
+            true => "the host has no room for the image",
+            false => "the host failed",
+        };
+        let rest = match self.geometry.features.has_journal() {
+            true => "nothing more is written, and the next opening recovers what was synced",
+            false => "nothing more is written, and e2fsck is needed, as after a cut of power",
+        };
+        format!("{host} ({why}); {rest}")
+    }
+}
+
+/// Sorted runs of blocks, those that meet joined.
+fn merged(runs: Vec<(BlockNr, u32)>) -> Vec<(BlockNr, u32)> {
+    let mut out: Vec<(BlockNr, u32)> = Vec::with_capacity(runs.len());
+    for (start, len) in runs {
+        match out.last_mut() {
+            Some((before, n))
+                if before.0 + u64::from(*n) == start.0 && n.checked_add(len).is_some() =>
+            {
+                *n += len;
+            }
+            _ => out.push((start, len)),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first inode of a group has a block bitmap written that was none before. Who reads the bitmap at that moment
+    /// computes it, or finds it; not the device's old bytes under a descriptor that says it is written.
+    #[test]
+    fn a_bitmap_is_there_before_its_descriptor_says_so() {
+        use crate::mkfs::{self, MkfsOptions};
+        use crate::space::block::GroupSource;
+        use ext4_format::GroupNr;
+        use std::sync::atomic::{AtomicBool, AtomicU32};
+
+        let size = 4 << 30;
+        let device = Arc::new(blockdev::MemDevice::new(size));
+        // 1024 groups of 16 inodes.
+        let options = MkfsOptions {
+            size: Some(size),
+            zeroed_device: true,
+            features: "^resize_inode".into(),
+            blocks_per_group: Some(1024),
+            inodes: Some(ext4_format::layout::Inodes::Count(16 << 10)),
+            ..Default::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        let volume = crate::OpenOptions::new()
+            .background(false)
+            .open_device(device)
+            .unwrap();
+        assert_eq!(volume.geometry().inodes_per_group, 16);
+        let engine = volume.guard_engine();
+        let unwritten = |group: u32| {
+            let desc = engine
+                .groups
+                .get(&engine.geometry, &engine.buffers, GroupNr(group));
+            desc.is_ok_and(|d| d.flags & ext4_format::group_desc::BLOCK_UNINIT != 0)
+        };
+        let (next, done) = (AtomicU32::new(0), AtomicBool::new(false));
+        crate::stir(2);
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| {
+                let mut seen = std::collections::BTreeSet::new();
+                while !done.load(Ordering::Relaxed) {
+                    let group = next.load(Ordering::Relaxed);
+                    if unwritten(group) {
+                        engine.block_bitmap(GroupNr(group)).map(drop)?;
+                        seen.insert(group);
+                    }
+                }
+                Ok::<_, Error>(seen.len())
+            });
+            // Empty files, one group after the other; the directory's blocks are in the first ones.
+            for n in 0..300 * 16 {
+                let ino = volume.create(format!("/{n}"), 0o600).unwrap().ino();
+                let group = (ino - 1) / 16;
+                if group > 100 && next.swap(group, Ordering::Relaxed) != group {
+                    volume.sync().unwrap();
+                }
+                if reader.is_finished() {
+                    break;
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            assert!(reader.join().unwrap().unwrap() > 50);
+        });
+        crate::stir(0);
+        volume.close().unwrap();
+    }
+
+    #[test]
+    fn runs_that_meet_are_one() {
+        let runs = [(5, 2), (7, 1), (9, 1), (10, u32::MAX - 1), (11, 1)];
+        let runs = merged(runs.map(|(b, n)| (BlockNr(b), n)).to_vec());
+        let plain: Vec<_> = runs.iter().map(|(b, n)| (b.0, *n)).collect();
+        assert_eq!(plain, [(5, 3), (9, u32::MAX), (11, 1)]);
+    }
+}

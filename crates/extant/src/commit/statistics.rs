@@ -1,0 +1,292 @@
+//! What the log of a volume has done since it was opened, and what it holds.
+
+use crate::commit::formatter::Output;
+use crate::types::item::ItemList;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the log of a volume has done since it was opened: figures that only grow. What is committed but not yet
+/// pushed does not count.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// let before = volume.statistics();
+/// volume.create("/file", 0o644)?;
+/// volume.unlink("/file")?;
+/// volume.sync()?;
+/// let after = volume.statistics();
+/// assert_eq!(after.commits - before.commits, 2);
+/// assert_eq!(after.pushes - before.pushes, 1);
+/// assert!(after.log_bytes > before.log_bytes);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Transactions that were pushed.
+    pub commits: u64,
+    /// Pushes that had anything to format.
+    pub pushes: u64,
+    /// Flushes of the device that were begun.
+    pub flushes: u64,
+    /// Bytes written to the journal's log.
+    pub log_bytes: u64,
+    /// Time spent on bringing the items of contexts into order.
+    pub sort_time: Duration,
+}
+
+/// The same while it grows. Written by pushes only.
+#[derive(Default)]
+pub(crate) struct Totals {
+    commits: AtomicU64,
+    log_blocks: AtomicU64,
+    sort_ns: AtomicU64,
+    /// Blocks of the log in use.
+    used_blocks: AtomicU64,
+    push_times: PushCounts,
+}
+
+/// Pushes by the class of their time.
+struct PushCounts([AtomicU64; CLASSES]);
+
+impl Default for PushCounts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+/// Classes for each doubling of the time, so that a class is at most an eighth wide.
+const STEPS: u32 = 8;
+/// Classes of times: exact up to [`STEPS`] microseconds, and up to more than an hour.
+const CLASSES: usize = (STEPS * 31) as usize;
+
+/// The class of a time in microseconds.
+fn class(us: u64) -> usize {
+    let bits = STEPS.ilog2();
+    let class = match us.checked_ilog2() {
+        None => 0,
+        Some(log) if log < bits => us,
+        Some(log) => {
+            let octave = u64::from(log - bits);
+            // The leading one is dropped: what follows it says where in the octave.
+            (octave + 1) * u64::from(STEPS) + (us >> octave) - u64::from(STEPS)
+        }
+    };
+    usize::try_from(class).map_or(CLASSES - 1, |c| c.min(CLASSES - 1))
+}
+
+/// The longest time of a class, in microseconds.
+fn longest(class: usize) -> u64 {
+    let steps = STEPS as usize;
+    match class.checked_sub(steps) {
+        None => class as u64,
+        Some(rest) => {
+            let octave = (rest / steps) as u32;
+            let lead = (steps + rest % steps + 1) as u64;
+            (lead << octave) - 1
+        }
+    }
+}
+
+/// How long pushes took, from the moment in which one begins until its context is durable.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// let before = volume.log_state().push_times;
+/// volume.create("/file", 0o644)?;
+/// volume.sync()?;
+/// let pushes = volume.log_state().push_times.since(&before);
+/// assert!(pushes.count() >= 1);
+/// assert!(pushes.quantile(0.5) <= pushes.quantile(1.0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PushTimes(Vec<u64>);
+
+impl PushTimes {
+    /// From counts as [`PushTimes::counts`] gives them.
+    pub fn new(mut counts: Vec<u64>) -> Self {
+        counts.truncate(CLASSES);
+        Self(counts)
+    }
+
+    /// Pushes by the class of their time, as far as there were any.
+    pub fn counts(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// What came since an earlier look.
+    pub fn since(&self, before: &Self) -> Self {
+        let before = before.0.iter().copied().chain(std::iter::repeat(0));
+        let counts = self.0.iter().zip(before);
+        Self(counts.map(|(now, then)| now.saturating_sub(then)).collect())
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.0.iter().fold(0, |sum, n| sum.saturating_add(*n))
+    }
+
+    /// The time that this share of the pushes did not exceed, at most an eighth too long; 1.0: the longest.
+    pub fn quantile(&self, share: f64) -> Duration {
+        let rank = (self.count() as f64 * share).ceil().max(1.0);
+        let mut seen = 0.0;
+        let class = self.0.iter().position(|&n| {
+            seen += n as f64;
+            n > 0 && seen >= rank
+        });
+        Duration::from_micros(class.map_or(0, longest))
+    }
+}
+
+/// What the log holds at a moment.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// volume.create("/file", 0o644)?;
+/// let pending: u64 = volume.log_state().slots.iter().map(|slot| slot.transactions).sum();
+/// assert_eq!(pending, 1);
+/// volume.sync()?;
+/// let log = volume.log_state();
+/// assert!(log.used_blocks > 0 && log.used_blocks < log.blocks);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    /// Blocks of the journal's log; 0 without a journal.
+    pub blocks: u64,
+    /// Those of them that hold what is not at home yet.
+    pub used_blocks: u64,
+    /// Each slot's part.
+    pub slots: Vec<SlotState>,
+    /// How long pushes took since the volume was opened.
+    pub push_times: PushTimes,
+}
+
+/// What a slot holds for the log: committed, and not yet formatted.
+///
+/// ```
+/// # let volume = extant::doc_volume();
+/// let slots: Vec<extant::SlotState> = volume.log_state().slots;
+/// assert!(slots.iter().all(|slot| slot.transactions == 0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotState {
+    /// Threads that use the slot.
+    pub threads: u64,
+    /// Transactions in its lists.
+    pub transactions: u64,
+    /// Log items in them.
+    pub items: u64,
+}
+
+impl SlotState {
+    /// Of a slot with these lists.
+    pub(crate) fn of(lists: &[ItemList; 2]) -> Self {
+        let sum = |of: fn(&ItemList) -> u64| lists.iter().map(of).fold(0, u64::saturating_add);
+        Self {
+            threads: 0,
+            transactions: sum(|list| list.commits),
+            items: sum(|list| {
+                let l = list;
+                (l.inodes.len() + l.names.len() + l.maps.len() + l.bits.len() + l.misc.len()) as u64
+            }),
+        }
+    }
+}
+
+impl Totals {
+    /// A context of so many commits was formatted.
+    pub fn formatted(&self, commits: u64, parts: &[Output]) {
+        let sorted: Duration = parts.iter().map(|p| p.sorting).sum();
+        let ns = u64::try_from(sorted.as_nanos()).unwrap_or(u64::MAX);
+        self.commits.fetch_add(commits, Ordering::Relaxed);
+        self.sort_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// So many blocks go to the log, which has so many in use then.
+    pub fn logged(&self, blocks: u32, used: u32) {
+        self.log_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
+        self.used_blocks.store(used.into(), Ordering::Relaxed);
+    }
+
+    /// The log is empty.
+    pub fn emptied(&self) {
+        self.used_blocks.store(0, Ordering::Relaxed);
+    }
+
+    /// A push took so long.
+    pub fn pushed(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        if let Some(count) = self.push_times.0.get(class(us)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Blocks of the log in use, and how long pushes took.
+    pub fn log(&self) -> (u64, PushTimes) {
+        let counts = self.push_times.0.iter().map(|n| n.load(Ordering::Relaxed));
+        let mut counts: Vec<u64> = counts.collect();
+        let last = counts.iter().rposition(|&n| n > 0);
+        counts.truncate(last.map_or(0, |last| last + 1));
+        (self.used_blocks.load(Ordering::Relaxed), PushTimes(counts))
+    }
+
+    /// As they are now.
+    pub fn read(&self, pushes: u64, flushes: u64, block_size: u32) -> Statistics {
+        let blocks = self.log_blocks.load(Ordering::Relaxed);
+        Statistics {
+            commits: self.commits.load(Ordering::Relaxed),
+            pushes,
+            flushes,
+            log_bytes: blocks.saturating_mul(block_size.into()),
+            sort_time: Duration::from_nanos(self.sort_ns.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_times_are_an_eighth_wide() {
+        let mut last = 0;
+        for us in (0..100_000).chain((17..32).map(|log| (1 << log) + 12_345)) {
+            let at = class(us);
+            assert!(at >= last && at < CLASSES, "{us}");
+            last = at;
+            let most = longest(at);
+            assert!(most >= us && most <= us + us / 8, "{us}: up to {most}");
+            assert!(at == 0 || longest(at - 1) < us, "{us}");
+        }
+        assert_eq!(class(u64::MAX), CLASSES - 1);
+    }
+
+    #[test]
+    fn quantiles_are_of_what_was_counted() {
+        let totals = Totals::default();
+        let none = totals.log().1;
+        assert_eq!((none.count(), none.quantile(0.99)), (0, Duration::ZERO));
+        for us in 1..=1000 {
+            totals.pushed(Duration::from_micros(us));
+        }
+        let times = totals.log().1;
+        assert_eq!(times.count(), 1000);
+        for (share, us) in [(0.5, 500), (0.99, 990), (1.0, 1000)] {
+            let found = times.quantile(share).as_micros();
+            assert!((us..=us + us / 8).contains(&found), "{share}: {found}");
+        }
+        totals.pushed(Duration::from_secs(1));
+        let late = totals.log().1.since(&times);
+        assert_eq!(late.count(), 1);
+        assert!(late.quantile(0.5) >= Duration::from_secs(1));
+        let again = PushTimes::new(late.counts().to_vec());
+        assert_eq!(again, late);
+    }
+}

@@ -1,0 +1,47 @@
+//! Where a file lies on the device.
+
+use crate::base::error::{Error, Result};
+use crate::incore::inode::Inode;
+use crate::volume::engine::Engine;
+
+/// A part of a file that lies in one piece on the device. All in bytes.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// let file = volume.create("/f", 0o600)?;
+/// file.write_all_at(0, &[1; 10_000])?;
+/// volume.sync()?;
+/// let extents: Vec<extant::Extent> = file.extents()?;
+/// assert_eq!(extents[0].offset, 0);
+/// assert!(!extents[0].unwritten);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Its length; the last one may reach past the end of the file.
+    pub len: u64,
+    /// Where it begins on the device.
+    pub physical: u64,
+    /// Its blocks have their place, but read as zeros.
+    pub unwritten: bool,
+}
+
+impl Engine {
+    /// The extents of a file, in its order.
+    pub(crate) fn extents(&self, inode: &Inode) -> Result<Vec<Extent>> {
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let map = self.loaded_map(inode, file)?;
+        let bytes = |blocks: u64| blocks * u64::from(self.geometry.block_size);
+        let extents = map.extents.iter().map(|run| Extent {
+            offset: bytes(run.logical.into()),
+            len: bytes(run.len.into()),
+            physical: run.physical.offset(self.geometry.block_size),
+            unwritten: run.unwritten,
+        });
+        Ok(extents.collect())
+    }
+}

@@ -1,0 +1,157 @@
+//! Long pieces of data from a cache above this one. They stay in that cache, so they go to the device at once and are not
+//! kept here a second time: whole blocks from where they are, others by way of their pages.
+
+use crate::base::error::{Error, Result};
+use crate::data::write_back::taken;
+use crate::incore::file::{FileData, FileMap};
+use crate::incore::inode::Inode;
+use crate::types::credentials::Credentials;
+use crate::types::extent_map::Found;
+use crate::volume::engine::Engine;
+use ext4_format::inode::flags;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What is written in pieces at least this long is passed on.
+const PASSED_ON: usize = 128 * 1024;
+
+impl Engine {
+    /// Writes what a cache above has kept back; returns how much of it.
+    pub(crate) fn write_cached(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        if data.len() >= PASSED_ON && self.write_whole(inode, offset, data)? {
+            return Ok(data.len());
+        }
+        let who = Credentials::writing_back();
+        let written = self.write(&who, inode, Some(offset), data)?;
+        if data.len() >= PASSED_ON {
+            self.pass_on(inode, &written);
+        }
+        Ok((written.end - written.start) as usize)
+    }
+
+    /// Writes whole blocks from where they are to the device. False if this is no case for it: nothing has become of the
+    /// data then.
+    fn write_whole(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> Result<bool> {
+        let block_size = u64::from(self.geometry.block_size);
+        let len = data.len() as u64;
+        let inode_flags = inode.flags.load(Ordering::Relaxed);
+        let whole = offset.is_multiple_of(block_size) && len.is_multiple_of(block_size);
+        let fits = || self.max_size(inode_flags).checked_sub(offset) >= Some(len);
+        if !whole || inode_flags & flags::EXTENTS == 0 || !fits() {
+            return Ok(false);
+        }
+        let Some(file) = inode.file() else {
+            return Ok(false);
+        };
+        let _span = lockmeter::span!("write");
+        let _pass = self.gate.enter();
+        self.check_writable()?;
+        let mut map = file.map.write();
+        self.load_map(inode, &mut map)?;
+        {
+            let state = inode.state.lock();
+            let size = state.core.size;
+            if state.freed || offset > size && !size.is_multiple_of(block_size) {
+                return Ok(false);
+            }
+        }
+        // Of what was promised to dirty pages nothing is used up here, and none of them stays in the way.
+        if file.pages.may_be_dirty() && self.write_back_locked(inode, &mut map).is_err() {
+            return Ok(false);
+        }
+        // A file's blocks have numbers of 32 bits.
+        let first = (offset / block_size) as u32;
+        let blocks = (first, (len / block_size) as u32);
+        let who = Credentials::writing_back();
+        let (in_holes, for_map) = self.needed(inode, file, &map, blocks);
+        if !self.take_for_data(&who, in_holes, for_map)? {
+            return Ok(false);
+        }
+        file.promised.fetch_add(for_map, Ordering::Relaxed);
+        self.drop_pages(inode, first, first + (blocks.1 - 1));
+        let mut placed = Vec::new();
+        let written = self.write_blocks(inode, file, &map, blocks, &mut placed, |piece, done| {
+            let (from, len) = (done as u64 * block_size, u64::from(piece.len) * block_size);
+            self.device
+                .write_at(
+                    piece.physical.offset(self.geometry.block_size),
+                    &data[from as usize..(from + len) as usize],
+                )
+                .map_err(|e| Error::block_io("write", piece.physical, e))?;
+            self.note_data(file);
+            Ok(())
+        });
+        if let Err(e) = written {
+            self.unplace(&taken(&placed));
+            self.space.give(in_holes);
+            self.give_back_promise(file);
+            if matches!(e, Error::Io { .. }) {
+                self.stop(&e);
+                return Err(e);
+            }
+            return Ok(false);
+        }
+        crate::base::stir::point();
+        self.note_written(&who, inode, offset + len);
+        if placed.is_empty() && !inode.state.lock().core_dirty {
+            self.give_back_promise(file);
+        } else if let Err(e) = self.commit_written(inode, file, &mut map, &placed, &[]) {
+            // What has no block still is not promised one any more.
+            self.space.give(self.needed(inode, file, &map, blocks).0);
+            self.give_back_promise(file);
+            return Err(e);
+        }
+        self.tell_written(inode);
+        Ok(true)
+    }
+
+    /// How many of these blocks are in holes, and how many the mapping may need when all are written: the worst case.
+    fn needed(
+        &self,
+        inode: &Inode,
+        file: &FileData,
+        map: &FileMap,
+        (first, len): (u32, u32),
+    ) -> (u64, u32) {
+        let (mut in_holes, mut for_map, mut done) = (0, 0, 0);
+        while done < len {
+            let (logical, left) = (first + done, len - done);
+            let (run, in_hole, written) = match map.extents.at(logical) {
+                Found::Mapped(run) => (run.len.min(left), false, !run.unwritten),
+                Found::Hole(n) => (n.min(left), true, false),
+            };
+            if !written {
+                // As for dirty pages: one for the first, one for every 32 that follow it.
+                for_map += self.mapping_cost(inode, file, map, logical) + run.div_ceil(32);
+                in_holes += if in_hole { u64::from(run) } else { 0 };
+            }
+            done += run;
+        }
+        (in_holes, for_map)
+    }
+
+    /// Writes back at once what went into pages, and drops them: the next piece gets the same memory, warm. Should it fail,
+    /// the pages stay dirty, and fsync tells.
+    fn pass_on(&self, inode: &Arc<Inode>, written: &Range<u64>) {
+        let Some(file) = inode.touched_file() else {
+            return;
+        };
+        let _pass = self.gate.enter();
+        let mut map = file.map.write();
+        if self.write_back_locked(inode, &mut map).is_err() {
+            return;
+        }
+        let bs = u64::from(self.geometry.block_size);
+        // A file's blocks have numbers of 32 bits.
+        let (from, end) = (written.start.div_ceil(bs) as u32, written.end / bs);
+        if u64::from(from) < end {
+            self.drop_pages(inode, from, (end - 1) as u32);
+        }
+    }
+}

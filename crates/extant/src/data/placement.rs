@@ -1,0 +1,218 @@
+//! Where file data goes: behind its neighbour, out of what is set aside for the file or the slot, else where the
+//! search finds it (mechanism B4). Blocks set aside are counted as taken, so whoever has taken a number from the
+//! count finds that many in the bitmaps; when the count runs short, what is set aside goes back first.
+
+use crate::base::error::Result;
+use crate::incore::file::{FileData, FileMap};
+use crate::incore::inode::Inode;
+use crate::space::search::Request;
+use crate::types::extent_map::{Found, Run};
+use crate::volume::engine::Engine;
+use ext4_format::BlockNr;
+use std::sync::atomic::Ordering;
+
+/// Files up to this many blocks come out of the slot's share when they are written back closed.
+const SMALL: u32 = 16;
+/// Blocks of a slot's share.
+const SHARE: u32 = 512;
+/// Fewest and most blocks asked for when a file grows.
+const LEAST_WINDOW: u32 = 16;
+const MOST_WINDOW: u32 = 2048;
+
+impl Engine {
+    /// Blocks set aside for this very place of a file: counted as taken already.
+    pub(crate) fn take_from_window(
+        &self,
+        file: &FileData,
+        map: &FileMap,
+        logical: u32,
+        want: u32,
+    ) -> Option<(BlockNr, u32)> {
+        let anywhere = map.extents.is_empty();
+        let taken = file.window.lock().take(logical, want, anywhere)?;
+        self.space.use_aside(u64::from(taken.1));
+        Some(taken)
+    }
+
+    /// Finds up to `want` blocks, whose number was taken from the count, for a hole of a file; the rest of the
+    /// number is the caller's still.
+    pub(crate) fn allocate_data(
+        &self,
+        inode: &Inode,
+        file: &FileData,
+        map: &FileMap,
+        logical: u32,
+        want: u32,
+        placed: &[Run],
+    ) -> Result<(BlockNr, u32)> {
+        let newborn = map.extents.is_empty() && placed.is_empty();
+        let open = self.is_open(inode);
+        if newborn
+            && want <= SMALL
+            && !open
+            && let Some(block) = self.take_from_share(inode, want)
+        {
+            self.space.give(u64::from(want));
+            return Ok((block, want));
+        }
+        self.discard_window(file);
+        let extra = if open {
+            self.extra(file, map, logical, want)
+        } else {
+            0
+        };
+        let large = logical >= SMALL || want >= SMALL;
+        let request = Request {
+            goal: self.goal_at(inode, map, logical, placed),
+            want: want + extra,
+            need: want,
+            follows: !newborn,
+            stream: large.then_some(inode.ino.0),
+        };
+        let (start, len) = self
+            .blocks
+            .allocate(&request, self)
+            .inspect_err(|_| self.space.bring_back(u64::from(extra)))
+            .map_err(|e| self.explain_space(e))?;
+        let used = len.min(want);
+        let rest = len - used;
+        self.space.bring_back(u64::from(extra - rest));
+        if rest > 0 {
+            let next = BlockNr(start.0 + u64::from(used));
+            let mut window = file.window.lock();
+            window.fill(next, rest, logical.saturating_add(used));
+        }
+        Ok((start, used))
+    }
+
+    /// How many blocks more to ask for, for a file that grows; they are set aside in the count. Twice as many as
+    /// the last time, or as the file has; to a whole power of two.
+    fn extra(&self, file: &FileData, map: &FileMap, logical: u32, want: u32) -> u32 {
+        let behind = match map.extents.at(logical) {
+            Found::Hole(n) => n == u32::MAX,
+            Found::Mapped(_) => false,
+        };
+        let most = (self.geometry.blocks_count >> 9).clamp(LEAST_WINDOW.into(), MOST_WINDOW.into());
+        let most = most as u32;
+        if !behind || want >= most || self.is_short() {
+            return 0;
+        }
+        // With very many files that grow each gets less.
+        let most = match self.space.aside() > self.geometry.blocks_count / 8 {
+            true => LEAST_WINDOW,
+            false => most,
+        };
+        let mut window = file.window.lock();
+        let mut size = window.size.max(logical / 2).clamp(LEAST_WINDOW / 2, most) * 2;
+        if self.blocks.is_busy() {
+            // The groups are fought over: fewer visits.
+            size *= 2;
+        }
+        let size = size.max(want).next_power_of_two().min(most);
+        window.size = size;
+        let extra = size.saturating_sub(want);
+        match self.space.set_aside(u64::from(extra)) {
+            true => extra,
+            false => 0,
+        }
+    }
+
+    /// Blocks for a small file out of the slot's share, so that small files written together lie together.
+    fn take_from_share(&self, inode: &Inode, want: u32) -> Option<BlockNr> {
+        let mut share = self.shares.local().lock();
+        loop {
+            // A share with too little left is given back for a new one.
+            let left = share.take(0, want, true);
+            match left {
+                Some((start, len)) if len == want => {
+                    self.space.use_aside(u64::from(want));
+                    return Some(start);
+                }
+                Some((start, len)) => self.return_aside(start, len),
+                None => {}
+            }
+            if self.is_short() || !self.space.set_aside(u64::from(SHARE)) {
+                return None;
+            }
+            let request = Request::near(self.goal_of(inode.ino), SHARE);
+            let (start, len) = match self.heed(self.blocks.allocate(&request, self)) {
+                Ok(found) => found,
+                Err(_) => {
+                    self.space.bring_back(u64::from(SHARE));
+                    return None;
+                }
+            };
+            self.space.bring_back(u64::from(SHARE - len));
+            share.fill(start, len, 0);
+            if len < want {
+                return None;
+            }
+        }
+    }
+
+    /// Blocks set aside go back to where they came from.
+    fn return_aside(&self, start: BlockNr, len: u32) {
+        match self.give_blocks_back(start, len) {
+            Ok(()) => self.space.bring_back(u64::from(len)),
+            Err(e) => tracing::error!(block = start.0, error = %e, "giving blocks back"),
+        }
+    }
+
+    /// What is set aside for a file goes back.
+    pub(crate) fn discard_window(&self, file: &FileData) {
+        let mut window = file.window.lock();
+        // With the lock held: who finds nothing here finds it in the bitmaps.
+        if let Some((start, len)) = window.drain() {
+            self.return_aside(start, len);
+        }
+    }
+
+    /// The last handle on a file is closed, or the file goes.
+    pub(crate) fn discard_window_of(&self, inode: &Inode) {
+        if let Some(file) = inode.touched_file() {
+            self.discard_window(file);
+        }
+    }
+
+    /// Space is short: all that is set aside goes back, and nothing more is set aside for a while. Says if there
+    /// was anything.
+    pub(crate) fn discard_aside(&self) -> bool {
+        self.short_at.store(self.log.context(), Ordering::Relaxed);
+        if self.space.aside() == 0 {
+            return false;
+        }
+        for share in self.shares.iter() {
+            let mut share = share.lock();
+            if let Some((start, len)) = share.drain() {
+                self.return_aside(start, len);
+            }
+        }
+        for inode in self.in_core.iter() {
+            self.discard_window_of(&inode);
+        }
+        true
+    }
+
+    /// Space was short in this context or the one before.
+    fn is_short(&self) -> bool {
+        // Contexts begin at 1.
+        match self.short_at.load(Ordering::Relaxed) {
+            0 => false,
+            then => self.log.context() <= then + 1,
+        }
+    }
+
+    /// A run that was logged as taken in the open context and is struck out of it: it was never in use. It is
+    /// free at once [C5], for the same file first.
+    pub(crate) fn reclaim(&self, inode: &Inode, file: &FileData, run: Run) {
+        let mut window = file.window.lock();
+        let open = self.is_open(inode);
+        if open && !self.is_short() && window.take_back(run.physical, run.len, run.logical) {
+            self.space.note_aside(u64::from(run.len));
+            return;
+        }
+        drop(window);
+        self.unplace(&[run]);
+        self.space.give(u64::from(run.len));
+    }
+}

@@ -1,0 +1,551 @@
+//! Reading and writing file data through the page cache, with delayed allocation.
+
+use crate::base::error::{Error, Result};
+use crate::base::planted::{self, Fault};
+use crate::incore::file::{FileData, FileMap, MapReader};
+use crate::incore::inode::Inode;
+use crate::incore::pages::{CHUNK_PAGES, Page, place};
+use crate::types::credentials::Credentials;
+use crate::types::extent_map::Found;
+use crate::volume::engine::Engine;
+use ext4_format::inode::flags;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Requests at least this long that miss the cache go from the device straight to the caller.
+const DIRECT_READ: usize = 64 * 1024;
+
+/// Whether what is read from the device stays in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// With its neighbours, unless the request is long.
+    Pages,
+    /// No: the caller keeps it. Nothing is read but what was asked for.
+    Nothing,
+}
+
+impl Engine {
+    /// Largest size of a file with this inode's kind of mapping.
+    pub(crate) fn max_size(&self, inode_flags: u32) -> u64 {
+        self.geometry
+            .max_file_size(inode_flags & flags::EXTENTS != 0)
+    }
+
+    /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as
+    /// pushes give any back.
+    pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
+        if self.space.take(who, blocks) {
+            return Ok(true);
+        }
+        if self.discard_aside() && self.space.take(who, blocks) {
+            return Ok(true);
+        }
+        loop {
+            // What is written back goes to the device, which a closing gate waits for. Waiting for the gate comes before
+            // the locks below: who is inside may need them to leave.
+            let _pass = self.gate.enter();
+            // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
+            // and waits.
+            let _short = self.short_of_space.lock();
+            let _no_trim = self.trimming.lock();
+            let before = self.space.settled();
+            self.push_and_release()?;
+            if self.space.take(who, blocks) || self.discard_aside() && self.space.take(who, blocks)
+            {
+                return Ok(true);
+            }
+            if self.dirty_bytes.sum() > 0 {
+                self.settle_promises()?;
+                self.push_and_release()?;
+            }
+            if self.space.take(who, blocks) {
+                return Ok(true);
+            }
+            if self.space.settled() == before {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes the space of data: a block for each that is in a hole, and what the mapping may need. Data whose blocks are
+    /// there, preallocated, can be written on a full volume too: its mapping seldom needs a block, and may take it of
+    /// what is withheld.
+    pub(super) fn take_for_data(
+        &self,
+        who: &Credentials,
+        in_holes: u64,
+        for_map: u32,
+    ) -> Result<bool> {
+        let for_map = u64::from(for_map);
+        if in_holes == 0
+            && (for_map == 0 || self.space.take(who, for_map) || self.space.take_to_give(for_map))
+        {
+            return Ok(true);
+        }
+        self.take_space(who, in_holes + for_map)
+    }
+
+    /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
+    /// into what they need, and a push gives the rest back. The caller has passed the gate.
+    fn settle_promises(&self) -> Result<()> {
+        for inode in self.in_core.iter() {
+            let Some(file) = inode.touched_file() else {
+                continue;
+            };
+            if file.promised.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            // Never waits: the caller holds the map of another file.
+            if let Some(mut map) = file.map.try_write() {
+                self.write_back_locked(&inode, &mut map)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the mapping in core.
+    pub(crate) fn load_map(&self, inode: &Inode, map: &mut FileMap) -> Result<()> {
+        if !map.loaded {
+            map.extents = self.read_mapping(inode)?;
+            map.loaded = true;
+            if let Some(file) = inode.touched_file() {
+                file.tree.note_read(map.extents.nodes());
+            }
+        }
+        Ok(())
+    }
+
+    /// The mapping, in core, to be looked at.
+    pub(crate) fn loaded_map<'a>(
+        &self,
+        inode: &Inode,
+        file: &'a FileData,
+    ) -> Result<MapReader<'a>> {
+        let map = file.map.read();
+        if map.loaded {
+            return Ok(map);
+        }
+        drop(map);
+        self.load_map(inode, &mut file.map.write())?;
+        Ok(file.map.read())
+    }
+
+    /// Reads up to `buf.len()` bytes; fewer at the end of the file.
+    pub(crate) fn read(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+        keep: Keep,
+    ) -> Result<usize> {
+        let _span = lockmeter::span!("read");
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let map = self.loaded_map(inode, file)?;
+        if inode.has_flag(flags::ENCRYPT) {
+            return Err(Error::NoKey);
+        }
+        crate::base::stir::point();
+        let size = inode.size.load(Ordering::Acquire);
+        let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let buf = &mut buf[..wanted];
+        let bs = self.geometry.block_size as usize;
+        let (mut done, mut filled) = (0, false);
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let block = u32::try_from(at / bs as u64).map_err(|_| Error::FileTooLarge)?;
+            let within = (at % bs as u64) as usize;
+            let part = (bs - within).min(buf.len() - done);
+            let copy = |buf: &mut [u8]| {
+                let copied = file.pages.at(block, |chunk| {
+                    let chunk = chunk.read();
+                    chunk.note_used();
+                    chunk.pages[place(block).1].read(|page| match page {
+                        Some(page) => {
+                            buf.copy_from_slice(&page[within..within + part]);
+                            true
+                        }
+                        None => false,
+                    })
+                });
+                copied.unwrap_or(false)
+            };
+            if copy(&mut buf[done..done + part]) {
+                done += part;
+                continue;
+            }
+            match map.extents.at(block) {
+                Found::Mapped(run) if !run.unwritten => {
+                    let left = buf.len() - done;
+                    if keep == Keep::Nothing || left >= DIRECT_READ && within == 0 {
+                        // Up to the next page in memory, which may be newer than the device.
+                        let blocks = (within + left).div_ceil(bs).min(run.len as usize) as u32;
+                        let clear = file.pages.clear(block, blocks) as usize * bs - within;
+                        let bytes = clear.min(left);
+                        self.read_device(run.physical, within, &mut buf[done..done + bytes])?;
+                        done += bytes;
+                    } else {
+                        self.fill_chunk(inode, &map, block)?;
+                        filled = true;
+                        // If it is swept between: once more.
+                        if copy(&mut buf[done..done + part]) {
+                            done += part;
+                        }
+                    }
+                }
+                _ => {
+                    buf[done..done + part].fill(0);
+                    done += part;
+                }
+            }
+        }
+        drop(map);
+        if filled {
+            self.bound_pages();
+        }
+        Ok(wanted)
+    }
+
+    fn read_device(
+        &self,
+        block: ext4_format::BlockNr,
+        within: usize,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        self.device
+            .read_at(block.offset(self.geometry.block_size) + within as u64, buf)
+            .map_err(|e| Error::block_io("read", block, e))
+    }
+
+    /// Reads the mapped blocks of the chunk around `block` that are not in memory.
+    fn fill_chunk(&self, inode: &Inode, map: &FileMap, block: u32) -> Result<()> {
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let bs = self.geometry.block_size as usize;
+        let first = block / CHUNK_PAGES * CHUNK_PAGES;
+        let chunk = file.pages.get_or_make(block);
+        let mut chunk = chunk.lock();
+        chunk.note_used();
+        let mut brought = 0;
+        for run in map
+            .extents
+            .range(first, CHUNK_PAGES)
+            .into_iter()
+            .filter(|r| !r.unwritten)
+        {
+            let mut bytes = vec![0; run.len as usize * bs];
+            self.read_device(run.physical, 0, &mut bytes)?;
+            for (i, page) in bytes.chunks_exact(bs).enumerate() {
+                let slot = chunk.pages[(run.logical - first) as usize + i].get_mut();
+                if slot.is_none() {
+                    slot.insert(Page::zeroed(bs)).copy_from_slice(page);
+                    brought += 1;
+                }
+            }
+        }
+        self.cached_bytes.add(brought * bs as i64);
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`; `None` appends. Returns where it stands: short of all if the space ran
+    /// out, or the file cannot be larger, after a part.
+    pub(crate) fn write(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<Range<u64>> {
+        let _span = lockmeter::span!("write");
+        let _pass = self.gate.enter();
+        self.check_writable()?;
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let bs = self.geometry.block_size as usize;
+        let counts = self.page_counts();
+        self.drop_capability(who, inode)?;
+        if let Some(offset) = offset
+            && self.overwrite(who, inode, offset, data)
+        {
+            self.tell_written(inode);
+            return Ok(offset..offset + data.len() as u64);
+        }
+        crate::base::stir::point();
+        let mut map = file.map.write();
+        self.load_map(inode, &mut map)?;
+        let (old_size, inode_flags) = {
+            let state = inode.state.lock();
+            if state.freed {
+                return Err(Error::BadHandle("the file was removed"));
+            }
+            (state.core.size, state.core.flags)
+        };
+        let offset = offset.unwrap_or(old_size);
+        let room = self.max_size(inode_flags).saturating_sub(offset);
+        if room == 0 {
+            return Err(Error::FileTooLarge);
+        }
+        let data = &data[..usize::try_from(room).map_or(data.len(), |room| data.len().min(room))];
+        if offset > old_size {
+            self.zero_tail(who, inode, &map, old_size)?;
+        }
+        let mut done = 0;
+        let mut failed = None;
+        let mut settled = None;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let part = (bs - (at % bs as u64) as usize).min(data.len() - done);
+            let bytes = &data[done..done + part];
+            match self.write_page(who, inode, &map, at, bytes, old_size) {
+                Ok(()) => done += part,
+                Err(Error::NoSpace(_)) if settled != Some(done) => {
+                    // This file's own promises may be more than it needs, those made since the last time too.
+                    settled = Some(done);
+                    if done > 0 {
+                        self.note_written(who, inode, at);
+                    }
+                    self.write_back_locked(inode, &mut map)?;
+                    self.push_and_release()?;
+                }
+                Err(e) => {
+                    failed = Some(self.explain_space(e));
+                    break;
+                }
+            }
+        }
+        if done > 0 {
+            self.note_written(who, inode, offset + done as u64);
+            self.tell_written(inode);
+            drop(map);
+            self.note_dirty(inode);
+            self.balance_dirty(counts)?;
+        }
+        match failed {
+            // With a part stored the error is the next call's to find.
+            Some(e) if done == 0 => Err(e),
+            _ => Ok(offset..offset + done as u64),
+        }
+    }
+
+    /// Puts bytes into the one page where they begin, bringing in what it holds already; the map is held exclusively.
+    pub(crate) fn write_page(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        map: &FileMap,
+        at: u64,
+        bytes: &[u8],
+        size: u64,
+    ) -> Result<()> {
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let bs = self.geometry.block_size as usize;
+        // max_size bounds the block number to 32 bits.
+        let (block, within) = ((at / bs as u64) as u32, (at % bs as u64) as usize);
+        let bit = 1u16 << place(block).1;
+        let chunk = file.pages.get_or_make(block);
+        let found = map.extents.at(block);
+        let (promised, dirty) = {
+            let chunk = chunk.read();
+            (chunk.promised & bit != 0, chunk.dirty & bit != 0)
+        };
+        let in_hole = matches!(found, Found::Hole(_)) && !promised;
+        let converts = matches!(found, Found::Mapped(run) if run.unwritten) && !dirty;
+        if in_hole || converts {
+            // Taken without the chunk's lock: it may have to wait for a push.
+            let for_map = self.mapping_cost(inode, file, map, block);
+            if !self.take_for_data(who, u64::from(in_hole), for_map)? {
+                return Err(Error::NoSpace("no block left for file data"));
+            }
+            file.promised.fetch_add(for_map, Ordering::Relaxed);
+        }
+        let mut chunk = chunk.lock();
+        if in_hole {
+            chunk.promised |= bit;
+            file.promised_pages.fetch_add(1, Ordering::Relaxed);
+        }
+        let page = chunk.pages[place(block).1].get_mut();
+        if page.is_none() {
+            let mut fresh = Page::zeroed(bs);
+            if let Found::Mapped(run) = found {
+                let in_file = u64::from(block) * (bs as u64) < size;
+                if !run.unwritten && bytes.len() < bs && in_file {
+                    self.read_device(run.physical, 0, &mut fresh)?;
+                    // What lies past the end of the file is not data, whatever the block holds.
+                    let keep = (size - u64::from(block) * bs as u64).min(bs as u64) as usize;
+                    fresh[keep..].fill(0);
+                }
+            }
+            *page = Some(fresh);
+            self.cached_bytes.add(bs as i64);
+        }
+        if let Some(page) = page {
+            page[within..within + bytes.len()].copy_from_slice(bytes);
+        }
+        if chunk.dirty & bit == 0 {
+            file.pages.will_change(block);
+            chunk.dirty |= bit;
+            self.dirty_bytes.add(bs as i64);
+        }
+        chunk.note_used();
+        Ok(())
+    }
+
+    /// Blocks that the mapping may need when this page, the first time dirty, is written back: the
+    /// worst case, but counting on neighbours to share a leaf.
+    pub(super) fn mapping_cost(
+        &self,
+        inode: &Inode,
+        file: &FileData,
+        map: &FileMap,
+        block: u32,
+    ) -> u32 {
+        let follows = block.checked_sub(1).is_some_and(|before| {
+            let (_, i) = place(before);
+            let mapped = matches!(map.extents.at(before), Found::Mapped(run) if !run.unwritten);
+            let dirty = || file.pages.at(before, |c| c.read().dirty & (1 << i) != 0);
+            !mapped && dirty().unwrap_or(false)
+        });
+        if inode.flags.load(Ordering::Relaxed) & flags::EXTENTS != 0 {
+            return match follows || block == 0 {
+                // The inode itself holds four extents.
+                true if block < 4 && map.extents.is_empty() => 0,
+                // A leaf holds at least 84, half of them after a split.
+                true if block > 0 => u32::from(block % 32 == 4),
+                // A leaf splits, and the index above it.
+                _ => 2,
+            };
+        }
+        let per_block = u64::from(self.geometry.block_size / 4);
+        let Some(block) = u64::from(block).checked_sub(12) else {
+            return 0;
+        };
+        if follows && !block.is_multiple_of(per_block) {
+            return 0;
+        }
+        match block {
+            b if b < per_block => 1,
+            b if b < per_block * (per_block + 1) => 2,
+            _ => 3,
+        }
+    }
+
+    /// Overwrites pages that are in memory and have their block or its promise: the map is only
+    /// shared [L8], so writers of different blocks of one file do not wait for each other.
+    fn overwrite(&self, who: &Credentials, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> bool {
+        let Some(file) = inode.file() else {
+            return false;
+        };
+        let bs = self.geometry.block_size as usize;
+        // One block only: a write is atomic towards readers of its page.
+        let within = (offset % bs as u64) as usize;
+        if data.is_empty() || within + data.len() > bs {
+            return false;
+        }
+        let Ok(block) = u32::try_from(offset / bs as u64) else {
+            return false;
+        };
+        let map = file.map.read();
+        if !map.loaded || offset + data.len() as u64 > inode.size.load(Ordering::Acquire) {
+            return false;
+        }
+        let done = file.pages.at(block, |chunk| {
+            let (bit, page) = (1u16 << place(block).1, place(block).1);
+            // A page that is dirty already has all it needs: only its own lock.
+            {
+                let chunk = chunk.read();
+                if chunk.dirty & bit != 0 {
+                    chunk.note_used();
+                    return chunk.pages[page].overwrite(within, data);
+                }
+            }
+            let mut chunk = chunk.lock();
+            if chunk.promised & bit == 0 && matches!(map.extents.at(block), Found::Hole(_)) {
+                return false;
+            }
+            if !chunk.pages[page].overwrite(within, data) {
+                return false;
+            }
+            chunk.note_used();
+            if chunk.dirty & bit == 0 {
+                file.pages.will_change(block);
+                chunk.dirty |= bit;
+                self.dirty_bytes.add(bs as i64);
+            }
+            true
+        });
+        if done != Some(true) {
+            return false;
+        }
+        crate::base::stir::point();
+        // With the map held: who writes the file back afterwards finds the time.
+        let noted = self.note_overwritten(who, inode, file);
+        drop(map);
+        if !noted {
+            self.note_written(who, inode, 0);
+        }
+        self.note_dirty(inode);
+        true
+    }
+
+    /// The file was overwritten now: where several slots do that, each notes it for itself. False if the core is the
+    /// place for it.
+    fn note_overwritten(&self, who: &Credentials, inode: &Inode, file: &FileData) -> bool {
+        let (_, gid, mode) = inode.owner_and_mode();
+        who.mode_after_write(mode, gid) == mode
+            && !who.keeps_times()
+            && file.overwrites.note(crate::base::now())
+    }
+
+    /// Zeroes what a block holds past the end of the file, before the file grows over it.
+    pub(crate) fn zero_tail(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        map: &FileMap,
+        size: u64,
+    ) -> Result<()> {
+        let bs = u64::from(self.geometry.block_size);
+        let within = (size % bs) as usize;
+        if within == 0 {
+            return Ok(());
+        }
+        let block = u32::try_from(size / bs).map_err(|_| Error::FileTooLarge)?;
+        let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
+        let in_memory = file.pages.has_page(block);
+        if !in_memory && matches!(map.extents.at(block), Found::Hole(_)) {
+            return Ok(());
+        }
+        let zeros = vec![0; bs as usize - within];
+        self.write_page(who, inode, map, size, &zeros, size)?;
+        self.note_dirty(inode);
+        Ok(())
+    }
+
+    /// The size that may be logged for a file that grows to `size`. While the block in which the logged size lies waits to
+    /// be written, the device has old bytes past that size, which a cut would bring back: then it stays, and write-back
+    /// logs the new one.
+    pub(super) fn size_to_log(&self, file: &FileData, logged: u64, size: u64) -> u64 {
+        let bs = u64::from(self.geometry.block_size);
+        // max_size bounds the number to 32 bits.
+        let tail = (logged / bs) as u32;
+        let waits = !logged.is_multiple_of(bs) && file.pages.next_dirty(tail, tail + 1).is_some();
+        match waits && !planted::is(Fault::SizeBeforeTail) {
+            true => logged.min(size),
+            false => logged.max(size),
+        }
+    }
+
+    /// The file reaches at least to `end`, and was changed now.
+    pub(super) fn note_written(&self, who: &Credentials, inode: &Inode, end: u64) {
+        let mut state = inode.state.lock();
+        self.fold_overwrites(inode, &mut state);
+        let mode = who.mode_after_write(state.core.mode, state.core.gid);
+        let (mtime, ctime) = who.times_of_change(&state.core);
+        if state.core.mtime != mtime || state.core.mode != mode || state.core.size < end {
+            state.core.mode = mode;
+            state.core.size = state.core.size.max(end);
+            state.core.mtime = mtime;
+            state.core.ctime = ctime;
+            state.core_dirty = true;
+            inode.mirror(&state.core);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! How much of a mapping one operation changes: no more than a share of what a transaction of the
+//! journal holds, so that no operation can outgrow it. What is more goes in steps, an operation each.
+
+use crate::incore::inode::Inode;
+use crate::types::extent_map::Run;
+use crate::volume::engine::Engine;
+use ext4_format::inode::flags;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Log blocks that placing or taking away a run may change: bitmap and descriptor of each group it
+    /// touches, and the blocks of the mapping.
+    fn weight(&self, inode: &Inode, run: &Run) -> u64 {
+        let len = u64::from(run.len);
+        let groups = len / u64::from(self.geometry.blocks_per_group) + 2;
+        let mapping = match self.blocks_per_leaf(inode) {
+            // The leaf, a new one beside it, and the index above; the run cut in the middle.
+            None => 4,
+            // Block map: the leaves it covers, and two levels above each end.
+            Some(per_leaf) => len / per_leaf + 6,
+        };
+        2 * groups + mapping
+    }
+
+    /// Blocks that a leaf of a block map names; `None` for extents.
+    fn blocks_per_leaf(&self, inode: &Inode) -> Option<u64> {
+        let extents = inode.flags.load(Ordering::Relaxed) & flags::EXTENTS != 0;
+        (!extents).then_some(u64::from(self.geometry.block_size / 4))
+    }
+
+    /// Blocks of one run that one step takes; at least one.
+    fn piece(&self, inode: &Inode) -> u32 {
+        let per_unit = u64::from(self.geometry.blocks_per_group) / 2;
+        let per_unit = match self.blocks_per_leaf(inode) {
+            None => per_unit,
+            Some(per_leaf) => per_unit.min(per_leaf / 2),
+        };
+        let units = self.log.step().saturating_sub(10);
+        u32::try_from(units * per_unit).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// All of these runs may be placed or taken away by one operation.
+    pub(crate) fn in_one_step(&self, inode: &Inode, runs: &[Run]) -> bool {
+        let sum: u64 = runs.iter().map(|r| self.weight(inode, r)).sum();
+        sum <= self.log.step()
+    }
+
+    /// The same, with as much left for other changes.
+    pub(crate) fn in_half_a_step(&self, inode: &Inode, runs: &[Run]) -> bool {
+        let sum: u64 = runs.iter().map(|r| self.weight(inode, r)).sum();
+        sum <= self.log.step() / 2
+    }
+
+    /// How many of these runs the first step takes, from the first on; if that is none, how many blocks
+    /// of the first.
+    pub(crate) fn first_step<'r>(
+        &self,
+        inode: &Inode,
+        runs: impl Iterator<Item = &'r Run>,
+    ) -> (usize, u32) {
+        let mut left = self.log.step();
+        let fit = runs
+            .take_while(|run| match left.checked_sub(self.weight(inode, run)) {
+                Some(rest) => {
+                    left = rest;
+                    true
+                }
+                None => false,
+            })
+            .count();
+        (fit, self.piece(inode))
+    }
+}

@@ -1,0 +1,381 @@
+//! Changing a file's size, and taking blocks away.
+//!
+//! What one operation cannot take away goes in steps (see [`crate::data::steps`]), from the end, with the inode on
+//! the orphan list meanwhile: after a crash the rest is finished at open.
+
+use crate::base::error::{Error, Result};
+use crate::base::now;
+use crate::incore::file::FileMap;
+use crate::incore::inode::{Content, Inode, State};
+use crate::log::Commit;
+use crate::types::credentials::Credentials;
+use crate::types::extent_map::Run;
+use crate::types::item::{InodeEvent, MapItem, MiscEvent};
+use crate::volume::engine::Engine;
+use ext4_format::inode::flags;
+use ext4_format::{BlockNr, FileType};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Sets the size of a regular file.
+    pub(crate) fn truncate(&self, who: &Credentials, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let _span = lockmeter::span!("truncate");
+        let _pass = self.gate.enter();
+        self.check_writable()?;
+        let file = inode.file().ok_or(match inode.ftype {
+            FileType::Directory => Error::IsDirectory,
+            _ => Error::Invalid("not a regular file"),
+        })?;
+        let mut map = file.map.write();
+        self.load_map(inode, &mut map)?;
+        let (old, inode_flags) = {
+            let state = inode.state.lock();
+            if state.freed {
+                return Err(Error::BadHandle("the file was removed"));
+            }
+            (state.core.size, state.core.flags)
+        };
+        if size > self.max_size(inode_flags) {
+            return Err(Error::FileTooLarge);
+        }
+        self.drop_capability(who, inode)?;
+        let bs = u64::from(self.geometry.block_size);
+        if size > old {
+            self.zero_tail(who, inode, &map, old)?;
+        }
+        let first_gone = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
+        if size < old {
+            self.drop_pages(inode, first_gone, u32::MAX);
+            self.zero_tail(who, inode, &map, size)?;
+        }
+        // Growing leaves what is preallocated past the end.
+        let gone = if size <= old {
+            map.extents.range(first_gone, u32::MAX - first_gone)
+        } else {
+            Vec::new()
+        };
+        self.load_bitmaps_of(&gone)?;
+        let in_steps = !self.in_one_step(inode, &gone);
+        let tx = self.begin_core()?;
+        let mut state = inode.state.lock();
+        self.fold_overwrites(inode, &mut state);
+        let (mtime, ctime) = who.times_of_change(&state.core);
+        let seen = state.stamp;
+        let mut taken = Vec::new();
+        let mut struck_out = false;
+        tx.commit(seen, |c| {
+            state.core.size = size;
+            state.disk_size = if size < old {
+                state.disk_size.min(size)
+            } else {
+                self.size_to_log(file, state.disk_size, size)
+            };
+            state.core.mtime = mtime;
+            state.core.ctime = ctime;
+            state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
+            inode.mirror(&state.core);
+            if in_steps {
+                state.orphan = true;
+                c.misc(inode.ino, MiscEvent::OrphanAdd);
+            } else if !gone.is_empty() {
+                self.note_core(inode, &mut state, c);
+                let core = state.disk_core();
+                struck_out = c.strike_out(inode.ino, &gone, first_gone, core, &mut map.relog, seen);
+                if struck_out {
+                    taken = map.extents.remove(first_gone, u32::MAX - first_gone);
+                    self.note_tree(inode, &map);
+                    return;
+                }
+                taken = self.log_removal(inode, &mut map, first_gone, u32::MAX - first_gone, c);
+            }
+            self.log_core(inode, &mut state, c);
+        });
+        let size_pending = state.core_dirty;
+        drop(state);
+        if size == 0 && old > 0 {
+            file.replaced.store(true, Ordering::Relaxed);
+        }
+        if size_pending {
+            self.note_dirty(inode);
+        }
+        self.count_removed(inode, &taken);
+        if struck_out {
+            for run in &taken {
+                self.reclaim(inode, file, *run);
+            }
+        }
+        self.tell_written(inode);
+        if in_steps {
+            // Under the same lock: nobody may grow the file over what still has to go.
+            self.finish_truncate_locked(inode, &mut map, first_gone)?;
+        }
+        Ok(())
+    }
+
+    /// Drops pages from `from` to `to` inclusive and settles what was promised for them.
+    pub(crate) fn drop_pages(&self, inode: &Inode, from: u32, to: u32) {
+        if let Some(file) = inode.touched_file().filter(|f| !f.pages.is_empty()) {
+            let dropped = file.pages.drop_range(from, to);
+            let bs = i64::from(self.geometry.block_size);
+            self.cached_bytes.add(-i64::from(dropped.pages) * bs);
+            self.dirty_bytes.add(-i64::from(dropped.dirty) * bs);
+            if dropped.promised > 0 {
+                self.space.give(u64::from(dropped.promised));
+                file.promised_pages
+                    .fetch_sub(dropped.promised, Ordering::Relaxed);
+            }
+            if (from, to) == (0, u32::MAX) {
+                self.give_back_promise(file);
+            }
+        }
+    }
+
+    /// Takes the mapping of a range away from the map and logs that; the bitmaps of the blocks are in core.
+    pub(crate) fn log_removal(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap,
+        from: u32,
+        len: u32,
+        c: &mut Commit<'_>,
+    ) -> Vec<Run> {
+        let runs = map.extents.remove(from, len);
+        self.note_tree(inode, map);
+        for run in &runs {
+            self.log_freed(run, c);
+        }
+        if !runs.is_empty() {
+            c.map(MapItem {
+                ino: inode.ino,
+                stamp: 0,
+                logical: from,
+                len,
+                physical: BlockNr(0),
+                unwritten: false,
+            });
+        }
+        runs
+    }
+
+    /// The mapping in core has changed: stat is to show what it takes beside the data.
+    pub(super) fn note_tree(&self, inode: &Inode, map: &FileMap) {
+        if let Some(file) = inode.touched_file() {
+            let by_extents = inode.has_flag(flags::EXTENTS);
+            file.tree.note_needed(
+                map.extents
+                    .tree_blocks(by_extents, self.geometry.block_size),
+            );
+        }
+    }
+
+    /// Logs that blocks of data are free.
+    pub(super) fn log_freed(&self, run: &Run, c: &mut Commit<'_>) {
+        self.space.note_leaving(u64::from(run.len));
+        c.bits(run.physical, run.len, false);
+    }
+
+    pub(crate) fn load_bitmaps_of(&self, runs: &[Run]) -> Result<()> {
+        runs.iter()
+            .try_for_each(|r| self.load_bitmaps(r.physical, r.len))
+    }
+
+    /// Adds blocks to the count that stat shows.
+    pub(crate) fn count_added(&self, inode: &Inode, runs: &[Run]) {
+        inode
+            .sectors
+            .fetch_add(self.sectors_of(runs), Ordering::Relaxed);
+    }
+
+    /// Takes blocks off the count that stat shows.
+    pub(crate) fn count_removed(&self, inode: &Inode, runs: &[Run]) {
+        inode
+            .sectors
+            .fetch_sub(self.sectors_of(runs), Ordering::Relaxed);
+    }
+
+    fn sectors_of(&self, runs: &[Run]) -> i64 {
+        let blocks: u64 = runs.iter().map(|r| u64::from(r.len)).sum();
+        (blocks * u64::from(self.geometry.sectors_per_block())) as i64
+    }
+
+    /// Takes away everything from `first` on, the last runs first; the inode is on the orphan list.
+    pub(crate) fn remove_in_steps(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap,
+        first: u32,
+    ) -> Result<()> {
+        loop {
+            let gone = || {
+                let runs = map.extents.iter().rev();
+                runs.take_while(|r| r.end() > u64::from(first))
+            };
+            let Some(last) = gone().next() else {
+                return Ok(());
+            };
+            let (fit, piece) = self.first_step(inode, gone());
+            let from = match fit.checked_sub(1).and_then(|i| gone().nth(i)) {
+                Some(run) => run.logical,
+                None => last.logical + (last.len - last.len.min(piece)),
+            };
+            let from = from.max(first);
+            self.load_bitmaps_of(&map.extents.range(from, u32::MAX - from))?;
+            let tx = self.begin_core()?;
+            let mut state = inode.state.lock();
+            let seen = state.stamp;
+            let mut gone = Vec::new();
+            tx.commit(seen, |c| {
+                gone = self.log_removal(inode, map, from, u32::MAX - from, c);
+                state.stamp = c.stamp;
+                inode.logged_in(c.context);
+            });
+            drop(state);
+            self.count_removed(inode, &gone);
+        }
+    }
+
+    /// Finishes a truncation that a crash interrupted: what lies past the size goes.
+    pub(crate) fn finish_truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let _pass = self.gate.enter();
+        if let Some(file) = inode.file() {
+            let bs = u64::from(self.geometry.block_size);
+            let first = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
+            let mut map = file.map.write();
+            self.load_map(inode, &mut map)?;
+            return self.finish_truncate_locked(inode, &mut map, first);
+        }
+        self.leave_orphans(inode)
+    }
+
+    fn finish_truncate_locked(
+        &self,
+        inode: &Arc<Inode>,
+        map: &mut FileMap,
+        first: u32,
+    ) -> Result<()> {
+        self.remove_in_steps(inode, map, first)?;
+        self.leave_orphans(inode)
+    }
+
+    fn leave_orphans(&self, inode: &Arc<Inode>) -> Result<()> {
+        let tx = self.begin_core()?;
+        let mut state = inode.state.lock();
+        let seen = state.stamp;
+        // One without a name stays there until it is freed.
+        let leaves = state.core.links > 0;
+        tx.commit(seen, |c| {
+            if leaves {
+                c.misc(inode.ino, MiscEvent::OrphanRemove);
+            }
+            self.log_core(inode, &mut state, c);
+        });
+        state.orphan = !leaves;
+        Ok(())
+    }
+
+    /// The last link and the last handle are gone, or the inode is an orphan found at open: its blocks
+    /// and its number become free.
+    pub(crate) fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _pass = self.gate.enter();
+        let mut map = inode.file_with_data().map(|f| f.map.write());
+        if let Some(map) = &mut map {
+            self.drop_pages(inode, 0, u32::MAX);
+            self.load_map(inode, map)?;
+            let all: Vec<Run> = map.extents.iter().copied().collect();
+            if !self.in_one_step(inode, &all) {
+                self.remove_in_steps(inode, map, 0)?;
+            }
+        }
+        let mapped = self.prepare_free(inode, map.as_deref_mut())?;
+        let tx = self.begin_core()?;
+        let mut state = inode.state.lock();
+        if state.freed {
+            return Ok(());
+        }
+        let seen = state.stamp;
+        tx.commit(seen, |c| {
+            if state.orphan {
+                state.orphan = false;
+                c.misc(inode.ino, MiscEvent::OrphanRemove);
+            }
+            self.log_free(inode, &mut state, map.as_deref_mut(), &mapped, c);
+        });
+        drop(state);
+        self.forget(inode);
+        Ok(())
+    }
+
+    /// What freeing an inode needs from the device, before anything is logged: its data runs and the
+    /// bitmaps of all that becomes free.
+    pub(crate) fn prepare_free(
+        &self,
+        inode: &Inode,
+        map: Option<&mut FileMap>,
+    ) -> Result<Vec<Run>> {
+        self.inodes.ensure_loaded(inode.ino, self)?;
+        let runs = match (map, inode.ftype) {
+            (Some(map), _) => {
+                self.load_map(inode, map)?;
+                map.extents.iter().copied().collect()
+            }
+            (None, FileType::Symlink) => match &inode.content {
+                Content::Symlink(link) if link.block.is_some() => link.block.into_iter().collect(),
+                _ if inode.size.load(Ordering::Relaxed) > Self::FAST_SYMLINK_MAX as u64 => {
+                    self.read_mapping(inode)?.iter().copied().collect()
+                }
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        };
+        self.load_bitmaps_of(&runs)?;
+        Ok(runs)
+    }
+
+    /// Sees to it that an inode that is open, and loses its last name, can be freed when it is closed: nobody would be
+    /// there to hear that it cannot, and without a journal nothing would lead to it. It holds its runs until then.
+    pub(crate) fn prepare_death(&self, inode: &Inode) -> Result<Vec<Run>> {
+        self.inodes.ensure_loaded(inode.ino, self)?;
+        Ok(Vec::new())
+    }
+
+    /// Logs that the inode is free, with the data blocks it held.
+    pub(crate) fn log_free(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        map: Option<&mut FileMap>,
+        runs: &[Run],
+        c: &mut Commit<'_>,
+    ) {
+        for run in runs {
+            self.log_freed(run, c);
+        }
+        if let Some(map) = map {
+            map.extents = Default::default();
+        }
+        state.freed = true;
+        state.core_dirty = false;
+        state.core.links = 0;
+        state.core.size = 0;
+        state.disk_size = 0;
+        // 1970 would read as "never deleted".
+        state.core.dtime = (now().secs() as u32).max(1);
+        state.stamp = c.stamp;
+        c.inode(inode.ino, InodeEvent::Free, state.core);
+        inode.logged_in(c.context);
+        if state.born == c.context {
+            self.inodes.release_at_once(inode.ino, c.stamp, c.context);
+        } else {
+            self.inodes.note_leaving();
+        }
+    }
+
+    /// A freed inode leaves memory.
+    pub(crate) fn forget(&self, inode: &Arc<Inode>) {
+        self.discard_window_of(inode);
+        self.drop_pages(inode, 0, u32::MAX);
+        self.index.remove(inode);
+        self.delist(inode);
+    }
+}

@@ -1,0 +1,718 @@
+//! Write-back: dirty pages get their blocks, go to the device, and only then is the mapping committed.
+//! So ordered mode holds by construction: no committed mapping leads to data not written.
+
+use crate::base::error::{Error, Result};
+use crate::base::in_flight::{InFlight, Piece};
+use crate::base::invariants::{Rule, insist};
+use crate::base::locks;
+use crate::base::parallel;
+use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
+use crate::incore::file::{FileData, FileMap};
+use crate::incore::inode::Inode;
+use crate::incore::pages::{CHUNK_PAGES, SharedChunk};
+use crate::types::extent_map::{Found, Run};
+use crate::types::item::InodeEvent;
+use crate::volume::engine::Engine;
+use ext4_format::inode::InodeCore;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Longest run of blocks written by one call.
+const MAX_RUN: u32 = 2048;
+
+/// Lists of dirty inodes that threads have taken and are writing back: whoever must not return before all is written
+/// waits for those taken before.
+#[derive(Default)]
+pub(crate) struct WritingBack {
+    lists: InFlight<locks::WritingBack>,
+    /// Number of the last list.
+    last: AtomicU64,
+    /// Inodes that could not be written back and are dirty still.
+    failed: AtomicU64,
+}
+
+impl WritingBack {
+    /// To be called before a list is taken, and kept until it is written back.
+    fn begin(&self) -> Piece<'_, locks::WritingBack> {
+        let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
+        self.lists.begin(number)
+    }
+}
+
+/// Neighbouring dirty pages.
+struct DirtyRun {
+    logical: u32,
+    pages: Vec<(SharedChunk, usize)>,
+}
+
+/// A slot's part of the counts of pages, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageCounts {
+    dirty: i64,
+    cached: i64,
+}
+
+/// Whether a slot's part has come into a higher stretch. All slots' stretches together are a sixteenth of the limit:
+/// so far may the sum be beyond it before somebody looks.
+fn has_grown(before: i64, now: i64, limit: u64) -> bool {
+    let stretch = limit / (16 * percpu::slot::count() as u64);
+    let stretch = i64::try_from(stretch).unwrap_or(i64::MAX).max(1);
+    now.div_euclid(stretch) > before.div_euclid(stretch)
+}
+
+impl Engine {
+    /// Remembers that write-back must visit the inode.
+    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) {
+        if !inode.on_dirty_list.load(Ordering::Relaxed)
+            && !inode.on_dirty_list.swap(true, Ordering::AcqRel)
+        {
+            self.dirty_inodes.local().lock().push(Arc::clone(inode));
+        }
+    }
+
+    /// What this slot counts of dirty and of cached bytes, for [`Engine::balance_dirty`].
+    pub(crate) fn page_counts(&self) -> PageCounts {
+        PageCounts {
+            dirty: self.dirty_bytes.local(),
+            cached: self.cached_bytes.local(),
+        }
+    }
+
+    /// Past the limit of dirty data, writes back what this slot dirtied; whoever dirties cleans. The sum of all slots is
+    /// looked at only when the slot's own part has come into another stretch since `before`.
+    pub(crate) fn balance_dirty(&self, before: PageCounts) -> Result<()> {
+        let now = self.page_counts();
+        if has_grown(before.dirty, now.dirty, self.limits.dirty_bytes) {
+            self.clean_dirty()?;
+        }
+        if has_grown(before.cached, now.cached, self.limits.cache_bytes) {
+            self.bound_pages();
+        }
+        Ok(())
+    }
+
+    fn clean_dirty(&self) -> Result<()> {
+        let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
+        if dirty > self.limits.dirty_bytes {
+            let _piece = self.writing_back.begin();
+            let mine = std::mem::take(&mut *self.dirty_inodes.local().lock());
+            self.write_back_list(mine)?;
+        }
+        Ok(())
+    }
+
+    /// Drops clean pages when there are more than the limit; whoever brings pages in sees to it.
+    pub(crate) fn bound_pages(&self) {
+        if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.limits.cache_bytes {
+            self.shrink_pages();
+        }
+    }
+
+    /// Writes back a list that was taken since [`WritingBack::begin`].
+    fn write_back_list(&self, list: Vec<Arc<Inode>>) -> Result<()> {
+        schedule::reached(Point::WriteBackTaken);
+        let mut first_error = None;
+        for inode in list {
+            inode.on_dirty_list.store(false, Ordering::Release);
+            if let Err(e) = self.write_back(&inode) {
+                // What could not be written now stays dirty, and is tried again.
+                self.note_dirty(&inode);
+                self.writing_back.failed.fetch_add(1, Ordering::SeqCst);
+                first_error.get_or_insert(e);
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Writes back every inode that is dirty now. What other threads have begun to write back is waited for, and what
+    /// they could not write is tried once more.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let failed = self.writing_back.failed.load(Ordering::SeqCst);
+        let others = self.write_back_lists()?;
+        if planted::is(Fault::SyncWithoutOthers) {
+            return Ok(());
+        }
+        self.writing_back.lists.wait_up_to(others);
+        if self.writing_back.failed.load(Ordering::SeqCst) != failed {
+            self.write_back_lists()?;
+        }
+        Ok(())
+    }
+
+    /// Writes back what is on the lists of dirty inodes, with as many threads as there is work and CPUs for. Returns the
+    /// number of the last list that any thread had taken by the time these were taken.
+    fn write_back_lists(&self) -> Result<u64> {
+        let piece = self.writing_back.begin();
+        let lists: Vec<_> = self
+            .dirty_inodes
+            .iter()
+            .map(|l| std::mem::take(&mut *l.lock()))
+            .collect();
+        let others = self.writing_back.last.load(Ordering::SeqCst);
+        self.write_lists(lists)?;
+        drop(piece);
+        Ok(others)
+    }
+
+    fn write_lists(&self, mut lists: Vec<Vec<Arc<Inode>>>) -> Result<()> {
+        lists.retain(|l| !l.is_empty());
+        let total: usize = lists.iter().map(Vec::len).sum();
+        if total < 256 {
+            // One that fails does not keep the others back.
+            let done = lists.into_iter().map(|l| self.write_back_list(l));
+            return done.fold(Ok(()), Result::and);
+        }
+        let all: Vec<_> = lists.into_iter().flatten().collect();
+        let threads = parallel::cpus().min(8);
+        std::thread::scope(|s| {
+            let workers: Vec<_> = all
+                .chunks(total.div_ceil(threads))
+                .map(|part| {
+                    s.spawn(move || {
+                        let _for_the_caller = self.gate.adopt();
+                        self.write_back_list(part.to_vec())
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|w| w.join().map_err(parallel::panicked)?)
+                .fold(Ok(()), Result::and)
+        })
+    }
+
+    /// Writes one inode's dirty pages and logs what changed of it.
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _span = lockmeter::span!("write back");
+        if let Some(file) = inode.touched_file() {
+            if self.is_written_back(inode, file) {
+                return Ok(());
+            }
+            let mut map = file.map.write();
+            return self.write_back_locked(inode, &mut map);
+        }
+        let mut state = inode.state.lock();
+        if !state.core_dirty || state.freed {
+            return Ok(());
+        }
+        drop(state);
+        let tx = self.begin_core()?;
+        state = inode.state.lock();
+        if state.core_dirty && !state.freed {
+            let names = inode.directory();
+            let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
+            tx.commit(seen, |c| self.log_core(inode, &mut state, c));
+        }
+        Ok(())
+    }
+
+    /// There is nothing to write of a file, and nothing promised that is not needed. Whoever only reads it, or has just
+    /// written it back, is not disturbed by looking.
+    fn is_written_back(&self, inode: &Inode, file: &FileData) -> bool {
+        let _map = file.map.read();
+        let state = inode.state.read();
+        (state.freed || !state.core_dirty && file.overwrites.latest().is_none())
+            && file.promised.load(Ordering::Relaxed) == 0
+            && !file.pages.may_be_dirty()
+    }
+
+    /// Times of overwriting that slots noted go into the core.
+    pub(crate) fn fold_overwrites(&self, inode: &Inode, state: &mut crate::incore::inode::State) {
+        let file = inode.touched_file();
+        if let Some(time) = file.and_then(|f| f.overwrites.take()) {
+            state.core.mtime = time;
+            state.core.ctime = state.core.ctime.max(time);
+            state.core_dirty = true;
+        }
+    }
+
+    /// The same for a copy of the core, to look at.
+    pub(crate) fn add_overwrites(&self, inode: &Inode, core: &mut InodeCore) {
+        let file = inode.touched_file();
+        if let Some(time) = file.and_then(|f| f.overwrites.latest()) {
+            core.mtime = time;
+            core.ctime = core.ctime.max(time);
+        }
+    }
+
+    /// Logs an inode's core as it is now.
+    pub(crate) fn log_core(
+        &self,
+        inode: &Inode,
+        state: &mut crate::incore::inode::State,
+        c: &mut crate::log::Commit<'_>,
+    ) {
+        self.note_core(inode, state, c);
+        c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+    }
+
+    /// The inode's core as it is now is being logged.
+    pub(crate) fn note_core(
+        &self,
+        inode: &Inode,
+        state: &mut crate::incore::inode::State,
+        c: &crate::log::Commit<'_>,
+    ) {
+        state.stamp = c.stamp;
+        self.fold_overwrites(inode, state);
+        self.insist(!state.freed, Rule::FreedIsNotLogged, || {
+            format!("inode {}", inode.ino)
+        });
+        self.insist(
+            state.disk_size <= state.core.size,
+            Rule::SizeHasItsData,
+            || {
+                format!(
+                    "inode {}: {} of {}",
+                    inode.ino, state.disk_size, state.core.size
+                )
+            },
+        );
+        // A size not yet backed by data on the device is not logged: write-back will come to it.
+        state.core_dirty = state.disk_size != state.core.size;
+        state.lazy_times = false;
+        if let Some(dir) = inode.directory() {
+            dir.core_stamp.store(c.stamp, Ordering::Relaxed);
+            // This item outranks those of earlier names, so it must know their times.
+            self.fold_times(dir, &mut state.core);
+        }
+        inode.logged_in(c.context);
+    }
+
+    pub(crate) fn write_back_locked(&self, inode: &Arc<Inode>, map: &mut FileMap) -> Result<()> {
+        let Some(file) = inode.file() else {
+            return Ok(());
+        };
+        let dirty = file.pages.dirty_chunks(0, u32::MAX);
+        {
+            let mut state = inode.state.lock();
+            self.fold_overwrites(inode, &mut state);
+            if state.freed || (dirty.is_empty() && !state.core_dirty) {
+                drop(state);
+                self.give_back_promise(file);
+                if dirty.is_empty() {
+                    file.pages.all_written();
+                }
+                return Ok(());
+            }
+        }
+        self.check_writable()?;
+        self.load_map(inode, map)?;
+        let runs = gather(&dirty);
+        let mut placed: Vec<Run> = Vec::new();
+        let late = planted::is(Fault::MappingBeforeData);
+        let written = runs
+            .iter()
+            .try_for_each(|run| self.write_run(inode, file, map, run, (&mut placed, !late)));
+        if let Err(e) = written {
+            self.unplace(&taken(&placed));
+            if matches!(e, Error::Io { .. } | Error::Broken { .. }) {
+                self.stop(&e);
+            }
+            return Err(e);
+        }
+        // Blocks that were there, overwritten within one tick of the clock: nothing to log.
+        if placed.is_empty() && !inode.state.lock().core_dirty {
+            self.give_back_promise(file);
+            self.note_written_back(file, &dirty, u64::from(u32::MAX) + 1);
+            return Ok(());
+        }
+        self.commit_written(inode, file, map, &placed, &dirty)?;
+        if late {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let mut again = runs.iter();
+            return again.try_for_each(|run| {
+                self.write_run(inode, file, map, run, (&mut Vec::new(), true))
+            });
+        }
+        Ok(())
+    }
+
+    /// Logs the mapping of what was written, in steps from the start: after each the file reaches as far as
+    /// it is mapped.
+    pub(super) fn commit_written(
+        &self,
+        inode: &Arc<Inode>,
+        file: &FileData,
+        map: &mut FileMap,
+        placed: &[Run],
+        dirty: &[(u32, SharedChunk)],
+    ) -> Result<()> {
+        let block_size = u64::from(self.geometry.block_size);
+        let mut promised = file.promised.swap(0, Ordering::Relaxed);
+        let mut rest = placed;
+        loop {
+            let fit = self.first_step(inode, rest.iter()).0.max(1);
+            let (step, after) = rest.split_at(fit.min(rest.len()));
+            let share = match after {
+                [] => promised,
+                _ => promised / rest.len() as u32 * step.len() as u32,
+            };
+            let tx = match self.begin_promised(share) {
+                Ok(tx) => tx,
+                Err(e) => {
+                    file.promised.fetch_add(promised, Ordering::Relaxed);
+                    self.unplace(&taken(rest));
+                    return Err(e);
+                }
+            };
+            promised -= share;
+            let mapped_to = step.last().map_or(0, Run::end);
+            let mut state = inode.state.lock();
+            state.disk_size = match after {
+                [] => state.core.size,
+                _ => state
+                    .disk_size
+                    .max((mapped_to * block_size).min(state.core.size)),
+            };
+            let seen = state.stamp;
+            tx.commit(seen, |c| {
+                for run in step {
+                    // `unwritten` marks a run whose blocks were there, unwritten, and are written now.
+                    let written = Run {
+                        unwritten: false,
+                        ..*run
+                    };
+                    c.map_run(inode.ino, written, !run.unwritten);
+                }
+                self.log_core(inode, &mut state, c);
+            });
+            drop(state);
+            self.count_added(inode, &taken(step));
+            for run in step {
+                let replaced = map.extents.set(Run {
+                    unwritten: false,
+                    ..*run
+                });
+                self.insist(
+                    run.unwritten || replaced.is_empty(),
+                    Rule::HoleWasEmpty,
+                    || format!("{run:?} of inode {} replaces {replaced:?}", inode.ino),
+                );
+            }
+            self.note_tree(inode, map);
+            if after.is_empty() {
+                self.note_written_back(file, dirty, u64::from(u32::MAX) + 1);
+                return Ok(());
+            }
+            self.note_written_back(file, dirty, mapped_to);
+            rest = after;
+        }
+    }
+
+    /// The pages below a logical block are clean, and what they were promised they have.
+    fn note_written_back(&self, file: &FileData, dirty: &[(u32, SharedChunk)], upto: u64) {
+        let (mut cleaned, mut kept) = (0, 0);
+        for (index, chunk) in dirty {
+            let below = upto.saturating_sub(u64::from(*index) * u64::from(CHUNK_PAGES));
+            if below == 0 {
+                break;
+            }
+            let pages = ((1u32 << below.min(u64::from(CHUNK_PAGES))) - 1) as u16;
+            let mut chunk = chunk.lock();
+            cleaned += i64::from((chunk.dirty & pages).count_ones());
+            chunk.dirty &= !pages;
+            kept += (chunk.promised & pages).count_ones();
+            chunk.promised &= !pages;
+        }
+        if upto > u64::from(u32::MAX) {
+            file.pages.all_written();
+        }
+        let promised = file.promised_pages.fetch_sub(kept, Ordering::Relaxed);
+        self.insist(promised >= kept, Rule::PromisesCover, || {
+            format!("{kept} of {promised}")
+        });
+        self.dirty_bytes
+            .add(-cleaned * i64::from(self.geometry.block_size));
+    }
+
+    /// No dirty page is left to change the mapping.
+    pub(crate) fn give_back_promise(&self, file: &FileData) {
+        let promised = file.promised.swap(0, Ordering::Relaxed);
+        if promised > 0 {
+            self.space.give(u64::from(promised));
+        }
+    }
+
+    /// Blocks taken for pages that could not be written go back; the pages keep their promise.
+    pub(crate) fn unplace(&self, runs: &[Run]) {
+        for run in runs {
+            if let Err(e) = self.give_blocks_back(run.physical, run.len) {
+                tracing::error!(block = run.physical.0, error = %e, "giving blocks back");
+            }
+        }
+    }
+
+    fn write_run(
+        &self,
+        inode: &Inode,
+        file: &FileData,
+        map: &FileMap,
+        run: &DirtyRun,
+        (placed, writes): (&mut Vec<Run>, bool),
+    ) -> Result<()> {
+        let blocks = (run.logical, run.pages.len() as u32);
+        self.write_blocks(
+            inode,
+            file,
+            map,
+            blocks,
+            placed,
+            |piece, done| match writes {
+                true => self.write_pages(file, piece, &run.pages[done..done + piece.len as usize]),
+                // Only by a planted fault.
+                false => Ok(()),
+            },
+        )
+    }
+
+    /// Has so many blocks from a logical one on written, each piece by `write`, which is told how many were before it. Those
+    /// in holes get their place, whose number was taken from the count.
+    pub(super) fn write_blocks(
+        &self,
+        inode: &Inode,
+        file: &FileData,
+        map: &FileMap,
+        (first, len): (u32, u32),
+        placed: &mut Vec<Run>,
+        write: impl Fn(Run, usize) -> Result<()>,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < len {
+            let (logical, left) = (first + done, len - done);
+            let piece = match map.extents.at(logical) {
+                Found::Mapped(r) => {
+                    let piece = Run {
+                        len: r.len.min(left),
+                        ..r
+                    };
+                    if r.unwritten {
+                        placed.push(piece);
+                    }
+                    piece
+                }
+                Found::Hole(n) => {
+                    let want = left.min(n).min(MAX_RUN);
+                    let (physical, len) = match self.take_from_window(file, map, logical, want) {
+                        Some((start, len)) => {
+                            // What was promised for these blocks is not needed.
+                            self.space.give(u64::from(len));
+                            (start, len)
+                        }
+                        None => self.allocate_data(inode, file, map, logical, want, placed)?,
+                    };
+                    let piece = Run {
+                        logical,
+                        len,
+                        physical,
+                        unwritten: false,
+                    };
+                    placed.push(piece);
+                    piece
+                }
+            };
+            write(piece, done as usize)?;
+            done += piece.len;
+        }
+        Ok(())
+    }
+
+    fn write_pages(&self, file: &FileData, run: Run, pages: &[(SharedChunk, usize)]) -> Result<()> {
+        // The map is held exclusively, so no page changes; a chunk's lock is only met by sweeps.
+        let mut parts: Vec<(&SharedChunk, Range<usize>)> = Vec::new();
+        for (chunk, i) in pages {
+            match parts.last_mut() {
+                Some((last, range)) if Arc::ptr_eq(last, chunk) => range.end = i + 1,
+                _ => parts.push((chunk, *i..i + 1)),
+            }
+        }
+        let mut guards: Vec<_> = parts.iter().map(|(chunk, _)| chunk.lock()).collect();
+        let mut slices: Vec<&[u8]> = Vec::with_capacity(pages.len());
+        for (guard, (_, range)) in guards.iter_mut().zip(&parts) {
+            for page in &mut guard.pages[range.clone()] {
+                match page.get_mut() {
+                    Some(page) => slices.push(page),
+                    None => return Err(Rule::DirtyPageIsThere.broken(format!("{run:?}"))),
+                }
+            }
+        }
+        insist!(!self.gate.is_shut(), FrozenIsStill, "write-back of {run:?}");
+        self.device
+            .write_vectored_at(run.physical.offset(self.geometry.block_size), &slices)
+            .map_err(|e| Error::block_io("write", run.physical, e))?;
+        self.note_data(file);
+        Ok(())
+    }
+
+    /// Data of a file have been written to the device.
+    pub(super) fn note_data(&self, file: &FileData) {
+        let written = self.flushes.note_data();
+        file.written.fetch_max(written, Ordering::SeqCst);
+    }
+
+    /// The mark that a flush must be beyond to cover all data of a file: its own, or that of whatever was written last if what
+    /// it had in memory was dropped since.
+    fn mark_of(&self, inode: &Inode) -> u64 {
+        let file = inode.touched_file();
+        match file.map_or(0, |file| file.written.load(Ordering::SeqCst)) {
+            0 => self.flushes.data_mark(),
+            written => written - 1,
+        }
+    }
+
+    /// Where the block of a logical block should lie: behind its neighbour, else in the inode's group.
+    pub(crate) fn goal_at(
+        &self,
+        inode: &Inode,
+        map: &FileMap,
+        logical: u32,
+        placed: &[Run],
+    ) -> ext4_format::BlockNr {
+        let before = placed
+            .last()
+            .copied()
+            .filter(|r| r.end() == u64::from(logical))
+            .or_else(|| match logical.checked_sub(1).map(|l| map.extents.at(l)) {
+                Some(Found::Mapped(r)) => Some(Run { len: 1, ..r }),
+                _ => None,
+            })
+            .or_else(|| map.extents.iter().next_back().copied());
+        match before {
+            Some(run) => ext4_format::BlockNr(run.physical.0 + u64::from(run.len)),
+            None => self.goal_of(inode.ino),
+        }
+    }
+
+    /// A file takes another's place by its name: its data go to the device first, and the mapping is logged before the name.
+    /// So a program that writes a new version and renames it over the old one without fsync finds one of the two after a
+    /// crash, never an empty file (`auto_da_alloc`). What cannot be written stays dirty, and fsync tells.
+    pub(crate) fn write_replacement(&self, inode: &Arc<Inode>) {
+        if !self.limits.auto_da_alloc || inode.touched_file().is_none() {
+            return;
+        }
+        // Nobody waits here for a volume to be thawed: what is frozen is durable already.
+        let Some(_pass) = self.gate.try_enter() else {
+            return;
+        };
+        if let Err(error) = self.write_back(inode) {
+            tracing::debug!(ino = inode.ino.0, %error, "writing what replaces a file");
+            self.note_dirty(inode);
+        }
+    }
+
+    /// The same at the end of work on a file that was cut to nothing and written anew.
+    pub(crate) fn finish_replacing(&self, inode: &Arc<Inode>) {
+        let replaced = |file: &FileData| file.replaced.load(Ordering::Relaxed);
+        if let Some(file) = inode.touched_file().filter(|file| replaced(file))
+            && file.replaced.swap(false, Ordering::Relaxed)
+            && self.check_running().is_ok()
+            && !inode.is_gone()
+        {
+            self.write_replacement(inode);
+        }
+    }
+
+    /// Everything of this inode that a crash must not lose is on disk when this returns.
+    pub(crate) fn fsync(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
+        self.check_running()?;
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        let pass = self.gate.enter_or_shut();
+        if pass.is_none() && inode.last_context.load(Ordering::Acquire) <= self.log.durable() {
+            // Frozen, and durable since.
+            return Ok(());
+        }
+        let _pass = pass.unwrap_or_else(|| self.gate.enter());
+        if !datasync {
+            self.settle_times_of(inode);
+        }
+        self.write_back(inode)?;
+        let written = self.mark_of(inode);
+        let context = inode.last_context.load(Ordering::Acquire);
+        let pushed = context > self.log.durable();
+        schedule::reached(Point::FsyncWritten);
+        if pushed {
+            self.push_to(context)?;
+            if planted::is(Fault::FsyncWithoutFlush) {
+                return Ok(());
+            }
+        }
+        // Data may have gone to blocks that were there. A push that others had begun may have flushed before them; one
+        // that was begun for this has flushed after, and then there is nothing left to do.
+        self.flush_since(written)
+    }
+
+    /// Everything of the volume; what was removed has made room.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.check_running()?;
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        let pass = self.gate.enter_or_shut();
+        if pass.is_none() && !self.log.is_pending() {
+            // Frozen, and durable since.
+            return Ok(());
+        }
+        let _pass = pass.unwrap_or_else(|| self.gate.enter());
+        self.settle_times();
+        self.write_back_all()?;
+        self.push_and_release()
+    }
+}
+
+/// Of what write-back placed, the runs whose blocks it took; the others were there, unwritten.
+pub(super) fn taken(placed: &[Run]) -> Vec<Run> {
+    placed.iter().filter(|r| !r.unwritten).copied().collect()
+}
+
+/// Joins dirty pages with neighbouring numbers.
+fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
+    let mut runs: Vec<DirtyRun> = Vec::new();
+    for (index, chunk) in chunks {
+        let dirty = chunk.read().dirty;
+        for i in (0..CHUNK_PAGES).filter(|i| dirty & (1 << i) != 0) {
+            let logical = index * CHUNK_PAGES + i;
+            let page = (Arc::clone(chunk), i as usize);
+            match runs.last_mut() {
+                Some(run) if run.logical as usize + run.pages.len() == logical as usize => {
+                    run.pages.push(page)
+                }
+                _ => runs.push(DirtyRun {
+                    logical,
+                    pages: vec![page],
+                }),
+            }
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn an_overwrite_that_changes_no_times_is_synced_without_a_commit() {
+        let volume = crate::doc_volume();
+        let file = volume.create("/file", 0o600).unwrap();
+        file.write_all_at(0, &[1; 4096]).unwrap();
+        file.fsync().unwrap();
+        let pushes = || volume.guard_engine().log.pushes.load(Ordering::Relaxed);
+        let before = pushes();
+        let rounds: u8 = 250;
+        for n in 0..rounds {
+            file.write_all_at(0, &[n; 4096]).unwrap();
+            file.fsync().unwrap();
+        }
+        // One commit for each tick of the coarse clock that went by, milliseconds apart.
+        assert!(
+            pushes() - before < u64::from(rounds),
+            "{}",
+            pushes() - before
+        );
+        assert_eq!(volume.read_file("/file").unwrap(), [rounds - 1; 4096]);
+    }
+}

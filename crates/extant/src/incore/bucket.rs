@@ -1,0 +1,199 @@
+//! The names of a directory that fall into one interval of its hash, and where a name stands in their order.
+
+use crate::types::item::Stamp;
+use crate::types::name::Name;
+use ext4_format::{FileType, InodeNr};
+
+/// A bucket longer than this asks for a larger table; so many entries have a tag.
+pub(super) const LONG_BUCKET: usize = 20;
+
+/// Place of a name in the directory's order: hash, then minor hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NameHash {
+    /// Hash, low bit clear.
+    pub major: u32,
+    /// Minor hash.
+    pub minor: u32,
+}
+
+impl NameHash {
+    /// Readdir cookie: 63 bits; 0 is the start, 1 and 2 are left for "." and "..".
+    pub fn cookie(self) -> u64 {
+        (u64::from(self.major >> 1) << 32 | u64::from(self.minor)).max(3)
+    }
+
+    /// Eight bits that differ between names of one bucket.
+    fn tag(self) -> u8 {
+        (self.minor ^ self.major >> 1) as u8
+    }
+}
+
+/// One name.
+#[derive(Clone, Debug)]
+pub struct Dentry {
+    /// Where it stands.
+    pub hash: NameHash,
+    /// Where it leads.
+    pub ino: InodeNr,
+    /// Type of the inode.
+    pub ftype: FileType,
+    /// The name.
+    pub name: Name,
+}
+
+/// The names of one interval of the hash, as they came; order is made when it is asked for. A bucket and
+/// its lock fill one cache line. A search compares tags, looks at the entry whose tag agrees, and at no other.
+#[derive(Debug, Default)]
+pub struct Bucket {
+    pub(super) entries: Vec<Dentry>,
+    /// Stamp of the last item logged for a name of this bucket.
+    pub stamp: Stamp,
+    /// Context (its low half) in which the log was last charged for the leaf block behind this bucket.
+    pub charged: u32,
+    tags: [u8; LONG_BUCKET],
+}
+
+/// In place of a stamp: the names have not come yet from the bucket below that holds those of both halves.
+const TO_COME: Stamp = Stamp::MAX;
+/// In place of a stamp: the names have gone to the two halves.
+const GONE: Stamp = Stamp::MAX - 1;
+
+impl Bucket {
+    /// One whose names are still in the bucket below.
+    pub(super) fn to_come() -> Self {
+        Self {
+            stamp: TO_COME,
+            ..Self::default()
+        }
+    }
+
+    /// The names are still in the bucket below.
+    pub(super) fn is_to_come(&self) -> bool {
+        self.stamp == TO_COME
+    }
+
+    /// The names have gone to the two halves.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stamp == GONE
+    }
+
+    fn place(&self, hash: NameHash, name: &[u8]) -> Option<usize> {
+        let is = |i: &usize| {
+            let entry = &self.entries[*i];
+            entry.hash == hash && entry.name.as_bytes() == name
+        };
+        let tagged = self.entries.len().min(LONG_BUCKET);
+        memchr::memchr_iter(hash.tag(), &self.tags[..tagged])
+            .find(is)
+            .or_else(|| (tagged..self.entries.len()).find(is))
+    }
+
+    fn tag(&mut self, i: usize) {
+        if let (Some(tag), Some(entry)) = (self.tags.get_mut(i), self.entries.get(i)) {
+            *tag = entry.hash.tag();
+        }
+    }
+
+    /// The entry of that name.
+    pub fn find(&self, hash: NameHash, name: &[u8]) -> Option<&Dentry> {
+        self.place(hash, name).map(|i| &self.entries[i])
+    }
+
+    /// Adds a name that is known not to be there.
+    pub fn add(&mut self, entry: Dentry) {
+        self.entries.push(entry);
+        self.tag(self.entries.len() - 1);
+    }
+
+    /// Adds a name, or replaces what it leads to.
+    pub fn set(&mut self, entry: Dentry) {
+        match self.place(entry.hash, entry.name.as_bytes()) {
+            Some(i) => self.entries[i] = entry,
+            None => self.add(entry),
+        }
+    }
+
+    /// Takes a name away.
+    pub fn remove(&mut self, hash: NameHash, name: &[u8]) -> Option<Dentry> {
+        self.place(hash, name).map(|i| {
+            let entry = self.entries.swap_remove(i);
+            self.tag(i);
+            entry
+        })
+    }
+
+    /// Parts the names by their hash: those of the lower half of the interval keep their room, those of the upper half
+    /// get as much, about what both will have when they are parted again. Leaves a bucket whose names are gone.
+    pub(super) fn part(&mut self, is_high: impl Fn(NameHash) -> bool) -> [Self; 2] {
+        let gone = Self {
+            stamp: GONE,
+            ..Self::default()
+        };
+        let mut low = std::mem::replace(self, gone);
+        let high = low.split_off(is_high);
+        [low, high]
+    }
+
+    fn split_off(&mut self, is_high: impl Fn(NameHash) -> bool) -> Self {
+        let mut high = Self {
+            entries: Vec::with_capacity(self.entries.len()),
+            stamp: self.stamp,
+            charged: self.charged,
+            tags: [0; LONG_BUCKET],
+        };
+        let mut at = 0;
+        while let Some(entry) = self.entries.get(at) {
+            if is_high(entry.hash) {
+                high.add(self.entries.swap_remove(at));
+            } else {
+                self.tag(at);
+                at += 1;
+            }
+        }
+        high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_split_parts_the_names_and_keeps_them_found() {
+        let mut whole = Bucket {
+            stamp: 7,
+            charged: 3,
+            ..Bucket::default()
+        };
+        // More than have a tag.
+        let names: Vec<_> = (0..2 * LONG_BUCKET as u32)
+            .map(|n| format!("n{n}"))
+            .collect();
+        let hash = |n: usize| NameHash {
+            major: (n as u32).wrapping_mul(0x9E37_79B9) & !1,
+            minor: n as u32,
+        };
+        let is_high = |hash: NameHash| hash.major >> 31 == 1;
+        for (n, name) in names.iter().enumerate() {
+            whole.add(Dentry {
+                hash: hash(n),
+                ino: InodeNr(n as u32),
+                ftype: FileType::Regular,
+                name: Name::new(name.as_bytes()).unwrap(),
+            });
+        }
+        let [low, high] = whole.part(is_high);
+        assert!(whole.is_gone() && whole.entries.is_empty());
+        assert_eq!((high.stamp, high.charged), (7, 3));
+        assert_eq!(low.entries.len() + high.entries.len(), names.len());
+        for (n, name) in names.iter().enumerate() {
+            let (there, not_there) = match is_high(hash(n)) {
+                true => (&high, &low),
+                false => (&low, &high),
+            };
+            let found = there.find(hash(n), name.as_bytes()).unwrap();
+            assert_eq!(found.ino, InodeNr(n as u32));
+            assert!(not_there.find(hash(n), name.as_bytes()).is_none());
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! A directory in memory (mechanism L7): its [names](NameTable), and what it counts.
+//!
+//! Times and the counts of names and of subdirectories are kept per slot, so that two creates, or two mkdirs, write no
+//! common word; stat folds them. On disk the link count is the formatter's sum over the names it formats, whatever
+//! their order. Only near the limit of links do those who add a subdirectory go one at a time, under the lock of the
+//! directory's core.
+//!
+//! Lock order: buckets of the lower inode number first, and within a directory as the [table](NameTable) has it; inode
+//! states after buckets.
+
+use crate::base::locks::{self, Mutex};
+use crate::incore::bucket::Dentry;
+use crate::incore::name_table::{BucketGuard, LARGE, NameTable};
+use crate::incore::noted_time::NotedTime;
+use crate::names::index_room::IndexRoom;
+use crate::types::item::Stamp;
+use crate::volume::whereabouts::within;
+use crossbeam_utils::CachePadded;
+use ext4_format::InodeNr;
+use ext4_format::inode::LINK_MAX;
+use ext4_format::timestamp::Timestamp;
+use percpu::PerSlot;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+#[derive(Default)]
+struct SlotShare {
+    names: AtomicI64,
+    /// Subdirectories that this slot added less those it took away, and how often that changed: [`pack`]ed into one
+    /// word, so that who reads all slots' words can tell whether he has seen them as they were at one moment.
+    links: AtomicU64,
+    time: NotedTime,
+    stamp: AtomicU64,
+}
+
+/// Number of changes, and sum.
+fn pack(changes: u32, sum: i32) -> u64 {
+    u64::from(changes) << 32 | u64::from(sum as u32)
+}
+
+fn sum_of(links: u64) -> i64 {
+    i64::from(links as u32 as i32)
+}
+
+/// What a commit changes of a directory, besides its time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// Names more.
+    pub names: i64,
+    /// Subdirectories more.
+    pub links: i8,
+}
+
+impl Change {
+    /// Both.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            names: self.names + other.names,
+            links: self.links + other.links,
+        }
+    }
+}
+
+/// All names of one directory, and what a create in it needs to know.
+pub struct Directory {
+    /// Its names.
+    pub table: NameTable,
+    shares: OnceLock<PerSlot<SlotShare>>,
+    /// All names are in memory.
+    complete: AtomicBool,
+    loading: Mutex<(), locks::NamesLoading>,
+    /// How often a name was looked up on disk while they were not.
+    pub cold_lookups: AtomicU32,
+    /// Removed: nothing may be created in it. Written with all buckets locked.
+    dead: AtomicBool,
+    /// Stamp of the directory's own last [`InodeItem`](crate::types::item::InodeItem). Apart from what look-ups read.
+    pub core_stamp: CachePadded<AtomicU64>,
+    /// Links that it had when it came into memory; 1 if they are not counted (any more).
+    links: AtomicU32,
+    /// Size in bytes on disk, as the formatter published it.
+    pub size: AtomicU64,
+    /// Parent directory.
+    pub parent: AtomicU32,
+    /// How often a name of a directory was moved away from here. On a line of its own: it is read by every walk.
+    moves: CachePadded<AtomicU64>,
+    /// Bytes of the widest record of a name that was added.
+    widest: AtomicU64,
+    /// Room in the index, once the directory is so large that it must be known.
+    pub room: OnceLock<Box<IndexRoom>>,
+}
+
+impl Directory {
+    /// An empty directory, or one of so many links whose names are not in memory.
+    pub fn new(parent: InodeNr, links: Option<u32>) -> Self {
+        Self {
+            table: NameTable::new(),
+            shares: OnceLock::new(),
+            complete: AtomicBool::new(links.is_none()),
+            loading: Mutex::new(()),
+            cold_lookups: AtomicU32::new(0),
+            dead: AtomicBool::new(false),
+            core_stamp: CachePadded::new(AtomicU64::new(0)),
+            links: AtomicU32::new(links.unwrap_or(2)),
+            size: AtomicU64::new(0),
+            parent: AtomicU32::new(parent.0),
+            moves: CachePadded::new(AtomicU64::new(0)),
+            widest: AtomicU64::new(0),
+            room: OnceLock::new(),
+        }
+    }
+
+    /// Changes when a name of a directory is moved away from here, or replaced. Where one is removed, the directory that
+    /// it led to is dead, which who asks for this has to look at, too.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
+    }
+
+    /// A name of a directory is moved or replaced. Call it with its bucket locked.
+    pub fn note_move(&self) {
+        self.moves.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn shares(&self) -> &PerSlot<SlotShare> {
+        self.shares.get_or_init(PerSlot::default)
+    }
+
+    /// Notes a change of the names: count, time and stamp, in the caller's own slot. Only in a commit: its
+    /// lock of the slot is what lets this do without atomic additions.
+    pub fn note(&self, change: Change, time: Timestamp, stamp: Stamp) {
+        let share = self.shares().local();
+        if change.names != 0 {
+            let sum = share.names.load(Ordering::Relaxed) + change.names;
+            share.names.store(sum, Ordering::Relaxed);
+        }
+        if change.links != 0 {
+            let before = share.links.load(Ordering::Relaxed);
+            let changes = ((before >> 32) as u32).wrapping_add(1);
+            let sum = (before as u32 as i32).wrapping_add(change.links.into());
+            share.links.store(pack(changes, sum), Ordering::Release);
+        }
+        share.time.note(time);
+        if share.stamp.load(Ordering::Relaxed) < stamp {
+            share.stamp.store(stamp, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of names, exact when nobody changes the directory.
+    pub fn names(&self) -> i64 {
+        self.shares.get().map_or(0, |s| {
+            s.iter().map(|x| x.names.load(Ordering::Relaxed)).sum()
+        })
+    }
+
+    /// Links of a directory whose core says `core`: 0 if it was removed, 1 if its subdirectories are not counted, else
+    /// the number of a moment in this call. None if others change it all the time; they do so with a bucket locked.
+    pub fn links(&self, core: u32) -> Option<u32> {
+        let total = match self.shares.get() {
+            Some(shares) if core > 1 => i64::from(core) + Self::subdirectories(shares)?,
+            _ => return Some(core),
+        };
+        Some(if total > i64::from(LINK_MAX) {
+            1
+        } else {
+            total.max(2) as u32
+        })
+    }
+
+    /// Subdirectories more than there were when it came into memory.
+    fn subdirectories(shares: &PerSlot<SlotShare>) -> Option<i64> {
+        let read = || {
+            let words = shares.iter().map(|s| s.links.load(Ordering::Acquire));
+            words.fold((0u64, 0i64), |(changes, sum), word| {
+                (changes.wrapping_add(word >> 32), sum + sum_of(word))
+            })
+        };
+        // Seen twice with as many changes, all of them were so at the moment in between.
+        (0..16).find_map(|_| {
+            let (before, sum) = read();
+            (read().0 == before).then_some(sum)
+        })
+    }
+
+    /// One more subdirectory is far from the limit, or not counted; asked with one of the buckets locked, and true
+    /// until that is let go. What other slots count is not looked at: while no table of more than so many buckets is
+    /// used, there are no more names in it, and no table of less than [`LARGE`] is doubled while one of its buckets is
+    /// locked.
+    pub fn has_room_for_directories(&self) -> bool {
+        const { assert!(NameTable::most(LARGE) > LINK_MAX as u64) };
+        let names = self.table.names_at_most();
+        let links = self.links.load(Ordering::Relaxed);
+        links == 1 || u64::from(links) + names <= u64::from(LINK_MAX)
+    }
+
+    /// As many subdirectories as a link count can hold; asked with the directory's core locked. Everybody who adds one
+    /// when there is [no room to spare](Self::has_room_for_directories) holds that lock, so others can only take some away
+    /// meanwhile.
+    pub fn is_full_of_directories(&self, core: u32) -> bool {
+        let words = self.shares.get().map(|shares| {
+            let sums = shares
+                .iter()
+                .map(|s| sum_of(s.links.load(Ordering::Acquire)));
+            sums.sum::<i64>()
+        });
+        core > 1 && i64::from(core) + words.unwrap_or(0) >= i64::from(LINK_MAX)
+    }
+
+    /// Subdirectories are not counted from now on.
+    pub fn stop_counting(&self) {
+        self.links.store(1, Ordering::Relaxed);
+    }
+
+    /// Notes what the record of a new name is charged for.
+    pub fn note_width(&self, bytes: u64) {
+        if self.widest.load(Ordering::Relaxed) < bytes {
+            self.widest.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// More bytes than there can be in the records of a table of this size, which would have grown; without
+    /// looking at what other slots write.
+    pub fn bytes_at_most(&self) -> u64 {
+        let names = self.table.names_at_most();
+        names.saturating_mul(self.widest.load(Ordering::Relaxed))
+    }
+
+    /// Time of the last change of a name noted since [`Directory::reset_time`].
+    pub fn last_change(&self) -> Option<Timestamp> {
+        let shares = self.shares.get()?.iter();
+        shares.filter_map(|share| share.time.get()).max()
+    }
+
+    /// Largest stamp of a name item, for whoever logs the directory's core after it.
+    pub fn last_stamp(&self) -> Stamp {
+        self.shares.get().map_or(0, |s| {
+            s.iter()
+                .map(|x| x.stamp.load(Ordering::Relaxed))
+                .max()
+                .unwrap_or(0)
+        })
+    }
+
+    /// The noted times have gone into the core, with all buckets locked.
+    pub fn reset_time(&self) {
+        if let Some(shares) = self.shares.get() {
+            for share in shares.iter() {
+                share.time.take();
+            }
+        }
+    }
+
+    /// Doubles the table of names, of which a bucket is long, if it is full. Call it with no bucket locked.
+    pub fn grow(&self) {
+        self.table.grow(self.names());
+    }
+
+    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
+        if within(self, address).is_some() {
+            return Some("directory: its header".into());
+        }
+        if let Some(bucket) = self.table.what_is_at(address) {
+            return Some(bucket);
+        }
+        let shares = self.shares.get()?;
+        let inside = shares.iter().any(|s| within(s, address).is_some());
+        inside.then(|| "directory: share of a slot".into())
+    }
+
+    /// All names are in memory: a miss is an answer.
+    pub fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Acquire)
+    }
+
+    /// Brings all names in, once: `read` returns them in any order. The directory has so many leaf blocks.
+    pub fn complete_with<E>(
+        &self,
+        leaves: usize,
+        read: impl FnOnce() -> Result<Vec<Dentry>, E>,
+    ) -> Result<(), E> {
+        let _loading = self.loading.lock();
+        if self.is_complete() {
+            return Ok(());
+        }
+        let names = read()?;
+        let share = self.shares().local();
+        share.names.store(names.len() as i64, Ordering::Relaxed);
+        self.table.fill(names, leaves);
+        self.complete.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The directory was removed. Only [`Directory::kill_if_empty`] sets it.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Marks an empty directory as removed; false if it holds names. `buckets` proves that all are locked.
+    pub fn kill_if_empty(&self, buckets: &[BucketGuard<'_>]) -> bool {
+        let empty = buckets.iter().all(|b| b.entries.is_empty());
+        if empty {
+            self.dead.store(true, Ordering::Relaxed);
+        }
+        empty
+    }
+
+    /// Undoes [`Directory::kill_if_empty`] when the removal failed later.
+    pub fn revive(&self) {
+        self.dead.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::name_table::tests::entry;
+    use super::*;
+
+    fn add(dir: &Directory, n: u32) {
+        let e = entry(n);
+        let mut bucket = dir.table.lock(e.hash);
+        bucket.add(e);
+        let long = dir.table.is_long(&bucket);
+        drop(bucket);
+        // In place of the commit's lock of the slot.
+        static SLOT: Mutex<(), locks::NamesLoading> = Mutex::new(());
+        {
+            let _slot = SLOT.lock();
+            let one = Change { names: 1, links: 0 };
+            dir.note(one, Timestamp::EPOCH, 1);
+        }
+        if long {
+            dir.grow();
+        }
+    }
+
+    #[test]
+    fn links_are_the_sum_of_slots() {
+        let dir = Directory::new(InodeNr::ROOT, None);
+        let note = |links| dir.note(Change { names: 0, links }, Timestamp::EPOCH, 1);
+        assert_eq!(dir.links(2), Some(2));
+        std::thread::scope(|s| {
+            s.spawn(|| (0..7).for_each(|_| note(1))).join().unwrap();
+            // In a slot of its own: it has the others' to take away.
+            s.spawn(|| (0..5).for_each(|_| note(-1))).join().unwrap();
+        });
+        assert_eq!(
+            (dir.links(2), dir.links(1), dir.links(0)),
+            (Some(4), Some(1), Some(0))
+        );
+        assert_eq!(dir.links(LINK_MAX - 2), Some(LINK_MAX));
+        assert_eq!(dir.links(LINK_MAX - 1), Some(1), "more than there can be");
+        assert!(dir.is_full_of_directories(LINK_MAX - 2));
+        assert!(!dir.is_full_of_directories(LINK_MAX - 3));
+        assert!(!dir.is_full_of_directories(1), "not counted");
+    }
+
+    #[test]
+    fn room_for_directories_is_known_without_counting() {
+        let dir = Directory::new(InodeNr::ROOT, Some(LINK_MAX - 20));
+        assert!(!dir.has_room_for_directories());
+        dir.stop_counting();
+        assert!(dir.has_room_for_directories());
+        let dir = Directory::new(InodeNr::ROOT, None);
+        (0..3_000).for_each(|n| add(&dir, n));
+        assert!(dir.has_room_for_directories());
+        (3_000..65_000).for_each(|n| add(&dir, n));
+        assert!(!dir.has_room_for_directories());
+    }
+
+    #[test]
+    fn a_directory_with_names_is_not_killed() {
+        let dir = Directory::new(InodeNr::ROOT, None);
+        add(&dir, 1);
+        assert!(!dir.kill_if_empty(&dir.table.lock_all()));
+        let e = entry(1);
+        dir.table.lock(e.hash).remove(e.hash, e.name.as_bytes());
+        assert!(dir.kill_if_empty(&dir.table.lock_all()));
+        assert!(dir.is_dead());
+    }
+}

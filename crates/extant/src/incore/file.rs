@@ -1,0 +1,178 @@
+//! What a regular file holds: its mapping and its pages.
+
+use crate::base::locks::{self, ReadMostly, RwLock};
+use crate::incore::noted_time::NotedTime;
+use crate::incore::pages::Pages;
+use crate::lifecycle::open_files::Openers;
+use crate::log::Relog;
+use crate::space::window::Window;
+use crate::types::extent_map::ExtentMap;
+use ext4_format::timestamp::Timestamp;
+use percpu::PerSlot;
+use std::ops::Deref;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
+/// exclusively to change the mapping, the size or what is promised.
+#[derive(Debug, Default)]
+pub struct FileMap {
+    /// `extents` is what the device holds plus what is logged.
+    pub loaded: bool,
+    /// Logical to physical.
+    pub extents: ExtentMap,
+    /// The last change of the mapping, if it can be logged again in place.
+    pub relog: Option<Relog>,
+}
+
+/// A file's mapping, held shared.
+pub type MapReader<'a> = percpu::RwLockReadGuard<'a, FileMap, locks::Map>;
+
+/// When pages of a file that several slots write were overwritten, by slot: they would all write the core's times.
+/// Written with the map held, shared or not; what stands here is later than the time in the core.
+#[derive(Default)]
+pub struct Overwrites {
+    /// The last slot that overwrote a page, and 1; kept until there are two.
+    by: AtomicU32,
+    times: OnceLock<PerSlot<NotedTime>>,
+}
+
+impl Overwrites {
+    /// Notes a change of now if several slots write; false if the core is the place for it.
+    pub fn note(&self, time: Timestamp) -> bool {
+        let Some(times) = self.times.get() else {
+            let me = percpu::slot::current().index() as u32 + 1;
+            match self.by.load(Ordering::Relaxed) {
+                0 => self.by.store(me, Ordering::Relaxed),
+                by if by != me => drop(self.times.get_or_init(PerSlot::default)),
+                _ => {}
+            }
+            return false;
+        };
+        times.local().note(time);
+        true
+    }
+
+    /// The latest time noted; the inode's state is held, so that it is not folded meanwhile.
+    pub fn latest(&self) -> Option<Timestamp> {
+        self.times.get()?.iter().filter_map(NotedTime::get).max()
+    }
+
+    /// Takes the latest time out; the inode's state is held exclusively.
+    pub fn take(&self) -> Option<Timestamp> {
+        // Most have none.
+        self.latest()?;
+        self.times.get()?.iter().filter_map(NotedTime::take).max()
+    }
+}
+
+/// Blocks that the mapping of a file takes beside its data. The formatter knows them when it writes the mapping down; stat
+/// shows at once what it will be.
+#[derive(Debug, Default)]
+pub struct TreeBlocks {
+    /// Those of the mapping as it was formatted last.
+    formatted: AtomicI64,
+    /// Those that the mapping in core takes, at least. Written with the map held exclusively.
+    needed: AtomicU32,
+}
+
+impl TreeBlocks {
+    /// The mapping was read from so many.
+    pub fn note_read(&self, blocks: u64) {
+        // A file has fewer blocks than 2^32.
+        self.formatted.store(blocks as i64, Ordering::Relaxed);
+        self.needed.store(blocks as u32, Ordering::Relaxed);
+    }
+
+    /// The formatter took so many more, or gave them back.
+    pub fn note_formatted(&self, more: i64) {
+        self.formatted.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// The mapping in core has changed and takes so many, at least.
+    pub fn note_needed(&self, blocks: u32) {
+        if self.needed.load(Ordering::Relaxed) != blocks {
+            self.needed.store(blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// Blocks that the formatter has yet to take.
+    pub fn to_come(&self) -> u64 {
+        let needed = i64::from(self.needed.load(Ordering::Relaxed));
+        u64::try_from(needed - self.formatted.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
+/// Something on cache lines of its own.
+#[repr(align(64))]
+pub struct Lines<T>(T);
+
+impl<T> Deref for Lines<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Data of one regular file.
+pub struct FileData {
+    /// Its mapping.
+    pub map: Lines<RwLock<FileMap, locks::Map>>,
+    /// Its pages in memory.
+    pub pages: Pages,
+    /// Blocks promised to the mapping for dirty pages that will change it: for the worst case, so that
+    /// write-back never lacks one. Changed with the map held exclusively.
+    pub promised: AtomicU32,
+    /// Blocks promised to dirty pages in holes: stat counts them as taken. Changed with the map held exclusively.
+    pub promised_pages: AtomicU32,
+    /// Blocks of the mapping's own tree, for stat.
+    pub tree: TreeBlocks,
+    /// The file was cut to nothing: who closes it has what was written since on its way to the device.
+    pub replaced: AtomicBool,
+    /// Times of overwriting, when several slots do it.
+    pub overwrites: Overwrites,
+    /// One more than the mark of flushes when data of it were written last; 0 if that was not since it came into memory.
+    pub written: AtomicU64,
+    /// Which slots open it.
+    pub openers: Openers,
+    /// Blocks set aside for it while it grows [L8].
+    pub window: ReadMostly<Window, locks::Window>,
+}
+
+impl FileData {
+    /// Of a file made in memory: nothing to load.
+    pub fn newborn() -> Self {
+        Self {
+            map: Lines(RwLock::new(FileMap {
+                loaded: true,
+                ..FileMap::default()
+            })),
+            pages: Pages::default(),
+            promised: AtomicU32::new(0),
+            promised_pages: AtomicU32::new(0),
+            tree: TreeBlocks::default(),
+            replaced: AtomicBool::new(false),
+            overwrites: Overwrites::default(),
+            written: AtomicU64::new(0),
+            openers: Openers::default(),
+            window: ReadMostly::default(),
+        }
+    }
+
+    /// Of a file read from the device.
+    pub fn cold() -> Self {
+        Self {
+            map: Lines(RwLock::default()),
+            pages: Pages::default(),
+            promised: AtomicU32::new(0),
+            promised_pages: AtomicU32::new(0),
+            tree: TreeBlocks::default(),
+            replaced: AtomicBool::new(false),
+            overwrites: Overwrites::default(),
+            written: AtomicU64::new(0),
+            openers: Openers::default(),
+            window: ReadMostly::default(),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! An inode in memory. Its core is guarded by its own lock and nothing wider (mechanism L8, L9).
+
+use crate::base::locks::{self, ReadMostly};
+use crate::incore::directory::Directory;
+use crate::incore::file::FileData;
+use crate::log::Commit;
+use crate::types::extent_map::Run;
+use crate::types::item::Stamp;
+use ext4_format::inode::InodeCore;
+use ext4_format::xattr::XattrSet;
+use ext4_format::{FileType, InodeNr};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What an inode holds, by its type.
+pub enum Content {
+    /// Names.
+    Directory(Box<Directory>),
+    /// Data; nothing as long as nobody has touched it.
+    File(OnceLock<Box<FileData>>),
+    /// Target of a symbolic link.
+    Symlink(Box<Symlink>),
+    /// Device, FIFO or socket: all is in the core.
+    Special,
+}
+
+/// What a symbolic link holds.
+#[derive(Default)]
+pub struct Symlink {
+    /// Its target, once read.
+    pub target: OnceLock<Box<[u8]>>,
+    /// The block that holds a long target, if the link was born in memory; else its mapping is on the
+    /// device.
+    pub block: Option<Run>,
+}
+
+/// The part of an inode that its lock guards.
+pub struct State {
+    /// Mode, owner, size, times, links, flags. For a file `core.size` is the size as seen by callers.
+    pub core: InodeCore,
+    /// Size up to which data and mapping are in the log; what a crash would leave.
+    pub disk_size: u64,
+    /// Stamp of the last item logged for this inode.
+    pub stamp: Stamp,
+    /// Context in which the number was allocated; 0 if it was read from the device.
+    pub born: u64,
+    /// `core` holds changes not yet logged (times and sizes of writes; logged by write-back).
+    pub core_dirty: bool,
+    /// `core` holds a time that is to be logged some day; logged with anything else that changes.
+    pub lazy_times: bool,
+    /// On the list of those that have such a time, or had.
+    pub on_lazy_list: bool,
+    /// On the orphan list of the volume.
+    pub orphan: bool,
+    /// It was made without a name and has had none: it may be given one.
+    pub unnamed: bool,
+    /// The inode was freed; only stale handles still hold the object.
+    pub freed: bool,
+    /// All extended attributes, once read or set.
+    pub xattrs: Option<Arc<XattrSet>>,
+    /// It was born or read without attributes: if none were set since, there is nothing to read.
+    pub without_xattrs: bool,
+}
+
+/// The part of an inode that its lock guards, locked.
+pub type StateGuard<'a> = locks::WriteGuard<'a, State, locks::InodeState>;
+
+/// One in-core inode.
+pub struct Inode {
+    /// Its number.
+    pub ino: InodeNr,
+    /// Its type, which never changes.
+    pub ftype: FileType,
+    mode: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+    /// Flags of the core, for checks without the lock.
+    pub flags: AtomicU32,
+    /// An access ACL or default ACL may exist: permission checks must look.
+    pub has_acl: AtomicBool,
+    /// File capabilities may exist: changing the contents takes them away.
+    pub has_capability: AtomicBool,
+    /// Somebody watches it.
+    pub watched: AtomicBool,
+    /// The observer of inodes has been shown it.
+    pub observed: AtomicBool,
+    /// It was read from the device: what it has there is to be loaded.
+    cold: bool,
+    /// Slots may count handles on it, apart from [`opens`](Self::opens).
+    pub by_slots: AtomicBool,
+    /// On the list of inodes that write-back must visit.
+    pub on_dirty_list: AtomicBool,
+    /// Open handles, but those that slots count.
+    pub opens: AtomicU32,
+    /// Context of the last item logged: fsync waits for it, eviction too.
+    pub last_context: AtomicU64,
+    /// 512-byte sectors held, as stat shows.
+    pub sectors: AtomicI64,
+    /// Size mirror for readers that do not want the lock.
+    pub size: AtomicU64,
+    /// Position on the volume's per-slot inode list (mechanism P1), as a word; 0 while it is on none.
+    list_position: AtomicU64,
+    /// Core and what belongs to it.
+    pub state: ReadMostly<State, locks::InodeState>,
+    /// Names, data or target.
+    pub content: Content,
+}
+
+// An in-core inode and its counts fill a size class of 224 bytes.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Inode>() <= 208);
+
+impl Inode {
+    /// An inode with the given core; `born` is the context that allocates it, or 0 if it was read.
+    pub fn new(ino: InodeNr, ftype: FileType, core: InodeCore, content: Content) -> Self {
+        Self {
+            ino,
+            ftype,
+            mode: AtomicU32::new(u32::from(core.mode)),
+            uid: AtomicU32::new(core.uid),
+            gid: AtomicU32::new(core.gid),
+            flags: AtomicU32::new(core.flags),
+            has_acl: AtomicBool::new(false),
+            has_capability: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            observed: AtomicBool::new(false),
+            cold: false,
+            by_slots: AtomicBool::new(false),
+            on_dirty_list: AtomicBool::new(false),
+            opens: AtomicU32::new(0),
+            last_context: AtomicU64::new(0),
+            sectors: AtomicI64::new(0),
+            size: AtomicU64::new(core.size),
+            list_position: AtomicU64::new(0),
+            state: ReadMostly::new(State {
+                disk_size: core.size,
+                core,
+                stamp: 0,
+                born: 0,
+                core_dirty: false,
+                lazy_times: false,
+                on_lazy_list: false,
+                orphan: false,
+                unnamed: false,
+                freed: false,
+                xattrs: None,
+                without_xattrs: false,
+            }),
+            content,
+        }
+    }
+
+    /// It has been read from the device.
+    pub fn read_from_device(self) -> Self {
+        Self { cold: true, ..self }
+    }
+
+    /// It is being made, with so many handles and these attributes.
+    pub fn newborn(&mut self, opens: u32, xattrs: Option<Arc<XattrSet>>) {
+        *self.has_acl.get_mut() = xattrs.is_some();
+        *self.opens.get_mut() = opens;
+        let state = self.state.get_mut();
+        state.without_xattrs = xattrs.is_none();
+        state.xattrs = xattrs;
+    }
+
+    /// What makes it is being committed.
+    pub fn born_in(&mut self, c: &Commit<'_>) {
+        let state = self.state.get_mut();
+        state.stamp = c.stamp;
+        state.born = c.context;
+        *self.last_context.get_mut() = c.context;
+    }
+
+    /// Mode, owner and group without the lock: what a permission check needs. The three may stem from
+    /// two moments when a chown runs, as in any kernel.
+    pub fn owner_and_mode(&self) -> (u32, u32, u16) {
+        (
+            self.uid.load(Ordering::Relaxed),
+            self.gid.load(Ordering::Relaxed),
+            self.mode.load(Ordering::Relaxed) as u16,
+        )
+    }
+
+    /// Has any of these flags.
+    pub fn has_flag(&self, flags: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flags != 0
+    }
+
+    /// Notes that something of this inode was logged in a context. Written once per context: of a
+    /// directory many tasks work in this is a line they only read.
+    pub fn logged_in(&self, context: u64) {
+        if self.last_context.load(Ordering::Relaxed) != context {
+            self.last_context.fetch_max(context, Ordering::AcqRel);
+        }
+    }
+
+    /// Where it is on the per-slot inode list.
+    pub fn list_position(&self) -> Option<percpu::Position> {
+        percpu::Position::from_raw(self.list_position.load(Ordering::Relaxed))
+    }
+
+    /// It is put on the per-slot inode list, or taken off; called with that list locked.
+    pub fn set_list_position(&self, position: Option<percpu::Position>) {
+        let word = position.map_or(0, percpu::Position::to_raw);
+        self.list_position.store(word, Ordering::Relaxed);
+    }
+
+    /// Copies what [`Inode::owner_and_mode`] shows out of the core; call it with the state locked.
+    pub fn mirror(&self, core: &InodeCore) {
+        // Written only when they change: others read this line at every permission check.
+        let note = |mirror: &AtomicU32, value: u32| {
+            if mirror.load(Ordering::Relaxed) != value {
+                mirror.store(value, Ordering::Relaxed);
+            }
+        };
+        note(&self.mode, u32::from(core.mode));
+        note(&self.uid, core.uid);
+        note(&self.gid, core.gid);
+        note(&self.flags, core.flags);
+        if self.size.load(Ordering::Relaxed) != core.size {
+            self.size.store(core.size, Ordering::Relaxed);
+        }
+    }
+
+    /// Name of the field at an offset of this type.
+    pub(crate) fn field_at(&self, offset: usize) -> &'static str {
+        use std::mem::offset_of;
+        let fields = [
+            (offset_of!(Self, ino), "ino"),
+            (offset_of!(Self, ftype), "ftype"),
+            (offset_of!(Self, mode), "mode"),
+            (offset_of!(Self, uid), "uid"),
+            (offset_of!(Self, gid), "gid"),
+            (offset_of!(Self, flags), "flags"),
+            (offset_of!(Self, has_acl), "has_acl"),
+            (offset_of!(Self, has_capability), "has_capability"),
+            (offset_of!(Self, by_slots), "by_slots"),
+            (offset_of!(Self, on_dirty_list), "on_dirty_list"),
+            (offset_of!(Self, opens), "opens"),
+            (offset_of!(Self, last_context), "last_context"),
+            (offset_of!(Self, sectors), "sectors"),
+            (offset_of!(Self, size), "size"),
+            (offset_of!(Self, list_position), "list_position"),
+            (offset_of!(Self, state), "state"),
+            (offset_of!(Self, content), "content"),
+        ];
+        fields
+            .into_iter()
+            .filter(|(begin, _)| *begin <= offset)
+            .max()
+            .map_or("?", |(_, name)| name)
+    }
+
+    /// No name leads to it any more.
+    pub fn is_gone(&self) -> bool {
+        let state = self.state.read();
+        state.freed || state.core.links == 0
+    }
+
+    /// The directory content, if it is one.
+    pub fn directory(&self) -> Option<&Directory> {
+        match &self.content {
+            Content::Directory(d) => Some(d),
+            _ => None,
+        }
+    }
+
+    /// The file content, if it is one.
+    pub fn file(&self) -> Option<&FileData> {
+        let new = || match self.cold {
+            true => FileData::cold(),
+            false => FileData::newborn(),
+        };
+        match &self.content {
+            Content::File(data) => Some(data.get_or_init(|| Box::new(new()))),
+            _ => None,
+        }
+    }
+
+    /// The same, but nothing of a file that has no data: one born in memory that nobody has touched since.
+    pub fn file_with_data(&self) -> Option<&FileData> {
+        match self.cold {
+            true => self.file(),
+            false => self.touched_file(),
+        }
+    }
+
+    /// The file content, if it is a file that somebody has touched the data of.
+    pub fn touched_file(&self) -> Option<&FileData> {
+        match &self.content {
+            Content::File(data) => data.get().map(|data| &**data),
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    /// The core as a crash may leave it: with the size up to which data is in the log.
+    pub fn disk_core(&self) -> InodeCore {
+        InodeCore {
+            size: self.disk_size,
+            ..self.core
+        }
+    }
+}

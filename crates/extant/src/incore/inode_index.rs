@@ -1,0 +1,142 @@
+//! From inode number to in-core inode, through the run of numbers it belongs to: no global hash.
+//!
+//! A run's table is made when its first inode comes in core; it is an array of small chunks with a
+//! lock each, so look-ups of different inodes share nothing. A run is far less than a group: a volume of many groups
+//! has a directory here and a file there, and a whole group's table is 70 kB.
+
+use crate::base::chunked::Chunked;
+use crate::base::locks::{self, ReadMostly};
+use crate::incore::inode::Inode;
+use crate::volume::whereabouts::within;
+use ext4_format::InodeNr;
+use std::sync::{Arc, OnceLock};
+
+const CHUNK: usize = 16;
+/// Chunks of a run.
+const CHUNKS: usize = 16;
+
+#[derive(Default)]
+struct Chunk {
+    slots: [Option<Arc<Inode>>; CHUNK],
+}
+
+/// The chunks of one run.
+type Table = Box<[ReadMostly<Chunk, locks::InodeIndex>; CHUNKS]>;
+
+/// All in-core inodes of a volume by number.
+pub struct InodeIndex {
+    runs: Chunked<OnceLock<Table>>,
+}
+
+impl InodeIndex {
+    /// For a volume of so many groups of so many inodes.
+    pub fn new(groups: u32, per_group: u32) -> Self {
+        let inodes = groups.saturating_mul(per_group);
+        Self {
+            runs: Chunked::new(inodes.div_ceil((CHUNK * CHUNKS) as u32)),
+        }
+    }
+
+    fn chunk(&self, ino: InodeNr) -> Option<(&ReadMostly<Chunk, locks::InodeIndex>, usize)> {
+        let zero_based = ino.0.checked_sub(1)? as usize;
+        let run = zero_based / (CHUNK * CHUNKS);
+        let table = self
+            .runs
+            .get_or_default(run as u32)?
+            .get_or_init(Box::default);
+        Some((&table[zero_based / CHUNK % CHUNKS], zero_based % CHUNK))
+    }
+
+    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
+        let inside = |table: &Table| within(&**table, address).is_some();
+        let places = || self.runs.in_memory();
+        if places().filter_map(OnceLock::get).any(inside) {
+            return Some("inode index: a chunk and its lock".into());
+        }
+        let place = |run: &OnceLock<Table>| within(run, address).is_some();
+        places()
+            .any(place)
+            .then(|| "inode index: table of a run".into())
+    }
+
+    /// The inode, if it is in core.
+    pub fn get(&self, ino: InodeNr) -> Option<Arc<Inode>> {
+        let (chunk, i) = self.chunk(ino)?;
+        chunk.read().slots[i].clone()
+    }
+
+    /// Looks at the inode, if it is in core, and counts no use of it: it stays because its place is held, shared. `f` must
+    /// not wait for a lock of the inode: others hold one and take the place.
+    pub fn at<R>(&self, ino: InodeNr, f: impl FnOnce(&Inode) -> R) -> Option<R> {
+        let (chunk, i) = self.chunk(ino)?;
+        chunk.read().slots[i].as_deref().map(f)
+    }
+
+    /// The inode, brought in by `load` if it is not in core. Two callers that miss at once load once;
+    /// the chunk's lock is held meanwhile. The flag says that `load` ran.
+    pub fn get_or_load<E>(
+        &self,
+        ino: InodeNr,
+        load: impl FnOnce() -> Result<Arc<Inode>, E>,
+        out_of_range: impl FnOnce() -> E,
+    ) -> Result<(Arc<Inode>, bool), E> {
+        let Some((chunk, i)) = self.chunk(ino) else {
+            return Err(out_of_range());
+        };
+        if let Some(inode) = &chunk.read().slots[i] {
+            return Ok((Arc::clone(inode), false));
+        }
+        let mut chunk = chunk.lock();
+        if let Some(inode) = &chunk.slots[i] {
+            return Ok((Arc::clone(inode), false));
+        }
+        let inode = load()?;
+        chunk.slots[i] = Some(Arc::clone(&inode));
+        Ok((inode, true))
+    }
+
+    /// Puts a newborn inode in its place; whatever stale object stood there is dropped.
+    pub fn insert(&self, inode: Arc<Inode>) {
+        if let Some((chunk, i)) = self.chunk(inode.ino) {
+            let old = chunk.lock().slots[i].replace(inode);
+            drop(old);
+        }
+    }
+
+    /// Takes this very object out of the index.
+    pub fn remove(&self, inode: &Arc<Inode>) {
+        if let Some((chunk, i)) = self.chunk(inode.ino) {
+            let mut chunk = chunk.lock();
+            if chunk.slots[i]
+                .as_ref()
+                .is_some_and(|x| Arc::ptr_eq(x, inode))
+            {
+                chunk.slots[i] = None;
+            }
+        }
+    }
+
+    /// Takes the object out if nobody but the index and the caller holds it and `clean` agrees.
+    /// `others` is the number of references the caller knows of.
+    pub fn evict(
+        &self,
+        inode: &Arc<Inode>,
+        others: usize,
+        clean: impl FnOnce(&Inode) -> bool,
+    ) -> bool {
+        let Some((chunk, i)) = self.chunk(inode.ino) else {
+            return false;
+        };
+        let mut chunk = chunk.lock();
+        // References are only made from the index under this lock, or from one that is counted.
+        let ours = chunk.slots[i]
+            .as_ref()
+            .is_some_and(|x| Arc::ptr_eq(x, inode));
+        if ours && Arc::strong_count(inode) <= 1 + others && clean(inode) {
+            chunk.slots[i] = None;
+            return true;
+        }
+        false
+    }
+}

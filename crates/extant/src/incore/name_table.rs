@@ -1,0 +1,490 @@
+//! The names of a directory in memory, in hash order, in buckets with a lock each.
+//!
+//! A bucket owns an interval of the volume's own directory hash, so the order of the buckets, the order
+//! of the htree on disk and the order of readdir cookies are one order, and creates of different names
+//! seldom meet. The table doubles when a bucket grows long; the table of every level stays where it
+//! is until the directory leaves memory (their sum is at most one more table), so nobody has to ask
+//! whether a table may be freed: a look-up that finds the level changed after it took a bucket's
+//! lock starts again. A large table is doubled without a wait: who comes first to one of the new buckets fetches the
+//! names of both halves from the bucket below.
+//!
+//! Lock order: the lower bucket first, and a bucket before its halves.
+
+use crate::base::locks::{self, ReadMostly};
+use crate::incore::bucket::{Bucket, Dentry, LONG_BUCKET, NameHash};
+use crate::volume::whereabouts::within;
+use std::cmp::Ordering as Cmp;
+use std::ops::Deref;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Buckets double up to 2^24: 16 million buckets, half a billion names.
+const MAX_LEVEL: usize = 24;
+/// A table is doubled only when it holds so many names for each bucket. Many, so that the buckets of a
+/// large directory stay in a near cache though its names do not.
+const FULL: i64 = 14;
+/// Tables from here up to the next are doubled earlier: there are many names, and slots that work on some of them
+/// should seldom meet in a bucket; and the buckets still fit into a near cache.
+const SPREAD: std::ops::Range<u32> = 5..10;
+/// What is a long bucket, and a full table, among those.
+const SPREAD_LONG: usize = 8;
+const SPREAD_FULL: i64 = 4;
+
+/// Tables from here on are doubled bucket by bucket, as somebody comes to each. Smaller ones at once: it takes no
+/// longer than a millisecond, and [`NameTable::names_at_most`] rests on it.
+pub const LARGE: u32 = 11;
+
+/// A bucket, its lock, and no other bucket beside them on the line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(ReadMostly<Bucket, locks::Names>);
+
+/// A locked bucket.
+pub type BucketGuard<'a> = locks::WriteGuard<'a, Bucket, locks::Names>;
+
+/// A bucket of which only the names are looked at.
+pub type BucketReader<'a> = percpu::ReadGuard<'a, Bucket, locks::Names>;
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    fn of(bucket: Bucket) -> Self {
+        Self(ReadMostly::new(bucket))
+    }
+}
+
+type Table = Box<[Line]>;
+
+/// A table of every size there has been; the last one is in use.
+pub struct NameTable {
+    levels: [OnceLock<Table>; MAX_LEVEL + 1],
+    level: AtomicU32,
+}
+
+impl NameTable {
+    /// No names, in one bucket.
+    pub fn new() -> Self {
+        let names = Self {
+            levels: [const { OnceLock::new() }; MAX_LEVEL + 1],
+            level: AtomicU32::new(0),
+        };
+        names.table(0);
+        names
+    }
+
+    fn table(&self, level: u32) -> &[Line] {
+        self.levels[level as usize]
+            .get_or_init(|| (0..1usize << level).map(|_| Line::default()).collect())
+    }
+
+    fn index(level: u32, major: u32) -> usize {
+        (u64::from(major) >> (32 - level)) as usize
+    }
+
+    /// Locks the bucket that a hash falls into.
+    pub fn lock(&self, hash: NameHash) -> BucketGuard<'_> {
+        self.bucket(hash.major, |line| line.0.lock()).1
+    }
+
+    /// The same to look names up.
+    pub fn read(&self, hash: NameHash) -> BucketReader<'_> {
+        self.bucket(hash.major, |line| line.0.read()).1
+    }
+
+    /// The bucket that a hash falls into, locked in this way, in the table of the level in use.
+    fn bucket<'a, G: Deref<Target = Bucket>>(
+        &'a self,
+        major: u32,
+        lock: impl Fn(&'a Line) -> G,
+    ) -> (u32, G) {
+        crate::base::stir::point();
+        loop {
+            let level = self.level.load(Ordering::Acquire);
+            let index = Self::index(level, major);
+            let guard = lock(&self.table(level)[index]);
+            if !self.is_current(level) {
+                continue;
+            }
+            if !guard.is_to_come() {
+                crate::base::stir::point();
+                return (level, guard);
+            }
+            drop(guard);
+            self.fetch(level, index);
+        }
+    }
+
+    /// The table of this level is in use; who asks with one of its buckets locked may use that.
+    fn is_current(&self, level: u32) -> bool {
+        self.level.load(Ordering::Acquire) == level
+    }
+
+    /// Fetches the names of a bucket from the one below. Call it when they were seen to be to come, and with neither
+    /// locked.
+    fn fetch(&self, level: u32, index: usize) {
+        // Seen to come: the table was made to double the one below.
+        let (below, pair) = (level - 1, index >> 1);
+        loop {
+            let mut old = self.table(below)[pair].0.lock();
+            if old.is_gone() {
+                return;
+            }
+            if !old.is_to_come() {
+                let halves = old.part(|hash| Self::is_high(level, hash));
+                for (half, line) in halves.into_iter().zip(&self.table(level)[2 * pair..]) {
+                    *line.0.lock() = half;
+                }
+                return;
+            }
+            drop(old);
+            self.fetch(below, pair);
+        }
+    }
+
+    /// A hash falls into the upper half of its bucket of the level below.
+    fn is_high(level: u32, hash: NameHash) -> bool {
+        Self::index(level, hash.major) & 1 == 1
+    }
+
+    /// Locks the buckets of two hashes, lower bucket first; one guard if both fall into one.
+    pub fn lock_both(
+        &self,
+        a: NameHash,
+        b: NameHash,
+    ) -> (BucketGuard<'_>, Option<BucketGuard<'_>>) {
+        loop {
+            let level = self.level.load(Ordering::Acquire);
+            let table = self.table(level);
+            let (ia, ib) = (Self::index(level, a.major), Self::index(level, b.major));
+            let guards = match ia.cmp(&ib) {
+                Cmp::Equal => (table[ia].0.lock(), None),
+                Cmp::Less => {
+                    let first = table[ia].0.lock();
+                    (first, Some(table[ib].0.lock()))
+                }
+                Cmp::Greater => {
+                    let second = table[ib].0.lock();
+                    (table[ia].0.lock(), Some(second))
+                }
+            };
+            if !self.is_current(level) {
+                continue;
+            }
+            let second = guards.1.as_deref();
+            let to_come = if guards.0.is_to_come() {
+                ia
+            } else if second.is_some_and(Bucket::is_to_come) {
+                ib
+            } else {
+                crate::base::stir::point();
+                return guards;
+            };
+            drop(guards);
+            self.fetch(level, to_come);
+        }
+    }
+
+    /// Locks every bucket, in order.
+    pub fn lock_all(&self) -> Vec<BucketGuard<'_>> {
+        'again: loop {
+            let level = self.level.load(Ordering::Acquire);
+            let table = self.table(level);
+            let mut guards = Vec::with_capacity(table.len());
+            while let Some(line) = table.get(guards.len()) {
+                let guard = line.0.lock();
+                if !self.is_current(level) {
+                    continue 'again;
+                }
+                if guard.is_to_come() {
+                    drop(guard);
+                    self.fetch(level, guards.len());
+                } else {
+                    guards.push(guard);
+                }
+            }
+            crate::base::stir::point();
+            return guards;
+        }
+    }
+
+    /// Doubles the table, of which a bucket is long, if it is full with so many names. Call it with no bucket locked.
+    pub fn grow(&self, names: i64) {
+        let level = self.level.load(Ordering::Acquire);
+        if level as usize >= MAX_LEVEL || names < (Self::full(level) << level) {
+            // Long only because many names share a hash: a larger table would not part them.
+            return;
+        }
+        let above = &self.levels[level as usize + 1];
+        if level >= LARGE {
+            above.get_or_init(|| {
+                let to_come = || Line::of(Bucket::to_come());
+                (0..2usize << level).map(|_| to_come()).collect()
+            });
+            // Who has locked a bucket of this level uses it; who comes for its halves waits for him.
+            let (grown, order) = (level + 1, Ordering::AcqRel);
+            let _ = self
+                .level
+                .compare_exchange(level, grown, order, Ordering::Relaxed);
+            return;
+        }
+        let mut old: Vec<_> = self.table(level).iter().map(|line| line.0.lock()).collect();
+        if self.level.load(Ordering::Acquire) != level {
+            return;
+        }
+        let is_high = |hash: NameHash| Self::is_high(level + 1, hash);
+        let halves = old.iter_mut().flat_map(|b| b.part(is_high).map(Line::of));
+        // Nobody else is here while all old buckets are locked.
+        above.get_or_init(|| halves.collect());
+        // Every old bucket is still locked: who waits for one finds the level changed.
+        self.level.store(level + 1, Ordering::Release);
+    }
+
+    /// Names for each bucket with which a table of this level is doubled.
+    fn full(level: u32) -> i64 {
+        if SPREAD.contains(&level) {
+            SPREAD_FULL
+        } else {
+            FULL
+        }
+    }
+
+    /// True if a bucket to which a name was added wants [`NameTable::grow`]. Every fourth name asks: that looks at
+    /// what all slots count.
+    pub fn is_long(&self, bucket: &Bucket) -> bool {
+        let long = if SPREAD.contains(&self.level.load(Ordering::Relaxed)) {
+            SPREAD_LONG
+        } else {
+            LONG_BUCKET
+        };
+        let beyond = bucket.entries.len().checked_sub(long + 1);
+        beyond.is_some_and(|n| n.is_multiple_of(4))
+    }
+
+    /// As many names as there can be in a table of this size: asked with one of the buckets locked, and so until that is
+    /// let go, if the table is smaller than [`LARGE`].
+    pub fn names_at_most(&self) -> u64 {
+        // A table is doubled at the latest when a bucket has grown long by four names and there are `FULL` names for each.
+        // So at most that many and four each are in buckets that are long, the others hold `LONG_BUCKET` each; the rest is
+        // for those who add names at this moment.
+        Self::most(self.level.load(Ordering::Relaxed))
+    }
+
+    /// The same of a table of this level.
+    pub const fn most(level: u32) -> u64 {
+        const NAMES: u64 = LONG_BUCKET as u64 + FULL as u64 + 8;
+        NAMES << level
+    }
+
+    /// Brings in the names of a directory that has so many leaf blocks: with a bucket for each, the log's charge by bucket
+    /// tells how many of them change, however few names they hold. Nobody else may use the table yet.
+    pub fn fill(&self, names: Vec<Dentry>, leaves: usize) {
+        let level_of = |buckets: usize| buckets.next_power_of_two().trailing_zeros();
+        let spread = level_of(names.len() / SPREAD_FULL as usize).min(SPREAD.end);
+        let level = level_of((names.len() / FULL as usize).max(leaves))
+            .max(if spread > SPREAD.start { spread } else { 0 })
+            .min(MAX_LEVEL as u32);
+        let table = self.table(level);
+        for name in names {
+            let index = Self::index(level, name.hash.major);
+            table[index].0.lock().add(name);
+        }
+        self.level.store(level, Ordering::Release);
+    }
+
+    /// Names after `cookie`, in order, at least `at_least` if there are so many; names with equal
+    /// cookies come together.
+    pub fn list(&self, cookie: u64, at_least: usize) -> Vec<Dentry> {
+        let mut found: Vec<Dentry> = Vec::new();
+        let mut from = ((cookie >> 32) as u32) << 1;
+        loop {
+            let next = {
+                let (level, bucket) = self.bucket(from, |line| line.0.read());
+                let begin = found.len();
+                found.extend(
+                    bucket
+                        .entries
+                        .iter()
+                        .filter(|e| e.hash.cookie() > cookie)
+                        .cloned(),
+                );
+                found[begin..].sort_unstable_by(|a, b| (a.hash, &a.name).cmp(&(b.hash, &b.name)));
+                // First hash of the next bucket.
+                u32::try_from((Self::index(level, from) as u64 + 1) << (32 - level)).ok()
+            };
+            match next {
+                Some(hash) if found.len() < at_least => from = hash,
+                _ => return found,
+            }
+        }
+    }
+
+    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    pub fn what_is_at(&self, address: usize) -> Option<String> {
+        let level = self.level.load(Ordering::Relaxed);
+        within(self.table(level), address)
+            .map(|_| format!("directory: one of {} buckets", 1u64 << level))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::types::name::Name;
+    use ext4_format::{FileType, InodeNr};
+    use std::sync::atomic::AtomicI64;
+
+    /// A table, and how many names it holds.
+    struct Names {
+        table: NameTable,
+        count: AtomicI64,
+    }
+
+    impl Default for Names {
+        fn default() -> Self {
+            Self {
+                table: NameTable::new(),
+                count: AtomicI64::new(0),
+            }
+        }
+    }
+
+    impl Names {
+        fn add(&self, n: u32) {
+            let entry = entry(n);
+            let mut bucket = self.table.lock(entry.hash);
+            bucket.add(entry);
+            let long = self.table.is_long(&bucket);
+            drop(bucket);
+            let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+            if long {
+                self.table.grow(count);
+            }
+        }
+    }
+
+    pub fn entry(n: u32) -> Dentry {
+        let major = n.wrapping_mul(0x9E37_79B9) & !1;
+        Dentry {
+            hash: NameHash { major, minor: n },
+            ino: InodeNr(n + 11),
+            ftype: FileType::Regular,
+            name: Name::new(format!("n{n}").as_bytes()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn finds_all_names_after_growing() {
+        let names = Names::default();
+        for n in 0..20_000 {
+            names.add(n);
+        }
+        assert!(names.table.level.load(Ordering::Relaxed) > 8);
+        for n in 0..20_000 {
+            let e = entry(n);
+            assert_eq!(
+                names
+                    .table
+                    .lock(e.hash)
+                    .find(e.hash, e.name.as_bytes())
+                    .unwrap()
+                    .ino,
+                e.ino
+            );
+        }
+    }
+
+    #[test]
+    fn threads_create_in_one_growing_directory() {
+        let names = Names::default();
+        std::thread::scope(|s| {
+            for t in 0..4 {
+                let names = &names;
+                s.spawn(move || (0..5_000).for_each(|n| names.add(t * 5_000 + n)));
+            }
+        });
+        let all = names.table.list(0, usize::MAX);
+        assert_eq!(all.len(), 20_000);
+        assert!(all.windows(2).all(|w| w[0].hash <= w[1].hash));
+    }
+
+    /// While others look names up, list them, and lock two buckets and all.
+    #[test]
+    fn a_large_table_is_doubled_as_it_is_used() {
+        const EACH: u32 = 30_000;
+        let names = Names::default();
+        let left = AtomicU32::new(3);
+        std::thread::scope(|s| {
+            for t in 0..3 {
+                let (names, left) = (&names, &left);
+                s.spawn(move || {
+                    (0..EACH).for_each(|n| names.add(t * EACH + n));
+                    left.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+            s.spawn(|| {
+                let (mut seen, mut turn) = (0, 0u32);
+                while left.load(Ordering::Relaxed) > 0 {
+                    let (a, b) = (entry(turn), entry(turn + EACH));
+                    drop(names.table.lock_both(a.hash, b.hash));
+                    let there = names
+                        .table
+                        .read(a.hash)
+                        .find(a.hash, a.name.as_bytes())
+                        .is_some();
+                    assert!(there || turn as usize >= seen);
+                    if turn.is_multiple_of(64) {
+                        let all: usize =
+                            names.table.lock_all().iter().map(|b| b.entries.len()).sum();
+                        assert!(all >= seen, "{all} names after {seen}");
+                        let listed = names.table.list(0, usize::MAX).len();
+                        assert!(listed >= all, "{listed} of {all} names listed");
+                        // Those of the first thread come first, all others later.
+                        seen = all.saturating_sub(2 * EACH as usize);
+                    }
+                    turn = (turn + 1) % EACH;
+                }
+            });
+        });
+        assert!(names.table.level.load(Ordering::Relaxed) > LARGE + 1);
+        for n in 0..3 * EACH {
+            let e = entry(n);
+            let bucket = names.table.lock(e.hash);
+            assert_eq!(bucket.find(e.hash, e.name.as_bytes()).unwrap().ino, e.ino);
+        }
+        let all = names.table.list(0, usize::MAX);
+        assert_eq!(all.len(), 3 * EACH as usize);
+        assert!(all.windows(2).all(|w| w[0].hash <= w[1].hash));
+        assert_eq!(
+            names
+                .table
+                .lock_all()
+                .iter()
+                .map(|b| b.entries.len())
+                .sum::<usize>(),
+            3 * EACH as usize
+        );
+    }
+
+    #[test]
+    fn listing_in_steps_is_the_whole_order() {
+        let names = Names::default();
+        (0..3_000).for_each(|n| names.add(n));
+        let (mut cookie, mut seen) = (0, Vec::new());
+        loop {
+            let part = names.table.list(cookie, 7);
+            let Some(last) = part.last() else { break };
+            cookie = last.hash.cookie();
+            seen.extend(part.into_iter().map(|e| e.ino));
+        }
+        assert_eq!(
+            seen,
+            names
+                .table
+                .list(0, usize::MAX)
+                .iter()
+                .map(|e| e.ino)
+                .collect::<Vec<_>>()
+        );
+        assert_eq!(seen.len(), 3_000);
+    }
+}

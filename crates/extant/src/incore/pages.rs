@@ -1,0 +1,407 @@
+//! The page cache of one file (mechanism L5): pages of one file-system block each, sixteen to a chunk, a
+//! lock for each chunk and for each page. There is no lock and no list that two files share, and tasks that read a file,
+//! or overwrite pages of it that are dirty already, write no line in common: all locks here are biased when several
+//! slots come, and pages and their locks have their own lines.
+//!
+//! Lock order: index, chunk, page.
+
+use crate::base::locks::{self, ReadMostly, RwLock};
+use crate::volume::whereabouts::within;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+/// Pages per chunk.
+pub const CHUNK_PAGES: u32 = 16;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// The bytes of a page, which begin with a cache line: no two pages have a line in common.
+pub struct Page(Box<[u8]>);
+
+impl Page {
+    /// Zeros.
+    pub fn zeroed(bytes: usize) -> Self {
+        Self(vec![0; bytes + LINE - 1].into())
+    }
+
+    fn start(&self) -> usize {
+        self.0.as_ptr().addr().wrapping_neg() % LINE
+    }
+}
+
+impl Deref for Page {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let start = self.start();
+        &self.0[start..start + self.0.len() + 1 - LINE]
+    }
+}
+
+impl DerefMut for Page {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let start = self.start();
+        let end = start + self.0.len() + 1 - LINE;
+        &mut self.0[start..end]
+    }
+}
+
+impl std::fmt::Debug for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+/// A page, if it is in memory, and its lock, which matters to those who have the chunk shared.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct PageSlot(ReadMostly<Option<Page>, locks::Page>);
+
+impl PageSlot {
+    /// The page, for who has the chunk exclusively.
+    pub fn get_mut(&mut self) -> &mut Option<Page> {
+        self.0.get_mut()
+    }
+
+    /// Looks at the page.
+    pub fn read<R>(&self, f: impl FnOnce(&Option<Page>) -> R) -> R {
+        f(&self.0.read())
+    }
+
+    /// Changes the page's bytes; false if it is not in memory.
+    pub fn overwrite(&self, within: usize, bytes: &[u8]) -> bool {
+        match &mut *self.0.lock() {
+            Some(page) => {
+                page[within..within + bytes.len()].copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Sixteen neighbouring pages.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    /// The pages in memory.
+    pub pages: [PageSlot; CHUNK_PAGES as usize],
+    /// Pages that must be written back.
+    pub dirty: u16,
+    /// Dirty pages without a block: one block of space is promised for each.
+    pub promised: u16,
+    /// Used since the last sweep.
+    used: AtomicBool,
+}
+
+impl Chunk {
+    /// Pages in memory.
+    pub fn count(&mut self) -> u32 {
+        let pages = self.pages.iter_mut();
+        pages.filter_map(|page| page.get_mut().as_ref()).count() as u32
+    }
+
+    /// It is used: the next sweep spares it. Written only if need be: all who read it come here.
+    pub fn note_used(&self) {
+        if !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+    }
+}
+
+/// A chunk behind its lock.
+pub type SharedChunk = Arc<ReadMostly<Chunk, locks::Pages>>;
+
+/// What dropping pages frees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Pages.
+    pub pages: u32,
+    /// Of them dirty.
+    pub dirty: u32,
+    /// Of them promised a block.
+    pub promised: u32,
+}
+
+/// All pages of a file, by chunk. On lines of its own: who alone reads a file takes the index's lock, beside others who
+/// ask for its size.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Pages {
+    chunks: RwLock<BTreeMap<u32, SharedChunk>, locks::PageIndex>,
+    changed: Changed,
+}
+
+/// No chunk outside `[from, to)` has a dirty page: with this an fsync of a large file that is in memory does not look at
+/// all of it. Widened by those who make pages dirty, who hold the file's map, shared or not; emptied by write-back, which
+/// holds it exclusively.
+#[derive(Debug)]
+struct Changed {
+    from: AtomicU32,
+    to: AtomicU32,
+}
+
+impl Default for Changed {
+    fn default() -> Self {
+        Self {
+            from: AtomicU32::new(u32::MAX),
+            to: AtomicU32::new(0),
+        }
+    }
+}
+
+/// Chunk and place in it of a logical block.
+pub fn place(block: u32) -> (u32, usize) {
+    (block / CHUNK_PAGES, (block % CHUNK_PAGES) as usize)
+}
+
+impl Pages {
+    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
+        self.chunks.read().values().find_map(|chunk| {
+            if within(&**chunk, address).is_some() {
+                return Some("pages of a file: a chunk and its lock".to_string());
+            }
+            // Before it, the counts of its handle.
+            within(&**chunk, address + 2 * size_of::<usize>())
+                .map(|_| "pages of a file: reference counts of a chunk".to_string())
+        })
+    }
+
+    /// Looks at the chunk that holds a logical block, if any of its pages is in memory. Counts no use of it: it stays
+    /// because the index is held, shared.
+    pub fn at<R>(
+        &self,
+        block: u32,
+        f: impl FnOnce(&ReadMostly<Chunk, locks::Pages>) -> R,
+    ) -> Option<R> {
+        self.chunks
+            .read()
+            .get(&(block / CHUNK_PAGES))
+            .map(|chunk| f(chunk))
+    }
+
+    /// How many blocks from one on whose page is not in memory may be read from the device at once: up to the next chunk
+    /// in memory, at least that one, and not more than `most`.
+    pub fn clear(&self, block: u32, most: u32) -> u32 {
+        let last = block.saturating_add(most.saturating_sub(1));
+        let chunks = self.chunks.read();
+        let mut ahead = chunks.range(block / CHUNK_PAGES..=last / CHUNK_PAGES);
+        ahead.next().map_or(most, |(&chunk, _)| {
+            (chunk * CHUNK_PAGES).saturating_sub(block).max(1)
+        })
+    }
+
+    /// Whether the page of a logical block is in memory.
+    pub fn has_page(&self, block: u32) -> bool {
+        let has =
+            |chunk: &ReadMostly<Chunk, _>| chunk.read().pages[place(block).1].read(Option::is_some);
+        self.at(block, has).unwrap_or(false)
+    }
+
+    /// The chunk that holds a logical block, made if need be.
+    pub fn get_or_make(&self, block: u32) -> SharedChunk {
+        if let Some(chunk) = self.chunks.read().get(&(block / CHUNK_PAGES)) {
+            return Arc::clone(chunk);
+        }
+        Arc::clone(self.chunks.write().entry(block / CHUNK_PAGES).or_default())
+    }
+
+    /// No page is in memory.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.read().is_empty()
+    }
+
+    /// A page is about to be dirty; the file's map is held, shared or not.
+    pub fn will_change(&self, block: u32) {
+        let chunk = block / CHUNK_PAGES;
+        // Written to only if need be: writers of other pages read these, too.
+        if chunk < self.changed.from.load(Relaxed) {
+            self.changed.from.fetch_min(chunk, Relaxed);
+        }
+        if chunk >= self.changed.to.load(Relaxed) {
+            self.changed.to.fetch_max(chunk + 1, Relaxed);
+        }
+    }
+
+    /// A page may be dirty; the file's map is held, shared or not.
+    pub fn may_be_dirty(&self) -> bool {
+        self.changed.from.load(Relaxed) < self.changed.to.load(Relaxed)
+    }
+
+    /// All pages are clean; the file's map is held exclusively.
+    pub fn all_written(&self) {
+        self.changed.from.store(u32::MAX, Relaxed);
+        self.changed.to.store(0, Relaxed);
+    }
+
+    /// Chunks with dirty pages that touch `[from, to)`, in order.
+    pub fn dirty_chunks(&self, from: u32, to: u32) -> Vec<(u32, SharedChunk)> {
+        let first = (from / CHUNK_PAGES).max(self.changed.from.load(Relaxed));
+        let last = to.div_ceil(CHUNK_PAGES).min(self.changed.to.load(Relaxed));
+        if first >= last {
+            return Vec::new();
+        }
+        self.chunks
+            .read()
+            .range(first..last)
+            .filter(|(_, c)| c.read().dirty != 0)
+            .map(|(&i, c)| (i, Arc::clone(c)))
+            .collect()
+    }
+
+    /// First block from `from` on, below `to`, whose page is dirty; for seeking data.
+    pub fn next_dirty(&self, from: u32, to: u32) -> Option<u32> {
+        self.dirty_chunks(from, to)
+            .into_iter()
+            .find_map(|(index, chunk)| {
+                let dirty = chunk.read().dirty;
+                (0..CHUNK_PAGES)
+                    .filter(|i| dirty & (1 << i) != 0)
+                    .map(|i| index * CHUNK_PAGES + i)
+                    .find(|b| (from..to).contains(b))
+            })
+    }
+
+    /// Drops the pages of `[from, to]`, dirty or not.
+    pub fn drop_range(&self, from: u32, to: u32) -> Dropped {
+        let mut dropped = Dropped::default();
+        let mut chunks = self.chunks.write();
+        let mut empty = Vec::new();
+        for (&index, chunk) in chunks.range(from / CHUNK_PAGES..=to / CHUNK_PAGES) {
+            let mut chunk = chunk.lock();
+            for i in 0..CHUNK_PAGES {
+                let inside = (from..=to).contains(&(index * CHUNK_PAGES + i));
+                if inside && chunk.pages[i as usize].get_mut().take().is_some() {
+                    dropped.pages += 1;
+                    dropped.dirty += u32::from(chunk.dirty >> i & 1);
+                    dropped.promised += u32::from(chunk.promised >> i & 1);
+                    chunk.dirty &= !(1 << i);
+                    chunk.promised &= !(1 << i);
+                }
+            }
+            if chunk.count() == 0 {
+                empty.push(index);
+            }
+        }
+        for index in empty {
+            chunks.remove(&index);
+        }
+        dropped
+    }
+
+    /// Drops clean pages not used since the last sweep; `force` drops all clean ones. Returns how many.
+    pub fn sweep(&self, force: bool) -> u32 {
+        let mut dropped = 0;
+        self.chunks.write().retain(|_, chunk| {
+            // Somebody has it in hand, perhaps to put a first page in: not now.
+            if Arc::strong_count(chunk) > 1 {
+                return true;
+            }
+            let Some(mut chunk) = chunk.try_lock() else {
+                return true;
+            };
+            if std::mem::take(chunk.used.get_mut()) && !force {
+                return true;
+            }
+            for i in 0..CHUNK_PAGES as usize {
+                if chunk.dirty & (1 << i) == 0 && chunk.pages[i].get_mut().take().is_some() {
+                    dropped += 1;
+                }
+            }
+            chunk.count() != 0
+        });
+        dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(blocks: &[u32], dirty: &[u32]) -> Pages {
+        let pages = Pages::default();
+        for &b in blocks {
+            let chunk = pages.get_or_make(b);
+            let mut chunk = chunk.lock();
+            *chunk.pages[place(b).1].get_mut() = Some(Page::zeroed(8));
+            if dirty.contains(&b) {
+                pages.will_change(b);
+                chunk.dirty |= 1 << place(b).1;
+                chunk.promised |= 1 << place(b).1;
+            }
+        }
+        pages
+    }
+
+    #[test]
+    fn dropping_a_range_keeps_its_neighbours() {
+        let pages = with(&[14, 15, 16, 40], &[15, 40]);
+        assert_eq!(
+            pages.drop_range(15, 39),
+            Dropped {
+                pages: 2,
+                dirty: 1,
+                promised: 1
+            }
+        );
+        assert!(pages.at(14, |_| ()).is_some() && pages.at(16, |_| ()).is_none());
+        assert!(pages.has_page(14) && !pages.has_page(15));
+        assert_eq!(pages.next_dirty(0, 100), Some(40));
+        assert_eq!(pages.next_dirty(0, 40), None);
+    }
+
+    #[test]
+    fn what_is_clear_ends_before_a_chunk_in_memory() {
+        let pages = with(&[40, u32::MAX], &[]);
+        assert_eq!(pages.clear(0, 256), 32);
+        assert_eq!(pages.clear(0, 32), 32);
+        assert_eq!(pages.clear(5, 1), 1);
+        assert_eq!(pages.clear(39, 100), 1);
+        assert_eq!(pages.clear(48, 100), 100);
+        assert_eq!(pages.clear(u32::MAX - 20, 21), 5);
+        assert_eq!(pages.clear(u32::MAX - 1, 1), 1);
+    }
+
+    #[test]
+    fn only_what_may_have_changed_is_looked_at() {
+        let pages = with(&[0, 40, 100, u32::MAX], &[40, 100]);
+        let found = |pages: &Pages| -> Vec<u32> {
+            let dirty = pages.dirty_chunks(0, u32::MAX);
+            dirty.into_iter().map(|(chunk, _)| chunk).collect()
+        };
+        assert_eq!(found(&pages), [40 / 16, 100 / 16]);
+        assert_eq!(pages.next_dirty(41, 100), None);
+        let ends = |p: &Pages| (p.changed.from.load(Relaxed), p.changed.to.load(Relaxed));
+        assert_eq!(ends(&pages), (2, 7));
+        for chunk in pages.dirty_chunks(0, u32::MAX) {
+            chunk.1.lock().dirty = 0;
+        }
+        pages.all_written();
+        assert_eq!(
+            (found(&pages), pages.next_dirty(0, u32::MAX)),
+            (vec![], None)
+        );
+        pages.will_change(u32::MAX);
+        pages.get_or_make(u32::MAX).lock().dirty = 1 << 15;
+        assert_eq!(found(&pages), [u32::MAX / 16]);
+    }
+
+    #[test]
+    fn pages_begin_with_a_line() {
+        for bytes in [1024, 4096, 65536] {
+            let pages: Vec<Page> = (0..8).map(|_| Page::zeroed(bytes)).collect();
+            assert!(pages.iter().all(|p| p.len() == bytes));
+            assert!(pages.iter().all(|p| p.as_ptr().addr() % LINE == 0));
+        }
+    }
+
+    #[test]
+    fn a_sweep_spares_dirty_pages() {
+        let pages = with(&[1, 2, 3], &[2]);
+        assert_eq!(pages.sweep(true), 2);
+        assert_eq!(pages.next_dirty(0, 16), Some(2));
+    }
+}

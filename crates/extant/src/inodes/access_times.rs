@@ -1,0 +1,181 @@
+//! Access times: which reads are noted, and when what was noted goes to the device.
+//!
+//! A time noted is in the inode's core, so whatever logs the core takes it along. By itself it goes with the next
+//! write-back, or if the volume keeps times *lazily*, with the next sync, fsync of the inode, eviction, or after a
+//! day. Those who wait for that are on lists of their slots that do not hold them: what has been freed is passed over.
+
+use crate::base::locks::{self, Mutex};
+use crate::base::now;
+use crate::incore::inode::{Inode, State};
+use crate::volume::engine::Engine;
+use ext4_format::inode::flags;
+use ext4_format::timestamp::Timestamp;
+use percpu::PerSlot;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+/// Which reads change the time of the last access.
+///
+/// ```
+/// use extant::{AccessTimes, OpenOptions};
+/// let as_linux_mounts = OpenOptions::new().access_times(AccessTimes::Relative).lazy_times(true);
+/// # let _ = as_linux_mounts;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// None does.
+    #[default]
+    None,
+    /// The first after a change, and the first in a day.
+    Relative,
+    /// Every one.
+    Strict,
+}
+
+/// Seconds after which a time that was read is noted again, and after which a lazy one is written.
+const DAY: i64 = 24 * 60 * 60;
+
+/// Inodes with lazy times and since when, the longest waiting first.
+type Waiting = VecDeque<(i64, Weak<Inode>)>;
+
+/// Those of every slot.
+#[derive(Default)]
+pub(crate) struct LazyTimes {
+    slots: PerSlot<Mutex<Waiting, locks::LazyTimes>>,
+}
+
+/// Whether a read now is noted, by the rule of relative times.
+fn is_due(core: (Timestamp, Timestamp, Timestamp), now: Timestamp) -> bool {
+    let (atime, mtime, ctime) = core;
+    mtime >= atime || ctime >= atime || now.secs().saturating_sub(atime.secs()) >= DAY
+}
+
+impl Engine {
+    /// Somebody has read a file, a directory's names or a symbolic link.
+    #[inline]
+    pub(crate) fn accessed(&self, inode: &Arc<Inode>) {
+        if self.limits.access_times != AccessTimes::None {
+            self.note_access(inode);
+        }
+    }
+
+    fn note_access(&self, inode: &Arc<Inode>) {
+        let untimed = !self.limits.directory_times && inode.directory().is_some();
+        if untimed || inode.has_flag(flags::NOATIME) || self.read_only.is_some() {
+            return;
+        }
+        let time = self.storable(now());
+        let is_due = |state: &State| {
+            let mut core = state.core;
+            self.add_overwrites(inode, &mut core);
+            let mut times = (core.atime, core.mtime, core.ctime);
+            let changed = inode.directory().and_then(|names| names.last_change());
+            if let Some(newest) = changed {
+                times = (times.0, newest, times.2.max(newest));
+            }
+            let due = match self.limits.access_times {
+                AccessTimes::None => false,
+                AccessTimes::Relative => is_due(times, time),
+                AccessTimes::Strict => times.0 != time,
+            };
+            due && !state.freed
+        };
+        if !is_due(&inode.state.read()) {
+            return;
+        }
+        let mut state = inode.state.lock();
+        if !is_due(&state) {
+            return;
+        }
+        state.core.atime = time;
+        self.note_times(inode, state);
+    }
+
+    /// A time of the core has changed, and nothing else: it is written when the volume's habits say.
+    fn note_times(&self, inode: &Arc<Inode>, mut state: crate::incore::inode::StateGuard<'_>) {
+        if !self.limits.lazy_times {
+            state.core_dirty = true;
+            drop(state);
+            self.note_dirty(inode);
+            return;
+        }
+        state.lazy_times = true;
+        if std::mem::replace(&mut state.on_lazy_list, true) {
+            return;
+        }
+        drop(state);
+        let entry = (now().secs(), Arc::downgrade(inode));
+        self.lazy_times.slots.local().lock().push_back(entry);
+    }
+
+    /// This inode's lazy times are to be written with what else is to be written of it.
+    pub(crate) fn settle_times_of(&self, inode: &Arc<Inode>) {
+        if !inode.state.read().lazy_times {
+            return;
+        }
+        let mut state = inode.state.lock();
+        if settle(&mut state) {
+            drop(state);
+            self.note_dirty(inode);
+        }
+    }
+
+    /// The same of all inodes.
+    pub(crate) fn settle_times(&self) {
+        self.settle_times_since(i64::MAX);
+    }
+
+    /// Of those that have waited for a day.
+    pub(crate) fn settle_old_times(&self) {
+        self.settle_times_since(now().secs().saturating_sub(DAY));
+    }
+
+    fn settle_times_since(&self, time: i64) {
+        for slot in self.lazy_times.slots.iter() {
+            loop {
+                let mut waiting = slot.lock();
+                let due = waiting.front().is_some_and(|(since, _)| *since <= time);
+                let first = if due { waiting.pop_front() } else { None };
+                drop(waiting);
+                match first {
+                    Some((_, inode)) => {
+                        if let Some(inode) = inode.upgrade() {
+                            inode.state.lock().on_lazy_list = false;
+                            self.settle_times_of(&inode);
+                        }
+                    }
+                    None => break,
+                }
+            }
+        }
+    }
+}
+
+/// Whether there was something lazy, which is to be written now.
+fn settle(state: &mut State) -> bool {
+    let lazy = std::mem::take(&mut state.lazy_times) && !state.freed;
+    state.core_dirty |= lazy;
+    lazy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_times_follow_changes_and_days() {
+        let at = |secs| Timestamp::new(secs, 0);
+        assert!(
+            is_due((at(5), at(5), at(1)), at(6)),
+            "changed when it was read"
+        );
+        assert!(is_due((at(5), at(1), at(7)), at(8)), "attributes changed");
+        assert!(!is_due((at(5), at(4), at(4)), at(8)));
+        assert!(!is_due((at(5), at(4), at(4)), at(4 + DAY)));
+        assert!(is_due((at(5), at(4), at(4)), at(5 + DAY)));
+        assert!(
+            !is_due((at(5), at(4), at(4)), at(i64::MIN)),
+            "a clock set back"
+        );
+    }
+}

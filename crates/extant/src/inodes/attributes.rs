@@ -1,0 +1,530 @@
+//! What stat shows, and what chmod, chown and utimes change.
+
+use crate::base::error::{Error, Result};
+use crate::base::locks::{self, ReadGuard};
+use crate::base::now;
+use crate::incore::inode::{Inode, State};
+use crate::log::Cost;
+use crate::types::credentials::{Credentials, WRITE};
+use crate::types::no_key;
+use crate::volume::engine::Engine;
+use ext4_format::inode::{InodeCore, flags};
+use ext4_format::timestamp::Timestamp;
+use ext4_format::{FileType, InodeNr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What stat shows of an inode.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// let attr = volume.stat("/")?;
+/// assert_eq!(attr.ino, 2);
+/// assert_eq!(attr.mode & 0o170000, 0o040000);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Inode number.
+    pub ino: u32,
+    /// Type.
+    pub file_type: FileType,
+    /// Type and permission bits, as in `st_mode`.
+    pub mode: u32,
+    /// Number of links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device file, as [`ext4_format::inode::makedev`] makes it.
+    pub rdev: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space held, in 512-byte sectors.
+    pub sectors: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation; zero where the format does not keep it.
+    pub crtime: Timestamp,
+    /// Generation of the inode number.
+    pub generation: u32,
+    /// Inode flags as `lsattr` shows them.
+    pub flags: u32,
+}
+
+/// A time to set.
+///
+/// ```
+/// use extant::{SetTime, Timestamp};
+/// assert_eq!(SetTime::from(Timestamp::new(1, 0)), SetTime::At(Timestamp::new(1, 0)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the call. To set both times so, it is enough to be allowed to write.
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+impl From<Timestamp> for SetTime {
+    fn from(time: Timestamp) -> Self {
+        Self::At(time)
+    }
+}
+
+/// What to change; `None` leaves it.
+///
+/// ```
+/// let to_read_only = extant::SetAttributes { mode: Some(0o444), ..Default::default() };
+/// assert!(to_read_only.uid.is_none());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission bits, set-id and sticky bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size of a regular file, set before the rest; the caller must be allowed to write.
+    pub size: Option<u64>,
+    /// The caller has the file open for writing: no permission bit is asked for [`size`](Self::size).
+    pub by_handle: bool,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the data.
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode, else that is now. For a cache above the volume that writes back the times of changes
+    /// made in it: only root, and who was checked already, may set it; times set with it are not refused for what the
+    /// inode's flags are by now.
+    pub ctime: Option<Timestamp>,
+    /// The user-modifiable inode flags.
+    pub flags: Option<u32>,
+}
+
+impl SetAttributes {
+    /// Anything besides the size.
+    fn has_more_than_size(&self) -> bool {
+        let only = Self {
+            size: self.size,
+            by_handle: self.by_handle,
+            ..Self::default()
+        };
+        *self != only || self.size.is_none()
+    }
+
+    /// Only the times that a cache has kept.
+    fn is_cached_times(&self) -> bool {
+        let others = self.mode.is_some()
+            || self.uid.is_some()
+            || self.gid.is_some()
+            || self.size.is_some()
+            || self.flags.is_some();
+        self.ctime.is_some() && !others
+    }
+}
+
+impl Engine {
+    /// Attributes of an inode. Reads memory only [L9].
+    pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
+        let _span = lockmeter::span!("stat");
+        crate::base::stir::point();
+        let (core, links) = self.core_and_links(inode, inode.state.read());
+        let links = match (links, inode.directory()) {
+            (None, Some(names)) => {
+                let _still = names.table.lock_all();
+                let core = inode.state.lock().core.links;
+                names.links(core).unwrap_or(core)
+            }
+            (links, _) => links.unwrap_or(core.links),
+        };
+        self.attributes_of(inode, &core, links)
+    }
+
+    /// The same for who must not wait, as with the inode's place in the index held, which others take while they hold
+    /// its state. `None`: its state is held, or its links change.
+    pub(crate) fn attributes_at_once(&self, inode: &Inode) -> Option<Attributes> {
+        let _span = lockmeter::span!("stat");
+        let (core, links) = self.core_and_links(inode, inode.state.try_read()?);
+        Some(self.attributes_of(inode, &core, links?))
+    }
+
+    /// What is stored of an inode and how many links it has, of one moment: a rename that moves a directory changes the
+    /// counts of two. Links that just change can only be counted with the names locked.
+    fn core_and_links(
+        &self,
+        inode: &Inode,
+        state: ReadGuard<'_, State, locks::InodeState>,
+    ) -> (InodeCore, Option<u32>) {
+        let mut core = state.core;
+        self.add_overwrites(inode, &mut core);
+        let links = match inode.directory() {
+            Some(names) => names.links(core.links),
+            None => Some(core.links),
+        };
+        (core, links)
+    }
+
+    fn attributes_of(&self, inode: &Inode, core: &InodeCore, links: u32) -> Attributes {
+        // What has no block yet but the promise of one counts, as with Linux.
+        let mut sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
+        if let Some(file) = inode.touched_file() {
+            let promised = u64::from(file.promised_pages.load(Ordering::Relaxed));
+            let to_come = promised + file.tree.to_come();
+            sectors += to_come * u64::from(self.geometry.block_size / 512);
+        }
+        let mut attributes = Attributes {
+            ino: inode.ino.0,
+            file_type: inode.ftype,
+            mode: u32::from(core.mode),
+            links,
+            uid: core.uid,
+            gid: core.gid,
+            rdev: core.rdev,
+            size: core.size,
+            sectors,
+            atime: core.atime,
+            mtime: core.mtime,
+            ctime: core.ctime,
+            crtime: core.crtime,
+            generation: core.generation,
+            flags: core.flags,
+        };
+        if let Some(names) = inode.directory() {
+            attributes.size = names.size.load(Ordering::Relaxed);
+            // A new one gets its blocks when it is formatted.
+            attributes.sectors = attributes.sectors.max(attributes.size / 512);
+            if let Some(newest) = names.last_change() {
+                attributes.mtime = newest;
+                attributes.ctime = attributes.ctime.max(newest);
+            }
+        }
+        if inode.ftype == FileType::Symlink && core.flags & flags::ENCRYPT != 0 {
+            attributes.size = no_key::target_len(core.size);
+        }
+        if self.has_short_times() {
+            let times = [
+                &mut attributes.atime,
+                &mut attributes.mtime,
+                &mut attributes.ctime,
+            ];
+            times.into_iter().for_each(|t| *t = self.storable(*t));
+            attributes.crtime = Timestamp::default();
+        }
+        attributes
+    }
+
+    /// Whether the caller may change these attributes, in the order in which Linux asks.
+    fn permit_attributes(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        let (uid, gid, _) = inode.owner_and_mode();
+        if set.ctime.is_some() && !who.is_unbound() {
+            return Err(Error::NotPermitted);
+        }
+        if set.is_cached_times() {
+            return Ok(());
+        }
+        let touches = (set.atime, set.mtime) == (Some(SetTime::Now), Some(SetTime::Now));
+        let times = !touches && (set.atime.is_some() || set.mtime.is_some());
+        let owned = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || times;
+        let others = owned || touches || set.size.is_some();
+        let kept = owned || set.size.is_some();
+        match inode.ftype {
+            FileType::Directory if set.size.is_some() => return Err(Error::IsDirectory),
+            FileType::Regular => {}
+            _ if set.size.is_some() => return Err(Error::Invalid("not a regular file")),
+            _ => {}
+        }
+        if others && inode.has_flag(flags::IMMUTABLE) || kept && inode.has_flag(flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        if set.size.is_some() && !set.by_handle {
+            self.permit(who, inode, WRITE)?;
+        }
+        let owns = self.permit_owner(who, inode);
+        if touches && !owned && owns.is_err() {
+            self.permit(who, inode, WRITE)?;
+        }
+        if owned || set.flags.is_some() {
+            owns?;
+        }
+        if !who.is_unbound() {
+            let gives_away = set.uid.is_some_and(|u| u != uid);
+            let foreign_group = set.gid.is_some_and(|g| g != gid && !who.in_group(g));
+            if gives_away || foreign_group {
+                return Err(Error::NotPermitted);
+            }
+        }
+        match set.flags {
+            Some(new) => self.permit_flags(who, inode, new),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes attributes.
+    pub(crate) fn set_attributes(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        let _span = lockmeter::span!("set attributes");
+        self.check_writable()?;
+        self.permit_attributes(who, inode, set)?;
+        if set.is_cached_times() && self.set_times_of_removed(inode, set) {
+            return Ok(());
+        }
+        if let Some(size) = set.size {
+            self.truncate(who, inode, size)?;
+            if !set.has_more_than_size() {
+                return Ok(());
+            }
+        }
+        let acl = match set.mode {
+            Some(mode) if inode.has_acl.load(Ordering::Relaxed) => {
+                self.acl_after_chmod(inode, mode)?
+            }
+            _ => None,
+        };
+        let chown = (set.uid.is_some() || set.gid.is_some()) && inode.directory().is_none();
+        if chown {
+            self.drop_capability(who, inode)?;
+        }
+        let tx = match acl {
+            // It is as long as it was, and may be in a block that is other inodes' too.
+            Some(_) => self.begin_giving(Cost::XATTR)?,
+            None => self.begin_core()?,
+        };
+        let names = inode.directory();
+        // The formatter, too, must find that what is set is later than every change of a name noted until then.
+        let _still = names.map(|names| names.table.lock_all());
+        let mut state = inode.state.lock();
+        if state.freed {
+            return Err(Error::NotFound);
+        }
+        let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
+        let time = now();
+        self.fold_overwrites(inode, &mut state);
+        tx.commit(seen, |c| {
+            let core = &mut state.core;
+            if let Some(names) = names {
+                self.fold_times(names, core);
+                names.reset_time();
+            }
+            if let Some(new) = set.mode {
+                let mut new = new & 0o7777;
+                if !who.is_unbound() && !who.in_group(set.gid.unwrap_or(core.gid)) {
+                    new &= !0o2000;
+                }
+                core.mode = core.mode & 0o170_000 | new;
+            }
+            if chown && set.mode.is_none() {
+                core.mode = who.mode_after_chown(core.mode, core.gid);
+            }
+            core.uid = set.uid.unwrap_or(core.uid);
+            core.gid = set.gid.unwrap_or(core.gid);
+            if let Some(new) = set.flags {
+                core.flags = changed_flags(core.flags, new);
+            }
+            self.set_times(core, set, time);
+            let core = state.core;
+            inode.mirror(&core);
+            if let Some(acl) = &acl {
+                self.log_xattrs(inode, &mut state, acl, c);
+            }
+            self.log_core(inode, &mut state, c);
+        });
+        self.tell_attributes(inode);
+        Ok(())
+    }
+
+    /// Puts the times that are set into a core; that of the change is `time` unless it is among them.
+    fn set_times(&self, core: &mut InodeCore, set: &SetAttributes, time: Timestamp) {
+        let at = |set: Option<SetTime>, old| match set {
+            None => old,
+            Some(SetTime::Now) => time,
+            Some(SetTime::At(t)) => self.storable(t),
+        };
+        core.atime = at(set.atime, core.atime);
+        core.mtime = at(set.mtime, core.mtime);
+        core.ctime = set.ctime.map_or(time, |t| self.storable(t));
+    }
+
+    /// Sets times of a file that no name leads to, nor ever will: it goes with its last handle, or when a crash is recovered
+    /// from, so nothing is logged. A cache above sends such times with every removal. False if it is no such file.
+    fn set_times_of_removed(&self, inode: &Inode, set: &SetAttributes) -> bool {
+        if inode.directory().is_some() {
+            return false;
+        }
+        let mut state = inode.state.lock();
+        if state.freed || state.unnamed || state.core.links > 0 {
+            return false;
+        }
+        self.fold_overwrites(inode, &mut state);
+        self.set_times(&mut state.core, set, now());
+        drop(state);
+        self.tell_attributes(inode);
+        true
+    }
+
+    /// Takes away what a file lets its process do, as when somebody without privilege changes its contents: set-user-id,
+    /// set-group-id where it means execution or the caller's group is another, capabilities. Whether the mode has
+    /// changed.
+    pub(crate) fn strip_privileges(&self, who: &Credentials, inode: &Arc<Inode>) -> Result<bool> {
+        self.check_writable()?;
+        if inode.directory().is_some() {
+            return Ok(false);
+        }
+        self.drop_capability(who, inode)?;
+        let foreign = !who.is_privileged() && inode.owner_and_mode().1 != who.gid;
+        let executes = |mode: u16| mode & 0o010 != 0;
+        let set_gid = |mode| if foreign || executes(mode) { 0o2000 } else { 0 };
+        self.clear_mode(inode, |mode| 0o4000 | set_gid(mode))
+    }
+
+    /// Takes bits out of the mode; whether it had them.
+    pub(crate) fn clear_mode(&self, inode: &Arc<Inode>, bits: impl Fn(u16) -> u16) -> Result<bool> {
+        let mode = inode.owner_and_mode().2;
+        if mode & bits(mode) == 0 {
+            return Ok(false);
+        }
+        let tx = self.begin_core()?;
+        let mut state = inode.state.lock();
+        if state.freed {
+            return Err(Error::NotFound);
+        }
+        let names = inode.directory();
+        let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
+        self.fold_overwrites(inode, &mut state);
+        tx.commit(seen, |c| {
+            let core = &mut state.core;
+            if let Some(names) = names {
+                self.fold_times(names, core);
+            }
+            core.mode &= !bits(core.mode);
+            core.ctime = now();
+            let core = state.core;
+            inode.mirror(&core);
+            self.log_core(inode, &mut state, c);
+        });
+        drop(state);
+        self.tell_attributes(inode);
+        Ok(true)
+    }
+
+    /// Whether the caller, who owns the inode, may give it these flags.
+    fn permit_flags(&self, who: &Credentials, inode: &Inode, new: u32) -> Result<()> {
+        let old = inode.flags.load(Ordering::Relaxed);
+        let wanted = changed_flags(old, new);
+        let settable = flags::USER_MODIFIABLE & !flags::EXTENTS;
+        if flags::of_type(inode.ftype, new & settable) != new & settable {
+            return Err(Error::Unsupported("a flag that this type of inode has not"));
+        }
+        // Not even root changes anything of what stays immutable.
+        let rest = (old ^ wanted) & !flags::IMMUTABLE;
+        if old & wanted & flags::IMMUTABLE != 0 && rest != 0 {
+            return Err(Error::NotPermitted);
+        }
+        let bound = flags::IMMUTABLE | flags::APPEND | flags::JOURNAL_DATA;
+        if !who.is_unbound() && (old ^ wanted) & bound != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if (old ^ wanted) & flags::CASEFOLD != 0 {
+            return Err(Error::Unsupported("this flag"));
+        }
+        // As on any device without persistent memory the flag is kept, and means nothing; it excludes what could not be
+        // accessed directly.
+        if wanted & !old & flags::DAX != 0
+            && wanted & (flags::VERITY | flags::ENCRYPT | flags::JOURNAL_DATA) != 0
+        {
+            return Err(Error::Unsupported("this flag with the others"));
+        }
+        Ok(())
+    }
+
+    /// Inodes have no room for nanoseconds.
+    fn has_short_times(&self) -> bool {
+        usize::from(self.geometry.inode_size) == ext4_format::inode::GOOD_OLD_SIZE
+    }
+
+    /// A time as this volume's inodes can hold it, so that stat shows the same before and after a reopening.
+    pub(crate) fn storable(&self, time: Timestamp) -> Timestamp {
+        if self.has_short_times() {
+            Timestamp::decode(time.encode_short(), None)
+        } else {
+            time
+        }
+    }
+
+    /// The inode of a number, if it is in use; for callers that keep numbers instead of handles.
+    pub(crate) fn inode_in_use(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+        let inode = self.inode(ino)?;
+        if inode.is_gone() {
+            Err(Error::NotFound)
+        } else {
+            Ok(inode)
+        }
+    }
+}
+
+/// The flags after chattr: what it may change, but how a file is mapped, which would mean to write its mapping anew.
+fn changed_flags(old: u32, new: u32) -> u32 {
+    let settable = flags::USER_MODIFIABLE & !flags::EXTENTS;
+    old & !settable | new & settable
+}
+
+#[cfg(test)]
+mod tests {
+    /// Programs that tell sparse files by their blocks would lose data if what is only in memory had none.
+    #[test]
+    fn data_that_is_only_in_memory_has_blocks() -> crate::Result<()> {
+        let volume = crate::doc_volume();
+        let block = u64::from(volume.geometry().block_size);
+        let file = volume.create("/file", 0o600)?;
+        file.write_all_at(0, &vec![1; 5 * block as usize])?;
+        let before = file.stat()?.sectors;
+        assert_eq!(before, 5 * block / 512);
+        file.truncate(2 * block)?;
+        assert_eq!(file.stat()?.sectors, 2 * block / 512);
+        file.fsync()?;
+        assert_eq!(file.stat()?.sectors, 2 * block / 512);
+        file.write_at(0, b"again")?;
+        assert_eq!(file.stat()?.sectors, 2 * block / 512);
+        assert_eq!(
+            volume.create_dir("/dir", 0o755)?.ino(),
+            volume.stat("/dir")?.ino
+        );
+        assert_eq!(volume.stat("/dir")?.sectors, block / 512);
+        volume.sync()?;
+        assert_eq!(volume.stat("/dir")?.sectors, block / 512);
+        Ok(())
+    }
+
+    /// Others take an inode's place in the index with its state held: who holds the place must not wait for the state.
+    #[test]
+    fn attributes_of_a_name_wait_for_no_inode() -> crate::Result<()> {
+        let volume = crate::doc_volume();
+        volume.create("/file", 0o600)?;
+        let engine = volume.guard_engine();
+        let root = &engine.root()?;
+        let file = engine.lookup(root, b"file")?;
+        let busy = file.state.lock();
+        let found = engine.attributes_of_name(root, b"file", false)?;
+        assert!(found.is_none());
+        drop(busy);
+        let found = engine.attributes_of_name(root, b"file", false)?;
+        assert_eq!(found.map(|a| a.ino), Some(file.ino.0));
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+//! The loader: brings in core what is on the device. The only code above the log that reads metadata
+//! block images, and it only reads. Everything is checked here, once.
+
+use crate::base::error::{Error, Result};
+use crate::incore::bucket::{Dentry, NameHash};
+use crate::incore::directory::Directory;
+use crate::incore::inode::{Content, Inode};
+use crate::store::buffers::Image;
+use crate::store::mapping::MappingReader;
+use crate::types::extent_map::{ExtentMap, Found};
+use crate::types::name::Name;
+use crate::types::no_key;
+use crate::volume::engine::Engine;
+use ext4_format::features::Incompat;
+use ext4_format::inode::{self, flags};
+use ext4_format::xattr::{self, XattrSet};
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, checksum, dir_entry};
+use std::ops::{Deref, Range};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// The bytes of an inode's record where they are in memory.
+pub(crate) struct RawInode {
+    image: Arc<Image>,
+    place: Range<usize>,
+}
+
+impl Deref for RawInode {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.image[self.place.clone()]
+    }
+}
+
+impl Engine {
+    /// The in-core inode of a number; reads it if need be.
+    pub(crate) fn inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+        crate::base::stir::point();
+        let (inode, loaded) = self.index.get_or_load(
+            ino,
+            || self.read_inode(ino).map(Arc::new),
+            || Error::corrupt_inode("inode number", ino),
+        )?;
+        if loaded {
+            let position = self.enlist(&inode);
+            if position.to_raw().is_multiple_of(64) {
+                self.bound_inodes();
+            }
+        }
+        Ok(inode)
+    }
+
+    /// The in-core inode that a name leads to: if there is none, the volume is damaged.
+    pub(crate) fn named_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+        self.inode(ino)
+            .inspect_err(|e| self.note_damage(e, "lookup", Some(ino)))
+    }
+
+    /// An inode's record, in the newest image of its table block.
+    pub(crate) fn raw_inode(&self, ino: InodeNr) -> Result<RawInode> {
+        let (block, offset) = self
+            .groups
+            .inode_location(&self.geometry, &self.buffers, ino)?;
+        let image = self.buffers.read(block)?;
+        let place = offset..offset + usize::from(self.geometry.inode_size);
+        if image.get(place.clone()).is_none() {
+            return Err(Error::corrupt_inode("inode position", ino));
+        }
+        Ok(RawInode { image, place })
+    }
+
+    fn read_inode(&self, ino: InodeNr) -> Result<Inode> {
+        if ino.0 < self.geometry.first_ino && ino != InodeNr::ROOT {
+            return Err(Error::corrupt_inode("name leads to a reserved inode", ino));
+        }
+        let raw = self.raw_inode(ino)?;
+        let mut core = inode::decode_core(&raw, &self.geometry, ino)?;
+        if core.mode == 0 {
+            return Err(Error::corrupt_inode(
+                "name leads to an inode not in use",
+                ino,
+            ));
+        }
+        let ftype = core
+            .file_type()
+            .ok_or_else(|| Error::corrupt_inode("inode type", ino))?;
+        if core.flags & flags::ENCRYPT != 0
+            && !self.geometry.features.incompat.contains(Incompat::ENCRYPT)
+        {
+            return Err(Error::corrupt_inode(
+                "encrypted inode without the feature",
+                ino,
+            ));
+        }
+        for (flag, what) in [
+            (flags::INLINE_DATA, "inode with inline data"),
+            (flags::VERITY, "inode with verity"),
+        ] {
+            if core.flags & flag != 0 && ftype != FileType::Symlink {
+                return Err(Error::Unsupported(what));
+            }
+        }
+        let content = match ftype {
+            FileType::Directory => {
+                let dir = Directory::new(InodeNr(0), Some(core.links));
+                dir.size.store(core.size, Ordering::Relaxed);
+                Content::Directory(Box::new(dir))
+            }
+            FileType::Regular => {
+                // Who else writes the volume may let it grow further than is done here.
+                let extents = core.flags & flags::EXTENTS != 0;
+                if core.size > self.geometry.max_addressed_size(extents) {
+                    return Err(Error::corrupt_inode("file size", ino));
+                }
+                Content::File(OnceLock::new())
+            }
+            FileType::Symlink => Content::Symlink(Box::default()),
+            _ => Content::Special,
+        };
+        if !matches!(ftype, FileType::CharDevice | FileType::BlockDevice) {
+            core.rdev = 0;
+        }
+        let inode = Inode::new(ino, ftype, core, content).read_from_device();
+        inode.sectors.store(
+            inode::sectors(&raw, &self.geometry).min(i64::MAX as u64) as i64,
+            Ordering::Relaxed,
+        );
+        let has_xattrs = inode::file_acl(&raw, &self.geometry).0 != 0
+            || inode::xattr_area(&raw, &self.geometry)
+                .and_then(|r| raw.get(r))
+                .is_some_and(xattr::has_inode_area);
+        if has_xattrs {
+            // An ACL or capabilities may be among them; who needs to know looks.
+            inode.has_acl.store(true, Ordering::Relaxed);
+            inode.has_capability.store(true, Ordering::Relaxed);
+        } else {
+            inode.state.lock().without_xattrs = true;
+        }
+        Ok(inode)
+    }
+
+    pub(crate) fn mapping_reader<'a>(&'a self, inode: &Inode) -> MappingReader<'a> {
+        let generation = inode.state.lock().core.generation;
+        MappingReader {
+            geometry: &self.geometry,
+            images: &self.buffers,
+            ino: inode.ino,
+            generation,
+            zone: Some(&self.zone),
+        }
+    }
+
+    /// The mapping on the device, with every batch formatted so far.
+    pub(crate) fn read_mapping(&self, inode: &Inode) -> Result<ExtentMap> {
+        let raw = self.raw_inode(inode.ino)?;
+        let inode_flags = inode::decode_core(&raw, &self.geometry, inode.ino)?.flags;
+        self.mapping_reader(inode)
+            .read(inode_flags, inode::i_block(&raw)?)
+            .inspect_err(|e| self.note_damage(e, "read_mapping", Some(inode.ino)))
+    }
+
+    /// Extended attributes on the device.
+    pub(crate) fn read_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
+        self.parse_xattrs(inode)
+            .inspect_err(|e| self.note_damage(e, "read_xattrs", Some(inode.ino)))
+    }
+
+    fn parse_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
+        let raw = self.raw_inode(inode.ino)?;
+        let block = inode::file_acl(&raw, &self.geometry);
+        let image = match block {
+            BlockNr(0) => None,
+            _ if self.zone.check(&self.buffers, block, 1).is_err() => {
+                return Err(Error::corrupt_inode(
+                    "attribute block outside the data area",
+                    inode.ino,
+                ));
+            }
+            _ => {
+                let image = self.buffers.read(block)?;
+                if self.geometry.features.has_metadata_csum() && !image.is_verified() {
+                    xattr::verify_checksum(&image, self.geometry.csum_seed, block)
+                        .map_err(|e| e.at(Where::Block(block, 0)))?;
+                    image.set_verified();
+                }
+                Some(image)
+            }
+        };
+        let area = inode::xattr_area(&raw, &self.geometry).and_then(|r| raw.get(r));
+        XattrSet::parse(area, image.as_deref().map(|i| &**i))
+            .map_err(|e| e.at(Where::Inode(inode.ino)).into())
+    }
+
+    /// Target of a symbolic link.
+    pub(crate) fn read_symlink(&self, inode: &Inode) -> Result<Box<[u8]>> {
+        let raw = self.raw_inode(inode.ino)?;
+        let size = inode.size.load(Ordering::Relaxed) as usize;
+        let target: Option<Box<[u8]>> = if size <= Self::FAST_SYMLINK_MAX {
+            inode::i_block(&raw)?.get(..size).map(Box::from)
+        } else {
+            let map = self.read_mapping(inode)?;
+            let Found::Mapped(run) = map.at(0) else {
+                return Err(Error::corrupt_inode(
+                    "symbolic link without its block",
+                    inode.ino,
+                ));
+            };
+            let mut bytes = vec![0; self.geometry.block_size as usize];
+            self.device
+                .read_at(run.physical.offset(self.geometry.block_size), &mut bytes)
+                .map_err(|e| Error::block_io("read", run.physical, e))?;
+            bytes.get(..size).map(Box::from)
+        };
+        let target = match inode.has_flag(flags::ENCRYPT) {
+            true => target
+                .and_then(|stored| no_key::target(&stored))
+                .map(Into::into),
+            false => target,
+        };
+        target
+            .filter(|t| !t.is_empty() && !t.contains(&0))
+            .ok_or_else(|| Error::corrupt_inode("symbolic link's target", inode.ino))
+            .inspect_err(|e| self.note_damage(e, "read_symlink", Some(inode.ino)))
+    }
+
+    /// Runs `visit` on every leaf and index block of a directory, checked; htree index blocks hold no
+    /// live entries but "." and "..", so one walk over all blocks sees all names.
+    fn each_directory_block(
+        &self,
+        dir: &Inode,
+        mut visit: impl FnMut(u32, &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let raw = self.raw_inode(dir.ino)?;
+        let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
+        let map = self
+            .mapping_reader(dir)
+            .read(core.flags, inode::i_block(&raw)?)?;
+        let bs = u64::from(self.geometry.block_size);
+        if core.size == 0 || core.size % bs != 0 {
+            return Err(Error::corrupt_inode("directory size", dir.ino));
+        }
+        let blocks = u32::try_from(core.size / bs)
+            .map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
+        let seed = checksum::inode_seed(self.geometry.csum_seed, dir.ino, core.generation);
+        let mut logical = 0;
+        while logical < blocks {
+            let run = match map.at(logical) {
+                Found::Mapped(run) if !run.unwritten => run,
+                _ => {
+                    return Err(FormatError::corrupt(
+                        "hole in a directory",
+                        Where::InodeBlock(dir.ino, u64::from(logical)),
+                    )
+                    .into());
+                }
+            };
+            for i in 0..run.len.min(blocks - logical) {
+                let block = BlockNr(run.physical.0 + u64::from(i));
+                let image = self.buffers.read(block)?;
+                if self.geometry.features.has_metadata_csum() && !image.is_verified() {
+                    verify_directory_block(
+                        &image,
+                        core.flags & flags::INDEX != 0 && logical + i == 0,
+                        seed,
+                    )
+                    .map_err(|e| e.at(Where::Block(block, 0)))?;
+                    image.set_verified();
+                }
+                if !visit(logical + i, &image).map_err(|e| match e {
+                    Error::Format(f) => f.at(Where::Block(block, 0)).into(),
+                    other => other,
+                })? {
+                    return Ok(());
+                }
+            }
+            logical += run.len;
+        }
+        Ok(())
+    }
+
+    /// All names of a directory.
+    pub(crate) fn read_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
+        self.parse_names(dir)
+            .inspect_err(|e| self.note_damage(e, "read_names", Some(dir.ino)))
+    }
+
+    fn parse_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
+        let mut names = Vec::new();
+        let encrypted = dir.has_flag(flags::ENCRYPT);
+        let one_block = dir.directory().is_some_and(|names| {
+            names.size.load(Ordering::Relaxed) == u64::from(self.geometry.block_size)
+        });
+        let indexed =
+            self.geometry.features.has_dir_index() && (one_block || dir.has_flag(flags::INDEX));
+        self.each_directory_block(dir, |logical, block| {
+            let entries = match encrypted {
+                true => dir_entry::encrypted_entries(block),
+                false => dir_entry::entries(block),
+            };
+            for entry in entries {
+                let entry = entry?;
+                if logical == 0 && (entry.name == b"." || entry.name == b"..") {
+                    continue;
+                }
+                let shown;
+                let name = match encrypted {
+                    true => {
+                        let hash = indexed.then(|| self.hash(entry.name));
+                        shown = no_key::name(hash, entry.name);
+                        &shown[..]
+                    }
+                    false => entry.name,
+                };
+                dir_entry::check_name(name)?;
+                if entry.inode.0 > self.geometry.inodes_count {
+                    return Err(FormatError::corrupt(
+                        "inode number of a name",
+                        Where::Buffer(entry.offset),
+                    )
+                    .into());
+                }
+                let ftype = match entry.file_type {
+                    Some(ftype) => ftype,
+                    // Without the filetype feature only the inode says it.
+                    None => {
+                        let raw = self.raw_inode(entry.inode)?;
+                        inode::decode_core(&raw, &self.geometry, entry.inode)?
+                            .file_type()
+                            .ok_or_else(|| Error::corrupt_inode("inode type", entry.inode))?
+                    }
+                };
+                names.push(Dentry {
+                    hash: self.hash(name),
+                    ino: entry.inode,
+                    ftype,
+                    name: Name::new(name)?,
+                });
+            }
+            Ok(true)
+        })?;
+        Ok(names)
+    }
+
+    /// Where a name of a directory leads, by its index on disk.
+    pub(crate) fn lookup_on_disk(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        hash: NameHash,
+    ) -> Result<Option<InodeNr>> {
+        self.with_index(dir, |index| {
+            Ok(index.lookup(name, hash.major)?.map(|(ino, _)| ino))
+        })
+        .inspect_err(|e| self.note_damage(e, "lookup_on_disk", Some(dir.ino)))
+    }
+
+    /// Where ".." of a directory leads.
+    pub(crate) fn read_parent(&self, dir: &Inode) -> Result<InodeNr> {
+        let mut parent = None;
+        self.each_directory_block(dir, |_, block| {
+            parent = dir_entry::find(block, b"..")?.map(|e| e.inode);
+            Ok(false)
+        })?;
+        parent
+            .filter(|p| p.0 != 0 && p.0 <= self.geometry.inodes_count)
+            .ok_or_else(|| Error::corrupt_inode("directory without \"..\"", dir.ino))
+            .inspect_err(|e| self.note_damage(e, "read_parent", Some(dir.ino)))
+    }
+}
+
+/// Verifies whichever kind of checksum a directory block carries.
+pub(crate) fn verify_directory_block(
+    block: &[u8],
+    is_root: bool,
+    seed: u32,
+) -> Result<(), FormatError> {
+    use ext4_format::htree::{self, Kind};
+    if is_root {
+        return htree::verify_checksum(block, Kind::Root, seed);
+    }
+    // An index node looks like one empty entry that fills the block.
+    let is_node = block.len() >= 8
+        && block[..4] == [0; 4]
+        && block[6] == 0
+        && dir_entry::decode_rec_len(u16::from_le_bytes([block[4], block[5]]), block.len())
+            == block.len();
+    if is_node {
+        htree::verify_checksum(block, Kind::Node, seed)
+    } else {
+        dir_entry::verify_tail(block, seed)
+    }
+}

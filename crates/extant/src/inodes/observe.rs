@@ -1,0 +1,172 @@
+//! Those who keep something for every inode in core, as quotas do (mechanism P3): they are told of each one
+//! that is there, by a walk over the per-slot lists, and of each that comes and goes.
+//!
+//! An inode is put on its list, and asked for whether it has an observer, under the lock of that list. So a walk
+//! that begins after the observer was set meets every inode that came in without it; and one that begins after
+//! it was taken away meets every inode that still has it. A flag in the inode says who was faster.
+
+use crate::base::locks::{self, RwLock};
+use crate::incore::inode::Inode;
+use crate::volume::engine::Engine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What an [`InodeObserver`] learns of an inode.
+///
+/// ```
+/// let inode = extant::InodeInCore { ino: 12, uid: 1000, gid: 1000, sectors: 8 };
+/// assert_eq!(inode.sectors * 512, 4096);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeInCore {
+    /// Its number.
+    pub ino: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Sectors of 512 bytes it holds.
+    pub sectors: u64,
+}
+
+/// Is told of every inode in core: once when it comes, or is there already when the observer is set; and once when
+/// it goes, or the observer is taken away. Called with a lock held: it must be short and must not use the volume.
+/// Calls for different inodes may come at once. A number that is freed and taken again at once may come for its
+/// new inode before it goes for the old one.
+///
+/// ```
+/// use extant::{InodeInCore, InodeObserver};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+///
+/// #[derive(Default)]
+/// struct Count(AtomicI64);
+/// impl InodeObserver for Count {
+///     fn comes(&self, _: &InodeInCore) { self.0.fetch_add(1, Relaxed); }
+///     fn goes(&self, _: &InodeInCore) { self.0.fetch_sub(1, Relaxed); }
+/// }
+/// # fn main() -> Result<(), extant::Error> {
+/// # let volume = extant::doc_volume();
+/// let count = Arc::new(Count::default());
+/// assert!(volume.observe_inodes(count.clone()));
+/// let before = count.0.load(Relaxed);
+/// volume.create("/new", 0o600)?;
+/// assert_eq!(count.0.load(Relaxed), before + 1);
+/// volume.stop_observing();
+/// assert_eq!(count.0.load(Relaxed), 0);
+/// # Ok(())
+/// # }
+/// ```
+pub trait InodeObserver: Send + Sync {
+    /// An inode is in core.
+    fn comes(&self, inode: &InodeInCore);
+    /// It is so no longer.
+    fn goes(&self, inode: &InodeInCore);
+}
+
+/// The observer of a volume.
+#[derive(Default)]
+pub(crate) struct Observed {
+    /// There is one: so that nobody takes the lock when there is none.
+    some: AtomicBool,
+    observer: RwLock<Option<Arc<dyn InodeObserver>>, locks::Observer>,
+}
+
+impl Inode {
+    fn in_core(&self) -> InodeInCore {
+        let (uid, gid, _) = self.owner_and_mode();
+        InodeInCore {
+            ino: self.ino.0,
+            uid,
+            gid,
+            sectors: u64::try_from(self.sectors.load(Ordering::Relaxed)).unwrap_or(0),
+        }
+    }
+}
+
+impl Engine {
+    /// Puts an inode that came in core on the list of its slot, and shows it to the observer.
+    pub(crate) fn enlist(&self, inode: &Arc<Inode>) -> percpu::Position {
+        self.in_core_count.add(1);
+        self.in_core.add_then(Arc::clone(inode), |position| {
+            inode.set_list_position(Some(position));
+            if self.observed.some.load(Ordering::Relaxed)
+                && let Some(observer) = &*self.observed.observer.read()
+            {
+                show(&**observer, inode);
+            }
+        })
+    }
+
+    /// Takes an inode that leaves memory off its list.
+    pub(crate) fn delist(&self, inode: &Arc<Inode>) {
+        let Some(position) = inode.list_position() else {
+            return;
+        };
+        let gone = self.in_core.remove_if(position, |there| {
+            // Somebody else may have been faster, and another inode have come to this place.
+            if !Arc::ptr_eq(there, inode) {
+                return false;
+            }
+            inode.set_list_position(None);
+            if inode.observed.load(Ordering::Relaxed)
+                && let Some(observer) = &*self.observed.observer.read()
+            {
+                hide(&**observer, inode);
+            }
+            true
+        });
+        if gone.is_some() {
+            self.in_core_count.add(-1);
+        }
+    }
+
+    /// Sets the observer and shows it every inode in core; false if there is one.
+    pub(crate) fn observe(&self, observer: Arc<dyn InodeObserver>) -> bool {
+        let mut place = self.observed.observer.write();
+        if place.is_some() {
+            return false;
+        }
+        *place = Some(Arc::clone(&observer));
+        drop(place);
+        self.observed.some.store(true, Ordering::Relaxed);
+        for inode in self.in_core.iter() {
+            if let Some(observer) = &*self.observed.observer.read() {
+                let Some(position) = inode.list_position() else {
+                    continue;
+                };
+                show(&**observer, &inode);
+                // It may have left since the walk met it. Whoever takes it off its list from here on sees that it
+                // was shown; who did before has done so by now.
+                self.in_core.wait(position);
+                if inode.list_position().is_none() {
+                    hide(&**observer, &inode);
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes the observer away, from every inode in core.
+    pub(crate) fn stop_observing(&self) {
+        self.observed.some.store(false, Ordering::Relaxed);
+        for inode in self.in_core.iter() {
+            if let Some(observer) = &*self.observed.observer.read() {
+                hide(&**observer, &inode);
+            }
+        }
+        *self.observed.observer.write() = None;
+    }
+}
+
+fn show(observer: &dyn InodeObserver, inode: &Inode) {
+    if !inode.observed.swap(true, Ordering::AcqRel) {
+        observer.comes(&inode.in_core());
+    }
+}
+
+fn hide(observer: &dyn InodeObserver, inode: &Inode) {
+    if inode.observed.swap(false, Ordering::AcqRel) {
+        observer.goes(&inode.in_core());
+    }
+}

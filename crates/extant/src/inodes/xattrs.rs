@@ -1,0 +1,365 @@
+//! Extended attributes, and the ACLs kept in them.
+
+use crate::base::error::{Error, Result};
+use crate::base::now;
+use crate::incore::inode::{Inode, State};
+use crate::log::{Commit, Cost};
+use crate::types::credentials::Credentials;
+use crate::types::item::MiscEvent;
+use crate::volume::engine::Engine;
+use ext4_format::FileType;
+use ext4_format::acl::Acl;
+use ext4_format::inode::flags;
+use ext4_format::xattr::XattrSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The ACL that governs access.
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// The ACL that what is made in a directory inherits.
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// What a program file lets its process do.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Longest name, with its name space.
+const NAME_MAX: usize = 255;
+/// Longest value that a system call takes.
+const VALUE_MAX: usize = 65_536;
+
+/// Bytes of an ACL's value before its entries.
+const ACL_HEADER: usize = 4;
+
+fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS || name == DEFAULT
+}
+
+/// Bytes of all names and values.
+fn length(set: &XattrSet) -> usize {
+    set.iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum()
+}
+
+/// Whether an attribute may exist already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Make or replace it.
+    #[default]
+    Any,
+    /// Fail with [`Error::Exists`] if it exists.
+    Create,
+    /// Fail with [`Error::NoAttribute`] if it does not.
+    Replace,
+}
+
+impl Engine {
+    /// Looks at all attributes of an inode. Who finds them in memory counts no use of them.
+    fn at_xattrs<R>(&self, inode: &Inode, f: impl FnOnce(&XattrSet) -> R) -> Result<R> {
+        {
+            let state = inode.state.read();
+            if let Some(set) = &state.xattrs {
+                return Ok(f(set));
+            }
+        }
+        Ok(f(&*self.xattrs(inode)?))
+    }
+
+    /// All attributes of an inode, read once.
+    pub(crate) fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
+        {
+            let mut state = inode.state.lock();
+            if state.without_xattrs || state.xattrs.is_some() {
+                return Ok(Arc::clone(state.xattrs.get_or_insert_default()));
+            }
+        }
+        let read = Arc::new(self.read_xattrs(inode)?);
+        let mut state = inode.state.lock();
+        let set = Arc::clone(state.xattrs.get_or_insert(read));
+        let capability = set.get(CAPABILITY).is_some();
+        inode.has_capability.store(capability, Ordering::Relaxed);
+        Ok(set)
+    }
+
+    /// The value of one attribute, unchecked; of an ACL in the form callers know.
+    fn xattr_value(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.at_xattrs(inode, |set| {
+            let Some(value) = set.get(name) else {
+                return Ok(None);
+            };
+            Ok(Some(if is_acl(name) {
+                Acl::from_disk(value)?.to_xattr()
+            } else {
+                value.to_vec()
+            }))
+        })?
+    }
+
+    /// The access or default ACL, if the inode has one.
+    pub(crate) fn acl(&self, inode: &Inode, name: &[u8]) -> Result<Option<Acl>> {
+        if !inode.has_acl.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        self.at_xattrs(inode, |set| set.get(name).map(Acl::from_disk).transpose())?
+            .map_err(Error::from)
+    }
+
+    /// The value of one attribute, as far as the caller may read it.
+    pub(crate) fn get_xattr(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Vec<u8>> {
+        self.permit_xattr(who, inode, name, crate::types::credentials::READ, false)?;
+        self.xattr_value(inode, name)?.ok_or(Error::NoAttribute)
+    }
+
+    /// Sets an attribute; with no value removes it.
+    pub(crate) fn set_xattr(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: SetXattr,
+    ) -> Result<()> {
+        let _span = lockmeter::span!("set xattr");
+        self.check_writable()?;
+        self.permit_xattr(
+            who,
+            inode,
+            name,
+            crate::types::credentials::WRITE,
+            value.is_some(),
+        )?;
+        if value.is_some_and(|v| v.len() > VALUE_MAX) {
+            return Err(Error::TooBig);
+        }
+        // An ACL without entries is none.
+        let value = value.filter(|v| !is_acl(name) || v.len() > ACL_HEADER);
+        if value.is_none() && is_acl(name) && self.xattrs(inode)?.get(name).is_none() {
+            return Ok(());
+        }
+        // What is so already changes nothing, not even the time of the change.
+        let present = how != SetXattr::Create && !is_acl(name);
+        if present && value.is_some() && self.xattrs(inode)?.get(name) == value {
+            return Ok(());
+        }
+        let gid = inode.owner_and_mode().1;
+        if name == ACCESS && value.is_some() && !who.is_unbound() && !who.in_group(gid) {
+            self.clear_mode(inode, |_| 0o2000)?;
+        }
+        self.change_xattrs(who, inode, |set| {
+            match (set.get(name).is_some(), how, value) {
+                (true, SetXattr::Create, Some(_)) => return Err(Error::Exists),
+                (false, SetXattr::Replace, Some(_)) | (false, _, None) => {
+                    return Err(Error::NoAttribute);
+                }
+                _ => {}
+            }
+            let mut mode = None;
+            match value {
+                Some(value) if is_acl(name) => {
+                    let acl =
+                        Acl::from_xattr(value).map_err(|_| Error::Invalid("malformed ACL"))?;
+                    if name == ACCESS {
+                        mode = Some(acl.mode());
+                    }
+                    if name == ACCESS && acl.equivalent_mode().is_some() {
+                        // The mode bits say it all.
+                        set.remove(name);
+                    } else {
+                        set.set(name, &acl.to_disk())?;
+                    }
+                }
+                Some(value) => set.set(name, value)?,
+                None => {
+                    set.remove(name);
+                }
+            }
+            Ok(mode)
+        })
+    }
+
+    /// The contents of the file, or its owner, change: what it let a process do goes, whoever changes it.
+    pub(crate) fn drop_capability(&self, who: &Credentials, inode: &Inode) -> Result<()> {
+        if who.is_late() || !inode.has_capability.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self.xattrs(inode)?.get(CAPABILITY).is_none() {
+            return Ok(());
+        }
+        self.change_xattrs(who, inode, |set| {
+            set.remove(CAPABILITY);
+            Ok(None)
+        })
+    }
+
+    /// Changes the attributes; `change` may say what becomes of the permission bits, and is asked again if
+    /// somebody else was faster.
+    fn change_xattrs(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        mut change: impl FnMut(&mut XattrSet) -> Result<Option<u16>>,
+    ) -> Result<()> {
+        loop {
+            let before = self.xattrs(inode)?;
+            let mut set = (*before).clone();
+            let mode = change(&mut set)?;
+            let needs_block = self.needs_xattr_block(&set)?;
+            let set = Arc::new(set);
+            // What it has may be in a block that is other inodes' too.
+            let grows = needs_block && length(&set) > length(&before);
+            let tx = match grows {
+                true => self.begin(who, Cost::XATTR)?,
+                false => self.begin_giving(Cost::XATTR)?,
+            };
+            let mut state = inode.state.lock();
+            if state.freed {
+                return Err(Error::NotFound);
+            }
+            // Somebody else may have set another one meanwhile.
+            if !state
+                .xattrs
+                .as_ref()
+                .is_some_and(|s| Arc::ptr_eq(s, &before))
+            {
+                continue;
+            }
+            let seen = state
+                .stamp
+                .max(inode.directory().map_or(0, |n| n.last_stamp()));
+            tx.commit(seen, |c| {
+                state.core.ctime = now();
+                if let Some(bits) = mode {
+                    state.core.mode = state.core.mode & !0o777 | bits & 0o777;
+                    let core = state.core;
+                    inode.mirror(&core);
+                }
+                self.log_xattrs(inode, &mut state, &set, c);
+                self.log_core(inode, &mut state, c);
+            });
+            self.tell_attributes(inode);
+            return Ok(());
+        }
+    }
+
+    /// Names of the attributes the caller may see.
+    pub(crate) fn list_xattrs(&self, who: &Credentials, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        let set = self.xattrs(inode)?;
+        Ok(set
+            .iter()
+            .map(|(name, _)| name.to_vec())
+            .filter(|n| who.is_privileged() || !n.starts_with(b"trusted."))
+            .filter(|n| !n.starts_with(b"encryption."))
+            .collect())
+    }
+
+    pub(crate) fn log_xattrs(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        set: &Arc<XattrSet>,
+        c: &mut Commit<'_>,
+    ) {
+        inode.has_acl.store(
+            set.get(ACCESS).is_some() || set.get(DEFAULT).is_some(),
+            Ordering::Relaxed,
+        );
+        let capability = set.get(CAPABILITY).is_some();
+        inode.has_capability.store(capability, Ordering::Relaxed);
+        state.xattrs = Some(Arc::clone(set));
+        c.misc(inode.ino, MiscEvent::Xattrs(Arc::clone(set)));
+    }
+
+    /// The attributes after chmod: the access ACL follows the mode.
+    pub(crate) fn acl_after_chmod(
+        &self,
+        inode: &Inode,
+        mode: u16,
+    ) -> Result<Option<Arc<XattrSet>>> {
+        let Some(mut acl) = self.acl(inode, ACCESS)? else {
+            return Ok(None);
+        };
+        acl.chmod(mode & 0o777);
+        let mut set = (*self.xattrs(inode)?).clone();
+        set.set(ACCESS, &acl.to_disk())?;
+        Ok(Some(Arc::new(set)))
+    }
+
+    /// Whether there are more attributes than the inode has room for; an error if they do not fit a block either.
+    fn needs_xattr_block(&self, set: &XattrSet) -> Result<bool> {
+        let area = usize::from(self.geometry.inode_size)
+            .saturating_sub(128 + usize::from(self.geometry.want_extra_isize));
+        ext4_format::xattr::place(set, area, self.geometry.block_size as usize)
+            .map(|(_, block)| block.is_some())
+            .map_err(|_| Error::NoSpace("extended attributes do not fit the inode and one block"))
+    }
+
+    fn permit_xattr(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        name: &[u8],
+        wanted: u16,
+        sets: bool,
+    ) -> Result<()> {
+        use crate::types::credentials::WRITE;
+        let (prefix, rest) = name.split_at(name.iter().position(|&b| b == b'.').unwrap_or(0));
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(Error::Range);
+        }
+        let writes = wanted == WRITE;
+        if writes && inode.has_flag(flags::IMMUTABLE | flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        let refused = if writes {
+            Error::NotPermitted
+        } else {
+            Error::NoAttribute
+        };
+        let permitted = match prefix {
+            b"user" => {
+                if !matches!(inode.ftype, FileType::Regular | FileType::Directory) {
+                    return Err(refused);
+                }
+                let sticky = inode.directory().is_some() && inode.owner_and_mode().2 & 0o1000 != 0;
+                if writes && sticky {
+                    self.permit_owner(who, inode)?;
+                }
+                self.permit(who, inode, wanted)
+            }
+            b"trusted" if !who.is_unbound() => Err(refused),
+            b"trusted" => Ok(()),
+            b"security" if !writes => Ok(()),
+            b"security" if who.is_unbound() => Ok(()),
+            b"security" => Err(Error::NotPermitted),
+            b"system" if is_acl(name) => {
+                if inode.ftype == FileType::Symlink {
+                    return Err(Error::Unsupported("ACLs on symbolic links"));
+                }
+                if writes && sets && name == DEFAULT && inode.directory().is_none() {
+                    return Err(Error::PermissionDenied);
+                }
+                if writes {
+                    self.permit_owner(who, inode)?;
+                }
+                return Ok(());
+            }
+            b"system" => return Err(Error::Unsupported("attribute name space")),
+            _ => {
+                self.permit(who, inode, wanted)?;
+                return Err(Error::Unsupported("attribute name space"));
+            }
+        };
+        permitted?;
+        if rest.len() < 2 {
+            return Err(Error::Invalid(
+                "an attribute's name ends with its name space",
+            ));
+        }
+        Ok(())
+    }
+}

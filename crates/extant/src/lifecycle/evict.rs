@@ -1,0 +1,319 @@
+//! Keeping memory bounded: clean pages and clean inodes leave, found by walking the per-slot inode list
+//! (mechanism P2, P3), which tolerates what is added and removed meanwhile.
+
+use crate::incore::inode::Inode;
+use crate::volume::engine::Engine;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Drops clean pages until the cache is a fifth below its limit: first those not used since the
+    /// last walk, then any.
+    pub(crate) fn shrink_pages(&self) {
+        let target = self.limits.cache_bytes / 5 * 4;
+        let bs = i64::from(self.geometry.block_size);
+        for force in [false, true] {
+            for inode in self.in_core.iter() {
+                if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) <= target {
+                    return;
+                }
+                if let Some(file) = inode.touched_file() {
+                    let dropped = file.pages.sweep(force);
+                    self.cached_bytes.add(-i64::from(dropped) * bs);
+                }
+            }
+        }
+    }
+
+    /// Drops inodes when there are more than the limit; whoever brings inodes in sees to it now and then.
+    /// After a walk that found too few to drop, the next waits until there are many more.
+    pub(crate) fn bound_inodes(&self) {
+        let most = self
+            .limits
+            .inodes
+            .max(self.inodes_left.load(Ordering::Relaxed));
+        if u64::try_from(self.in_core_count.sum()).unwrap_or(0) > most.saturating_add(most / 8) {
+            self.shrink_inodes();
+            let left = u64::try_from(self.in_core_count.sum()).unwrap_or(0);
+            self.inodes_left.store(left, Ordering::Relaxed);
+        }
+    }
+
+    /// Drops clean inodes nobody holds, if there are more in core than the limit.
+    pub(crate) fn shrink_inodes(&self) {
+        let mut over = self.in_core_count.sum() - self.limits.inodes as i64;
+        if over <= 0 {
+            return;
+        }
+        // What has times to write can leave after the next write-back.
+        self.settle_times();
+        let durable = self.log.durable();
+        self.walks.clear();
+        self.forget_open_files();
+        for inode in self.in_core.iter() {
+            if over <= 0 {
+                return;
+            }
+            if self.evict(&inode, durable) {
+                over -= 1;
+            }
+        }
+    }
+
+    /// Drops every clean page and inode.
+    pub(crate) fn drop_clean(&self) {
+        let durable = self.log.durable();
+        self.walks.clear();
+        self.forget_open_files();
+        let bs = i64::from(self.geometry.block_size);
+        for inode in self.in_core.iter() {
+            if let Some(file) = inode.touched_file() {
+                let dropped = file.pages.sweep(true);
+                self.cached_bytes.add(-i64::from(dropped) * bs);
+            }
+            self.evict(&inode, durable);
+        }
+        self.buffers.drop_clean();
+    }
+
+    /// The volume ends: nothing of it stays in memory but what handles hold, and those who watch an inode are
+    /// told. What is not written never will be.
+    pub(crate) fn evict_all(&self) {
+        self.tell_unmounted(None);
+        self.walks.clear();
+        self.forget_open_files();
+        for inode in self.in_core.iter() {
+            self.tell_unmounted(Some(&inode));
+            if let Some(file) = inode.touched_file() {
+                // Whoever writes this file's data back has its mapping.
+                let _map = file.map.write();
+                self.drop_pages(&inode, 0, u32::MAX);
+            }
+            self.index.remove(&inode);
+            self.delist(&inode);
+        }
+        self.buffers.clear();
+    }
+
+    fn evict(&self, inode: &Arc<Inode>, durable: u64) -> bool {
+        crate::base::stir::point();
+        // Held by: the index (counted there), the per-slot list, and the caller's clone.
+        let gone = self.index.evict(inode, 2, |i| {
+            i.ino != ext4_format::InodeNr::ROOT
+                && i.opens.load(Ordering::Acquire) == 0
+                && i.last_context.load(Ordering::Acquire) <= durable
+                && !i.on_dirty_list.load(Ordering::Acquire)
+                && i.touched_file().is_none_or(|f| f.pages.is_empty())
+                && i.state
+                    .try_lock()
+                    .is_some_and(|s| !s.core_dirty && !s.lazy_times && !s.orphan)
+        });
+        if gone {
+            self.discard_window_of(inode);
+            self.delist(inode);
+        }
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::OpenOptions;
+    use crate::mkfs::{self, MkfsOptions};
+    use blockdev::MemDevice;
+    use std::sync::Arc;
+
+    /// A volume of this size in memory.
+    fn made(size: u64, options: MkfsOptions) -> Arc<MemDevice> {
+        let device = Arc::new(MemDevice::new(size));
+        let options = MkfsOptions {
+            size: Some(size),
+            zeroed_device: true,
+            ..options
+        };
+        mkfs::format(&*device, &options).unwrap();
+        device
+    }
+
+    /// A volume without a background thread that is only read keeps to its limit of inodes.
+    #[test]
+    fn inodes_that_were_looked_up_leave() {
+        let device = made(64 << 20, MkfsOptions::default());
+        let volume = OpenOptions::new()
+            .open_device(Arc::clone(&device) as _)
+            .unwrap();
+        for n in 0..3000 {
+            volume.write_file(format!("/f{n}"), b"").unwrap();
+        }
+        volume.close().unwrap();
+        let volume = OpenOptions::new()
+            .read_only(true)
+            .inodes_in_core(500)
+            .open_device(device)
+            .unwrap();
+        for n in (0..3000).chain(0..3000) {
+            volume.stat(format!("/f{n}")).unwrap();
+        }
+        let count = volume.guard_engine().in_core_count.sum();
+        assert!(count <= 500 + 500 / 8 + 64, "{count} inodes");
+    }
+
+    /// A volume of a million groups many of which are used keeps to a share of its cache.
+    #[test]
+    fn bitmaps_of_groups_leave() {
+        let size = 128 << 40;
+        let options = MkfsOptions {
+            inodes: Some(ext4_format::layout::Inodes::Count(1 << 27)),
+            journal_size: Some(16 << 20),
+            features: "sparse_super2,^resize_inode".into(),
+            flex_bg_size: 1024,
+            ..Default::default()
+        };
+        let device = made(size, options);
+        // An eighth holds 256 bitmaps.
+        let volume = OpenOptions::new()
+            .cache_bytes(16 << 20)
+            .open_device(Arc::clone(&device) as _)
+            .unwrap();
+        let free = volume.statfs().unwrap().free_blocks;
+        let mut most = 0;
+        for n in 0..100 {
+            // 128 groups each.
+            let file = volume.create(format!("/f{n}"), 0o600).unwrap();
+            file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
+                .unwrap();
+            most = most.max(volume.guard_engine().blocks.loaded());
+        }
+        // Of 12,800: the limit, and what contexts may touch until they are pushed.
+        assert!(most < 256 * 6, "{most} bitmaps in memory");
+        // Those whose blocks are freed come back, and stay until the blocks can be taken again.
+        for n in 0..100 {
+            volume.unlink(format!("/f{n}")).unwrap();
+        }
+        volume.close().unwrap();
+        let volume = OpenOptions::new().open_device(device).unwrap();
+        assert!(free - volume.statfs().unwrap().free_blocks < 50);
+        volume.close().unwrap();
+    }
+
+    /// Blocks that become free at once in many groups: their bitmaps can leave only after the push after next, which does
+    /// not make room for more of them before that.
+    #[test]
+    fn bitmaps_of_freed_blocks_do_not_add_up() {
+        let size = 128 << 40;
+        let options = MkfsOptions {
+            inodes: Some(ext4_format::layout::Inodes::Count(1 << 27)),
+            // As much as contexts may want.
+            journal_size: Some(256 << 20),
+            features: "sparse_super2,^resize_inode".into(),
+            flex_bg_size: 1024,
+            ..Default::default()
+        };
+        // An eighth holds 256 bitmaps. Nobody pushes but who must.
+        let volume = OpenOptions::new()
+            .background(false)
+            .cache_bytes(16 << 20)
+            .open_device(made(size, options))
+            .unwrap();
+        for n in 0..300 {
+            let file = volume.create(format!("/f{n}"), 0o600).unwrap();
+            file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
+                .unwrap();
+        }
+        let mut most = 0;
+        for n in 0..300 {
+            volume.unlink(format!("/f{n}")).unwrap();
+            most = most.max(volume.guard_engine().blocks.loaded());
+        }
+        // What came in before a push and before the one before it, each the limit and the 128 groups of an operation.
+        assert!(most <= 3 * (256 + 128), "{most} bitmaps in memory");
+        volume.close().unwrap();
+    }
+
+    /// Inodes are made in thousands of groups and removed again by many threads: the bitmaps in memory are a few, and no
+    /// number is lost.
+    #[test]
+    fn inode_bitmaps_of_groups_leave() {
+        let size = 64 << 30;
+        let options = MkfsOptions {
+            inodes: Some(ext4_format::layout::Inodes::Count(4096 * 256)),
+            journal_size: Some(64 << 20),
+            features: "^resize_inode".into(),
+            blocks_per_group: Some(4096),
+            ..Default::default()
+        };
+        let device = made(size, options);
+        let volume = OpenOptions::new()
+            .cache_bytes(2 << 20)
+            .inodes_in_core(500)
+            .open_device(Arc::clone(&device) as _)
+            .unwrap();
+        assert!(volume.geometry().groups >= 4096);
+        let free = volume.statfs().unwrap().free_inodes;
+        let loaded = || volume.guard_engine().inodes.loaded();
+        let most = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|s| {
+            for thread in 0..4 {
+                let (volume, most) = (&volume, &most);
+                s.spawn(move || {
+                    let name = |n: u32| format!("/d{thread}-{n}");
+                    let remove = |n: u32| {
+                        volume.unlink(format!("{}/f", name(n))).unwrap();
+                        volume.remove_dir(name(n)).unwrap();
+                    };
+                    for n in 0..2000 {
+                        volume.create_dir(name(n), 0o755).unwrap();
+                        volume.create(format!("{}/f", name(n)), 0o600).unwrap();
+                        most.fetch_max(loaded(), std::sync::atomic::Ordering::Relaxed);
+                        // Some at once, some in a later context.
+                        match n % 3 {
+                            0 => remove(n),
+                            1 if n > 300 => remove(n - 300),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        let most = most.into_inner();
+        // The limit is 186; of each slot up to sixteen are in use.
+        let held = 16 * percpu::slot::count() as u32;
+        assert!(
+            most <= 3 * (186 + held) && volume.guard_engine().inodes.has_shrunk(),
+            "{most} bitmaps in memory"
+        );
+        for entry in volume.read_dir("/").unwrap() {
+            let name = String::from_utf8(entry.name).unwrap();
+            if name.starts_with('d') {
+                volume.unlink(format!("/{name}/f")).unwrap();
+                volume.remove_dir(format!("/{name}")).unwrap();
+            }
+        }
+        volume.sync().unwrap();
+        assert_eq!(volume.statfs().unwrap().free_inodes, free);
+        volume.close().unwrap();
+        let volume = OpenOptions::new().open_device(device).unwrap();
+        assert_eq!(volume.statfs().unwrap().free_inodes, free);
+        volume.close().unwrap();
+    }
+
+    /// Reading brings pages in as writing does, and is bounded as writing is.
+    #[test]
+    fn pages_that_were_read_leave() {
+        let device = made(64 << 20, MkfsOptions::default());
+        let limit = 1 << 20;
+        let volume = OpenOptions::new()
+            .cache_bytes(limit)
+            .open_device(device)
+            .unwrap();
+        for n in 0..400 {
+            volume.write_file(format!("/f{n}"), &[7; 20_000]).unwrap();
+        }
+        volume.sync().unwrap();
+        for n in 0..400 {
+            assert_eq!(volume.read_file(format!("/f{n}")).unwrap().len(), 20_000);
+        }
+        let cached = volume.guard_engine().cached_bytes.sum();
+        assert!(cached <= limit as i64 + (64 << 10), "{cached} bytes cached");
+    }
+}

@@ -1,0 +1,4 @@
+//! When an inode leaves memory, and when it ends.
+
+pub mod evict;
+pub mod open_files;

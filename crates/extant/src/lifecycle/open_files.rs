@@ -1,0 +1,377 @@
+//! Files that several slots open: each slot remembers those it opened lately, by a reference of its own and a count of
+//! its own of the handles on them, so that opening and closing such a file writes no line that another slot writes.
+//!
+//! How often a file is open is then the inode's count ([`Inode::opens`]) and those of the slots. Where it matters that
+//! none is missed, where the last name goes, and where a handle is closed that may be the last of a file with something
+//! set aside, the slots' counts are first *gathered*: moved into the inode's, and the slots forget the file. That is
+//! done with the inode's state locked, and so is remembering it. So whoever has the state locked and has gathered sees
+//! every handle.
+//!
+//! Lock order: bucket, inode state, slot.
+
+use crate::base::locks::{self, Mutex};
+use crate::incore::file::FileData;
+use crate::incore::inode::{Inode, State};
+use crate::volume::engine::Engine;
+use ext4_format::{FileType, InodeNr};
+use percpu::PerSlot;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// Files that a slot remembers.
+const PLACES: usize = 64;
+/// How often another file must come to a place before what is there makes room.
+const PATIENCE: u8 = 16;
+/// After so many opens by another slot than the one before a file is one that several open.
+const CHANGES: u8 = 3;
+/// In a slot's count: it has been gathered, and handles count at the inode.
+const GATHERED: u32 = 1 << 31;
+
+/// Which slots open a file.
+#[derive(Debug, Default)]
+pub struct Openers {
+    last: AtomicU8,
+    changes: AtomicU8,
+}
+
+impl Openers {
+    /// This slot opens it, and counts at the inode. Whether several slots do.
+    fn note(&self) -> bool {
+        let me = percpu::slot::current().index() as u8;
+        if self.last.load(Ordering::Relaxed) != me {
+            self.last.store(me, Ordering::Relaxed);
+            let changes = self.changes.load(Ordering::Relaxed).saturating_add(1);
+            self.changes.store(changes, Ordering::Relaxed);
+        }
+        self.changes.load(Ordering::Relaxed) >= CHANGES
+    }
+}
+
+/// A slot's reference to a file, and how many handles it has by it.
+pub(crate) struct SlotsOwn {
+    inode: Arc<Inode>,
+    opens: AtomicU32,
+}
+
+impl SlotsOwn {
+    /// One handle more, or less; false if the count has been gathered. The handles left otherwise.
+    fn count(&self, change: i32) -> Option<u32> {
+        let step = |n: u32| (n & GATHERED == 0).then(|| n.wrapping_add_signed(change));
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        let before = self.opens.fetch_update(set, fetch, step).ok()?;
+        Some(before.wrapping_add_signed(change))
+    }
+}
+
+/// A counted use of an inode by an open file.
+pub(crate) enum Opened {
+    /// It counts at the inode.
+    There(Arc<Inode>),
+    /// It counts at the slot that opened it.
+    BySlot(Arc<SlotsOwn>),
+}
+
+impl Deref for Opened {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        match self {
+            Self::There(inode) => inode,
+            Self::BySlot(own) => &own.inode,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Place {
+    file: Option<Arc<SlotsOwn>>,
+    /// How often another one came since it was used.
+    idle: u8,
+}
+
+struct Places([Place; PLACES]);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Place::default()))
+    }
+}
+
+impl Places {
+    fn of(&mut self, ino: InodeNr) -> &mut Place {
+        &mut self.0[ino.0 as usize % PLACES]
+    }
+}
+
+/// What every slot remembers.
+#[derive(Default)]
+pub(crate) struct OpenFiles {
+    /// Something was remembered: so that nobody looks before.
+    some: AtomicBool,
+    slots: PerSlot<Mutex<Places, locks::OpenFiles>>,
+}
+
+impl OpenFiles {
+    /// A slot may remember a file.
+    pub(crate) fn has_some(&self) -> bool {
+        self.some.load(Ordering::Relaxed)
+    }
+
+    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
+        let inside =
+            |slot: &Mutex<Places, _>| crate::volume::whereabouts::within(slot, address).is_some();
+        let found = self.slots.iter().any(inside);
+        found.then(|| "open files of a slot".into())
+    }
+}
+
+impl Engine {
+    /// Opens what a name of a directory leads to if this slot remembers it.
+    pub(crate) fn open_remembered(&self, dir: &Inode, name: &[u8]) -> Option<Opened> {
+        let names = dir.directory().filter(|names| names.is_complete())?;
+        let hash = self.hash(name);
+        // Held, so that the name still leads there when it is counted.
+        let bucket = names.table.read(hash);
+        let entry = bucket.find(hash, name)?;
+        if entry.ftype != FileType::Regular {
+            return None;
+        }
+        let mut places = self.open_files.slots.local().lock();
+        let place = places.of(entry.ino);
+        let own = place.file.as_ref()?;
+        if own.inode.ino != entry.ino {
+            place.idle = place.idle.saturating_add(1);
+            return None;
+        }
+        place.idle = 0;
+        own.count(1)?;
+        Some(Opened::BySlot(Arc::clone(own)))
+    }
+
+    /// A handle that counts at the inode; if several slots open the file, it counts at this one from now on, and those to
+    /// come.
+    pub(crate) fn remember_open(&self, inode: Arc<Inode>) -> Opened {
+        if !inode.file_with_data().is_some_and(|f| f.openers.note()) {
+            return Opened::There(inode);
+        }
+        let slot = self.open_files.slots.local();
+        let there = {
+            let mut places = slot.lock();
+            let place = places.of(inode.ino);
+            match &place.file {
+                Some(there) if Arc::ptr_eq(&there.inode, &inode) => return Opened::There(inode),
+                Some(_) if place.idle < PATIENCE => return Opened::There(inode),
+                there => there.as_ref().map(|there| Arc::clone(&there.inode)),
+            }
+        };
+        if let Some(there) = there {
+            self.gather_opens(&there, &there.state.lock());
+        }
+        let state = inode.state.lock();
+        if state.freed || state.core.links == 0 {
+            return Opened::There(Arc::clone(&inode));
+        }
+        let mut places = slot.lock();
+        let place = places.of(inode.ino);
+        if place.file.is_some() {
+            // Another thread of the slot was faster.
+            return Opened::There(Arc::clone(&inode));
+        }
+        let own = Arc::new(SlotsOwn {
+            inode: Arc::clone(&inode),
+            opens: AtomicU32::new(1),
+        });
+        (place.file, place.idle) = (Some(Arc::clone(&own)), 0);
+        inode.by_slots.store(true, Ordering::Relaxed);
+        if !self.open_files.has_some() {
+            self.open_files.some.store(true, Ordering::Relaxed);
+        }
+        inode.opens.fetch_sub(1, Ordering::AcqRel);
+        Opened::BySlot(own)
+    }
+
+    /// Moves what slots count of an inode's handles to the inode, whose state is locked exclusively: from here on, as long
+    /// as it is, [`Inode::opens`] is exact.
+    pub(crate) fn gather_opens(&self, inode: &Inode, _locked: &State) {
+        if !inode.by_slots.load(Ordering::Relaxed) {
+            return;
+        }
+        inode.by_slots.store(false, Ordering::Relaxed);
+        for slot in self.open_files.slots.iter() {
+            let mut places = slot.lock();
+            let place = places.of(inode.ino);
+            let is_of = |own: &mut Arc<SlotsOwn>| std::ptr::eq(&*own.inode, inode);
+            if let Some(own) = place.file.take_if(is_of) {
+                let handles = own.opens.fetch_or(GATHERED, Ordering::AcqRel);
+                inode.opens.fetch_add(handles, Ordering::AcqRel);
+                drop(places);
+                // Not the last reference to the inode: the caller has one.
+                drop(own);
+            }
+        }
+    }
+
+    /// Whether an inode has a handle, for who need not know for certain.
+    pub(crate) fn is_open(&self, inode: &Inode) -> bool {
+        let has_some = |slot: &Mutex<Places, locks::OpenFiles>| {
+            let mut places = slot.lock();
+            let own = places.of(inode.ino).file.as_ref();
+            own.is_some_and(|own| {
+                std::ptr::eq(&*own.inode, inode) && own.opens.load(Ordering::Relaxed) > 0
+            })
+        };
+        inode.opens.load(Ordering::Relaxed) > 0
+            || inode.by_slots.load(Ordering::Relaxed) && self.open_files.slots.iter().any(has_some)
+    }
+
+    /// A file's handle is closed. Its slot's count is all that changes, but if blocks may be set aside for the file,
+    /// which the last one gives back.
+    pub(crate) fn close(&self, handle: &Opened) -> crate::Result<()> {
+        let Opened::BySlot(own) = handle else {
+            return self.closed(handle);
+        };
+        let set_aside = |file: &FileData| !file.window.read().is_empty();
+        match own.count(-1) {
+            None => self.closed(handle),
+            Some(0) if own.inode.touched_file().is_some_and(set_aside) => {
+                let state = own.inode.state.lock();
+                self.gather_opens(&own.inode, &state);
+                if own.inode.opens.load(Ordering::Acquire) == 0 {
+                    drop(state);
+                    self.discard_window_of(&own.inode);
+                }
+                Ok(())
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// All slots forget the files they remember, so that those that are closed can leave memory.
+    pub(crate) fn forget_open_files(&self) {
+        for slot in self.open_files.slots.iter() {
+            let remembered: Vec<Arc<Inode>> = {
+                let places = slot.lock();
+                let files = places.0.iter().filter_map(|place| place.file.as_ref());
+                files.map(|own| Arc::clone(&own.inode)).collect()
+            };
+            for inode in remembered {
+                self.gather_opens(&inode, &inode.state.lock());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{OpenFlags, RenameMode, Volume};
+
+    const BOTH: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+
+    /// Opens and closes a file from two slots in turn, so that both remember it; returns a handle of each.
+    fn from_two_slots(volume: &Volume, path: &str) -> [crate::File; 2] {
+        let open = || volume.open(path, BOTH, 0).unwrap();
+        for _ in 0..4 {
+            drop(open());
+            std::thread::scope(|s| s.spawn(|| drop(open())).join().unwrap());
+        }
+        [
+            open(),
+            std::thread::scope(|s| s.spawn(open).join().unwrap()),
+        ]
+    }
+
+    fn counts(file: &crate::File) -> (u32, bool) {
+        let inode = file.inode();
+        (
+            inode.opens.load(std::sync::atomic::Ordering::Relaxed),
+            inode.by_slots.load(std::sync::atomic::Ordering::Relaxed),
+        )
+    }
+
+    #[test]
+    fn a_removed_file_lives_as_long_as_any_slot_has_it_open() {
+        let volume = crate::doc_volume();
+        let free = || {
+            volume.sync().unwrap();
+            volume.statfs().unwrap().free_inodes
+        };
+        let before = free();
+        for how in 0..3 {
+            volume.write_file("/f", &[7; 10_000]).unwrap();
+            let [a, b] = from_two_slots(&volume, "/f");
+            assert_eq!(counts(&a), (0, true), "both count by their slots");
+            match how {
+                0 => volume.unlink("/f").unwrap(),
+                1 => {
+                    volume.write_file("/g", b"").unwrap();
+                    volume.rename("/g", "/f", RenameMode::Replace).unwrap();
+                    volume.unlink("/f").unwrap();
+                }
+                _ => {
+                    // Forgotten between, and found by nobody.
+                    volume.drop_caches();
+                    assert_eq!(counts(&a), (2, false));
+                    volume.unlink("/f").unwrap();
+                }
+            }
+            assert_eq!(counts(&a), (2, false));
+            assert!(volume.open("/f", BOTH, 0).is_err());
+            assert_eq!(free(), before - 1);
+            drop(a);
+            assert_eq!(free(), before - 1);
+            let mut buf = [0; 4];
+            assert_eq!(b.read_at(9_998, &mut buf).unwrap(), 2);
+            std::thread::scope(|s| s.spawn(|| drop(b)).join().unwrap());
+            assert_eq!(free(), before);
+        }
+    }
+
+    #[test]
+    fn the_last_handle_of_any_slot_gives_back_what_is_set_aside() {
+        let volume = crate::doc_volume();
+        volume.write_file("/f", b"x").unwrap();
+        let [a, b] = from_two_slots(&volume, "/f");
+        for _ in 0..3 {
+            a.append(&[1; 4096]).unwrap();
+            a.fsync().unwrap();
+        }
+        let aside = || volume.guard_engine().space.aside();
+        assert!(aside() > 0);
+        drop(a);
+        assert!(aside() > 0, "another slot has it open");
+        drop(b);
+        assert_eq!(aside(), 0);
+    }
+
+    #[test]
+    fn opening_and_removing_race() {
+        let volume = crate::doc_volume();
+        std::thread::scope(|s| {
+            for t in 0..4 {
+                let volume = volume.clone();
+                s.spawn(move || {
+                    for n in 0..2_000 {
+                        if (n + t) % 97 == 0 {
+                            let _ = volume.unlink("/f");
+                        }
+                        match volume.open("/f", BOTH | OpenFlags::CREATE, 0o600) {
+                            Ok(file) => drop(file.write_at(0, b"there")),
+                            Err(e) => panic!("{e}"),
+                        }
+                        let _ = volume.open("/f", BOTH, 0);
+                    }
+                });
+            }
+        });
+        let _ = volume.unlink("/f");
+        let engine = volume.guard_engine();
+        let open = engine
+            .in_core
+            .iter()
+            .filter(|inode| inode.ftype == crate::FileType::Regular)
+            .count();
+        assert_eq!(open, 0, "every file is freed");
+    }
+}

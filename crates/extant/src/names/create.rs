@@ -1,0 +1,574 @@
+//! New names: create, mkdir, mknod, symlink, link.
+
+use crate::base::error::{Error, Result};
+use crate::base::now;
+use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
+use crate::incore::bucket::Dentry;
+use crate::incore::directory::{Change, Directory};
+use crate::incore::inode::{Content, Inode, State, StateGuard, Symlink};
+use crate::log::{Commit, Cost};
+use crate::types::credentials::{Credentials, EXECUTE, WRITE};
+use crate::types::extent_map::Run;
+use crate::types::item::{InodeEvent, MiscEvent};
+use crate::types::name::Name;
+use crate::volume::engine::Engine;
+use ext4_format::inode::{InodeCore, flags};
+use ext4_format::xattr::XattrSet;
+use ext4_format::{BlockNr, FileType, InodeNr};
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+thread_local! {
+    /// How many inodes this thread has made, from a random number on.
+    static MADE: Cell<u32> = Cell::new(RandomState::new().hash_one(0) as u32);
+}
+
+/// The generation of a new inode, by which NFS and FUSE tell the lives of a number apart. A thread gives none twice in
+/// 2^32 inodes, however fast they follow each other; those of two threads, and of two mounts, are equal by chance alone.
+fn generation() -> u32 {
+    let mut n = MADE.replace(MADE.get().wrapping_add(1));
+    // A permutation of 32-bit numbers (the finalizer of MurmurHash3): no two counts become one generation.
+    n = (n ^ n >> 16).wrapping_mul(0x85EB_CA6B);
+    n = (n ^ n >> 13).wrapping_mul(0xC2B2_AE35);
+    n ^ n >> 16
+}
+
+/// What to make.
+pub(crate) enum New<'a> {
+    /// An empty regular file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link with this target.
+    Symlink(&'a [u8]),
+    /// A device (with its number), FIFO or socket.
+    Special(FileType, u32),
+}
+
+/// How to make it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// Permission bits.
+    pub mode: u16,
+    /// A name that is taken is [`Error::Exists`], else it is found.
+    pub exclusive: bool,
+    /// The inode counts one more handle before anybody else can take its name away.
+    pub open: bool,
+}
+
+/// The right to add a subdirectory.
+#[derive(Default)]
+struct LinkRight<'a> {
+    /// Near the limit, or beyond it, those who add go one at a time.
+    state: Option<StateGuard<'a>>,
+    /// It is one more than can be counted.
+    beyond: bool,
+}
+
+impl LinkRight<'_> {
+    /// What the stamp of a commit by this right must exceed.
+    fn stamp(&self, names: &Directory) -> u64 {
+        let state = self.state.as_ref();
+        state.map_or(0, |state| state.stamp.max(names.last_stamp()))
+    }
+}
+
+impl New<'_> {
+    /// What mknod makes of a type.
+    pub(crate) fn special(ftype: FileType, rdev: u32) -> Result<Self> {
+        match ftype {
+            FileType::Regular => Ok(Self::File),
+            FileType::Directory | FileType::Symlink => Err(Error::Invalid("mknod of this type")),
+            special => Ok(Self::Special(special, rdev)),
+        }
+    }
+
+    /// Only root makes it. A whiteout anybody may make.
+    fn is_device(&self) -> bool {
+        match self {
+            Self::Special(FileType::CharDevice, 0) => false,
+            Self::Special(ftype, _) => {
+                matches!(ftype, FileType::CharDevice | FileType::BlockDevice)
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn ftype(&self) -> FileType {
+        match self {
+            Self::File => FileType::Regular,
+            Self::Directory => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::Special(t, _) => *t,
+        }
+    }
+}
+
+impl Engine {
+    /// Makes an inode under a name that is free, or finds the one the name leads to; the flag says
+    /// whether it was made.
+    pub(crate) fn create(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        what: &New<'_>,
+        how: How,
+    ) -> Result<(Arc<Inode>, bool)> {
+        let _span = lockmeter::span!("create");
+        let How {
+            mode,
+            exclusive,
+            open,
+        } = how;
+        let name = match Name::new(name) {
+            Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
+            other => other?,
+        };
+        let names = self.names(parent)?;
+        let hash = self.hash(name.as_bytes());
+        if let Err(denied) = self.permit(who, parent, WRITE | EXECUTE) {
+            // Opening what exists needs no write permission on the directory.
+            let bucket = names.table.lock(hash);
+            return match bucket.find(hash, name.as_bytes()) {
+                Some(_) if exclusive => Err(Error::Exists),
+                Some(entry) => self.found(entry.ino, open),
+                None => Err(denied),
+            };
+        }
+        let ftype = what.ftype();
+        let is_dir = ftype == FileType::Directory;
+        let (mode, xattrs) = self.inherited_acls(who, parent, ftype, mode)?;
+        let data = match what {
+            New::Symlink(target) => self.place_symlink(who, parent, target)?,
+            _ => None,
+        };
+        let cost = match what {
+            New::Directory => Cost::DIRECTORY,
+            _ => Cost::NAME,
+        };
+        let cost = if xattrs.is_some() {
+            cost.and(Cost::XATTR)
+        } else {
+            cost
+        };
+        let undo_data = |e: Error| {
+            self.give_back_data(data);
+            e
+        };
+        let begun = match is_dir || xattrs.is_some() {
+            true => self.begin(who, cost),
+            false => self.begin_adding(who, parent, (name.as_bytes(), hash), cost),
+        };
+        let tx = begun.map_err(undo_data)?;
+        let mut pushed = false;
+        let (mut bucket, mut room, allocated) = loop {
+            let (bucket, room) = self
+                .lock_to_add(parent, names, hash, name.as_bytes())
+                .map_err(undo_data)?;
+            if names.is_dead() {
+                return Err(undo_data(Error::NotFound));
+            }
+            if let Some(entry) = bucket.find(hash, name.as_bytes()) {
+                let found = if exclusive {
+                    Err(Error::Exists)
+                } else {
+                    self.found(entry.ino, open)
+                };
+                drop(bucket);
+                self.give_back_data(data);
+                return found;
+            }
+            if what.is_device() && !who.is_unbound() {
+                return Err(undo_data(Error::NotPermitted));
+            }
+            match self.inodes.allocate(parent.ino, is_dir, self) {
+                Ok(allocated) => break (bucket, room, allocated),
+                // Numbers freed by what is not yet durable come back with a push. It is waited for with the bucket
+                // unlocked: a frozen volume lets none through, and its names must be found.
+                Err(Error::NoSpace(_)) if !pushed => {
+                    let held = planted::is(Fault::WaitsLocked).then_some((bucket, room));
+                    schedule::reached(Point::NoInode);
+                    self.push_and_release().map_err(undo_data)?;
+                    drop(held);
+                    pushed = true;
+                }
+                Err(e) => return Err(undo_data(e)),
+            }
+        };
+        let ino = allocated.ino;
+        let time = now();
+        let core = self.new_core(who, parent, what, mode, time);
+        let content = match what {
+            New::File => Content::File(OnceLock::new()),
+            New::Directory => {
+                let dir = Directory::new(parent.ino, None);
+                dir.size
+                    .store(u64::from(self.geometry.block_size), Ordering::Relaxed);
+                Content::Directory(Box::new(dir))
+            }
+            New::Symlink(target) => Content::Symlink(Box::new(Symlink {
+                target: OnceLock::from(Box::from(*target)),
+                block: data,
+            })),
+            New::Special(..) => Content::Special,
+        };
+        let mut inode = Inode::new(ino, ftype, core, content);
+        inode.newborn(u32::from(open), xattrs.clone());
+        let entry = Dentry {
+            hash,
+            ino,
+            ftype,
+            name,
+        };
+        let mut right = LinkRight::default();
+        if is_dir {
+            match self.room_for_subdirectory(parent, names) {
+                Ok(found) => right = found,
+                Err(e) => {
+                    self.inodes.undo(allocated);
+                    return Err(undo_data(e));
+                }
+            }
+        }
+        let seen = bucket
+            .stamp
+            .max(names.core_stamp.load(Ordering::Relaxed))
+            .max(allocated.after);
+        let seen = seen.max(right.stamp(names));
+        tx.commit(seen, |c| {
+            c.inode(ino, InodeEvent::Init, core);
+            match what {
+                New::Directory => c.misc(ino, MiscEvent::DirInit { parent: parent.ino }),
+                New::Symlink(target) if data.is_none() => {
+                    c.misc(ino, MiscEvent::SymlinkTarget(Box::from(*target)));
+                }
+                _ => {}
+            }
+            if let Some(run) = data {
+                c.map_run(ino, run, true);
+            }
+            if let Some(set) = &xattrs {
+                c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
+            }
+            let links = i8::from(is_dir);
+            c.name(parent.ino, &mut bucket, &entry, (false, links), time);
+            room.use_up(c.context, &self.kick);
+            names.note(Change { names: 1, links }, time, c.stamp);
+            parent.logged_in(c.context);
+            self.stop_counting_links(parent, &mut right, c);
+            inode.born_in(c);
+            if let Some(dir) = inode.directory() {
+                dir.core_stamp.store(c.stamp, Ordering::Relaxed);
+            }
+        });
+        drop(right);
+        if let Some(run) = data {
+            self.count_added(&inode, &[run]);
+        }
+        let inode = Arc::new(inode);
+        self.adopt(&inode);
+        self.tell_created(parent, entry.name.as_bytes(), ino);
+        bucket.add(entry);
+        let long = names.table.is_long(&bucket);
+        drop(bucket);
+        if long {
+            names.grow();
+        }
+        Ok((inode, true))
+    }
+
+    /// The inode of a name whose bucket is locked, so that it cannot go before it is opened.
+    fn found(&self, ino: InodeNr, open: bool) -> Result<(Arc<Inode>, bool)> {
+        let inode = self.named_inode(ino)?;
+        if open {
+            self.opened(&inode)?;
+        }
+        Ok((inode, false))
+    }
+
+    /// Makes another name for an inode.
+    pub(crate) fn link(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        parent: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
+        let _span = lockmeter::span!("link");
+        let name = match Name::new(name) {
+            Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
+            other => other?,
+        };
+        let names = self.names(parent)?;
+        let hash = self.hash(name.as_bytes());
+        let tx = self.begin_adding(who, parent, (name.as_bytes(), hash), Cost::NAME)?;
+        let (mut bucket, mut room) = self.lock_to_add(parent, names, hash, name.as_bytes())?;
+        if names.is_dead() {
+            return Err(Error::NotFound);
+        }
+        if bucket.find(hash, name.as_bytes()).is_some() {
+            return Err(Error::Exists);
+        }
+        self.permit(who, parent, WRITE | EXECUTE)?;
+        if inode.directory().is_some() {
+            return Err(Error::NotPermitted);
+        }
+        // One without a name may be cut in steps, which counts on its being an orphan.
+        let unnamed = inode.state.lock().unnamed;
+        let file = inode.touched_file().filter(|_| unnamed);
+        let _no_steps = file.map(|f| f.map.write());
+        let mut state = inode.state.lock();
+        if state.core.flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if state.freed || state.core.links == 0 && !state.unnamed {
+            return Err(Error::NotFound);
+        }
+        if state.core.links >= ext4_format::inode::LINK_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        let time = now();
+        let entry = Dentry {
+            hash,
+            ino: inode.ino,
+            ftype: inode.ftype,
+            name,
+        };
+        let seen = bucket
+            .stamp
+            .max(names.core_stamp.load(Ordering::Relaxed))
+            .max(state.stamp);
+        tx.commit(seen, |c| {
+            state.core.links += 1;
+            if std::mem::take(&mut state.unnamed) {
+                state.orphan = false;
+                c.misc(inode.ino, MiscEvent::OrphanRemove);
+            }
+            state.core.ctime = time;
+            state.stamp = c.stamp;
+            c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+            c.name(parent.ino, &mut bucket, &entry, (false, 0), time);
+            room.use_up(c.context, &self.kick);
+            names.note(Change { names: 1, links: 0 }, time, c.stamp);
+            inode.logged_in(c.context);
+            parent.logged_in(c.context);
+        });
+        self.tell_created(parent, entry.name.as_bytes(), inode.ino);
+        drop(state);
+        bucket.add(entry);
+        let long = names.table.is_long(&bucket);
+        drop(bucket);
+        if long {
+            names.grow();
+        }
+        Ok(())
+    }
+
+    /// Puts a newborn inode where it is found: index and per-slot list.
+    pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
+        self.enlist(inode);
+        self.index.insert(Arc::clone(inode));
+    }
+
+    pub(crate) fn new_core(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        what: &New<'_>,
+        mode: u16,
+        time: ext4_format::timestamp::Timestamp,
+    ) -> InodeCore {
+        let (_, parent_gid, parent_mode) = parent.owner_and_mode();
+        let ftype = what.ftype();
+        let set_gid = parent_mode & 0o2000 != 0;
+        let mut mode = mode & 0o7777;
+        if set_gid && ftype == FileType::Directory {
+            mode |= 0o2000;
+        } else if set_gid
+            && mode & 0o2010 == 0o2010
+            && !who.is_unbound()
+            && !who.in_group(parent_gid)
+        {
+            // Nobody makes a program that runs as a group he is no member of.
+            mode &= !0o2000;
+        }
+        let inherited = parent.flags.load(Ordering::Relaxed) & flags::INHERITED;
+        let by_extents = self.geometry.features.has_extents();
+        let mapped = matches!(what, New::File | New::Directory)
+            || matches!(what, New::Symlink(target) if target.len() > Self::FAST_SYMLINK_MAX);
+        InodeCore {
+            mode: ftype.mode_bits() | mode,
+            links: if ftype == FileType::Directory { 2 } else { 1 },
+            uid: who.uid,
+            gid: if set_gid { parent_gid } else { who.gid },
+            size: match what {
+                New::Symlink(target) => target.len() as u64,
+                _ => 0,
+            },
+            flags: flags::of_type(ftype, inherited)
+                | if by_extents && mapped {
+                    flags::EXTENTS
+                } else {
+                    0
+                },
+            generation: generation(),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            dtime: 0,
+            rdev: match what {
+                New::Special(FileType::CharDevice | FileType::BlockDevice, rdev) => *rdev,
+                _ => 0,
+            },
+        }
+    }
+
+    /// Targets up to this long are kept in the inode.
+    pub(crate) const FAST_SYMLINK_MAX: usize = 59;
+
+    /// A long target is data: it goes to the device before the transaction that names its block.
+    fn place_symlink(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        target: &[u8],
+    ) -> Result<Option<Run>> {
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.len() >= (self.geometry.block_size as usize).min(4096) {
+            return Err(Error::NameTooLong);
+        }
+        if target.contains(&0) {
+            return Err(Error::Invalid("a symbolic link's target holds a NUL byte"));
+        }
+        if target.len() <= Self::FAST_SYMLINK_MAX {
+            return Ok(None);
+        }
+        let _pass = self.gate.enter();
+        self.check_writable()?;
+        if !self.take_space(who, 1)? {
+            return Err(self.no_space("no block left for a symbolic link"));
+        }
+        let goal = self.goal_of(parent.ino);
+        let placed = self.allocate_block(goal).and_then(|block| {
+            let mut bytes = vec![0; self.geometry.block_size as usize];
+            bytes[..target.len()].copy_from_slice(target);
+            let run = Run {
+                logical: 0,
+                len: 1,
+                physical: block,
+                unwritten: false,
+            };
+            self.device
+                .write_at(block.offset(self.geometry.block_size), &bytes)
+                .map(|()| run)
+                .map_err(|e| Error::block_io("write", block, e))
+        });
+        match placed {
+            Ok(run) => Ok(Some(run)),
+            Err(e) => {
+                self.space.give(1);
+                Err(e)
+            }
+        }
+    }
+
+    fn give_back_data(&self, data: Option<Run>) {
+        if let Some(run) = data
+            && self.give_blocks_back(run.physical, run.len).is_ok()
+        {
+            self.space.give(u64::from(run.len));
+        }
+    }
+
+    /// Where the first block of an inode should lie.
+    pub(crate) fn goal_of(&self, ino: InodeNr) -> BlockNr {
+        match self.geometry.group_of_inode(ino) {
+            Some((group, _)) => self.blocks.goal_for(group, ino.0),
+            None => BlockNr(self.geometry.first_data_block),
+        }
+    }
+
+    /// The right to add one subdirectory, with the name's bucket locked. Far from the limit of links nothing is taken for
+    /// it.
+    fn room_for_subdirectory<'a>(
+        &self,
+        dir: &'a Inode,
+        names: &Directory,
+    ) -> Result<LinkRight<'a>> {
+        if names.has_room_for_directories() {
+            return Ok(LinkRight::default());
+        }
+        let state = dir.state.lock();
+        let beyond = self.is_beyond_links(names, &state)?;
+        Ok(LinkRight {
+            state: Some(state),
+            beyond,
+        })
+    }
+
+    /// Whether one subdirectory more, of a directory whose core is locked, is more than a link count can hold: with
+    /// `dir_nlink` it stops being counted, else that is an error.
+    pub(crate) fn is_beyond_links(&self, names: &Directory, state: &State) -> Result<bool> {
+        match names.is_full_of_directories(state.core.links) {
+            true if !self.geometry.features.has_dir_nlink() => Err(Error::TooManyLinks),
+            beyond => Ok(beyond),
+        }
+    }
+
+    fn stop_counting_links(&self, dir: &Inode, right: &mut LinkRight<'_>, c: &mut Commit<'_>) {
+        if let (Some(state), true) = (&mut right.state, right.beyond) {
+            self.log_uncounted(dir, state, c);
+        }
+    }
+
+    /// Logs that a directory's subdirectories are not counted any more.
+    pub(crate) fn log_uncounted(&self, dir: &Inode, state: &mut State, c: &mut Commit<'_>) {
+        if let Some(names) = dir.directory() {
+            names.stop_counting();
+        }
+        state.core.links = 1;
+        self.log_core(dir, state, c);
+    }
+
+    /// Takes the per-slot change times into a directory's core, which is about to be logged; a change made now
+    /// has been noted. They are later than any time that a caller has set, whatever that was.
+    pub(crate) fn fold_times(&self, names: &Directory, core: &mut InodeCore) {
+        if let Some(newest) = names.last_change() {
+            core.mtime = newest;
+            core.ctime = core.ctime.max(newest);
+        }
+    }
+
+    /// The mode of a new inode, and the ACLs it takes over: a default ACL stands in the place of the umask.
+    pub(crate) fn inherited_acls(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        ftype: FileType,
+        mode: u16,
+    ) -> Result<(u16, Option<Arc<XattrSet>>)> {
+        if ftype == FileType::Symlink {
+            return Ok((mode, None));
+        }
+        let Some(default) = self.acl(parent, crate::inodes::xattrs::DEFAULT)? else {
+            return Ok((mode & !who.umask(), None));
+        };
+        let access = default.inherit(mode);
+        let mode = mode & !0o777 | access.mode();
+        let mut set = XattrSet::default();
+        if access.equivalent_mode().is_none() {
+            set.set(crate::inodes::xattrs::ACCESS, &access.to_disk())?;
+        }
+        if ftype == FileType::Directory {
+            set.set(crate::inodes::xattrs::DEFAULT, &default.to_disk())?;
+        }
+        Ok((mode, (!set.is_empty()).then(|| Arc::new(set))))
+    }
+}

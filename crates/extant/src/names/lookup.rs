@@ -1,0 +1,390 @@
+//! From a path to an inode.
+
+use crate::base::error::{Error, Result};
+use crate::incore::bucket::{Dentry, NameHash};
+use crate::incore::directory::Directory;
+use crate::incore::inode::{Content, Inode};
+use crate::inodes::attributes::Attributes;
+use crate::names::walk_cache::At;
+use crate::types::credentials::{Credentials, EXECUTE};
+use crate::types::name::NAME_MAX;
+use crate::volume::engine::Engine;
+use ext4_format::inode::flags;
+use ext4_format::{FileType, InodeNr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Longest path, in bytes.
+pub(crate) const PATH_MAX: usize = 4096;
+/// Directories of more blocks are looked up on disk until something is created or listed in them, or they have been
+/// asked too often.
+const COLD_LOOKUP_FROM: u64 = 16;
+/// So many look-ups on disk cost as much as bringing in the names of one of the directory's blocks.
+const COLD_LOOKUPS_OF_A_BLOCK: u64 = 24;
+/// Directories of more blocks are not brought in for look-ups alone, however many: whoever comes last would wait for long.
+const COLD_LOOKUP_ALWAYS: u64 = 1024;
+/// Symbolic links followed on one path.
+const MAX_LINKS: u32 = 40;
+
+/// Where a symbolic link points.
+type Target = Box<[u8]>;
+
+impl Engine {
+    pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
+        let (major, minor) = self.hasher.hash(name);
+        NameHash { major, minor }
+    }
+
+    /// The root directory.
+    pub(crate) fn root(&self) -> Result<Arc<Inode>> {
+        self.inode(InodeNr::ROOT)
+    }
+
+    /// The entry of a name in a directory, with its inode. The bucket stays locked until the inode is
+    /// in core, so the number cannot be freed in between.
+    pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let _span = lockmeter::span!("lookup");
+        match name {
+            b"." | b"" => return self.inode(dir.ino),
+            b".." => return self.named_inode(self.parent_of(dir)?),
+            _ if name.len() > NAME_MAX => return Err(Error::NameTooLong),
+            _ => {}
+        }
+        let hash = self.hash(name);
+        if let Some(found) = self.lookup_cold(dir, name, hash)? {
+            return found.and_then(|inode| not_itself(dir, inode));
+        }
+        let names = self.names(dir)?;
+        let bucket = names.table.read(hash);
+        let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
+        self.named_inode(entry.ino)
+            .and_then(|inode| not_itself(dir, inode))
+    }
+
+    /// Attributes of what a name of a directory leads to, if all that takes is in memory. No use of the inode is counted:
+    /// it stays because its bucket and its place in the index are held, shared. `None`: look it up, as where the inode is
+    /// busy. The name is neither `.` nor `..`.
+    pub(crate) fn attributes_of_name(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        follow: bool,
+    ) -> Result<Option<Attributes>> {
+        let names = match dir.directory() {
+            Some(names) if names.is_complete() => names,
+            _ => return Ok(None),
+        };
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let hash = self.hash(name);
+        let bucket = names.table.read(hash);
+        let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
+        let found = self.index.at(entry.ino, |inode| {
+            let leads_on = follow && inode.ftype == FileType::Symlink;
+            let itself = inode.ino == dir.ino;
+            match leads_on || itself {
+                true => None,
+                false => self.attributes_at_once(inode),
+            }
+        });
+        // A disk that says there are no links is looked at again.
+        Ok(found.flatten().filter(|attributes| attributes.links != 0))
+    }
+
+    /// The same as a look-up, for a caller who must be allowed to search the directory; the inode counts one more handle. If it is
+    /// removed before it is counted, the name may lead to another one by now.
+    pub(crate) fn lookup_to_hold(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Arc<Inode>> {
+        let mut before: Option<Arc<Inode>> = None;
+        loop {
+            if dir.directory().is_none() {
+                return Err(Error::NotDirectory);
+            }
+            self.permit(who, dir, EXECUTE)?;
+            let inode = self.lookup(dir, name)?;
+            if inode.ino == dir.ino {
+                // "." of a directory that whoever asks holds, if it was removed too.
+                inode.opens.fetch_add(1, Ordering::AcqRel);
+                return Ok(inode);
+            }
+            match self.opened(&inode) {
+                Ok(()) => return Ok(inode),
+                // One that is found again has no links by what the disk says.
+                Err(e) if before.is_some_and(|before| Arc::ptr_eq(&before, &inode)) => {
+                    return Err(e);
+                }
+                Err(_) => before = Some(inode),
+            }
+        }
+    }
+
+    /// Asks the on-disk index of a large directory that is not in memory, instead of bringing all of
+    /// it in. `None`: the directory is in memory, or small, or came in meanwhile.
+    fn lookup_cold(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        hash: NameHash,
+    ) -> Result<Option<Result<Arc<Inode>>>> {
+        let names = dir.directory().ok_or(Error::NotDirectory)?;
+        let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.geometry.block_size);
+        if names.is_complete() || blocks <= COLD_LOOKUP_FROM || dir.has_flag(flags::ENCRYPT) {
+            return Ok(None);
+        }
+        if blocks <= COLD_LOOKUP_ALWAYS {
+            // No more is spent on looking up than twice what is best, whether more look-ups come or not.
+            let asked = names.cold_lookups.fetch_add(1, Ordering::Relaxed);
+            if u64::from(asked) >= blocks * COLD_LOOKUPS_OF_A_BLOCK {
+                return Ok(None);
+            }
+        }
+        let found = self
+            .lookup_on_disk(dir, name, hash)
+            .and_then(|ino| self.named_inode(ino.ok_or(Error::NotFound)?));
+        if names.is_complete() {
+            // Names change only in a directory that is in memory: what was read may be of two moments,
+            // and the number may be free by now.
+            return Ok(None);
+        }
+        Ok(Some(found))
+    }
+
+    /// The directory behind an inode, with all its names in core.
+    pub(crate) fn names<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
+        let names = dir.directory().ok_or(Error::NotDirectory)?;
+        if !names.is_complete() {
+            let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.geometry.block_size);
+            let leaves = usize::try_from(blocks).unwrap_or(usize::MAX).min(1 << 24);
+            names.complete_with(leaves, || self.read_names(dir))?;
+        }
+        Ok(names)
+    }
+
+    /// Parent of a directory.
+    pub(crate) fn parent_of(&self, dir: &Inode) -> Result<InodeNr> {
+        let names = dir.directory().ok_or(Error::NotDirectory)?;
+        match names.parent.load(Ordering::Acquire) {
+            0 => {
+                let parent = self.read_parent(dir)?;
+                // A rename may have set it meanwhile; then that is the newer one.
+                let _ =
+                    names
+                        .parent
+                        .compare_exchange(0, parent.0, Ordering::AcqRel, Ordering::Acquire);
+                Ok(InodeNr(names.parent.load(Ordering::Acquire)))
+            }
+            known => Ok(InodeNr(known)),
+        }
+    }
+
+    /// Walks a path from `start`. A last component that is a symbolic link is followed if `follow`.
+    pub(crate) fn walk<'a>(
+        &self,
+        who: &Credentials,
+        start: &'a Arc<Inode>,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<At<'a>> {
+        let mut links = 0;
+        self.walk_counted(who, start, path, follow, &mut links)
+    }
+
+    fn walk_counted<'a>(
+        &self,
+        who: &Credentials,
+        start: &'a Arc<Inode>,
+        path: &[u8],
+        follow: bool,
+        links: &mut u32,
+    ) -> Result<At<'a>> {
+        if path.len() > PATH_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let mut at = if path.first() == Some(&b'/') {
+            self.walk_root()?
+        } else {
+            At::Start(start)
+        };
+        let must_be_dir = path.last() == Some(&b'/');
+        let mut parts = path
+            .split(|&b| b == b'/')
+            .filter(|p| !p.is_empty())
+            .peekable();
+        while let Some(part) = parts.next() {
+            if at.directory().is_none() {
+                return Err(Error::NotDirectory);
+            }
+            self.permit(who, &at, EXECUTE)?;
+            let last = parts.peek().is_none();
+            if part == b"." {
+                continue;
+            }
+            if (!last || must_be_dir)
+                && part != b".."
+                && part.len() <= NAME_MAX
+                && let Some(next) = self.step_into(&at, part)?
+            {
+                at = next;
+                continue;
+            }
+            let (next, target) = self.lookup_link(&at, part, !last || follow || must_be_dir)?;
+            at = match target {
+                Some(target) => {
+                    *links += 1;
+                    if *links > MAX_LINKS {
+                        return Err(Error::SymlinkLoop);
+                    }
+                    let found = self.walk_counted(who, &at, &target, true, links)?;
+                    At::Found(found.into_arc())
+                }
+                None => At::Found(next),
+            };
+        }
+        if must_be_dir && at.directory().is_none() {
+            return Err(Error::NotDirectory);
+        }
+        Ok(at)
+    }
+
+    /// Walks to the directory that holds the last component; returns it and that component. With
+    /// `follow`, a last component that is a symbolic link leads on to where it points, whether or not
+    /// that exists (open with create).
+    pub(crate) fn walk_to_parent<'a>(
+        &self,
+        who: &Credentials,
+        start: &'a Arc<Inode>,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<(At<'a>, Vec<u8>)> {
+        let mut at = At::Start(start);
+        let mut path = path.to_vec();
+        for _ in 0..=MAX_LINKS {
+            let trimmed = path.len() - path.iter().rev().take_while(|&&b| b == b'/').count();
+            let (head, last) = match path[..trimmed].iter().rposition(|&b| b == b'/') {
+                Some(slash) => (&path[..=slash], &path[slash + 1..trimmed]),
+                None => (&path[..0], &path[..trimmed]),
+            };
+            if last.is_empty() {
+                // The root itself, or nothing at all.
+                return if path.is_empty() {
+                    Err(Error::NotFound)
+                } else {
+                    Err(Error::Exists)
+                };
+            }
+            let dir = match head {
+                b"" => at,
+                _ => match at {
+                    At::Start(start) => self.walk(who, start, head, true)?,
+                    link => match self.walk(who, &link, head, true)? {
+                        At::Remembered(dir) => At::Remembered(dir),
+                        found => At::Found(found.into_arc()),
+                    },
+                },
+            };
+            if dir.directory().is_none() {
+                return Err(Error::NotDirectory);
+            }
+            self.permit(who, &dir, EXECUTE)?;
+            if follow && last != b"." && last != b".." {
+                match self.lookup_link(&dir, last, true) {
+                    Ok((_, Some(target))) => {
+                        path = target.into_vec();
+                        at = dir;
+                        continue;
+                    }
+                    Ok(_) | Err(Error::NotFound) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            return Ok((dir, last.to_vec()));
+        }
+        Err(Error::SymlinkLoop)
+    }
+
+    /// What a name leads to, and if that is a symbolic link to be followed, where it points.
+    fn lookup_link(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        follow: bool,
+    ) -> Result<(Arc<Inode>, Option<Target>)> {
+        let mut before: Option<Arc<Inode>> = None;
+        loop {
+            let inode = self.lookup(dir, name)?;
+            if inode.ftype != FileType::Symlink || !follow {
+                return Ok((inode, None));
+            }
+            let target = self.symlink_target(&inode);
+            // Removed meanwhile, its place on disk may hold another, and the name lead elsewhere. One that is
+            // found again has no links by what the disk says.
+            let again = before.is_some_and(|before| Arc::ptr_eq(&before, &inode));
+            if again || !inode.is_gone() {
+                return Ok((inode, Some(target?)));
+            }
+            before = Some(inode);
+        }
+    }
+
+    /// Where a symbolic link points.
+    pub(crate) fn symlink_target(&self, inode: &Inode) -> Result<Box<[u8]>> {
+        let Content::Symlink(link) = &inode.content else {
+            return Err(Error::Invalid("not a symbolic link"));
+        };
+        if let Some(target) = link.target.get() {
+            return Ok(target.clone());
+        }
+        let target = self.read_symlink(inode)?;
+        Ok(link.target.get_or_init(|| target).clone())
+    }
+
+    /// Names of a directory after a cookie, as [`Directory::list`] gives them.
+    pub(crate) fn list(&self, dir: &Inode, cookie: u64, at_least: usize) -> Result<Vec<Dentry>> {
+        let _span = lockmeter::span!("list");
+        Ok(self.names(dir)?.table.list(cookie, at_least))
+    }
+}
+
+/// No directory stands in itself: who locks both would wait for himself.
+fn not_itself(dir: &Inode, found: Arc<Inode>) -> Result<Arc<Inode>> {
+    if found.ino == dir.ino {
+        return Err(Error::corrupt_inode("directory that holds itself", dir.ino));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::COLD_LOOKUPS_OF_A_BLOCK;
+    use crate::Error;
+
+    /// A large directory comes into memory when many names of it were looked up on disk, and answers as before.
+    #[test]
+    fn a_directory_that_is_often_asked_comes_into_memory() -> crate::Result<()> {
+        let volume = crate::doc_volume();
+        volume.create_dir("/large", 0o755)?;
+        let path = |n: u64| format!("/large/{n:0200}");
+        (0..600).try_for_each(|n| volume.create(path(n), 0o600).map(drop))?;
+        volume.sync()?;
+        volume.drop_caches();
+        let engine = volume.guard_engine();
+        let large = engine.lookup(&*engine.root()?, b"large")?;
+        let names = large.directory().ok_or(Error::NotDirectory)?;
+        let blocks = volume.stat("/large")?.size / u64::from(volume.geometry().block_size);
+        assert!(blocks > super::COLD_LOOKUP_FROM);
+        let ask = |n: u64| match volume.stat(path(n % 700)) {
+            Ok(_) => assert!(n % 700 < 600),
+            Err(e) => assert!(matches!(e, Error::NotFound) && n % 700 >= 600, "{n}: {e}"),
+        };
+        (0..blocks * COLD_LOOKUPS_OF_A_BLOCK).for_each(ask);
+        assert!(!names.is_complete());
+        (0..700).for_each(ask);
+        assert!(names.is_complete());
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Names taken away: unlink and rmdir.
+
+use crate::base::error::{Error, Result};
+use crate::base::now;
+use crate::incore::directory::Change;
+use crate::incore::inode::{Inode, State};
+use crate::log::Commit;
+use crate::types::credentials::{Credentials, EXECUTE, WRITE};
+use crate::types::item::{InodeEvent, MiscEvent};
+use crate::volume::engine::Engine;
+use ext4_format::inode::flags;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What becomes of an inode that lost its last name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Other names lead to it.
+    Linked,
+    /// Freed in the same transaction.
+    Freed,
+    /// Open, or too large for one transaction: on the orphan list; `true` if nobody has it open.
+    Orphan(bool),
+}
+
+impl Engine {
+    /// Removes the name of anything but a directory.
+    pub(crate) fn unlink(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+        let _span = lockmeter::span!("unlink");
+        let names = self.names(parent)?;
+        check_removable(name)?;
+        self.permit_taking(who, parent, name)?;
+        let hash = self.hash(name);
+        // Taking away allocates nothing: it must work on a full volume.
+        let tx = self.begin_core()?;
+        let mut bucket = names.table.lock(hash);
+        let inode = self.named_inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
+        self.permit_removal(who, parent, &inode)?;
+        self.permit_change(parent, &inode)?;
+        if inode.directory().is_some() {
+            return Err(Error::IsDirectory);
+        }
+        let mut map = inode.file_with_data().map(|f| f.map.write());
+        let last = inode.state.lock().core.links <= 1;
+        let may_die = last && inode.opens.load(Ordering::Acquire) == 0;
+        let runs = match (last, may_die) {
+            (_, true) => self.prepare_free(&inode, map.as_deref_mut())?,
+            (true, false) => self.prepare_death(&inode)?,
+            _ => Vec::new(),
+        };
+        let mut state = inode.state.lock();
+        // Whoever touches the data now has the file open.
+        let may_free = may_die
+            && self.in_one_step(&inode, &runs)
+            && (map.is_some() || inode.touched_file().is_none());
+        let time = now();
+        let seen = bucket
+            .stamp
+            .max(names.core_stamp.load(Ordering::Relaxed))
+            .max(state.stamp);
+        let Some(entry) = bucket.remove(hash, name) else {
+            return Err(Error::NotFound);
+        };
+        let fate = tx.commit(seen, |c| {
+            c.name(parent.ino, &mut bucket, &entry, (true, 0), time);
+            let gone = Change {
+                names: -1,
+                links: 0,
+            };
+            names.note(gone, time, c.stamp);
+            parent.logged_in(c.context);
+            state.core.ctime = time;
+            self.log_link_lost(&inode, &mut state, may_free, c, |state, c| {
+                self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
+            })
+        });
+        self.tell_removed(parent, name, &inode);
+        drop(state);
+        drop(map);
+        drop(bucket);
+        self.after_link_lost(&inode, fate)
+    }
+
+    /// Logs one link less; frees the inode by `free` if that was the last and `may_free`.
+    pub(crate) fn log_link_lost(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        may_free: bool,
+        c: &mut Commit<'_>,
+        free: impl FnOnce(&mut State, &mut Commit<'_>),
+    ) -> Fate {
+        state.core.links = state.core.links.saturating_sub(1);
+        if state.core.links == 0 {
+            self.gather_opens(inode, state);
+        }
+        let fate = if state.core.links > 0 {
+            Fate::Linked
+        } else if may_free && inode.opens.load(Ordering::Acquire) == 0 {
+            Fate::Freed
+        } else {
+            Fate::Orphan(inode.opens.load(Ordering::Acquire) == 0)
+        };
+        if fate == Fate::Freed {
+            free(state, c);
+            return fate;
+        }
+        if matches!(fate, Fate::Orphan(_)) {
+            state.orphan = true;
+            c.misc(inode.ino, MiscEvent::OrphanAdd);
+        }
+        state.stamp = c.stamp;
+        c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+        inode.logged_in(c.context);
+        fate
+    }
+
+    /// What is left to do with no lock held.
+    pub(crate) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
+        crate::base::stir::point();
+        match fate {
+            Fate::Freed => {
+                self.forget(inode);
+                Ok(())
+            }
+            Fate::Orphan(true) => self.reap(inode),
+            Fate::Linked | Fate::Orphan(false) => Ok(()),
+        }
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdir(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+        let _span = lockmeter::span!("rmdir");
+        match name {
+            // Looking it up would find the directory itself.
+            b"" => return Err(Error::NotFound),
+            b"." => return Err(Error::Invalid("\".\" cannot be removed")),
+            b".." => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        let names = self.names(parent)?;
+        self.permit_taking(who, parent, name)?;
+        let hash = self.hash(name);
+        let mut gone = None;
+        loop {
+            // The victim first, unlocked: its number decides which buckets to lock first.
+            let victim = self.lookup(parent, name)?;
+            if victim.is_gone() {
+                crate::names::rename::refuse_second(&mut gone, &victim)?;
+            }
+            self.permit_removal(who, parent, &victim)?;
+            self.permit_change(parent, &victim)?;
+            let inside = self.names(&victim)?;
+            self.prepare_free(&victim, None)?;
+            let tx = self.begin_core()?;
+            let early = (victim.ino < parent.ino).then(|| inside.table.lock_all());
+            let mut bucket = names.table.lock(hash);
+            let all = early.unwrap_or_else(|| inside.table.lock_all());
+            // The number alone does not tell: it may be that of a newer directory of the same name.
+            let leads = bucket.find(hash, name).is_some_and(|e| e.ino == victim.ino);
+            if !leads || victim.is_gone() {
+                continue;
+            }
+            if !inside.kill_if_empty(&all) {
+                return Err(Error::NotEmpty);
+            }
+            let mut state = victim.state.lock();
+            let time = now();
+            let Some(entry) = bucket.remove(hash, name) else {
+                continue;
+            };
+            let seen = bucket
+                .stamp
+                .max(names.core_stamp.load(Ordering::Relaxed))
+                .max(state.stamp)
+                .max(inside.core_stamp.load(Ordering::Relaxed))
+                .max(inside.last_stamp());
+            let fate = tx.commit(seen, |c| {
+                c.name(parent.ino, &mut bucket, &entry, (true, -1), time);
+                let gone = Change {
+                    names: -1,
+                    links: -1,
+                };
+                names.note(gone, time, c.stamp);
+                parent.logged_in(c.context);
+                state.core.links = 1;
+                state.core.ctime = time;
+                self.log_link_lost(&victim, &mut state, true, c, |state, c| {
+                    self.log_free(&victim, state, None, &[], c);
+                })
+            });
+            self.tell_removed(parent, name, &victim);
+            drop(state);
+            drop((all, bucket));
+            return self.after_link_lost(&victim, fate);
+        }
+    }
+
+    /// Fails unless the caller may take names away from a directory; who may search it learns first that there is none.
+    fn permit_taking(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+        self.permit(who, parent, WRITE | EXECUTE).or_else(|denied| {
+            self.permit(who, parent, EXECUTE)?;
+            self.lookup(parent, name)?;
+            Err(denied)
+        })
+    }
+
+    /// Immutable and append-only flags forbid taking names away.
+    pub(crate) fn permit_change(&self, dir: &Inode, victim: &Inode) -> Result<()> {
+        let bound = |i: &Inode| i.has_flag(flags::IMMUTABLE | flags::APPEND);
+        if bound(dir) || bound(victim) {
+            Err(Error::NotPermitted)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A handle was closed; the last one of a file without a name frees it.
+    pub(crate) fn closed(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return Ok(());
+        }
+        crate::base::stir::point();
+        self.discard_window_of(inode);
+        let dead = {
+            let state = inode.state.lock();
+            state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
+        };
+        if dead && self.check_writable().is_ok() {
+            self.reap(inode)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A handle is opened: the inode stays until it is closed, whatever happens to its names.
+    pub(crate) fn opened(&self, inode: &Inode) -> Result<()> {
+        crate::base::stir::point();
+        let state = inode.state.lock();
+        if state.freed || state.core.links == 0 {
+            return Err(Error::NotFound);
+        }
+        inode.opens.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+fn check_removable(name: &[u8]) -> Result<()> {
+    match name {
+        b"." | b".." => Err(Error::IsDirectory),
+        _ if name.len() > crate::types::name::NAME_MAX => Err(Error::NameTooLong),
+        _ => Ok(()),
+    }
+}

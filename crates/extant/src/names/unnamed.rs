@@ -1,0 +1,58 @@
+//! Files made without a name (`O_TMPFILE`): on the orphan list from their birth on, so that a crash frees them, until
+//! they are given a name.
+
+use crate::base::error::{Error, Result};
+use crate::base::now;
+use crate::incore::inode::{Content, Inode};
+use crate::log::Cost;
+use crate::names::create::New;
+use crate::types::credentials::{Credentials, EXECUTE, WRITE};
+use crate::types::item::{InodeEvent, MiscEvent};
+use crate::volume::engine::Engine;
+use std::sync::{Arc, OnceLock};
+
+impl Engine {
+    /// Makes a regular file without a name, as it would be made in `parent`; it counts one handle, and is freed with its
+    /// last one unless [`Engine::link`] has named it.
+    pub(crate) fn create_unnamed(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        mode: u16,
+    ) -> Result<Arc<Inode>> {
+        let _span = lockmeter::span!("create");
+        let names = parent.directory().ok_or(Error::NotDirectory)?;
+        self.permit(who, parent, WRITE | EXECUTE)?;
+        if names.is_dead() {
+            return Err(Error::NotFound);
+        }
+        let what = New::File;
+        let (mode, xattrs) = self.inherited_acls(who, parent, what.ftype(), mode)?;
+        let cost = match xattrs {
+            Some(_) => Cost::XATTR,
+            None => Cost { meta_blocks: 0 },
+        };
+        let tx = self.begin(who, cost)?;
+        let allocated = self.allocate_inode(parent.ino, false)?;
+        let ino = allocated.ino;
+        let mut core = self.new_core(who, parent, &what, mode, now());
+        core.links = 0;
+        let content = Content::File(OnceLock::new());
+        let mut inode = Inode::new(ino, what.ftype(), core, content);
+        inode.newborn(1, xattrs.clone());
+        tx.commit(allocated.after, |c| {
+            c.inode(ino, InodeEvent::Init, core);
+            c.misc(ino, MiscEvent::OrphanAdd);
+            if let Some(set) = &xattrs {
+                c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
+            }
+            inode.born_in(c);
+            let state = inode.state.get_mut();
+            state.orphan = true;
+            state.unnamed = true;
+        });
+        let inode = Arc::new(inode);
+        self.adopt(&inode);
+        Ok(inode)
+    }
+}

@@ -1,0 +1,313 @@
+//! Directories that a slot has walked through: tasks that work below one directory walk the same first parts of
+//! their paths, and write no common word doing so.
+//!
+//! Looking a name up takes its bucket's lock and the inode's place in the index, and counts one more use of the inode;
+//! the root and the directories near it would be written by everybody. So each slot remembers the directories that its
+//! walks came through, and what it counts of them is a reference of its own to the reference: a walk that finds its
+//! way here only reads what others write.
+//!
+//! What is remembered holds as long as the child has not been removed, and no name of a directory been moved away from
+//! the parent or replaced ([`Directory::moves`](crate::incore::directory::Directory::moves), changed with the bucket locked).
+//! Parent and child are known by their objects, which cannot be others while they are remembered.
+
+use crate::base::error::{Error, Result};
+use crate::base::locks::{self, Mutex};
+use crate::incore::bucket::NameHash;
+use crate::incore::inode::Inode;
+use crate::volume::engine::Engine;
+use percpu::PerSlot;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Places for directories that a slot remembers, at first: powers of two.
+const PLACES: usize = 64;
+/// And at most, when its walks come through more of them.
+const MOST_PLACES: usize = 4096;
+
+/// A slot's reference. Who uses it counts here, not at the inode.
+pub(crate) struct SlotsOwn(Arc<Inode>);
+
+/// An inode that a walk has come to.
+pub(crate) enum At<'a> {
+    /// Where it began.
+    Start(&'a Arc<Inode>),
+    /// Found by a lookup.
+    Found(Arc<Inode>),
+    /// Remembered by the slot: a use of the slot's own reference.
+    Remembered(Arc<SlotsOwn>),
+}
+
+impl At<'_> {
+    /// A reference that counts.
+    pub(crate) fn into_arc(self) -> Arc<Inode> {
+        Arc::clone(&self)
+    }
+}
+
+impl Deref for At<'_> {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        match self {
+            At::Start(inode) => inode,
+            At::Found(inode) => inode,
+            At::Remembered(own) => &own.0,
+        }
+    }
+}
+
+struct Step {
+    parent: Arc<Inode>,
+    hash: u32,
+    moves: u64,
+    name: Box<[u8]>,
+    child: Arc<SlotsOwn>,
+}
+
+#[derive(Default)]
+struct Memory {
+    root: Option<Arc<SlotsOwn>>,
+    /// A step is in the place that its hash says, or nowhere.
+    steps: Vec<Option<Step>>,
+    /// Steps that had to leave for others since there were so many places.
+    displaced: usize,
+}
+
+impl Memory {
+    fn place(&self, hash: u32) -> usize {
+        hash as usize & self.steps.len().wrapping_sub(1)
+    }
+
+    fn find(&self, hash: u32) -> Option<&Step> {
+        self.steps.get(self.place(hash))?.as_ref()
+    }
+
+    /// Puts a step into its place; returns the one that was there.
+    fn put(&mut self, step: Step) -> Option<Step> {
+        if self.steps.is_empty() {
+            self.steps.resize_with(PLACES, || None);
+        } else if self.displaced > self.steps.len() && self.steps.len() < MOST_PLACES {
+            let twice = self.steps.len() * 2;
+            let old = std::mem::take(&mut self.steps);
+            self.steps.resize_with(twice, || None);
+            self.displaced = 0;
+            for step in old.into_iter().flatten() {
+                // One place has become two: nothing is in the way.
+                let place = self.place(step.hash);
+                self.steps[place] = Some(step);
+            }
+        }
+        let place = self.place(step.hash);
+        let old = self.steps[place].replace(step);
+        self.displaced += usize::from(old.is_some());
+        old
+    }
+}
+
+/// What every slot remembers.
+#[derive(Default)]
+pub(crate) struct WalkCache {
+    slots: PerSlot<Mutex<Memory, locks::WalkCache>>,
+}
+
+fn step_hash(parent: &Inode, name: &[u8]) -> u32 {
+    let seed = parent.ino.0.wrapping_mul(0x9E37_79B1);
+    let hash = name
+        .iter()
+        .fold(seed, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    hash ^ hash >> 16
+}
+
+impl WalkCache {
+    /// Forgets everything, so that what nobody else holds can leave memory.
+    pub(crate) fn clear(&self) {
+        for slot in self.slots.iter() {
+            // Dropped when the lock is free again.
+            let old = std::mem::take(&mut *slot.lock());
+            drop(old);
+        }
+    }
+
+    fn find(&self, parent: &Arc<Inode>, name: &[u8], hash: u32) -> Option<Arc<SlotsOwn>> {
+        let moves = parent.directory()?.moves();
+        let memory = self.slots.local().lock();
+        let step = memory.find(hash)?;
+        let holds = Arc::ptr_eq(&step.parent, parent)
+            && step.moves == moves
+            && *step.name == *name
+            && step.child.0.directory().is_some_and(|d| !d.is_dead());
+        holds.then(|| Arc::clone(&step.child))
+    }
+
+    fn remember(&self, step: Step) {
+        // Dropped when the lock is free again.
+        let old = self.slots.local().lock().put(step);
+        drop(old);
+    }
+}
+
+impl Engine {
+    /// The root directory, to walk from.
+    pub(crate) fn walk_root(&self) -> Result<At<'static>> {
+        if let Some(root) = &self.walks.slots.local().lock().root {
+            return Ok(At::Remembered(Arc::clone(root)));
+        }
+        let root = Arc::new(SlotsOwn(self.root()?));
+        self.walks.slots.local().lock().root = Some(Arc::clone(&root));
+        Ok(At::Remembered(root))
+    }
+
+    /// One step of a walk, if it leads to a directory by a name that is in memory.
+    pub(crate) fn step_into(
+        &self,
+        parent: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Option<At<'static>>> {
+        let step = step_hash(parent, name);
+        if let Some(child) = self.walks.find(parent, name, step) {
+            return Ok(Some(At::Remembered(child)));
+        }
+        let Some(names) = parent.directory().filter(|names| names.is_complete()) else {
+            return Ok(None);
+        };
+        let hash: NameHash = self.hash(name);
+        let bucket = names.table.read(hash);
+        let entry = match bucket.find(hash, name) {
+            Some(entry) if entry.ftype == ext4_format::FileType::Directory => entry,
+            _ => return Ok(None),
+        };
+        let child = self.named_inode(entry.ino)?;
+        if child.ino == parent.ino {
+            return Err(Error::corrupt_inode(
+                "directory that holds itself",
+                parent.ino,
+            ));
+        }
+        // With the bucket locked: of this moment, as the entry is.
+        let moves = names.moves();
+        drop(bucket);
+        if child.directory().is_none() {
+            // The entry lies about its type.
+            return Ok(None);
+        }
+        let child = Arc::new(SlotsOwn(child));
+        self.walks.remember(Step {
+            parent: Arc::clone(parent),
+            hash: step,
+            moves,
+            name: name.into(),
+            child: Arc::clone(&child),
+        });
+        Ok(Some(At::Remembered(child)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_PLACES, PLACES};
+    use crate::{Error, RenameMode, Volume};
+
+    /// Walks the same path from several slots, so that all of them remember it.
+    fn everywhere(volume: &Volume, path: &str) -> Vec<bool> {
+        std::thread::scope(|scope| {
+            let tasks: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| match volume.stat(path) {
+                        Ok(_) => true,
+                        Err(Error::NotFound) => false,
+                        Err(other) => panic!("{path}: {other}"),
+                    })
+                })
+                .collect();
+            tasks.into_iter().map(|t| t.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn what_is_remembered_ends_with_the_name() {
+        let volume = crate::doc_volume();
+        volume.create_dir("/a", 0o755).unwrap();
+        volume.create_dir("/a/b", 0o755).unwrap();
+        volume.create("/a/b/f", 0o644).unwrap();
+        for _ in 0..2 {
+            assert_eq!(everywhere(&volume, "/a/b/f"), [true; 3]);
+        }
+        // Moved away, and another one made in its place.
+        volume.rename("/a/b", "/a/c", RenameMode::Replace).unwrap();
+        assert_eq!(everywhere(&volume, "/a/b/f"), [false; 3]);
+        assert_eq!(everywhere(&volume, "/a/c/f"), [true; 3]);
+        volume.create_dir("/a/b", 0o755).unwrap();
+        assert_eq!(everywhere(&volume, "/a/b/f"), [false; 3]);
+        // Swapped.
+        volume.rename("/a/b", "/a/c", RenameMode::Exchange).unwrap();
+        assert_eq!(everywhere(&volume, "/a/b/f"), [true; 3]);
+        assert_eq!(everywhere(&volume, "/a/c/f"), [false; 3]);
+        // Removed and made again, with the same number or another; and replaced.
+        volume.remove_dir("/a/c").unwrap();
+        assert_eq!(everywhere(&volume, "/a/c/"), [false; 3]);
+        let again = volume.create_dir("/a/c", 0o755).unwrap();
+        again.create("g", 0o644).unwrap();
+        assert_eq!(everywhere(&volume, "/a/c/g"), [true; 3]);
+        volume.create_dir("/d", 0o755).unwrap();
+        assert_eq!(everywhere(&volume, "/d/g"), [false; 3]);
+        volume.rename("/a/c", "/d", RenameMode::Replace).unwrap();
+        assert_eq!(everywhere(&volume, "/d/g"), [true; 3]);
+        assert_eq!(everywhere(&volume, "/a/c/g"), [false; 3]);
+    }
+
+    #[test]
+    fn more_directories_get_more_places() {
+        let volume = crate::doc_volume();
+        let walks = &volume.guard_engine().walks;
+        let places = || walks.slots.iter().map(|s| s.lock().steps.len()).max();
+        for n in 0..400 {
+            volume.create_dir(format!("/d{n}"), 0o755).unwrap();
+            volume.create(format!("/d{n}/f{n}"), 0o644).unwrap();
+        }
+        assert!(places() >= Some(PLACES), "{:?}", places());
+        for _ in 0..4 {
+            for n in 0..400 {
+                assert!(volume.stat(format!("/d{n}/f{n}")).is_ok());
+                assert!(volume.stat(format!("/d{n}/f{}", n + 1)).is_err());
+            }
+        }
+        let grown = places();
+        assert!(
+            grown > Some(PLACES) && grown <= Some(MOST_PLACES),
+            "{grown:?}"
+        );
+        volume.rename("/d7", "/d9/d", RenameMode::Replace).unwrap();
+        assert!(volume.stat("/d7/f7").is_err() && volume.stat("/d9/d/f7").is_ok());
+        volume.drop_caches();
+        assert_eq!(places(), Some(0));
+    }
+
+    #[test]
+    fn permission_is_asked_at_every_walk() {
+        let volume = crate::doc_volume();
+        volume.create_dir("/a", 0o755).unwrap();
+        volume.create("/a/f", 0o644).unwrap();
+        let other = volume.as_user(crate::Credentials::new(7, 7, &[]));
+        assert!(other.stat("/a/f").is_ok());
+        let closed = crate::SetAttributes {
+            mode: Some(0o700),
+            ..Default::default()
+        };
+        volume.set_attributes("/a", &closed).unwrap();
+        assert!(matches!(other.stat("/a/f"), Err(Error::PermissionDenied)));
+    }
+
+    #[test]
+    fn dropping_caches_forgets() {
+        let volume = crate::doc_volume();
+        volume.create_dir("/a", 0o755).unwrap();
+        volume.create("/a/f", 0o644).unwrap();
+        assert_eq!(everywhere(&volume, "/a/f"), [true; 3]);
+        volume.sync().unwrap();
+        volume.drop_caches();
+        let left = volume.guard_engine().in_core_count.sum();
+        // The root, which the volume's handle holds.
+        assert!(left <= 1, "{left} inodes");
+        assert_eq!(everywhere(&volume, "/a/f"), [true; 3]);
+    }
+}

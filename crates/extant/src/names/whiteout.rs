@@ -1,0 +1,84 @@
+//! Whiteouts: character devices of number 0:0 that a rename leaves at the old name, for overlay file systems, to which
+//! they say that there is nothing of that name below.
+
+use crate::base::error::Result;
+use crate::incore::bucket::Dentry;
+use crate::incore::inode::{Content, Inode};
+use crate::log::Commit;
+use crate::names::create::New;
+use crate::space::inode::Allocated;
+use crate::types::credentials::Credentials;
+use crate::types::item::{InodeEvent, MiscEvent};
+use crate::volume::engine::Engine;
+use ext4_format::FileType;
+use ext4_format::timestamp::Timestamp;
+use ext4_format::xattr::XattrSet;
+use std::sync::Arc;
+
+/// A whiteout about to be made: its number, which goes back if nothing is made.
+pub(crate) struct Whiteout<'a> {
+    engine: &'a Engine,
+    allocated: Option<Allocated>,
+    mode: u16,
+    xattrs: Option<Arc<XattrSet>>,
+}
+
+impl Engine {
+    /// Takes a number for a whiteout in `dir`.
+    pub(crate) fn prepare_whiteout(&self, who: &Credentials, dir: &Inode) -> Result<Whiteout<'_>> {
+        let (mode, xattrs) = self.inherited_acls(who, dir, FileType::CharDevice, 0)?;
+        Ok(Whiteout {
+            engine: self,
+            allocated: Some(self.allocate_inode(dir.ino, false)?),
+            mode,
+            xattrs,
+        })
+    }
+}
+
+impl Whiteout<'_> {
+    /// What has been logged for its number.
+    pub fn after(&self) -> u64 {
+        self.allocated.map_or(0, |a| a.after)
+    }
+
+    /// It needs room for them.
+    pub fn has_xattrs(&self) -> bool {
+        self.xattrs.is_some()
+    }
+
+    /// Logs it; the entry `at`, now that of the file that is renamed, leads to it from now on.
+    pub fn log(
+        mut self,
+        who: &Credentials,
+        dir: &Inode,
+        at: Dentry,
+        time: Timestamp,
+        c: &mut Commit<'_>,
+    ) -> Option<(Arc<Inode>, Dentry)> {
+        let ino = self.allocated.take()?.ino;
+        let what = New::Special(FileType::CharDevice, 0);
+        let core = self.engine.new_core(who, dir, &what, self.mode, time);
+        let mut inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
+        c.inode(ino, InodeEvent::Init, core);
+        if let Some(set) = &self.xattrs {
+            c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
+        }
+        inode.newborn(0, self.xattrs.take());
+        inode.born_in(c);
+        let entry = Dentry {
+            ino,
+            ftype: FileType::CharDevice,
+            ..at
+        };
+        Some((Arc::new(inode), entry))
+    }
+}
+
+impl Drop for Whiteout<'_> {
+    fn drop(&mut self) {
+        if let Some(allocated) = self.allocated.take() {
+            self.engine.inodes.undo(allocated);
+        }
+    }
+}

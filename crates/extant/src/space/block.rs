@@ -1,0 +1,424 @@
+//! Block allocation: a lock per group (mechanism L2), whose free blocks are kept by order ([`crate::space::buddy`]) and
+//! searched by criteria ([`crate::space::search`]). Every group is searched before the volume is called full (L4).
+//!
+//! What a group holds comes into memory when the group is first looked at, in two steps: its count of free blocks
+//! with those of its neighbours, when it is considered; its bitmap when it is searched or when blocks of it are
+//! freed. So a volume of a million groups costs what is used of it. And when more bitmaps are in memory than there should
+//! be, those leave that the image has, too ([`BlockAlloc::shrink`]).
+//!
+//! A freed block stays set in the in-core bitmap until the checkpoint that frees it is on disk ([`BlockAlloc::give_back`]),
+//! so its old contents are never overwritten while a crash could bring its owner back.
+
+use crate::base::chunked::Chunked;
+use crate::base::error::{Error, Result};
+use crate::base::invariants::insist;
+use crate::base::locks::{self, Mutex};
+use crate::space::bound::{Bound, Looked};
+use crate::space::buddy::Buddy;
+use crate::space::contention::Contention;
+use crate::space::goals::Goals;
+use crate::space::ranks::{Rank, Ranks};
+use crate::space::search::BlockScan;
+use ext4_format::geometry::Geometry;
+use ext4_format::{BlockNr, FormatError, GroupNr, Where};
+use percpu::Counter;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Where groups come from, and what is to be known of them.
+pub trait GroupSource {
+    /// Free blocks of a group, by its descriptor.
+    fn free_blocks(&self, group: GroupNr) -> Result<u32>;
+    /// A group's bitmap: one bit per block, those past the group's end set.
+    fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>>;
+    /// Whether a range of a group is in use by its bitmap, which lies in other respects. Without that it is not freed.
+    fn check_in_use(&self, _: GroupNr, _from: u32, _to: u32) -> Result<()> {
+        Ok(())
+    }
+    /// So many blocks that were counted as free are not to be had: the group they should be in is corrupt.
+    fn lost(&self, blocks: u32);
+}
+
+/// One group. On a cache line of its own: neighbours are used by different threads.
+#[repr(align(64))]
+pub struct BlockGroup {
+    /// Its free blocks; `None` until first used.
+    buddy: Mutex<Option<Box<Buddy>>, locks::BlockGroup>,
+    /// Context in which the log was last charged for the group's bitmap and descriptor.
+    charged: AtomicU64,
+    /// Free blocks; written with the lock held, read without.
+    free: AtomicU32,
+    pub(super) rank: Rank,
+    /// The bitmap breaks a rule; the group is not used.
+    skip: AtomicBool,
+}
+
+impl BlockGroup {
+    pub(super) fn free(&self) -> u32 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn skipped(&self) -> bool {
+        self.skip.load(Ordering::Relaxed)
+    }
+}
+
+/// Which run of free blocks [`BlockAlloc::take_free`] takes.
+pub(crate) struct Wanted {
+    /// Fewest blocks of it.
+    pub least: u32,
+    /// Most blocks taken of it.
+    pub most: u32,
+    /// One that begins at the start of the range may be shorter.
+    pub any_at_start: bool,
+}
+
+/// Blocks of one volume.
+pub struct BlockAlloc {
+    groups: Chunked<BlockGroup>,
+    geometry: Geometry,
+    scan: BlockScan,
+    pub(super) ranks: Ranks,
+    pub(super) goals: Goals,
+    pub(super) contention: Contention,
+    /// How often blocks were given back.
+    given_back: Counter,
+    /// Bitmaps in memory.
+    bound: Bound,
+}
+
+impl BlockAlloc {
+    /// Nothing is read yet. Bitmaps in memory take about `memory` bytes, at most.
+    pub fn new(geometry: &Geometry, scan: BlockScan, memory: u64) -> Self {
+        // All levels of one are as large as two bitmaps.
+        let each = u64::from(geometry.blocks_per_group / 4);
+        Self {
+            groups: Chunked::new(geometry.groups),
+            geometry: geometry.clone(),
+            scan,
+            ranks: Ranks::new(geometry.groups),
+            goals: Goals::new(geometry.groups),
+            contention: Contention::default(),
+            given_back: Counter::new(),
+            bound: Bound::new(memory, each),
+        }
+    }
+
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(super) fn scan(&self) -> BlockScan {
+        self.scan
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.geometry.groups
+    }
+
+    /// How often blocks were given back; of use to compare.
+    pub(super) fn given_back(&self) -> i64 {
+        // Pairs with the fence of who gives back: a block that was counted free by then is seen.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.given_back.sum()
+    }
+
+    /// The groups are being fought over [B3].
+    pub fn is_busy(&self) -> bool {
+        self.contention.is_busy()
+    }
+
+    #[cfg(test)]
+    fn contention_of_this_slot(&self) -> u32 {
+        self.contention.local()
+    }
+
+    /// A group, with its count of free blocks.
+    pub(super) fn group(&self, index: u32, source: &dyn GroupSource) -> Result<&BlockGroup> {
+        let found = self.groups.get_or_make(index, |g| {
+            // What breaks a rule is said, and not used.
+            let (free, skip) = match source.free_blocks(GroupNr(g)) {
+                Ok(free) => (free, false),
+                Err(Error::Format(e)) => {
+                    tracing::error!(group = g, error = %e, "group descriptor refused");
+                    (0, true)
+                }
+                Err(e) => return Err(e),
+            };
+            Ok(BlockGroup {
+                buddy: Mutex::new(None),
+                charged: AtomicU64::new(0),
+                free: AtomicU32::new(free),
+                rank: Rank::default(),
+                skip: AtomicBool::new(skip),
+            })
+        })?;
+        let bad = || FormatError::corrupt("group number", Where::Group(GroupNr(index)));
+        Ok(found.ok_or_else(bad)?)
+    }
+
+    /// Groups in memory.
+    #[cfg(test)]
+    fn in_memory(&self) -> usize {
+        self.groups.in_memory().count()
+    }
+
+    /// Reads the group's bitmap; its lock is held.
+    fn read(&self, index: u32, group: &BlockGroup, source: &dyn GroupSource) -> Result<Box<Buddy>> {
+        let words = source.block_bitmap(GroupNr(index))?;
+        let buddy = Box::new(Buddy::new(
+            &words,
+            self.geometry.blocks_in_group(GroupNr(index)),
+        ));
+        let counted = group.free.swap(buddy.free(), Ordering::Relaxed);
+        if counted > buddy.free() {
+            tracing::error!(
+                group = index,
+                counted,
+                free = buddy.free(),
+                "count of free blocks"
+            );
+            source.lost(counted - buddy.free());
+        }
+        self.ranks.update(index, &group.rank, &buddy);
+        self.ranks.unread.remove(index);
+        self.bound.came();
+        Ok(buddy)
+    }
+
+    /// Bitmaps in memory.
+    #[cfg(test)]
+    pub fn loaded(&self) -> u32 {
+        self.bound.loaded()
+    }
+
+    /// See [`Bound::excess`].
+    pub fn excess(&self) -> u32 {
+        self.bound.excess()
+    }
+
+    /// See [`Bound::has_shrunk`].
+    pub fn has_shrunk(&self) -> bool {
+        self.bound.has_shrunk()
+    }
+
+    /// Drops bitmaps that are in memory as they are in the image, until there are a fifth fewer than the limit. The
+    /// caller sees to it that no image is published meanwhile.
+    ///
+    /// What differs stays: blocks that were taken and are in no image yet, blocks set aside, and blocks that an image
+    /// frees and that nobody may have before it is on disk. That leaves a free that was logged and is in no image: so
+    /// whoever formats it brings its bitmap in before he publishes.
+    pub fn shrink(&self, source: &dyn GroupSource) {
+        if !self.bound.is_over() {
+            return;
+        }
+        self.bound.walk(self.count(), |at| {
+            let in_memory = |g: &&BlockGroup| g.buddy.try_lock().is_some_and(|b| b.is_some());
+            let Some(group) = self.groups.get(at).filter(in_memory) else {
+                return Looked::Absent;
+            };
+            let Ok(words) = source.block_bitmap(GroupNr(at)) else {
+                return Looked::Stays;
+            };
+            let Some(mut guard) = group.buddy.try_lock() else {
+                return Looked::Stays;
+            };
+            if !guard.as_deref().is_some_and(|buddy| buddy.agrees(&words)) {
+                return Looked::Stays;
+            }
+            *guard = None;
+            self.ranks.unread.insert(at);
+            self.ranks.forget(at, &group.rank);
+            Looked::Left
+        });
+    }
+
+    /// The group's bitmap breaks a rule: it is not used any more.
+    fn refuse(
+        &self,
+        index: u32,
+        group: &BlockGroup,
+        error: &FormatError,
+        source: &dyn GroupSource,
+    ) {
+        tracing::error!(group = index, error = %error, "block bitmap refused");
+        group.skip.store(true, Ordering::Relaxed);
+        self.ranks.unread.remove(index);
+        source.lost(group.free.swap(0, Ordering::Relaxed));
+    }
+
+    /// Takes of a group what `find` finds in it. A busy lock is passed over [B1] unless `wait`.
+    pub(super) fn take_from(
+        &self,
+        index: u32,
+        wait: bool,
+        source: &dyn GroupSource,
+        find: impl FnOnce(&Buddy) -> Option<(u32, u32)>,
+    ) -> Result<Option<(BlockNr, u32)>> {
+        let group = self.group(index, source)?;
+        if group.skipped() {
+            return Ok(None);
+        }
+        let guard = group.buddy.try_lock();
+        self.contention.note(guard.is_none());
+        let mut guard = match guard {
+            Some(guard) => guard,
+            None if wait => group.buddy.lock(),
+            None => return Ok(None),
+        };
+        if guard.is_none() {
+            match self.read(index, group, source) {
+                Ok(buddy) => *guard = Some(buddy),
+                Err(Error::Format(e)) => {
+                    self.refuse(index, group, &e, source);
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        // Looked at again with the lock held [B2].
+        let Some(buddy) = guard.as_deref_mut() else {
+            return Ok(None);
+        };
+        let Some((start, len)) = find(buddy).filter(|&(_, len)| len > 0) else {
+            return Ok(None);
+        };
+        let free = buddy.run_at(start, len);
+        insist!(
+            free == len,
+            TakenWasFree,
+            "{free} of {len} blocks at {start} of group {index}"
+        );
+        buddy.take(start, len);
+        group.free.store(buddy.free(), Ordering::Relaxed);
+        self.ranks.update(index, &group.rank, buddy);
+        let first = self.geometry.group_first_block(GroupNr(index));
+        Ok(Some((BlockNr(first.0 + u64::from(start)), len)))
+    }
+
+    /// Takes the first run of free blocks such as wanted, or what is wanted of it, among those of a range of a group.
+    pub(crate) fn take_free(
+        &self,
+        group: GroupNr,
+        range: std::ops::Range<u32>,
+        wanted: &Wanted,
+        source: &dyn GroupSource,
+    ) -> Result<Option<(BlockNr, u32)>> {
+        self.take_from(group.0, true, source, |buddy| {
+            let here = buddy.run_at(range.start, range.end.saturating_sub(range.start));
+            let (start, len) = match wanted.any_at_start && here > 0 {
+                true => (range.start, here),
+                false => buddy.free_in(range.start, range.end, wanted.least)?,
+            };
+            Some((start, len.min(wanted.most)))
+        })
+    }
+
+    /// Brings the bitmaps of these blocks in core: whoever frees blocks calls it before logging the
+    /// free, so that the image read is never one that holds half of what is logged. A bitmap that can be read and lies is
+    /// not used for allocating, now or later; what belongs to files can be freed in it all the same.
+    pub fn ensure_loaded(&self, start: BlockNr, len: u32, source: &dyn GroupSource) -> Result<()> {
+        self.each_group(start, len, |index, from, to| {
+            let group = self.group(index, source)?;
+            let mut guard = group.buddy.lock();
+            if guard.is_some() {
+                return Ok(());
+            }
+            match self.read(index, group, source) {
+                Ok(buddy) => *guard = Some(buddy),
+                Err(Error::Format(e @ FormatError::Corrupt { .. })) => {
+                    self.refuse(index, group, &e, source);
+                    return source.check_in_use(GroupNr(index), from, to);
+                }
+                Err(e) => return Err(e),
+            }
+            Ok(())
+        })
+    }
+
+    /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
+    pub fn give_back(&self, start: BlockNr, len: u32) -> Result<()> {
+        self.each_group(start, len, |index, from, to| {
+            // What was never looked at is as the image, formatted by now, says it.
+            let Some(group) = self.groups.get(index) else {
+                return Ok(());
+            };
+            let mut guard = group.buddy.lock();
+            match guard.as_deref_mut() {
+                Some(buddy) => {
+                    let given = buddy.give(from, to - from);
+                    insist!(
+                        given == to - from,
+                        FreedWasUsed,
+                        "{given} of {} blocks at {from} of group {index}",
+                        to - from
+                    );
+                    group.free.store(buddy.free(), Ordering::Relaxed);
+                    self.ranks.update(index, &group.rank, buddy);
+                }
+                None if group.skipped() => {}
+                None => {
+                    group.free.fetch_add(to - from, Ordering::Relaxed);
+                }
+            }
+            Ok(())
+        })?;
+        self.given_back.add(1);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn each_group(
+        &self,
+        start: BlockNr,
+        len: u32,
+        mut f: impl FnMut(u32, u32, u32) -> Result<()>,
+    ) -> Result<()> {
+        let (mut at, mut left) = (start, len);
+        while left > 0 {
+            let (group, bit) = self.geometry.group_of_block(at).ok_or_else(|| {
+                FormatError::corrupt("block outside the volume", Where::Block(at, 0))
+            })?;
+            let here = left.min(self.geometry.blocks_in_group(group).saturating_sub(bit));
+            if here == 0 {
+                return Err(
+                    FormatError::corrupt("block outside its group", Where::Block(at, 0)).into(),
+                );
+            }
+            f(group.0, bit, bit + here)?;
+            at = BlockNr(at.0 + u64::from(here));
+            left -= here;
+        }
+        Ok(())
+    }
+
+    /// Number of groups among these blocks that are touched the first time in a context: the log
+    /// charges for each one's bitmap and descriptor.
+    pub fn charge(&self, start: BlockNr, len: u32, context: u64) -> u32 {
+        let mut first_touched = 0;
+        let _ = self.each_group(start, len, |index, _, _| {
+            let Some(group) = self.groups.get(index) else {
+                first_touched += 1;
+                return Ok(());
+            };
+            let cell = &group.charged;
+            if cell.load(Ordering::Relaxed) != context
+                && cell.swap(context, Ordering::Relaxed) != context
+            {
+                first_touched += 1;
+            }
+            Ok(())
+        });
+        first_touched
+    }
+
+    /// A place to begin for a file without blocks: the inode's group, spread over it by number.
+    pub fn goal_for(&self, group: GroupNr, spread: u32) -> BlockNr {
+        let blocks = self.geometry.blocks_in_group(group);
+        let first = self.geometry.group_first_block(group);
+        BlockNr(first.0 + u64::from(blocks / 4 * (spread % 4)))
+    }
+}
+
+#[cfg(test)]
+#[path = "block_tests.rs"]
+pub(crate) mod tests;

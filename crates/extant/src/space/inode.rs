@@ -1,0 +1,639 @@
+//! Inode allocation, mechanisms I1–I4 with L2–L4.
+//!
+//! - I1, L3: a free bit is found and set by one atomic test-and-set of its word, the transaction having
+//!   been opened before; who loses the race for a bit goes on in the same word. Nothing is found
+//!   unlocked, then locked, tested and retried.
+//! - I2: a reserved inode found free in group 0 is an error on the file system; the group is skipped.
+//! - I3: without a journal a number freed moments ago is not handed out again; see [`InodeAlloc::release`].
+//! - I4: the search wraps over all groups from the parent's; directories spread by flex group (Orlov).
+//! - L4: free counts are per group and per stretch; a full volume is found by searching the groups.
+//!
+//! Each slot draws from a stretch of its own in a group, a cache line of the bitmap, so that slots
+//! that create in one directory do not meet.
+//!
+//! A group's bitmap comes into memory when a number of it is first wanted or freed. When there are more than there should
+//! be, those leave that are as the image has them and that no slot has a stretch of ([`InodeAlloc::shrink`]). A slot
+//! holds the bitmap of its stretch itself, so drawing from it writes, and reads, nothing of the group.
+
+use crate::base::chunked::Chunked;
+use crate::base::error::{Error, Result};
+use crate::base::locks::{self, Mutex};
+use crate::space::bound::{Bound, Looked};
+use crate::space::charged::Charged;
+use crossbeam_utils::CachePadded;
+use ext4_format::geometry::Geometry;
+use ext4_format::{FormatError, GroupNr, InodeNr, Where};
+use percpu::{AtomicBitmap, Counter, PerSlot};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Inodes of one stretch: 512 bits, one cache line of the bitmap, 32 table blocks.
+const STRETCH: u32 = 512;
+/// Stretches a slot keeps at hand: one in each group of a flex group, over which directories take turns.
+const KEPT: usize = 16;
+/// How long a number rests without a journal [I3].
+const RECENTLY_DELETED: Duration = Duration::from_secs(5);
+
+/// A bitmap, apart from the counts of those who hold it.
+type Bits = CachePadded<AtomicBitmap>;
+
+/// Bytes of a bitmap in memory beyond its bits, about.
+const BESIDES: u64 = 320;
+
+/// In-core inode bitmap and counts of one group.
+pub struct InodeGroup {
+    claims: Claims,
+    state: State,
+}
+
+/// What changes with claims and releases. On a cache line of its own: neighbours are used by different threads.
+#[repr(align(64))]
+struct Claims {
+    /// Held while it is read, so that what is read is as old as nothing that was allocated since.
+    bits: Mutex<Option<Arc<Bits>>, locks::InodeGroup>,
+    /// Free inodes outside all claimed stretches; may be off while stretches are claimed.
+    free: AtomicI64,
+    /// Start of the next stretch to claim.
+    cursor: AtomicU32,
+}
+
+/// What who frees a number looks at.
+#[repr(align(64))]
+struct State {
+    /// The bitmap is in memory. Written with its lock held.
+    loaded: AtomicBool,
+    /// The group breaks a rule and is not used.
+    skip: AtomicBool,
+    /// Free inodes when it came into memory.
+    found: u32,
+}
+
+impl InodeGroup {
+    fn free(&self) -> i64 {
+        self.claims.free.load(Ordering::Relaxed)
+    }
+
+    /// So many are free more.
+    fn add_free(&self, change: i64) {
+        self.claims.free.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.state.loaded.load(Ordering::Relaxed)
+    }
+
+    fn is_skipped(&self) -> bool {
+        self.state.skip.load(Ordering::Relaxed)
+    }
+
+    fn skip(&self) {
+        self.state.skip.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Where groups come from.
+pub trait InodeSource {
+    /// Free inodes of a group, by its descriptor.
+    fn free_inodes(&self, group: GroupNr) -> Result<u32>;
+    /// A group's bitmap: one bit per inode, those past the group's end set. `again`: it may have been asked for before, and
+    /// changed in the image since.
+    fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>>;
+    /// Whether a number is in use by its group's bitmap, which lies in other respects, and its group keeps all inodes in
+    /// use where e2fsck looks for them. Without that it is not freed.
+    fn check_in_use(&self, _: InodeNr) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct Stretch {
+    group: u32,
+    bits: Arc<Bits>,
+    next: u32,
+    end: u32,
+    /// Free numbers in it that are off the group's count.
+    left: u32,
+}
+
+#[derive(Default)]
+struct SlotShare {
+    stretches: [Option<Stretch>; KEPT],
+    /// A full home group, and the group that was found instead: the next search from that home begins
+    /// there, not with all the full groups in between.
+    overflow: Option<(u32, u32)>,
+    /// Numbers allocated and freed in one open checkpoint.
+    born_free: Vec<Allocated>,
+}
+
+/// Inode numbers of one volume.
+pub struct InodeAlloc {
+    groups: Chunked<InodeGroup>,
+    bound: CachePadded<Bound>,
+    charged: Charged,
+    /// Free inodes at open.
+    found: u64,
+    per_group: u32,
+    per_block: u32,
+    first_ino: u32,
+    flex_log: u8,
+    slots: PerSlot<Mutex<SlotShare, locks::InodeStretches>>,
+    /// Numbers that rest without a journal.
+    resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
+    /// Numbers that are freed, but in use until the context that frees them is durable.
+    leaving: Counter,
+    /// Turns of new directories over the groups, for each slot.
+    turns: PerSlot<AtomicU32>,
+}
+
+/// A number handed out; `after` is a stamp that everything logged for it must exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocated {
+    /// The number.
+    pub ino: InodeNr,
+    /// Stamp of the free in the same checkpoint, else 0.
+    pub after: u64,
+    /// That checkpoint.
+    context: u64,
+}
+
+impl Allocated {
+    /// One that was free in the bitmap.
+    fn new(ino: InodeNr) -> Self {
+        Self {
+            ino,
+            after: 0,
+            context: 0,
+        }
+    }
+}
+
+impl InodeAlloc {
+    /// For a volume with so many free inodes; what each group has is read when it is first looked at. What comes and
+    /// goes takes about `memory` bytes, at most.
+    pub fn new(geometry: &Geometry, free: u64, memory: u64) -> Self {
+        let per_group = geometry.inodes_per_group;
+        let blocks = per_group.div_ceil(geometry.inodes_per_block());
+        Self {
+            groups: Chunked::new(geometry.groups),
+            bound: CachePadded::new(Bound::new(memory / 2, u64::from(per_group / 8) + BESIDES)),
+            charged: Charged::new(geometry.groups, blocks, memory / 2),
+            found: free,
+            per_group,
+            per_block: geometry.inodes_per_block(),
+            first_ino: geometry.first_ino,
+            flex_log: geometry.log_groups_per_flex,
+            slots: PerSlot::default(),
+            resting: Mutex::default(),
+            leaving: Counter::new(),
+            // Far apart, so that slots that make directories at the same time do so in different groups.
+            turns: PerSlot::new(|slot| AtomicU32::new((slot.index() as u32).wrapping_mul(9))),
+        }
+    }
+
+    fn locate(&self, ino: InodeNr) -> (u32, u32) {
+        let zero_based = ino.0.saturating_sub(1);
+        (zero_based / self.per_group, zero_based % self.per_group)
+    }
+
+    fn number(&self, group: u32, index: u32) -> InodeNr {
+        InodeNr(group * self.per_group + index + 1)
+    }
+
+    /// A group, with its counts.
+    fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
+        let found = self.groups.get_or_make(group, |g| {
+            // What breaks a rule is said, and not used.
+            let (free, skip) = match source.free_inodes(GroupNr(g)) {
+                Ok(free) => (free, false),
+                Err(Error::Format(e)) => {
+                    tracing::error!(group = g, error = %e, "group descriptor refused");
+                    (0, true)
+                }
+                Err(e) => return Err(e),
+            };
+            Ok(InodeGroup {
+                claims: Claims {
+                    bits: Mutex::new(None),
+                    free: AtomicI64::new(i64::from(free)),
+                    cursor: AtomicU32::new(0),
+                },
+                state: State {
+                    loaded: AtomicBool::new(false),
+                    skip: AtomicBool::new(skip),
+                    found: free,
+                },
+            })
+        })?;
+        let bad = || FormatError::corrupt("group number", Where::Group(GroupNr(group)));
+        Ok(found.ok_or_else(bad)?)
+    }
+
+    /// The bitmap of a group, read if it is not in memory.
+    fn bits(&self, g: &InodeGroup, group: u32, source: &dyn InodeSource) -> Result<Arc<Bits>> {
+        let mut guard = g.claims.bits.lock();
+        if let Some(bits) = &*guard {
+            return Ok(Arc::clone(bits));
+        }
+        let words = source.inode_bitmap(GroupNr(group), self.has_shrunk())?;
+        if group == 0 {
+            let reserved = (1u64 << (self.first_ino - 1).min(63)) - 1;
+            if words.first().is_none_or(|w| w & reserved != reserved) {
+                g.skip();
+                return Err(FormatError::corrupt(
+                    "reserved inodes marked free",
+                    Where::Group(GroupNr(0)),
+                )
+                .into());
+            }
+        }
+        let bits = Arc::new(CachePadded::new(AtomicBitmap::new(words)));
+        *guard = Some(Arc::clone(&bits));
+        g.state.loaded.store(true, Ordering::Relaxed);
+        self.bound.came();
+        Ok(bits)
+    }
+
+    /// Bitmaps in memory.
+    #[cfg(test)]
+    pub fn loaded(&self) -> u32 {
+        self.bound.loaded()
+    }
+
+    /// See [`Bound::excess`].
+    pub fn excess(&self) -> u32 {
+        self.bound.excess()
+    }
+
+    /// See [`Bound::has_shrunk`].
+    pub fn has_shrunk(&self) -> bool {
+        self.bound.has_shrunk()
+    }
+
+    /// Drops bitmaps that are in memory as they are in the image and that nobody holds, until there are a fifth fewer
+    /// than the limit. The caller sees to it that no image is published meanwhile; all contexts up to `formatted` are.
+    ///
+    /// What differs stays: numbers that were handed out and are in no image yet, and those that an image frees and that
+    /// nobody may have before it is on disk, or before they have rested. That leaves a free that was logged and is in
+    /// no image: so whoever formats it brings its bitmap in before he publishes.
+    pub fn shrink(&self, formatted: u64, source: &dyn InodeSource) {
+        if !self.bound.is_over() {
+            return;
+        }
+        self.wake_resting(Instant::now());
+        // What a slot keeps for its next file is in no image any more: anybody may have it.
+        for slot in self.slots.iter() {
+            let mut over = Vec::new();
+            slot.lock().born_free.retain(|n| {
+                let stays = n.context > formatted;
+                if !stays {
+                    over.push(n.ino);
+                }
+                stays
+            });
+            self.clear(over);
+        }
+        self.bound.walk(self.groups.len(), |at| {
+            let Some(g) = self.groups.get(at).filter(|g| g.is_loaded()) else {
+                return Looked::Absent;
+            };
+            let Ok(words) = source.inode_bitmap(GroupNr(at), true) else {
+                return Looked::Stays;
+            };
+            let Some(mut guard) = g.claims.bits.try_lock() else {
+                return Looked::Stays;
+            };
+            // Who holds it took it with the lock held.
+            let unheld = guard.as_mut().and_then(Arc::get_mut);
+            if !unheld.is_some_and(|bits| bits.agrees(&words)) {
+                return Looked::Stays;
+            }
+            *guard = None;
+            g.state.loaded.store(false, Ordering::Relaxed);
+            Looked::Left
+        });
+    }
+
+    /// A free number near `parent`; for a directory the group is chosen by [`InodeAlloc::directory_group`].
+    /// `source` is where a group comes from when it is needed first.
+    pub fn allocate(
+        &self,
+        parent: InodeNr,
+        is_dir: bool,
+        source: &dyn InodeSource,
+    ) -> Result<Allocated> {
+        let home = if is_dir {
+            self.directory_group(parent, source)?
+        } else {
+            self.locate(parent).0
+        };
+        let mut share = self.slots.local().lock();
+        if !is_dir && let Some(allocated) = share.born_free.pop() {
+            return Ok(allocated);
+        }
+        let start = share
+            .overflow
+            .filter(|(full, _)| *full == home)
+            .map_or(home, |(_, group)| group);
+        if let Some(ino) = self.take_from_group(&mut share, start, source)? {
+            return Ok(Allocated::new(ino));
+        }
+        share.overflow = None;
+        drop(share);
+        self.wake_resting(Instant::now());
+        let count = self.groups.len();
+        for pass in 0..2 {
+            for step in 0..count {
+                let group = (home + step) % count;
+                let g = self.group(group, source)?;
+                // The counts may be off by what slots claim: the second pass looks at every bitmap in memory. Of one
+                // that is not, no slot has claimed anything.
+                let counted = pass == 0 || !g.is_loaded();
+                if counted && g.free() <= 0 {
+                    continue;
+                }
+                let mut share = self.slots.local().lock();
+                let found = if pass == 0 {
+                    self.take_from_group(&mut share, group, source)?
+                } else {
+                    self.any_in(g, group, source)?
+                };
+                if let Some(ino) = found {
+                    share.overflow = Some((home, group));
+                    return Ok(Allocated::new(ino));
+                }
+            }
+        }
+        // Last: what other slots hold back, and what rests.
+        for slot in self.slots.iter() {
+            if let Some(allocated) = slot.lock().born_free.pop() {
+                return Ok(allocated);
+            }
+        }
+        if let Some((_, ino)) = self.resting.lock().pop_front() {
+            return Ok(Allocated::new(ino));
+        }
+        Err(Error::NoSpace("no free inode"))
+    }
+
+    /// Takes a number of the slot's stretch of a group, or of one that it claims: the bit is found and set at once [I1].
+    fn take_from_group(
+        &self,
+        share: &mut SlotShare,
+        group: u32,
+        source: &dyn InodeSource,
+    ) -> Result<Option<InodeNr>> {
+        let g = self.group(group, source)?;
+        let kept = &mut share.stretches[group as usize % KEPT];
+        if let Some(other) = kept.take_if(|s| s.group != group) {
+            self.group(other.group, source)?
+                .add_free(i64::from(other.left));
+        }
+        loop {
+            if kept.is_none() {
+                if g.is_skipped() || g.free() <= 0 {
+                    return Ok(None);
+                }
+                *kept = match self.claim(g, group, source) {
+                    Ok(claimed) => claimed,
+                    // A bad group is skipped and said, the search goes on.
+                    Err(Error::Format(e)) => {
+                        g.skip();
+                        tracing::error!(group, error = %e, "inode bitmap refused");
+                        return Ok(None);
+                    }
+                    Err(e) => return Err(e),
+                };
+            }
+            let Some(stretch) = kept else {
+                return Ok(None);
+            };
+            if let Some(index) = stretch.bits.take(stretch.next, stretch.end) {
+                stretch.next = index + 1;
+                match stretch.left.checked_sub(1) {
+                    Some(left) => stretch.left = left,
+                    // A number freed since the stretch was claimed: the group has counted it.
+                    None => {
+                        g.add_free(-1);
+                    }
+                }
+                return Ok(Some(self.number(group, index)));
+            }
+            g.add_free(i64::from(stretch.left));
+            *kept = None;
+        }
+    }
+
+    fn claim(
+        &self,
+        g: &InodeGroup,
+        group: u32,
+        source: &dyn InodeSource,
+    ) -> Result<Option<Stretch>> {
+        let bits = self.bits(g, group, source)?;
+        let stretches = self.per_group.div_ceil(STRETCH);
+        for _ in 0..stretches {
+            let at = g.claims.cursor.fetch_add(1, Ordering::Relaxed) % stretches;
+            let (start, end) = (at * STRETCH, ((at + 1) * STRETCH).min(self.per_group));
+            let left = bits.free_in(start, end);
+            if left > 0 {
+                g.add_free(-i64::from(left));
+                return Ok(Some(Stretch {
+                    group,
+                    bits,
+                    next: start,
+                    end,
+                    left,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes any free number of a group, past its stretches.
+    fn any_in(
+        &self,
+        g: &InodeGroup,
+        group: u32,
+        source: &dyn InodeSource,
+    ) -> Result<Option<InodeNr>> {
+        if g.is_skipped() {
+            return Ok(None);
+        }
+        let bits = match self.bits(g, group, source) {
+            Ok(bits) => bits,
+            Err(Error::Format(_)) => {
+                g.skip();
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        let found = bits.take(0, self.per_group);
+        Ok(found.map(|index| {
+            g.add_free(-1);
+            self.number(group, index)
+        }))
+    }
+
+    /// Orlov by flex group [I4]: directories of the root are spread over the volume, others stay in
+    /// their parent's flex group while it has room. Within it they take turns over the groups, so
+    /// that tasks in separate directories use separate groups.
+    fn directory_group(&self, parent: InodeNr, source: &dyn InodeSource) -> Result<u32> {
+        let count = self.groups.len();
+        let turn = self.turns.local().fetch_add(1, Ordering::Relaxed);
+        let room = |g: u32| -> Result<i64> {
+            let group = self.group(g, source)?;
+            Ok(group.free())
+        };
+        let (start, span) = if parent == InodeNr::ROOT {
+            (0, count)
+        } else {
+            let flex = 1u32
+                .checked_shl(u32::from(self.flex_log))
+                .unwrap_or(count)
+                .clamp(1, count);
+            let start = self.locate(parent).0 / flex * flex;
+            (start, flex.min(count - start))
+        };
+        let enough = i64::from(self.per_group / 4);
+        for i in 0..span.min(64) {
+            let group = start + turn.wrapping_add(i) % span;
+            if room(group)? > enough {
+                return Ok(group);
+            }
+        }
+        let mut best = (i64::MIN, start);
+        for i in 0..count.min(256) {
+            let group = (start + i) % count;
+            best = best.max((room(group)?, group));
+        }
+        Ok(best.1)
+    }
+
+    /// The number was allocated and freed in one open checkpoint, this one: it is free again at once, for the
+    /// slot that freed it. `stamp` is that of the free.
+    pub fn release_at_once(&self, ino: InodeNr, stamp: u64, context: u64) {
+        let freed = Allocated {
+            ino,
+            after: stamp,
+            context,
+        };
+        self.slots.local().lock().born_free.push(freed);
+    }
+
+    /// A number was freed by an operation; it can be handed out once that is durable.
+    pub fn note_leaving(&self) {
+        self.leaving.add(1);
+    }
+
+    /// The number was handed out just now, and nothing was logged for it.
+    pub fn undo(&self, allocated: Allocated) {
+        match allocated.after {
+            0 => self.clear([allocated.ino]),
+            _ => self.slots.local().lock().born_free.push(allocated),
+        }
+    }
+
+    /// The checkpoint that frees the numbers is on disk. `rest` keeps them back for five seconds,
+    /// for volumes without a journal: a crash could leave the directory entry of their last life [I3].
+    pub fn release(&self, numbers: Vec<InodeNr>, rest: bool) {
+        self.leaving.add(-(numbers.len() as i64));
+        if rest {
+            let now = Instant::now();
+            self.wake_resting(now);
+            let numbers = numbers.into_iter().map(|ino| (now, ino));
+            self.resting.lock().extend(numbers);
+        } else {
+            self.clear(numbers);
+        }
+    }
+
+    fn wake_resting(&self, now: Instant) {
+        let mut resting = self.resting.lock();
+        let rested = |(since, _): &(Instant, InodeNr)| {
+            now.saturating_duration_since(*since) >= RECENTLY_DELETED
+        };
+        let awake = resting.iter().take_while(|n| rested(n)).count();
+        let awake: Vec<_> = resting.drain(..awake).map(|(_, ino)| ino).collect();
+        drop(resting);
+        self.clear(awake);
+    }
+
+    /// The numbers are free; those of one group that follow each other are cleared together.
+    fn clear(&self, numbers: impl AsRef<[InodeNr]>) {
+        let same_group = |a: &InodeNr, b: &InodeNr| self.locate(*a).0 == self.locate(*b).0;
+        for numbers in numbers.as_ref().chunk_by(same_group) {
+            let group = numbers.first().map_or(0, |&ino| self.locate(ino).0);
+            // What was never looked at, or left, is as the image, formatted by now, says it.
+            let Some(g) = self.groups.get(group) else {
+                continue;
+            };
+            if let Some(bits) = &*g.claims.bits.lock() {
+                for &ino in numbers {
+                    bits.give(self.locate(ino).1);
+                }
+            }
+            // No more than there are numbers.
+            g.add_free(numbers.len() as i64);
+        }
+    }
+
+    /// Brings the group's bitmap in core: whoever frees a number calls it before logging the free,
+    /// so that the image read is never one that holds half of what is logged.
+    pub fn ensure_loaded(&self, ino: InodeNr, source: &dyn InodeSource) -> Result<()> {
+        let group = self.locate(ino).0;
+        let g = self.group(group, source)?;
+        if g.is_loaded() {
+            return Ok(());
+        }
+        match self.bits(g, group, source) {
+            // It can be read, and lies: not used for allocating, but numbers can be freed in it.
+            Err(Error::Format(FormatError::Corrupt { .. })) => {
+                g.skip();
+                source.check_in_use(ino)
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// True the first time the inode's table block is touched in a context: the log charges for it.
+    pub fn charge(&self, ino: InodeNr, context: u64) -> bool {
+        let (group, index) = self.locate(ino);
+        self.charged.charge(group, index / self.per_block, context)
+    }
+
+    /// Free inodes: those found at open, and what became of them in groups that were looked at, folded over the
+    /// groups and what slots and rest hold back.
+    pub fn free(&self) -> u64 {
+        let changes: i64 = self
+            .groups
+            .in_memory()
+            .map(|g| g.free() - i64::from(g.state.found))
+            .sum();
+        let groups = i64::try_from(self.found)
+            .unwrap_or(i64::MAX)
+            .saturating_add(changes);
+        let held: u64 = self
+            .slots
+            .iter()
+            .map(|slot| {
+                let share = slot.lock();
+                let left: u64 = share
+                    .stretches
+                    .iter()
+                    .flatten()
+                    .map(|s| u64::from(s.left))
+                    .sum();
+                left + share.born_free.len() as u64
+            })
+            .sum();
+        let leaving = u64::try_from(self.leaving.sum()).unwrap_or(0);
+        groups.saturating_add_unsigned(held).max(0) as u64
+            + self.resting.lock().len() as u64
+            + leaving
+    }
+}
+
+#[cfg(test)]
+#[path = "inode_tests.rs"]
+mod tests;

@@ -1,0 +1,230 @@
+use super::*;
+use ext4_format::layout::{Layout, LayoutParams};
+use std::collections::BTreeMap;
+use std::sync::Mutex as StdMutex;
+
+/// Groups of 1024 inodes made up: all empty, but for those with an image of their own.
+struct Fake {
+    geometry: Geometry,
+    images: StdMutex<BTreeMap<u32, Vec<u64>>>,
+    read: StdMutex<Vec<u32>>,
+}
+
+const WORDS: usize = 16;
+
+impl Fake {
+    fn new(groups: u32) -> Self {
+        let mut geometry = Layout::new(&LayoutParams::for_size(64 << 20))
+            .unwrap()
+            .geometry;
+        geometry.groups = groups;
+        geometry.inodes_per_group = WORDS as u32 * 64;
+        let fake = Self {
+            geometry,
+            images: StdMutex::default(),
+            read: StdMutex::default(),
+        };
+        fake.image(0, |words| words[0] = 0x7FF);
+        fake
+    }
+
+    /// Room for so many bitmaps.
+    fn alloc(&self, bitmaps: u64) -> InodeAlloc {
+        let free = u64::from(self.geometry.groups) * 1024 - 11;
+        InodeAlloc::new(
+            &self.geometry,
+            free,
+            bitmaps * 2 * (WORDS as u64 * 8 + BESIDES),
+        )
+    }
+
+    /// Changes a group's image.
+    fn image(&self, group: u32, change: impl FnOnce(&mut Vec<u64>)) {
+        let mut images = self.images.lock().unwrap();
+        change(images.entry(group).or_insert_with(|| vec![0; WORDS]));
+    }
+
+    /// What is in the image says that the number is in use.
+    fn publish(&self, ino: InodeNr, used: bool) {
+        let (group, bit) = ((ino.0 - 1) / 1024, (ino.0 - 1) % 1024);
+        self.image(group, |words| {
+            let mask = 1 << (bit % 64);
+            let word = &mut words[bit as usize / 64];
+            *word = if used { *word | mask } else { *word & !mask };
+        });
+    }
+
+    /// Any number of a group, as a parent.
+    fn of(&self, group: u32) -> InodeNr {
+        InodeNr(group * 1024 + 100)
+    }
+
+    fn taken_reads(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.read.lock().unwrap())
+    }
+}
+
+impl InodeSource for Fake {
+    fn free_inodes(&self, group: GroupNr) -> Result<u32> {
+        let images = self.images.lock().unwrap();
+        let words = images.get(&group.0);
+        Ok(words.map_or(1024, |w| w.iter().map(|w| w.count_zeros()).sum()))
+    }
+
+    fn inode_bitmap(&self, group: GroupNr, _: bool) -> Result<Vec<u64>> {
+        self.read.lock().unwrap().push(group.0);
+        let images = self.images.lock().unwrap();
+        Ok(images.get(&group.0).cloned().unwrap_or(vec![0; WORDS]))
+    }
+}
+
+fn in_memory(alloc: &InodeAlloc, group: u32) -> bool {
+    alloc.groups.get(group).is_some_and(InodeGroup::is_loaded)
+}
+
+#[test]
+fn bitmaps_leave_that_are_as_in_the_image() {
+    let fake = Fake::new(1000);
+    let alloc = fake.alloc(10);
+    let free = alloc.free();
+    for g in 0..100 {
+        alloc.ensure_loaded(fake.of(g), &fake).unwrap();
+    }
+    // One is changed and in no image yet; its stretch is given up for that of another group.
+    let taken = alloc.allocate(fake.of(50), false, &fake).unwrap().ino;
+    let other = alloc.allocate(fake.of(50 + 16), false, &fake).unwrap().ino;
+    fake.publish(other, true);
+    assert_eq!((alloc.loaded(), alloc.has_shrunk()), (100, false));
+    assert!(alloc.excess() > 8);
+    alloc.shrink(1, &fake);
+    assert_eq!((alloc.loaded(), alloc.excess()), (8, 0));
+    assert!(alloc.has_shrunk());
+    for g in 0..1000 {
+        let stays = [50, 66].contains(&g);
+        assert!(in_memory(&alloc, g) || !stays, "{g}");
+    }
+    fake.taken_reads();
+    // The slot goes on in its stretch, and in the group it has changed, without reading anything.
+    assert_eq!(
+        alloc.allocate(fake.of(66), false, &fake).unwrap().ino.0,
+        other.0 + 1
+    );
+    let second = alloc.allocate(fake.of(50), false, &fake).unwrap().ino;
+    assert_ne!(second, taken);
+    assert!(fake.taken_reads().is_empty());
+    // A number freed by an image is in use until that is on disk.
+    fake.publish(taken, true);
+    alloc.ensure_loaded(taken, &fake).unwrap();
+    fake.publish(taken, false);
+    for g in 100..200 {
+        alloc.ensure_loaded(fake.of(g), &fake).unwrap();
+    }
+    alloc.shrink(2, &fake);
+    assert!(in_memory(&alloc, 50));
+    alloc.release(vec![taken], false);
+    // One that left has what the image has when it comes back, also what was freed while it was away.
+    let away = (100..200).find(|&g| !in_memory(&alloc, g)).unwrap();
+    fake.image(away, |words| words.fill(u64::MAX));
+    fake.image(away, |words| words[3] = !(1 << 7));
+    let found = alloc.allocate(fake.of(away), false, &fake).unwrap().ino;
+    assert_eq!(found.0, away * 1024 + 3 * 64 + 7 + 1);
+    for ino in [found, second, other] {
+        alloc.release(vec![ino], false);
+    }
+    alloc.release(vec![InodeNr(other.0 + 1)], false);
+    assert_eq!(alloc.free(), free);
+}
+
+/// Numbers that came and went inside a context are kept for the slot's next file, not for ever.
+#[test]
+fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
+    let fake = Fake::new(200);
+    let alloc = fake.alloc(4);
+    let free = alloc.free();
+    let other = (percpu::slot::current().index() + 1) % percpu::slot::count();
+    let other = alloc.slots.iter().nth(other).unwrap();
+    for g in 0..100 {
+        let made = alloc.allocate(fake.of(g), false, &fake).unwrap();
+        assert_eq!((made.ino.0 - 1) / 1024, g);
+        // Of a slot that makes no more files.
+        other.lock().born_free.push(Allocated {
+            ino: made.ino,
+            after: u64::from(g) + 1,
+            context: if g < 50 { 1 } else { 2 },
+        });
+    }
+    assert_eq!(alloc.free(), free);
+    alloc.shrink(1, &fake);
+    // Those of the open context, and those of which the slot has a stretch.
+    let left = alloc.loaded();
+    assert!((50..=50 + KEPT as u32).contains(&left), "{left}");
+    alloc.shrink(2, &fake);
+    assert!(alloc.loaded() <= KEPT as u32, "{}", alloc.loaded());
+    assert_eq!(alloc.free(), free);
+}
+
+/// Who looks for the last free number reads no bitmap of a group that has none.
+#[test]
+fn a_full_volume_is_not_read() {
+    let fake = Fake::new(3000);
+    for g in 0..3000 {
+        fake.image(g, |words| words.fill(u64::MAX));
+    }
+    fake.image(2000, |words| words[0] = !1);
+    let alloc = fake.alloc(4);
+    let found = alloc.allocate(fake.of(7), false, &fake).unwrap().ino;
+    assert_eq!(found.0, 2000 * 1024 + 1);
+    for _ in 0..2 {
+        assert!(matches!(
+            alloc.allocate(fake.of(7), false, &fake),
+            Err(Error::NoSpace(_))
+        ));
+    }
+    assert_eq!(fake.taken_reads(), [2000]);
+}
+
+/// Threads take and give numbers of groups whose bitmaps leave all the time; an image is published by one of them, who
+/// is the only one that drops any.
+#[test]
+fn no_number_is_lost_or_given_twice() {
+    const GROUPS: u32 = 40;
+    let fake = Fake::new(GROUPS);
+    let alloc = fake.alloc(4);
+    let free = alloc.free();
+    let in_use = StdMutex::new(std::collections::BTreeSet::new());
+    let pushes = StdMutex::new(());
+    std::thread::scope(|s| {
+        for thread in 0..4u32 {
+            let (fake, alloc, in_use, pushes) = (&fake, &alloc, &in_use, &pushes);
+            s.spawn(move || {
+                let mut x = thread + 1;
+                for _ in 0..300 {
+                    let mut mine = Vec::new();
+                    for _ in 0..8 {
+                        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        let parent = fake.of((x >> 16) % GROUPS);
+                        let ino = alloc.allocate(parent, false, fake).unwrap().ino;
+                        assert!(in_use.lock().unwrap().insert(ino), "{ino:?} given twice");
+                        mine.push(ino);
+                    }
+                    let push = |used| {
+                        let _alone = pushes.lock().unwrap();
+                        for &ino in &mine {
+                            alloc.ensure_loaded(ino, fake).unwrap();
+                        }
+                        mine.iter().for_each(|&ino| fake.publish(ino, used));
+                        alloc.shrink(0, fake);
+                    };
+                    push(true);
+                    push(false);
+                    let mut in_use = in_use.lock().unwrap();
+                    mine.iter().for_each(|ino| assert!(in_use.remove(ino)));
+                    drop(in_use);
+                    alloc.release(mine, false);
+                }
+            });
+        }
+    });
+    assert!(alloc.has_shrunk());
+    assert_eq!(alloc.free(), free);
+}

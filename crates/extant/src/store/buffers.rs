@@ -1,0 +1,404 @@
+//! Metadata block images in memory (mechanism L6): sharded by block number, no global list, no LRU lock.
+//!
+//! An image is immutable once it is here: the formatter makes a new one and [`Buffers::publish`]es it,
+//! so a reader keeps a consistent block for as long as it holds the [`Image`]. A published image is
+//! *dirty* until the journal's home write-back has put it at its place on the device; dirty images
+//! stay in memory, clean ones are dropped by a second-chance sweep of their shard when it is over its share: when one is
+//! read, and when many have become clean.
+
+use crate::base::block_memory;
+use crate::base::error::{Error, Result};
+use crate::base::locks::{self, Mutex};
+use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
+use blockdev::BlockDevice;
+use ext4_format::BlockNr;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Multiplies by the golden ratio: enough for block numbers, far cheaper than SipHash.
+#[derive(Default)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.write_u64(u64::from(b));
+        }
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+    fn write_u64(&mut self, n: u64) {
+        let mixed = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+/// A map keyed by numbers.
+pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// One immutable block image, and whether its checksum has been verified since it was read.
+#[derive(Debug)]
+pub struct Image {
+    bytes: Vec<u8>,
+    verified: AtomicBool,
+}
+
+impl Image {
+    /// An image made here: its checksum needs no check.
+    pub fn made(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            bytes,
+            verified: AtomicBool::new(true),
+        })
+    }
+
+    /// An image that was read: its checksum is not yet checked.
+    pub fn read(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            bytes,
+            verified: AtomicBool::new(false),
+        })
+    }
+
+    /// True once [`Image::set_verified`] was called or the image was made here.
+    pub fn is_verified(&self) -> bool {
+        self.verified.load(Ordering::Relaxed)
+    }
+
+    /// The caller has checked the checksum of the whole block.
+    pub fn set_verified(&self) {
+        self.verified.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        block_memory::give(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl Deref for Image {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+struct Entry {
+    image: Arc<Image>,
+    /// Context that made the image, if it is dirty.
+    dirty: Option<u64>,
+    used: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    map: NumberMap<u64, Entry>,
+    dirty: usize,
+    /// Blocks that threads are reading from the device, with the tickets of the reads; those whose block got another
+    /// image meanwhile are not here any more.
+    reading: Vec<(u64, u64)>,
+    tickets: u64,
+}
+
+impl Shard {
+    /// A read of the block from the device begins.
+    fn begin_read(&mut self, block: BlockNr) -> u64 {
+        self.tickets += 1;
+        self.reading.push((block.0, self.tickets));
+        self.tickets
+    }
+
+    /// The read is over; says whether what it found is still what the block holds.
+    fn end_read(&mut self, block: BlockNr, ticket: u64) -> bool {
+        let found = self.reading.iter().position(|r| *r == (block.0, ticket));
+        found.map(|at| self.reading.swap_remove(at)).is_some() || planted::is(Fault::StaleBuffer)
+    }
+
+    /// The block gets another image, or none: what is being read of it is out of date.
+    fn outdate_reads(&mut self, block: BlockNr) {
+        if !self.reading.is_empty() {
+            self.reading.retain(|(b, _)| *b != block.0);
+        }
+    }
+}
+
+const SHARDS: usize = 64;
+
+/// The cache of metadata block images of one volume.
+pub struct Buffers {
+    device: Arc<dyn BlockDevice>,
+    block_size: u32,
+    shards: Box<[Mutex<Shard, locks::Buffers>]>,
+    clean_per_shard: usize,
+    dirty: AtomicUsize,
+}
+
+impl Buffers {
+    /// A cache that keeps about `clean_limit` clean blocks.
+    pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, clean_limit: usize) -> Self {
+        Self {
+            device,
+            block_size,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            clean_per_shard: (clean_limit / SHARDS).max(16),
+            dirty: AtomicUsize::new(0),
+        }
+    }
+
+    fn shard(&self, block: BlockNr) -> &Mutex<Shard, locks::Buffers> {
+        // Runs of 16 blocks share a shard: an inode table's neighbours are used together.
+        &self.shards[(block.0 >> 4) as usize % SHARDS]
+    }
+
+    /// The image of a block: from memory, else read from the device.
+    pub fn read(&self, block: BlockNr) -> Result<Arc<Image>> {
+        loop {
+            let mut shard = self.shard(block).lock();
+            if let Some(image) = Self::find(&mut shard, block) {
+                return Ok(image);
+            }
+            let ticket = shard.begin_read(block);
+            drop(shard);
+            let mut bytes = vec![0; self.block_size as usize];
+            let read = self
+                .device
+                .read_at(block.offset(self.block_size), &mut bytes);
+            schedule::reached(Point::BlockRead);
+            let mut shard = self.shard(block).lock();
+            let current = shard.end_read(block, ticket);
+            read.map_err(|e| Error::block_io("read", block, e))?;
+            // A newer image may have come, gone home and left again: what was read is from before, or a mix of both.
+            if current {
+                if shard.map.len() - shard.dirty >= self.clean_per_shard {
+                    Self::sweep(&mut shard);
+                }
+                // Another reader may have been faster: what it found is the same.
+                let entry = shard.map.entry(block.0).or_insert(Entry {
+                    image: Image::read(bytes),
+                    dirty: None,
+                    used: false,
+                });
+                return Ok(Arc::clone(&entry.image));
+            }
+        }
+    }
+
+    /// The image if it is in memory.
+    #[cfg(test)]
+    pub fn peek(&self, block: BlockNr) -> Option<Arc<Image>> {
+        Self::find(&mut self.shard(block).lock(), block)
+    }
+
+    fn find(shard: &mut Shard, block: BlockNr) -> Option<Arc<Image>> {
+        let entry = shard.map.get_mut(&block.0)?;
+        entry.used = true;
+        Some(Arc::clone(&entry.image))
+    }
+
+    fn sweep(shard: &mut Shard) {
+        let mut quota = shard.map.len() / 4;
+        shard.map.retain(|_, e| {
+            if e.dirty.is_some() || quota == 0 {
+                return true;
+            }
+            if std::mem::take(&mut e.used) {
+                return true;
+            }
+            quota -= 1;
+            false
+        });
+    }
+
+    /// The formatter's new image of a block, made in a context; dirty until it is home.
+    pub fn publish(&self, block: BlockNr, image: Arc<Image>, context: u64) {
+        let mut shard = self.shard(block).lock();
+        shard.outdate_reads(block);
+        let old = shard.map.insert(
+            block.0,
+            Entry {
+                image,
+                dirty: Some(context),
+                used: true,
+            },
+        );
+        if old.is_none_or(|e| e.dirty.is_none()) {
+            shard.dirty += 1;
+            self.dirty.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts in an image that the caller has written home itself.
+    pub fn replace_clean(&self, block: BlockNr, image: Arc<Image>) {
+        let mut shard = self.shard(block).lock();
+        shard.outdate_reads(block);
+        let old = shard.map.insert(
+            block.0,
+            Entry {
+                image,
+                dirty: None,
+                used: true,
+            },
+        );
+        self.count_gone(&mut shard, old);
+    }
+
+    /// The block is no metadata any more: what is in memory must never go home.
+    pub fn forget(&self, block: BlockNr) {
+        let mut shard = self.shard(block).lock();
+        shard.outdate_reads(block);
+        let old = shard.map.remove(&block.0);
+        self.count_gone(&mut shard, old);
+    }
+
+    /// An image has left its shard: if it was dirty there is one dirty image less.
+    fn count_gone(&self, shard: &mut Shard, old: Option<Entry>) {
+        if old.is_some_and(|e| e.dirty.is_some()) {
+            shard.dirty -= 1;
+            self.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of blocks in memory.
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().map.len()).sum()
+    }
+
+    /// Number of dirty blocks.
+    pub fn dirty_count(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// The dirty images made in contexts up to `context`, by block number. The caller is the only one
+    /// that writes home.
+    pub fn dirty(&self, context: u64) -> Vec<(BlockNr, Arc<Image>)> {
+        let mut all = Vec::with_capacity(self.dirty_count());
+        for shard in &self.shards {
+            let shard = shard.lock();
+            all.extend(
+                shard
+                    .map
+                    .iter()
+                    .filter(|(_, e)| e.dirty.is_some_and(|c| c <= context))
+                    .map(|(&b, e)| (BlockNr(b), Arc::clone(&e.image))),
+            );
+        }
+        all.sort_unstable_by_key(|(b, _)| *b);
+        all
+    }
+
+    /// These images are home. One that was replaced by a newer image meanwhile stays dirty.
+    pub fn mark_clean(&self, homed: &[(BlockNr, Arc<Image>)]) {
+        for (block, image) in homed {
+            let mut shard = self.shard(*block).lock();
+            let same = |e: &Entry| e.dirty.is_some() && Arc::ptr_eq(&e.image, image);
+            if let Some(entry) = shard.map.get_mut(&block.0).filter(|e| same(e)) {
+                entry.dirty = None;
+                shard.dirty -= 1;
+                self.dirty.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        // Who only makes blocks reads none, and would never sweep.
+        for shard in &self.shards {
+            self.bound(&mut shard.lock());
+        }
+    }
+
+    /// Drops as many clean images as are too many, first of those not used since the last time.
+    fn bound(&self, shard: &mut Shard) {
+        let clean = shard.map.len() - shard.dirty;
+        let mut over = clean.saturating_sub(self.clean_per_shard);
+        for any in [false, true] {
+            if over == 0 {
+                return;
+            }
+            shard.map.retain(|_, e| {
+                let stays = e.dirty.is_some() || over == 0 || (std::mem::take(&mut e.used) && !any);
+                over -= usize::from(!stays);
+                stays
+            });
+        }
+    }
+
+    /// Drops every image, those that are not home too: nothing will be written any more.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            *shard.lock() = Shard::default();
+        }
+        self.dirty.store(0, Ordering::Relaxed);
+    }
+
+    /// Drops every clean image (forced re-read).
+    pub fn drop_clean(&self) {
+        for shard in &self.shards {
+            shard.lock().map.retain(|_, e| e.dirty.is_some());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks that are made and written home, and never read, leave memory too.
+    #[test]
+    fn what_is_home_is_bounded_without_a_read() {
+        let device = Arc::new(blockdev::MemDevice::new(64 << 20));
+        let buffers = Buffers::new(device, 4096, SHARDS * 20);
+        for context in 1..=10 {
+            for n in 0..1500 {
+                let block = BlockNr(context * 1500 + n);
+                buffers.publish(block, Image::made(vec![1; 4096]), context);
+            }
+            let dirty = buffers.dirty(context);
+            assert_eq!(dirty.len(), 1500);
+            buffers.mark_clean(&dirty);
+            assert_eq!(buffers.dirty_count(), 0);
+            assert!(buffers.count() <= SHARDS * 20, "{}", buffers.count());
+        }
+        // What is dirty stays, however much it is.
+        for n in 0..3000 {
+            buffers.publish(BlockNr(n), Image::made(vec![1; 4096]), 11);
+        }
+        buffers.mark_clean(&[]);
+        assert_eq!(buffers.dirty(11).len(), 3000);
+        assert!((0..3000).all(|n| buffers.peek(BlockNr(n)).is_some()));
+    }
+
+    /// A reader finds a block on the device; before it comes back the block gets a new image, which goes home and leaves
+    /// memory. What the reader brought is then older than the device, and must not stand in for it.
+    #[test]
+    fn a_slow_read_does_not_bring_an_old_block_back() {
+        let device = Arc::new(blockdev::MemDevice::new(1 << 20));
+        let buffers = Buffers::new(Arc::clone(&device) as Arc<dyn BlockDevice>, 4096, 64);
+        let (block, read) = (BlockNr(7), std::sync::mpsc::channel());
+        let (replaced, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| {
+                let (told, wait) = (read.0, wait);
+                schedule::at(Point::BlockRead, move || {
+                    told.send(()).unwrap();
+                    wait.recv().unwrap();
+                });
+                buffers.read(block).map(|image| image[0])
+            });
+            read.1.recv().unwrap();
+            let image = Image::made(vec![9; 4096]);
+            buffers.publish(block, Arc::clone(&image), 1);
+            device.write_at(7 * 4096, &image).unwrap();
+            buffers.mark_clean(&[(block, image)]);
+            buffers.drop_clean();
+            replaced.send(()).unwrap();
+            assert_eq!(reader.join().unwrap().unwrap(), 9);
+        });
+        assert_eq!(buffers.read(block).unwrap()[0], 9);
+    }
+}

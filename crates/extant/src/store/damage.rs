@@ -1,0 +1,247 @@
+//! Damage that is found on an open volume: rules of the format that its bytes break.
+//!
+//! Each finding is counted, told to the hook of [`OpenOptions::on_damage`](crate::OpenOptions::on_damage), and recorded
+//! in the superblock as ext4 records it: the count of errors, the first and the last of them with time, function, line,
+//! inode and block, and the error bit of the state. The same finding (rule and place) counts once while a volume is open.
+//!
+//! The record is written to the device at once, past the journal, with the lock of the superblock's place held
+//! ([`Engine::write_errors`]), and every later image of the superblock carries it ([`DamageLog::apply`]). An older
+//! image that the log still holds takes it away at a replay, so recovery puts it back ([`RawSuperblock::keep_errors`]).
+//!
+//! Failures of the device are no damage: nothing of them is recorded.
+
+use crate::base::error::Error;
+use crate::base::locks::{self, Mutex};
+use crate::volume::engine::Engine;
+use ext4_format::superblock::{ErrorRecord, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{FormatError, GroupNr, InodeNr, Where};
+use std::collections::HashSet;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Findings that are told apart; those beyond are not counted, so that a broken image cannot fill memory.
+const MOST: usize = 4096;
+
+/// One finding: a rule of the format that the volume's bytes break.
+///
+/// ```
+/// let options = extant::OpenOptions::new().on_damage(|damage| eprintln!("{damage}"));
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The rule, and where it is broken.
+    pub rule: String,
+    /// The part of the engine that found it.
+    pub function: &'static str,
+    /// Line of the source that found it.
+    pub line: u32,
+    /// Inode it concerns, or 0.
+    pub ino: u32,
+    /// Block it concerns, or 0.
+    pub block: u64,
+    /// When it was found, in seconds since 1970.
+    pub secs: i64,
+    code: u8,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.rule)?;
+        let named = self.rule.contains(&format!("inode {}", self.ino));
+        if self.ino != 0 && !named {
+            write!(f, " (inode {})", self.ino)?;
+        }
+        Ok(())
+    }
+}
+
+impl Damage {
+    fn record(&self) -> ErrorRecord<'_> {
+        ErrorRecord {
+            secs: self.secs,
+            function: self.function,
+            line: self.line,
+            ino: self.ino,
+            block: self.block,
+            code: self.code,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Noted {
+    seen: HashSet<String>,
+    first: Option<Damage>,
+    last: Option<Damage>,
+    count: u32,
+}
+
+/// What has been found on a volume since it was opened.
+#[derive(Default)]
+pub(crate) struct DamageLog {
+    noted: Mutex<Noted, locks::Damage>,
+    /// As in `noted`, to be read without its lock.
+    count: AtomicU64,
+    /// Errors that the superblock counted when the volume was opened.
+    before: u32,
+    /// A group whose free blocks or inodes are out of use because it is damaged.
+    refused: OnceLock<GroupNr>,
+}
+
+impl DamageLog {
+    /// For a volume whose superblock counts so many errors.
+    pub fn new(before: u32) -> Self {
+        Self {
+            before,
+            ..Self::default()
+        }
+    }
+
+    /// Findings so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Adds a finding; false if it was known, or is one too many.
+    fn add(&self, damage: &Damage) -> bool {
+        let mut noted = self.noted.lock();
+        if noted.seen.len() >= MOST || !noted.seen.insert(damage.rule.clone()) {
+            return false;
+        }
+        noted.first.get_or_insert_with(|| damage.clone());
+        noted.last = Some(damage.clone());
+        noted.count += 1;
+        self.count.store(noted.count.into(), Ordering::Relaxed);
+        true
+    }
+
+    /// Brings an image of the superblock up to what has been found. May be repeated.
+    pub fn apply(&self, sb: &mut RawSuperblock) {
+        if self.count() == 0 {
+            return;
+        }
+        let noted = self.noted.lock();
+        sb.error_count.set(self.before);
+        for damage in [&noted.first, &noted.last].into_iter().flatten() {
+            sb.record_error(&damage.record());
+        }
+        sb.error_count.set(self.before.saturating_add(noted.count));
+    }
+
+    /// The group is not allocated from any more.
+    pub fn refuse(&self, group: GroupNr) {
+        let _ = self.refused.set(group);
+    }
+}
+
+/// Inode and block of a place, as far as it names them.
+fn place(at: Where) -> (u32, u64) {
+    match at {
+        Where::Block(block, _) => (0, block.0),
+        Where::Inode(ino) => (ino.0, 0),
+        Where::InodeBlock(ino, block) => (ino.0, block),
+        _ => (0, 0),
+    }
+}
+
+impl Engine {
+    /// Notes that the volume's bytes break a rule, if the error says so; `ino` is the inode at work, if there is one.
+    /// By the volume's policy it stops. May be called with any lock held but those of the journal.
+    #[cold]
+    #[track_caller]
+    pub(crate) fn note_damage(&self, error: &Error, function: &'static str, ino: Option<InodeNr>) {
+        if !self.add_damage(error, function, ino) || self.read_only.is_some() {
+            return;
+        }
+        if self.stops_on_damage && self.stopped.get().is_none() {
+            self.stop(error);
+        } else {
+            self.write_errors();
+        }
+    }
+
+    /// Counts and tells a finding; false if it was known, or is none.
+    #[track_caller]
+    pub(crate) fn add_damage(
+        &self,
+        error: &Error,
+        function: &'static str,
+        ino: Option<InodeNr>,
+    ) -> bool {
+        let (at, code) = match error {
+            Error::Format(FormatError::Corrupt { at, .. }) => (*at, 5),
+            Error::Format(FormatError::Checksum { at, .. }) => (*at, 4),
+            _ => return false,
+        };
+        let (named, block) = place(at);
+        let damage = Damage {
+            rule: error.to_string(),
+            function,
+            line: std::panic::Location::caller().line(),
+            ino: ino.map_or(named, |ino| ino.0),
+            block,
+            secs: crate::base::now().secs(),
+            code,
+        };
+        if !self.damage.add(&damage) {
+            return false;
+        }
+        tracing::error!(%damage, function, "damage");
+        if let Some(hook) = &self.on_damage {
+            (hook.0)(&damage);
+        }
+        true
+    }
+
+    /// Writes what has been found into the superblock on the device, as far as the device lets it. A volume that is
+    /// frozen is left alone: the next image of its superblock carries it.
+    pub(crate) fn write_errors(&self) {
+        if self.read_only.is_some() || self.gate.is_shut() {
+            return;
+        }
+        let _place = self.superblock_io.lock();
+        self.write_errors_locked();
+    }
+
+    /// The same with the lock of the superblock's place held.
+    pub(crate) fn write_errors_locked(&self) {
+        if self.damage.count() == 0 {
+            return;
+        }
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        // From the device, not from memory: what is in memory may not be durable.
+        let recorded = self.device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
+            && RawSuperblock::parse(&bytes).is_ok_and(|mut sb| {
+                self.damage.apply(&mut sb);
+                sb.set_checksum();
+                *sb.bytes() == bytes
+                    || self.device.write_at(SUPERBLOCK_OFFSET, sb.bytes()).is_ok()
+                        && self.device.flush().is_ok()
+            });
+        if !recorded {
+            tracing::error!("the damage could not be recorded in the superblock");
+        }
+    }
+
+    /// "No space", unless it is a damaged group whose space is missing: then that is the error.
+    #[cold]
+    pub(crate) fn no_space(&self, what: &'static str) -> Error {
+        match self.damage.refused.get() {
+            Some(&group) => FormatError::corrupt(
+                "bitmap or descriptor (its free space is out of use, and no other is left)",
+                Where::Group(group),
+            )
+            .into(),
+            None => Error::NoSpace(what),
+        }
+    }
+
+    /// The same for an error that says "no space".
+    pub(crate) fn explain_space(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace(what) => self.no_space(what),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The gate that holds changes back while a volume is frozen.
+//!
+//! Freezing has two steps. While the gate is *closing* new changes wait, and who freezes waits for those that are
+//! under way; then all is made durable, the journal emptied, and the gate is *closed*: nothing is written to the
+//! device until it opens again. Readers never come here.
+//!
+//! Two kinds of changes:
+//! - Those of file data hold a file's mapping while they write to the device. They take a [`Pass`], counted in their
+//!   thread's slot, before they lock anything, and a closing gate waits for them.
+//! - Those of names and attributes only look whether the gate is open, before they lock anything
+//!   ([`Engine::begin`](crate::volume::engine::Engine::begin)). One that has looked a moment before it closes commits into
+//!   memory, and no push takes that to the device before the gate opens: `fsync` and `sync` know to wait then.
+
+use crate::base::locks::{self, Condvar, Mutex};
+use percpu::PerSlot;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const CLOSED: u8 = 2;
+
+thread_local! {
+    /// The gate this thread is inside of, by address; 0 for none. What it calls need not pass it again.
+    static INSIDE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Holds changes back.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: AtomicU8,
+    inside: PerSlot<AtomicU64>,
+    lock: Mutex<(), locks::Gate>,
+    changed: Condvar,
+}
+
+/// Somebody is inside; a closing gate waits until this goes.
+pub(crate) struct Pass<'a> {
+    gate: &'a Gate,
+    count: Option<&'a AtomicU64>,
+    before: usize,
+    /// It belongs to its thread.
+    _here: PhantomData<*const ()>,
+}
+
+impl Gate {
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    /// Waits until the gate is open, unless this thread is inside. To be called with nothing locked.
+    #[inline]
+    pub fn look(&self) {
+        if self.state.load(Ordering::Relaxed) != OPEN && INSIDE.get() != self.id() {
+            self.wait();
+        }
+    }
+
+    /// Passes the gate, waiting until it is open. To be called with nothing locked.
+    #[inline]
+    pub fn enter(&self) -> Pass<'_> {
+        loop {
+            if let Some(pass) = self.try_enter() {
+                return pass;
+            }
+            self.wait();
+        }
+    }
+
+    /// Passes the gate if it is open, or this thread is inside already.
+    #[inline]
+    pub fn try_enter(&self) -> Option<Pass<'_>> {
+        let before = INSIDE.get();
+        let mut count = None;
+        if before != self.id() {
+            // Counted before the look, and the state changed before the counts are read: one of the two sees the
+            // other.
+            let here = self.inside.local();
+            here.fetch_add(1, Ordering::SeqCst);
+            if self.state.load(Ordering::SeqCst) != OPEN {
+                self.leave(here);
+                return None;
+            }
+            INSIDE.set(self.id());
+            count = Some(here);
+        }
+        Some(self.pass(count, before))
+    }
+
+    /// For a thread that works for one that is inside, and waits for it: who has closed the gate, too.
+    pub fn adopt(&self) -> Pass<'_> {
+        let before = INSIDE.replace(self.id());
+        self.pass(None, before)
+    }
+
+    fn pass<'a>(&'a self, count: Option<&'a AtomicU64>, before: usize) -> Pass<'a> {
+        Pass {
+            gate: self,
+            count,
+            before,
+            _here: PhantomData,
+        }
+    }
+
+    fn leave(&self, count: &AtomicU64) {
+        count.fetch_sub(1, Ordering::SeqCst);
+        if self.state.load(Ordering::SeqCst) != OPEN {
+            let _lock = self.lock.lock();
+            self.changed.notify_all();
+        }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut lock = self.lock.lock();
+        while self.state.load(Ordering::SeqCst) != OPEN {
+            self.changed.wait(&mut lock);
+        }
+    }
+
+    /// Begins to close the gate and waits until nobody is inside; false if it is not open.
+    pub fn close(&self) -> bool {
+        let begun = self
+            .state
+            .compare_exchange(OPEN, CLOSING, Ordering::SeqCst, Ordering::SeqCst);
+        if begun.is_err() {
+            return false;
+        }
+        let mut lock = self.lock.lock();
+        let inside = || self.inside.iter().any(|n| n.load(Ordering::SeqCst) != 0);
+        while inside() && self.state.load(Ordering::SeqCst) == CLOSING {
+            self.changed.wait_for(&mut lock, Duration::from_millis(50));
+        }
+        true
+    }
+
+    /// Waits until those who are inside have left: for a volume that has stopped, where who
+    /// comes finds that out before he writes.
+    pub fn drain(&self) {
+        for count in self.inside.iter() {
+            while count.load(Ordering::SeqCst) != 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// From now on nothing is to reach the device; false if somebody has opened the gate meanwhile.
+    pub fn shut(&self) -> bool {
+        self.state
+            .compare_exchange(CLOSING, CLOSED, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Nothing is to reach the device.
+    #[inline]
+    pub fn is_shut(&self) -> bool {
+        self.state.load(Ordering::Acquire) == CLOSED
+    }
+
+    /// Waits while the gate is shut.
+    pub fn wait_while_shut(&self) {
+        let mut lock = self.lock.lock();
+        while self.is_shut() {
+            self.changed.wait(&mut lock);
+        }
+    }
+
+    /// Waits until the gate is either open or shut: passes it, or says that it is shut.
+    pub fn enter_or_shut(&self) -> Option<Pass<'_>> {
+        loop {
+            if let Some(pass) = self.try_enter() {
+                return Some(pass);
+            }
+            let mut lock = self.lock.lock();
+            while self.state.load(Ordering::SeqCst) == CLOSING {
+                self.changed.wait(&mut lock);
+            }
+            if self.is_shut() {
+                return None;
+            }
+        }
+    }
+
+    /// Opens the gate, whatever its state.
+    pub fn open(&self) {
+        if self.state.swap(OPEN, Ordering::SeqCst) != OPEN {
+            let _lock = self.lock.lock();
+            self.changed.notify_all();
+        }
+    }
+
+    /// Tells those who wait for the end of closing.
+    pub fn notify(&self) {
+        let _lock = self.lock.lock();
+        self.changed.notify_all();
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
+        if let Some(count) = self.count {
+            self.gate.leave(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn closing_waits_for_those_inside_and_others_wait_for_opening() {
+        let gate = Gate::default();
+        let (left, came) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            let pass = gate.enter();
+            s.spawn(|| {
+                assert!(gate.close());
+                assert!(left.load(Ordering::SeqCst));
+                assert!(gate.shut() && gate.is_shut());
+                assert!(!gate.close(), "once at a time");
+                s.spawn(|| {
+                    let _pass = gate.enter();
+                    assert!(came.load(Ordering::SeqCst));
+                });
+                std::thread::sleep(Duration::from_millis(20));
+                came.store(true, Ordering::SeqCst);
+                gate.open();
+            });
+            while gate.state.load(Ordering::SeqCst) == OPEN {
+                std::thread::yield_now();
+            }
+            // Inside already: a closing gate does not hold it.
+            let again = gate.enter();
+            gate.look();
+            drop(again);
+            left.store(true, Ordering::SeqCst);
+            drop(pass);
+        });
+        assert!(gate.enter_or_shut().is_some());
+    }
+}

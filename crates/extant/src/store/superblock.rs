@@ -1,0 +1,173 @@
+//! Opening bytes as a superblock: which features are known, and where a backup may be.
+
+use crate::base::error::{Error, Result};
+use blockdev::BlockDevice;
+use ext4_format::features::{Incompat, RoCompat};
+use ext4_format::geometry::Geometry;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{FormatError, Where};
+
+/// Incompatible features that are read and written here.
+const INCOMPAT: Incompat = Incompat::FILETYPE
+    .union(Incompat::NEEDS_RECOVERY)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENT)
+    .union(Incompat::SIXTY_FOUR_BIT)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGE_DIR)
+    .union(Incompat::MMP)
+    .union(Incompat::ENCRYPT);
+
+/// Read-only-compatible features that are written here.
+const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::ORPHAN_PRESENT);
+
+/// A superblock that was found, and why the volume may only be read, if so.
+pub(crate) struct Found {
+    pub raw: RawSuperblock,
+    pub geometry: Geometry,
+    pub read_only: Option<String>,
+    /// It is a backup: the primary must not be looked at again.
+    pub backup: bool,
+}
+
+/// Finds the superblock: the primary, else a backup for reading.
+pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
+    let primary = read_at(device, SUPERBLOCK_OFFSET);
+    let primary_error = match primary {
+        Ok(raw) => match check(device, raw) {
+            Ok(found) => return Ok(found),
+            // What the superblock clearly says is not overruled by a backup.
+            Err(e @ Error::Format(FormatError::Incompatible(_))) => return Err(e),
+            Err(e @ Error::Invalid(_)) => return Err(e),
+            Err(e) => e,
+        },
+        Err(e) => e,
+    };
+    for (block, block_size) in backups() {
+        let Ok(raw) = read_at(device, block * block_size) else {
+            continue;
+        };
+        let first = u64::from(raw.first_data_block.get()) + u64::from(raw.blocks_per_group.get());
+        if 1024u64 << raw.log_block_size.get().min(16) != block_size
+            || raw.block_group_nr.get() != 1
+            || first != block
+        {
+            continue;
+        }
+        if let Ok(mut found) = check(device, raw) {
+            found.backup = true;
+            found.read_only = Some(format!(
+                "the primary superblock is damaged ({primary_error}); the backup at block {block} is used"
+            ));
+            return Ok(found);
+        }
+    }
+    Err(primary_error)
+}
+
+/// Where the second group may begin, with its backup: the block, and the size of blocks. Groups are as large as one
+/// bitmap block can count; smaller where mke2fs was told so (`-g`), and where many inodes have few blocks.
+fn backups() -> impl Iterator<Item = (u64, u64)> {
+    let place = |block_size: u64, group: u64| (group + u64::from(block_size == 1024), block_size);
+    let full = (10..17).map(move |shift| place(1 << shift, 8 << shift));
+    let smaller = (10..13).flat_map(move |shift| {
+        let groups = (256..8 << shift).step_by(8);
+        groups.map(move |group| place(1 << shift, group))
+    });
+    full.chain(smaller)
+}
+
+fn read_at(device: &dyn BlockDevice, offset: u64) -> Result<RawSuperblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if device.len() < offset + SUPERBLOCK_SIZE as u64 {
+        return Err(FormatError::NotExt4("too short for a superblock").into());
+    }
+    device
+        .read_at(offset, &mut bytes)
+        .map_err(|source| Error::Io {
+            context: format!("read superblock at byte {offset}"),
+            source,
+        })?;
+    Ok(RawSuperblock::parse(&bytes)?)
+}
+
+fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
+    let geometry = Geometry::new(&raw)?;
+    geometry.features.require_incompat_within(INCOMPAT)?;
+    if geometry.features.has_journal() && geometry.journal_ino == 0 {
+        return Err(FormatError::Incompatible("external journal".into()).into());
+    }
+    let len = geometry
+        .blocks_count
+        .checked_mul(u64::from(geometry.block_size));
+    if len.is_none_or(|len| device.len() < len) {
+        return Err(FormatError::corrupt(
+            "image is shorter than its count of blocks",
+            Where::Superblock,
+        )
+        .into());
+    }
+    let unknown = geometry.features.ro_compat.difference(RO_COMPAT);
+    let mut read_only = (!unknown.is_empty()).then(|| {
+        format!(
+            "feature {} is not supported for writing",
+            unknown.names().join(", ")
+        )
+    });
+    if geometry.features.incompat.contains(Incompat::MMP) {
+        check_mmp(device, &geometry, raw.mmp_block.get())?;
+        read_only
+            .get_or_insert_with(|| "multiple mount protection is not supported for writing".into());
+    }
+    if geometry.features.incompat.contains(Incompat::ENCRYPT) {
+        read_only.get_or_insert_with(|| "feature encrypt is not supported for writing".into());
+    }
+    if geometry.features.ro_compat.contains(RoCompat::BIGALLOC) {
+        return Err(FormatError::Incompatible("bigalloc".into()).into());
+    }
+    Ok(Found {
+        raw,
+        geometry,
+        read_only,
+        backup: false,
+    })
+}
+
+/// An image under multiple mount protection opens only if nobody uses it.
+fn check_mmp(device: &dyn BlockDevice, geometry: &Geometry, block: u64) -> Result<()> {
+    const MAGIC: u32 = 0x004D_4D50;
+    const CLEAN: u32 = 0xFF4D_4D50;
+    let mut head = [0; 8];
+    if block <= geometry.first_data_block || block >= geometry.blocks_count {
+        return Err(
+            FormatError::corrupt("block of multiple mount protection", Where::Superblock).into(),
+        );
+    }
+    device
+        .read_at(block * u64::from(geometry.block_size), &mut head)
+        .map_err(|source| Error::Io {
+            context: "read the block of multiple mount protection".into(),
+            source,
+        })?;
+    let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+    if word(0) != MAGIC {
+        return Err(
+            FormatError::corrupt("magic of multiple mount protection", Where::Superblock).into(),
+        );
+    }
+    if word(4) != CLEAN {
+        return Err(FormatError::Incompatible(
+            "mmp (the image is in use, or was left in use)".into(),
+        )
+        .into());
+    }
+    Ok(())
+}

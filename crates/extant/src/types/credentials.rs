@@ -1,0 +1,272 @@
+//! Who calls, and what the mode bits and ACLs let them do.
+
+use crate::base::error::{Error, Result};
+use crate::base::now;
+use crate::incore::inode::Inode;
+use crate::volume::engine::Engine;
+use ext4_format::inode::InodeCore;
+use ext4_format::inode::flags;
+use ext4_format::timestamp::Timestamp;
+use std::sync::Arc;
+
+/// The identity an operation runs under.
+///
+/// ```
+/// use extant::Credentials;
+/// assert!(Credentials::root().is_privileged());
+/// let user = Credentials::new(1000, 1000, &[27]).with_umask(0o022);
+/// assert!(!user.is_privileged());
+/// assert_eq!(user.groups(), [27]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups, if there are any: a server makes credentials for each request.
+    groups: Option<Arc<[u32]>>,
+    umask: u16,
+    checked: bool,
+    cache: bool,
+    /// The cache itself, which brings what somebody has written before.
+    late: bool,
+}
+
+impl Credentials {
+    /// User, group and supplementary groups.
+    pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
+        Self {
+            uid,
+            gid,
+            groups: (!groups.is_empty()).then(|| groups.into()),
+            umask: 0,
+            checked: false,
+            cache: false,
+            late: false,
+        }
+    }
+
+    /// User 0: no permission check applies.
+    pub fn root() -> Self {
+        Self::new(0, 0, &[])
+    }
+
+    /// The same caller, through a cache above the volume that keeps the times of files it changes and writes them
+    /// back by [`SetAttributes::ctime`](crate::SetAttributes::ctime): data that are written and sizes that are set change
+    /// no times by themselves.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let who = extant::Credentials::root().keeping_times();
+    /// let (file, _) = volume.root_node()?.create(&who, b"file", 0o600, true)?;
+    /// let made = file.attributes()?.mtime;
+    /// file.write_at(&who, 0, b"text")?;
+    /// assert_eq!(file.attributes()?.mtime, made);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn keeping_times(self) -> Self {
+        Self {
+            cache: true,
+            ..self
+        }
+    }
+
+    /// A cache that writes back: whoever wrote has been told so, and what that took from the file was taken then.
+    pub(crate) fn writing_back() -> Self {
+        Self {
+            late: true,
+            ..Self::root().keeping_times()
+        }
+    }
+
+    /// The change was made before, and what had to follow at once has followed.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// Permission bits to leave out of what this caller makes, unless the directory has a default ACL: then that
+    /// decides.
+    #[must_use]
+    pub fn with_umask(self, umask: u16) -> Self {
+        Self {
+            umask: umask & 0o777,
+            ..self
+        }
+    }
+
+    /// The same caller, where somebody else, usually the kernel (FUSE's `default_permissions`), has checked already
+    /// that he may do what he asks for: permission bits, ACLs, ownership, the sticky bit, capabilities. What remains
+    /// is what only the volume knows, as immutable and append-only flags; and user and group still own what is made,
+    /// and decide what becomes of set-id bits.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let user = Credentials::new(1000, 1000, &[]);
+    /// let top = volume.root_node()?;
+    /// assert!(top.create(&user, b"mine", 0o600, true).is_err(), "the root directory is root's");
+    /// let (mine, _) = top.create(&user.already_checked(), b"mine", 0o600, true)?;
+    /// assert_eq!(mine.attributes()?.uid, 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn already_checked(self) -> Self {
+        Self {
+            checked: true,
+            ..self
+        }
+    }
+
+    /// Permission bits do not bind this caller.
+    pub fn is_privileged(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Supplementary groups.
+    pub fn groups(&self) -> &[u32] {
+        self.groups.as_deref().unwrap_or_default()
+    }
+
+    /// Permission bits left out of what this caller makes.
+    pub fn umask(&self) -> u16 {
+        self.umask
+    }
+
+    /// Changes of data by this caller change no times.
+    pub(crate) fn keeps_times(&self) -> bool {
+        self.cache
+    }
+
+    /// Times of the last change of data and inode, once this caller changes data.
+    pub(crate) fn times_of_change(&self, core: &InodeCore) -> (Timestamp, Timestamp) {
+        if self.cache {
+            (core.mtime, core.ctime)
+        } else {
+            let time = now();
+            (time, time)
+        }
+    }
+
+    /// What is checked by the identity of a caller is not checked for this one.
+    pub(crate) fn is_unbound(&self) -> bool {
+        self.is_privileged() || self.checked
+    }
+
+    /// What is left of a file's mode when this caller changes its contents: set-user-id goes, and
+    /// set-group-id where it means execution or the caller is no member. Root's changes leave both.
+    pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
+        if self.is_privileged() {
+            mode
+        } else {
+            self.mode_after_chown(mode, gid)
+        }
+    }
+
+    /// What is left of the mode of anything but a directory when this caller changes its owner or group;
+    /// `gid` is the group until now. Here root is no exception, but is a member of every group.
+    pub(crate) fn mode_after_chown(&self, mode: u16, gid: u32) -> u16 {
+        let executes = mode & 0o010 != 0;
+        // The groups of a caller whom others have checked are not known; they say when the bit must go.
+        let member = self.is_unbound() || self.in_group(gid);
+        let set_gid = if executes || !member { 0o2000 } else { 0 };
+        mode & !(0o4000 | set_gid)
+    }
+
+    /// Member of the group.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups().contains(&gid)
+    }
+}
+
+/// Read permission bit.
+pub const READ: u16 = 4;
+/// Write permission bit.
+pub const WRITE: u16 = 2;
+/// Execute or search permission bit.
+pub const EXECUTE: u16 = 1;
+
+impl Engine {
+    /// Fails unless the caller has all the permission bits of `wanted` on the inode. Nobody writes an immutable one.
+    pub(crate) fn permit(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
+        if wanted & WRITE != 0 && inode.has_flag(flags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        if who.checked {
+            return Ok(());
+        }
+        let (uid, gid, mode) = inode.owner_and_mode();
+        if who.is_privileged() {
+            // Even root executes a file only if somebody may.
+            let nobody = wanted & EXECUTE != 0 && inode.directory().is_none() && mode & 0o111 == 0;
+            return if nobody {
+                Err(Error::PermissionDenied)
+            } else {
+                Ok(())
+            };
+        }
+        if who.uid != uid
+            && let Some(acl) = self.acl(inode, crate::inodes::xattrs::ACCESS)?
+        {
+            let granted = acl.permits(uid, gid, who.uid, |g| who.in_group(g), wanted as u8);
+            return if granted {
+                Ok(())
+            } else {
+                Err(Error::PermissionDenied)
+            };
+        }
+        let bits = if who.uid == uid {
+            mode >> 6
+        } else if who.in_group(gid) {
+            mode >> 3
+        } else {
+            mode
+        };
+        if bits & wanted == wanted {
+            Ok(())
+        } else {
+            Err(Error::PermissionDenied)
+        }
+    }
+
+    /// Fails unless the caller has all the permission bits of `wanted`, and the volume and the inode can be written if
+    /// that is among them; a device, FIFO or socket is written without the volume.
+    pub(crate) fn check_access(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
+        use ext4_format::FileType::{Directory, Regular, Symlink};
+        if wanted & WRITE != 0 && matches!(inode.ftype, Regular | Directory | Symlink) {
+            self.check_writable()?;
+        }
+        self.permit(who, inode, wanted)
+    }
+
+    /// The sticky-bit rule: who may remove or rename `victim` out of `dir`.
+    pub(crate) fn permit_removal(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        victim: &Inode,
+    ) -> Result<()> {
+        let (dir_uid, _, dir_mode) = dir.owner_and_mode();
+        let sticky = dir_mode & 0o1000 != 0;
+        if !sticky || who.is_unbound() || who.uid == dir_uid || who.uid == victim.owner_and_mode().0
+        {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
+        }
+    }
+
+    /// Fails unless the caller owns the inode.
+    pub(crate) fn permit_owner(&self, who: &Credentials, inode: &Inode) -> Result<()> {
+        if who.is_unbound() || who.uid == inode.owner_and_mode().0 {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
+        }
+    }
+}

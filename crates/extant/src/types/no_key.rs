@@ -1,0 +1,59 @@
+//! Names of encrypted directories and targets of encrypted links, as Linux shows them to who has no key (fscrypt).
+//!
+//! What is on disk is any bytes, so a text is made of them: the hash by which the directory's index knows the name, its
+//! first bytes and, if it is longer, a digest of the rest, in the letters of base64 for URLs. Here the key is never there, so
+//! encrypted directories hold these names in memory instead of those on disk.
+
+use crate::incore::bucket::NameHash;
+use data_encoding::BASE64URL_NOPAD;
+use sha2::{Digest, Sha256};
+
+/// Bytes of a name that are shown themselves.
+const SHOWN: usize = 149;
+
+/// The name that stands for bytes on disk; `hash` is that of the bytes where the directory has an index.
+pub(crate) fn name(hash: Option<NameHash>, bytes: &[u8]) -> Vec<u8> {
+    let hash = hash.map_or([0, 0], |hash| [hash.major, hash.minor]);
+    let mut raw: Vec<u8> = hash.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let (shown, rest) = bytes.split_at(bytes.len().min(SHOWN));
+    raw.extend_from_slice(shown);
+    if !rest.is_empty() {
+        raw.extend_from_slice(&Sha256::digest(rest));
+    }
+    BASE64URL_NOPAD.encode(&raw).into_bytes()
+}
+
+/// The target that stands for what an encrypted link holds: a length, and so many bytes. None if it is damaged.
+pub(crate) fn target(stored: &[u8]) -> Option<Vec<u8>> {
+    let (len, bytes) = stored.split_first_chunk()?;
+    let bytes = bytes.get(..usize::from(u16::from_le_bytes(*len)))?;
+    (!bytes.is_empty()).then(|| name(None, bytes))
+}
+
+/// The length of [`target`] for what holds so many bytes.
+pub(crate) fn target_len(stored: u64) -> u64 {
+    let bytes = stored.saturating_sub(2);
+    let raw = match bytes <= SHOWN as u64 {
+        true => 8 + bytes,
+        false => 8 + SHOWN as u64 + 32,
+    };
+    (raw * 4).div_ceil(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_those_of_the_names() {
+        for len in [1, 15, 16, 148, 149, 150, 255, 4000u16] {
+            let mut stored = len.to_le_bytes().to_vec();
+            stored.resize(usize::from(len) + 2, 0xA5);
+            let shown = target(&stored).unwrap();
+            assert_eq!(shown.len() as u64, target_len(stored.len() as u64), "{len}");
+            assert!(shown.len() <= 255 && !shown.contains(&b'/'));
+        }
+        assert_eq!(target(&[5, 0, 1]), None, "shorter than it says");
+        assert_eq!(target(&[0, 0]), None);
+    }
+}

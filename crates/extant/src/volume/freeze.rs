@@ -1,0 +1,52 @@
+//! A volume held still: everything durable and at its place, nothing written until it is thawed.
+
+use crate::base::error::{Error, Result};
+use crate::commit::formatter::Moment;
+use crate::volume::engine::Engine;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Holds changes back and brings the device to the state of a volume that was closed; files without a name that
+    /// are open stay on the orphan list. Undone by [`Engine::thaw`].
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.check_running()?;
+        if !self.gate.close() {
+            return Err(Error::Busy("the volume is frozen"));
+        }
+        // What this thread does now, it does for all who wait.
+        let _inside = self.gate.adopt();
+        let done = self.settle_down();
+        if done.is_err() || self.check_running().is_err() {
+            self.gate.open();
+        }
+        done.and_then(|()| self.check_running())
+    }
+
+    fn settle_down(&self) -> Result<()> {
+        if self.read_only.is_none() {
+            self.settle_times();
+            self.write_back_all()?;
+            self.push_and_release()?;
+        }
+        // With both locks held no push is between them, and the next one finds the gate shut.
+        let formatter = self.formatter.lock();
+        let mut journal = self.journal.lock();
+        if self.marked_open.load(Ordering::Relaxed) {
+            // A commit that came after the push above is in memory, and stays there.
+            journal.checkpoint(self)?;
+            self.write_superblock(&formatter, Moment::Close)?;
+            self.marked_open.store(false, Ordering::Relaxed);
+        }
+        self.gate.shut();
+        self.gate.notify();
+        Ok(())
+    }
+
+    /// Lets changes go on. The first push says on the device that the volume is in use again.
+    pub(crate) fn thaw(&self) {
+        self.gate.open();
+        if self.damage.count() > 0 {
+            self.write_errors();
+        }
+    }
+}

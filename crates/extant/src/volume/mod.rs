@@ -1,0 +1,8 @@
+//! One open volume: owns one of each layer and wires them.
+
+pub mod background;
+pub mod ending;
+pub mod engine;
+pub mod freeze;
+pub mod trim;
+pub mod whereabouts;

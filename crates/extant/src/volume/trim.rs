@@ -1,0 +1,98 @@
+//! Trimming: the device is told which blocks nobody needs.
+//!
+//! A block that is free in the in-core bitmap is free on the device, or was never in use there: one that is freed stays
+//! set until the checkpoint that frees it is durable. So what is free may be forgotten. While the device is at it the
+//! run is taken, out of the count and out of the bitmap, and nobody can be given it; afterwards it is free again. It is
+//! never more than a part of what is left, and who finds too little waits until it is back.
+
+use crate::base::error::{Error, Result};
+use crate::space::block::Wanted;
+use crate::types::credentials::Credentials;
+use crate::volume::engine::Engine;
+use ext4_format::{BlockNr, GroupNr};
+use std::io::ErrorKind;
+use std::ops::Range;
+
+/// Most blocks taken at once: a group of 4 KiB blocks.
+const MOST: u64 = 1 << 15;
+
+impl Engine {
+    /// Tells the device of the free blocks in a range of bytes, as far as they come in runs of at least `least` bytes;
+    /// returns how many bytes that were.
+    pub(crate) fn trim(&self, start: u64, len: u64, least: u64) -> Result<u64> {
+        self.check_writable()?;
+        let geometry = &self.geometry;
+        let bs = u64::from(geometry.block_size);
+        let least = u32::try_from(least.div_ceil(bs).max(1))
+            .ok()
+            .filter(|&n| n <= geometry.blocks_per_group)
+            .ok_or(Error::Invalid("least length to trim is more than a group"))?;
+        let first = (start / bs).max(geometry.first_data_block);
+        if start / bs >= geometry.blocks_count {
+            return Err(Error::Invalid("range to trim is outside the volume"));
+        }
+        if len < bs {
+            return Err(Error::Invalid("range to trim is less than a block"));
+        }
+        let end = (start.saturating_add(len) / bs).min(geometry.blocks_count);
+        // What is set aside for files that grow is free, too.
+        self.discard_aside();
+        let (mut at, mut trimmed) = (first, 0);
+        while at < end {
+            let Some((group, bit)) = geometry.group_of_block(BlockNr(at)) else {
+                break;
+            };
+            let left = u64::from(geometry.blocks_in_group(group).saturating_sub(bit));
+            let here = left.min(end - at);
+            if here == 0 {
+                break;
+            }
+            // Less than a group.
+            trimmed += self.trim_group(group, bit..bit + here as u32, least)?;
+            at += here;
+        }
+        Ok(trimmed * bs)
+    }
+
+    fn trim_group(&self, group: GroupNr, range: Range<u32>, least: u32) -> Result<u64> {
+        let bs = u64::from(self.geometry.block_size);
+        let first = self.geometry.group_first_block(group);
+        let (mut at, mut trimmed) = (range.start, 0);
+        // The rest of a run that was taken in part may be short.
+        let mut rest_of_run = false;
+        while at < range.end {
+            let _pass = self.gate.enter();
+            self.check_writable()?;
+            let _trimming = self.trimming.lock();
+            let most = (self.space.free().0 / 4).min(MOST);
+            let counted = self.space.take_up_to(&Credentials::root(), most);
+            if counted == 0 {
+                break;
+            }
+            let most = counted as u32;
+            let wanted = Wanted {
+                least,
+                most,
+                any_at_start: rest_of_run,
+            };
+            let found = self.heed(self.blocks.take_free(group, at..range.end, &wanted, self));
+            let taken = found.as_ref().map_or(0, |f| f.map_or(0, |(_, len)| len));
+            self.space.give(counted - u64::from(taken));
+            let Some((start, len)) = found? else {
+                break;
+            };
+            let bit = (start.0 - first.0) as u32;
+            let done = self.device.trim(start.0 * bs, u64::from(len) * bs);
+            self.give_blocks_back(start, len)?;
+            self.space.give(u64::from(len));
+            done.map_err(|e| match e.kind() {
+                ErrorKind::Unsupported => Error::Unsupported("the device cannot trim"),
+                _ => Error::block_io("trim", start, e),
+            })?;
+            rest_of_run = u64::from(len) == counted;
+            at = bit + len;
+            trimmed += u64::from(len);
+        }
+        Ok(trimmed)
+    }
+}

@@ -1,0 +1,3 @@
+//! Who is told what happens in a volume.
+
+pub mod watchers;
