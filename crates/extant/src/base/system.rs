@@ -7,7 +7,4 @@ mod here;
 #[path = "system/others.rs"]
 mod here;
 
-pub(crate) use here::{
-    DAMAGED, NO_ATIME, NO_ATTRIBUTE, NO_KEY, attribute, attribute_names, device_of,
-    directory_names, memory, now,
-};
+pub(crate) use here::{DAMAGED, NO_ATTRIBUTE, NO_KEY, memory, now};

@@ -4,8 +4,8 @@
 use super::TarInput;
 use super::member::{Kind, Member, Members};
 use super::stream::{Store, Stream};
-use crate::mkfs::error::MkfsError;
-use crate::mkfs::progress::Monitor;
+use crate::error::MkfsError;
+use crate::progress::Monitor;
 use ext4_format::timestamp::Timestamp;
 use std::io::{self, Read};
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 /// What a member of an archive is.
 ///
 /// ```
-/// use extant::mkfs::TarKind;
+/// use extant_mkfs::TarKind;
 /// assert_ne!(TarKind::Directory, TarKind::Fifo);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum TarKind {
 /// A member of an archive, with everything its headers say.
 ///
 /// ```
-/// use extant::mkfs::{MkfsError, TarInput, read_tar};
+/// use extant_mkfs::{MkfsError, TarInput, read_tar};
 /// let empty = TarInput::Reader { name: "zeros".into(), reader: Box::new(&[0; 1024][..]) };
 /// read_tar(empty, None, |member, _data| {
 ///     println!("{}", String::from_utf8_lossy(&member.path));

@@ -9,7 +9,7 @@ use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir};
 use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
 use super::tree::{Body, Draft, DraftDir, Inode, XattrPool};
-use crate::base::system;
+use crate::system;
 use ext4_format::FileType;
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -24,7 +24,7 @@ const DENTS: usize = 64 << 10;
 /// A directory tree to fill a file system with.
 ///
 /// ```
-/// use extant::mkfs::TreeSource;
+/// use extant_mkfs::TreeSource;
 /// let source = TreeSource::new("/usr/share/doc");
 /// assert!(!source.one_file_system);
 /// ```

@@ -1,6 +1,6 @@
 //! The 512-byte header of a tar member: the fields of ustar, and what GNU and star put there.
 
-use crate::mkfs::tree::Segment;
+use crate::tree::Segment;
 
 /// Bytes of a header, and the unit of everything in an archive.
 pub(super) const BLOCK: usize = 512;

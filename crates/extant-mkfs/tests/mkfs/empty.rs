@@ -4,7 +4,7 @@ use crate::support::{EPOCH, Image, options, run, scratch};
 use ext4_format::features::FsType;
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::Inodes;
-use extant::mkfs::{self, MkfsError, MkfsOptions};
+use extant_mkfs::{self as mkfs, MkfsError, MkfsOptions};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

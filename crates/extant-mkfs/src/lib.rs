@@ -1,4 +1,4 @@
-//! Making a file system, empty or filled with a directory tree or tar archives.
+//! Making an ext2, ext3 or ext4 file system, empty or filled with a directory tree or tar archives.
 //!
 //! Everything is known before anything is written: *scan* the source into a compact tree in memory
 //! (no file data), *plan* where every inode and block goes, then *write*, file data first, from
@@ -19,18 +19,21 @@
 //! | `data` | copying file data |
 //! | `directory`, `mapping`, `records`, `fixed`, `tables` | metadata, built whole |
 //! | `gather`, `write` | putting it on the device, the superblock last |
+//! | `system` | what Linux has, and what other systems have in its place |
 //!
 //! The target holds no valid superblock from the first write to the last.
 //!
 //! ```
 //! use blockdev::MemDevice;
-//! use extant::mkfs::{self, MkfsOptions};
+//! use extant_mkfs::{self as mkfs, MkfsOptions};
 //! let device = MemDevice::new(64 << 20);
 //! let report = mkfs::format(&device, &MkfsOptions { label: "scratch".into(), ..MkfsOptions::default() })?;
 //! assert_eq!(report.block_size, 1024); // mke2fs' choice for so small a volume
 //! assert_eq!(report.directories, 2); // root and lost+found
 //! # Ok::<(), mkfs::MkfsError>(())
 //! ```
+
+#![forbid(unsafe_code)]
 
 mod adopt;
 mod data;
@@ -52,6 +55,7 @@ mod scan;
 mod size;
 mod sources;
 mod space;
+mod system;
 mod tables;
 mod tar;
 mod tree;
@@ -123,7 +127,7 @@ pub struct MkfsReport {
 ///
 /// ```
 /// use blockdev::MemDevice;
-/// use extant::mkfs::{self, MkfsOptions};
+/// use extant_mkfs::{self as mkfs, MkfsOptions};
 /// let prepared = mkfs::prepare(&MkfsOptions::default())?;
 /// let device = MemDevice::new(prepared.size());
 /// prepared.write(&device)?;
@@ -167,7 +171,7 @@ pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
 ///
 /// ```no_run
 /// use blockdev::FileDevice;
-/// use extant::mkfs::{self, MkfsOptions, Source, TreeSource};
+/// use extant_mkfs::{self as mkfs, MkfsOptions, Source, TreeSource};
 /// let source = Source::Tree(TreeSource::new("rootfs"));
 /// let prepared = mkfs::prepare_from(&MkfsOptions::default(), source)?;
 /// let device = FileDevice::create("rootfs.img", prepared.size()).unwrap();
@@ -322,3 +326,8 @@ impl Prepared {
         Ok(report)
     }
 }
+
+/// The README's example is compiled, so that who copies it gets code that works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

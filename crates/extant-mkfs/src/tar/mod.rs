@@ -27,7 +27,7 @@ use stream::{Store, Stream};
 /// A tar archive: plain, or compressed with gzip or zstd, which its first bytes say.
 ///
 /// ```
-/// use extant::mkfs::TarInput;
+/// use extant_mkfs::TarInput;
 /// let from_pipe = TarInput::Reader { name: "standard input".into(), reader: Box::new(std::io::stdin()) };
 /// let from_file = TarInput::File("layer.tar.zst".into());
 /// # drop((from_pipe, from_file));

@@ -3,7 +3,7 @@
 use crate::compare::{assert_equal, snapshot};
 use crate::support::{EPOCH, Image, options, output, scratch};
 use ext4_format::features::FsType;
-use extant::mkfs::{self, MkfsError, MkfsOptions, Source, TreeSource};
+use extant_mkfs::{self as mkfs, MkfsError, MkfsOptions, Source, TreeSource};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};

@@ -146,7 +146,7 @@ impl<'a, P: Places> TreeReader<'a, P> {
             opened = rustix::fs::openat(
                 &dir_fd,
                 name,
-                flags | crate::base::system::NO_ATIME,
+                flags | crate::system::NO_ATIME,
                 Mode::empty(),
             );
         }

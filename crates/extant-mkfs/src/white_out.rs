@@ -4,7 +4,7 @@
 /// What a name of a layer says about lower layers, if it says anything.
 ///
 /// ```
-/// use extant::mkfs::WhiteOut;
+/// use extant_mkfs::WhiteOut;
 /// assert_eq!(WhiteOut::of(b".wh.motd"), Some(WhiteOut::Name(b"motd")));
 /// assert_eq!(WhiteOut::of(b".wh..wh..opq"), Some(WhiteOut::Opaque));
 /// assert_eq!(WhiteOut::of(b"motd"), None);

@@ -37,7 +37,7 @@ pub(super) fn open_dir(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<
 /// Who a file is, if it exists.
 pub(super) fn file_id(path: &Path) -> Option<FileId> {
     let stat = rustix::fs::stat(path).ok()?;
-    Some((crate::base::system::device_of(&stat), stat.st_ino))
+    Some((crate::system::device_of(&stat), stat.st_ino))
 }
 
 /// An inode without its body and attributes; `None` for a type there is none of.

@@ -1,7 +1,7 @@
 //! Extended headers: records `LENGTH KEY=VALUE\n` that replace or add to what the 512 bytes say.
 
-use crate::mkfs::adopt::RawXattrs;
-use crate::mkfs::tree::Segment;
+use crate::adopt::RawXattrs;
+use crate::tree::Segment;
 use ext4_format::acl::{Acl, AclEntry, Tag};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -105,7 +105,7 @@ impl Pax {
 }
 
 fn show(key: &[u8]) -> String {
-    crate::mkfs::error::show(key)
+    crate::error::show(key)
 }
 
 /// A decimal number.

@@ -27,7 +27,7 @@ pub enum Phase {
 /// Receives progress. Calls come from any thread.
 ///
 /// ```
-/// use extant::mkfs::{Phase, Progress};
+/// use extant_mkfs::{Phase, Progress};
 /// struct Log;
 /// impl Progress for Log {
 ///     fn phase(&self, phase: Phase, total: u64) { eprintln!("{phase:?} {total}"); }

@@ -2,7 +2,7 @@
 
 use crate::from_tar::{Build, expect};
 use crate::support::{EPOCH, Image, options, scratch};
-use extant::mkfs::{self, MkfsOptions, Source, TreeSource};
+use extant_mkfs::{self as mkfs, MkfsOptions, Source, TreeSource};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

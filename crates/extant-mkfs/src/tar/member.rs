@@ -3,9 +3,9 @@
 use super::header::{BLOCK, Header, gnu_sparse_more};
 use super::pax::{Pax, parse};
 use super::stream::{Origin, Stream};
-use crate::mkfs::adopt::RawXattrs;
-use crate::mkfs::error::Result;
-use crate::mkfs::tree::Segment;
+use crate::adopt::RawXattrs;
+use crate::error::Result;
+use crate::tree::Segment;
 use ext4_format::timestamp::Timestamp;
 
 /// Extended headers beyond this are an attack, not a header.
@@ -13,7 +13,7 @@ const LONGEST_HEADER: u64 = 64 << 20;
 
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::mkfs) enum Kind {
+pub(crate) enum Kind {
     File {
         size: u64,
         origin: Origin,
@@ -29,7 +29,7 @@ pub(in crate::mkfs) enum Kind {
 
 /// One member.
 #[derive(Debug)]
-pub(in crate::mkfs) struct Member {
+pub(crate) struct Member {
     pub path: Vec<u8>,
     pub kind: Kind,
     /// Permissions.

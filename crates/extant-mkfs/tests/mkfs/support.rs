@@ -1,7 +1,7 @@
 //! Images in temporary files, and the tools that judge them.
 
 use blockdev::{Access, FileDevice};
-use extant::mkfs::{MkfsOptions, MkfsReport, Prepared};
+use extant_mkfs::{MkfsOptions, MkfsReport, Prepared};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -3,7 +3,7 @@
 use crate::compare::{Entry, Snapshot, assert_equal, snapshot};
 use crate::from_tree::make_tree;
 use crate::support::{EPOCH, Image, options, run, scratch};
-use extant::mkfs::{self, MkfsError, MkfsOptions, Source, TarInput};
+use extant_mkfs::{self as mkfs, MkfsError, MkfsOptions, Source, TarInput};
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ pub type Result<T, E = MkfsError> = std::result::Result<T, E>;
 /// or was not touched at all.
 ///
 /// ```
-/// use extant::mkfs::MkfsError;
+/// use extant_mkfs::MkfsError;
 /// let e = MkfsError::TooSmall { given: 1 << 20, needed: 3 << 20 };
 /// assert_eq!(e.to_string(), "1048576 bytes are too small: 3145728 bytes are enough");
 /// ```

@@ -17,7 +17,7 @@ use ext4_format::timestamp::Timestamp;
 /// of OCI images; of one, such names are names.
 ///
 /// ```
-/// use extant::mkfs::{Source, TarInput, TreeSource};
+/// use extant_mkfs::{Source, TarInput, TreeSource};
 /// let base = Source::Tar(TarInput::File("base.tar.zst".into()));
 /// let ours = Source::Tree(TreeSource::new("overlay/"));
 /// # drop([base, ours]);

@@ -3,8 +3,8 @@
 //! own.
 
 use super::TarInput;
-use crate::mkfs::error::{MkfsError, Result};
-use crate::mkfs::progress::{Monitor, Phase};
+use crate::error::{MkfsError, Result};
+use crate::progress::{Monitor, Phase};
 use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ const WINDOW: usize = 16 << 10;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Where member data can be read later: which file, and where in it.
-pub(in crate::mkfs) type Origin = u64;
+pub(crate) type Origin = u64;
 /// Bits of an origin that are the offset.
 const OFFSET_BITS: u32 = 48;
 /// Bits that are the file; the highest bit is left to others.
@@ -28,7 +28,7 @@ const FILE_BITS: u32 = 63 - OFFSET_BITS;
 
 /// Files that hold member data.
 #[derive(Default)]
-pub(in crate::mkfs) struct Store {
+pub(crate) struct Store {
     files: Vec<File>,
     /// Which of them is the spool, and how much is in it.
     spool: Option<(usize, u64)>,

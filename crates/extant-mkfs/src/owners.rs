@@ -7,7 +7,7 @@ use ext4_format::FileType;
 /// Translates numeric ids by ranges. An id outside every range stays as it is.
 ///
 /// ```
-/// use extant::mkfs::IdMap;
+/// use extant_mkfs::IdMap;
 /// // 1000 becomes 0; 100000..165535 becomes 1..65536, as in a user namespace.
 /// let map: IdMap = "1000:0:1,100000:1:65536".parse().unwrap();
 /// assert_eq!((map.map(1000), map.map(100_000), map.map(5)), (0, 1, 5));
@@ -61,7 +61,7 @@ impl std::str::FromStr for IdMap {
 /// for everything else only. Symbolic links are left alone.
 ///
 /// ```
-/// use extant::mkfs::ModeMap;
+/// use extant_mkfs::ModeMap;
 /// let map: ModeMap = "D0755,Fgo-w,Fu+rwX".parse().unwrap();
 /// assert_eq!(map.map(0o040_700), 0o040_755);
 /// assert_eq!(map.map(0o100_477), 0o100_755);

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// of mke2fs.
 ///
 /// ```
-/// use extant::mkfs::MkfsOptions;
+/// use extant_mkfs::MkfsOptions;
 /// let mut options = MkfsOptions::default();
 /// options.label = "data".into();
 /// options.features = "^has_journal".into();
