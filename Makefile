@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux
 
-.PHONY: first-use dist cross-check demo test unit judge loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
+.PHONY: first-use dist cross-check demo test unit judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-cli -- demo
@@ -39,6 +39,10 @@ fuzz:
 # Whether the tests find the faults that were mended, and others that are planted for it.
 judge: tools
 	scripts/judge.sh
+
+# Fails if an operation takes over 1 % more instructions than docs/bench/instructions.md says.
+instructions: tools
+	scripts/instructions.sh --check
 
 lint:
 	$(CARGO) fmt --all --check

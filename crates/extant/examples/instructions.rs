@@ -1,0 +1,186 @@
+//! Does every operation many times on a new image, each through a function of its own, so that a profiler can tell their
+//! costs apart: `instructions IMAGE`. The image is made, and left to the caller to remove. `scripts/instructions.sh` runs
+//! it under callgrind.
+
+use blockdev::FileDevice;
+use extant::mkfs::{self, MkfsOptions};
+use extant::{Dir, Fallocate, File, OpenFlags, OpenOptions, RenameMode, Result, Volume};
+use std::hint::black_box;
+use std::path::Path;
+
+// The allocator of the command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const FILES: usize = 20_000;
+const BLOCK: usize = 4096;
+
+// `black_box` keeps functions of the same body from becoming one.
+
+#[inline(never)]
+fn create(dir: &Dir, name: &str) -> Result<()> {
+    dir.open(name, OpenFlags::WRITE | OpenFlags::CREATE, 0o644)?;
+    Ok(())
+}
+
+#[inline(never)]
+fn unlink(dir: &Dir, name: &str) -> Result<()> {
+    dir.unlink(name)
+}
+
+#[inline(never)]
+fn rename(dir: &Dir, from: &str, to: &str) -> Result<()> {
+    dir.rename(from, to, RenameMode::Replace)
+}
+
+#[inline(never)]
+fn write_4k(file: &File, offset: u64, data: &[u8]) -> Result<()> {
+    file.write_at(offset, data)?;
+    Ok(())
+}
+
+#[inline(never)]
+fn fsync(file: &File) -> Result<()> {
+    file.fsync()
+}
+
+#[inline(never)]
+fn lookup_cold(dir: &Dir, name: &str) -> Result<()> {
+    black_box("lookup_cold");
+    dir.stat(name)?;
+    Ok(())
+}
+
+#[inline(never)]
+fn lookup_warm(dir: &Dir, name: &str) -> Result<()> {
+    black_box("lookup_warm");
+    dir.stat(name)?;
+    Ok(())
+}
+
+#[inline(never)]
+fn fallocate(file: &File, offset: u64, len: u64) -> Result<()> {
+    file.fallocate(Fallocate::Allocate { keep_size: false }, offset, len)
+}
+
+#[inline(never)]
+fn truncate(file: &File) -> Result<()> {
+    file.truncate(0)
+}
+
+#[inline(never)]
+fn sync_creates(volume: &Volume) -> Result<()> {
+    black_box("sync_creates");
+    volume.sync()
+}
+
+#[inline(never)]
+fn sync_unlinks(volume: &Volume) -> Result<()> {
+    black_box("sync_unlinks");
+    volume.sync()
+}
+
+#[inline(never)]
+fn sync_writes(volume: &Volume) -> Result<()> {
+    black_box("sync_writes");
+    volume.sync()
+}
+
+fn make(image: &Path) -> Outcome {
+    let options = MkfsOptions {
+        size: Some(2 << 30),
+        journal_size: Some(256 << 20),
+        uuid: Some(*b"0123456789abcdef"),
+        source_date_epoch: Some(1_700_000_000),
+        zeroed_device: true,
+        threads: 1,
+        ..MkfsOptions::default()
+    };
+    mkfs::format(&FileDevice::create(image, 2 << 30)?, &options)?;
+    Ok(())
+}
+
+/// Without the thread that commits now and then, and with the same memory on every machine.
+fn open(image: &Path) -> Result<Volume> {
+    OpenOptions::new()
+        .background(false)
+        .cache_bytes(1 << 30)
+        .inodes_in_core(1_000_000)
+        .open(image)
+}
+
+/// Two rounds, so that the second uses numbers, memory and blocks of the directory again.
+fn names(volume: &Volume) -> Result<()> {
+    let old: Vec<_> = (0..FILES).map(|i| format!("file.{i}")).collect();
+    let new: Vec<_> = (0..FILES).map(|i| format!("new.{i}")).collect();
+    for dir in ["first", "second"] {
+        let dir = volume.create_dir(dir, 0o755)?;
+        volume.sync()?;
+        old.iter().try_for_each(|name| create(&dir, name))?;
+        sync_creates(volume)?;
+        old.iter().try_for_each(|name| lookup_warm(&dir, name))?;
+        for (from, to) in old.iter().zip(&new) {
+            rename(&dir, from, to)?;
+        }
+        volume.sync()?;
+        new.iter().try_for_each(|name| unlink(&dir, name))?;
+        sync_unlinks(volume)?;
+    }
+    Ok(())
+}
+
+fn data(volume: &Volume) -> Result<()> {
+    let block = [7; BLOCK];
+    let at = |i: usize| (i * BLOCK) as u64;
+    for i in 0..64 {
+        let file = volume.create(format!("written.{i}"), 0o644)?;
+        (0..64).try_for_each(|i| write_4k(&file, at(i), &block))?;
+    }
+    sync_writes(volume)?;
+    let file = volume.create("synced", 0o644)?;
+    for i in 0..400 {
+        file.write_all_at(at(i), &block)?;
+        fsync(&file)?;
+    }
+    // The loop of will-it-scale's fallocate2, with its file of 1 MiB in steps of 8 KiB.
+    let file = volume.create("allocated", 0o644)?;
+    for _ in 0..100 {
+        (0..128).try_for_each(|i| fallocate(&file, at(2 * i), 2 * BLOCK as u64))?;
+        truncate(&file)?;
+    }
+    volume.sync()
+}
+
+fn cold(image: &Path) -> Result<()> {
+    let volume = open(image)?;
+    let dir = volume.create_dir("cold", 0o755)?;
+    for i in 0..FILES {
+        dir.create(format!("file.{i}"), 0o644)?;
+    }
+    drop(dir);
+    volume.close()?;
+    let volume = open(image)?;
+    let dir = volume.open_dir("cold")?;
+    // The directory's own blocks, and those of inode tables, are read by the first.
+    dir.stat("file.1")?;
+    for i in (0..FILES).step_by(4) {
+        lookup_cold(&dir, &format!("file.{i}"))?;
+    }
+    drop(dir);
+    volume.close()
+}
+
+type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+fn main() -> Outcome {
+    let image = std::env::args_os()
+        .nth(1)
+        .ok_or("usage: instructions IMAGE")?;
+    let image = Path::new(&image);
+    make(image)?;
+    let volume = open(image)?;
+    names(&volume)?;
+    data(&volume)?;
+    volume.close()?;
+    Ok(cold(image)?)
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Instructions of each operation of the library, counted by callgrind on one CPU (crates/extant/examples/instructions.rs).
+#   scripts/instructions.sh            prints the table
+#   scripts/instructions.sh --write    writes it to docs/bench/instructions.md
+#   scripts/instructions.sh --check    fails if an operation takes over 1 % more than that file says
+set -euo pipefail
+cd "$(dirname "$0")/.."
+record=docs/bench/instructions.md
+case ${1:-} in '' | --write | --check) ;; *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;; esac
+
+# The profile is fixed, so that what somebody's environment sets does not count.
+unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+${CARGO:-cargo} build --release --quiet -p extant --example instructions
+program=${CARGO_TARGET_DIR:-target}/release/examples/instructions
+shm=/dev/shm
+[ -w $shm ] || shm=${TMPDIR:-/tmp}
+dir=$(mktemp -d "$shm/extant-instructions.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+# One CPU: how many threads and slots there are follows from their number. A new environment, of the same size everywhere.
+cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+if ! taskset -c "$cpu" env -i valgrind --tool=callgrind --callgrind-out-file="$dir/counts" \
+    "$program" "$dir/image" >"$dir/log" 2>&1; then
+    cat "$dir/log" >&2
+    exit 1
+fi
+
+# Inclusive costs of the calls of each counted function.
+awk '
+    /^c?fn=\([0-9]+\) / { id = $1; sub(/^c?fn=/, "", id); name = $0; sub(/^[^ ]* /, "", name); names[id] = name }
+    /^cfn=/ { id = $1; sub(/^cfn=/, "", id); callee = names[id]; next }
+    /^calls=/ { sub(/^calls=/, "", $1); n = $1; getline; calls[callee] += n; cost[callee] += $2 }
+    function row(what, f, per) {
+        f = "instructions::" f
+        per = per ? calls["instructions::" per] : calls[f]
+        if (!per || !cost[f]) { print "no calls of " f > "/dev/stderr"; exit 1 }
+        printf "| %s | %.0f |\n", what, cost[f] / per
+    }
+    END {
+        print "| operation | instructions |"
+        print "|---|---:|"
+        row("create", "create")
+        row("unlink", "unlink")
+        row("rename", "rename")
+        row("lookup, directory in memory", "lookup_warm")
+        row("lookup, directory on the device", "lookup_cold")
+        row("write 4 KiB", "write_4k")
+        row("write-back of 4 KiB (64 together), with its share of a commit", "sync_writes", "write_4k")
+        row("fsync of 4 KiB", "fsync")
+        row("fallocate 8 KiB", "fallocate")
+        row("truncate 1 MiB", "truncate")
+        row("formatting and logging a create", "sync_creates", "create")
+        row("formatting and logging an unlink", "sync_unlinks", "unlink")
+    }
+' "$dir/counts" >"$dir/table"
+
+toolchain="$(rustc --version | cut -d' ' -f1-2), $(valgrind --version), $(uname -m)"
+case ${1:-} in
+'') cat "$dir/table" ;;
+--write)
+    {
+        echo "# Instructions"
+        echo
+        echo "What each operation of the library takes on one CPU, in process, counted by callgrind: the mean of hundreds to tens of"
+        echo "thousands of calls, user space only. \`scripts/instructions.sh --write\` writes this file; \`make instructions\` fails when a"
+        echo "row rises by more than 1 %. The figures depend on the compiler, and on the instructions of the processor that valgrind"
+        echo "knows (the checksum of a block is one instruction per eight bytes or many): a check by another toolchain compares, and says so."
+        echo
+        echo "Counted with: $toolchain"
+        echo
+        cat "$dir/table"
+    } >"$record"
+    cat "$dir/table" ;;
+--check)
+    written=$(sed -n 's/^Counted with: //p' "$record")
+    same=1
+    [ "$written" = "$toolchain" ] || { same=0; echo "$record was written with $written; here is $toolchain"; }
+    awk -F ' *[|] *' '
+        $3 ~ /^[0-9]+$/ && FNR == NR { before[$2] = $3; next }
+        $3 ~ /^[0-9]+$/ {
+            if (!($2 in before)) { printf "%s: not in the file\n", $2; bad = 1; next }
+            change = 100 * ($3 / before[$2] - 1)
+            printf "%-65s %8d -> %8d  %+.2f %%%s\n", $2, before[$2], $3, change, (change > 1 ? "  ROSE" : "")
+            if (change > 1) bad = 1
+            delete before[$2]
+        }
+        END { for (name in before) { printf "%s: no longer counted\n", name; bad = 1 } exit bad }
+    ' "$record" "$dir/table" || {
+        [ $same = 1 ] || echo "perhaps by the toolchain: compare the commit before with this one here" >&2
+        exit 1
+    } ;;
+esac
