@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Whether every path and every identifier that ARCHITECTURE.md and docs/mechanisms name in code spans exists: paths from the
+# root, from crates/ or from crates/extant/src; identifiers as words of the Rust sources outside comments.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+words=$(mktemp)
+trap 'rm -f "$words"' EXIT
+find crates -name '*.rs' -not -path '*/target/*' -exec sed 's://.*$::' {} + |
+    grep -oE '[A-Za-z_][A-Za-z0-9_]*|"[a-z0-9]+(-[a-z0-9]+)+"' | tr -d '"' >"$words"
+ls crates >>"$words"
+# Linux's own.
+printf '%s\n' _raw_spin_lock ext2_get_block lru_list_lock O_TMPFILE >>"$words"
+sort -u -o "$words" "$words"
+
+# Every code span of these documents as FILE:LINE:SPAN; code blocks are left out.
+spans() {
+    awk 'FNR == 1 { code = 0 }
+        /^ *```/ { code = !code; next }
+        code { next }
+        {
+            line = $0
+            while (match(line, /`[^`]+`/)) {
+                print FILENAME ":" FNR ":" substr(line, RSTART + 1, RLENGTH - 2)
+                line = substr(line, RSTART + RLENGTH)
+            }
+        }' "$@"
+}
+
+missing=0
+say() {
+    echo "$1: \`$2\`: there is no such $3"
+    missing=1
+}
+
+while IFS=: read -r file line span; do
+    case $span in
+    *' '* | *'['* | *'<'* | *'='* | -* | '#'*) ;;
+    */* | *.rs | *.md | *.sh)
+        # {a,b} stands for both.
+        for path in $(eval "printf '%s\n' $(printf '%s' "$span" | tr -cd 'A-Za-z0-9_./{},-')"); do
+            [ -e "$path" ] || [ -e "crates/$path" ] || [ -e "crates/extant/src/$path" ] ||
+                [ -n "$(find crates -path "*/$path" -print -quit)" ] || case $path in
+            /*) ;;
+            *) say "$file:$line" "$path" path ;;
+            esac
+        done
+        ;;
+    *)
+        for word in $(printf '%s' "$span" | sed 's/::/ /g; s/()//; s/[!,;]//g'); do
+            case $word in
+            before:* | *[!A-Za-z0-9_:.-]* | .* | *.*) ;;
+            *) grep -qxF -- "$word" "$words" || say "$file:$line" "$word" identifier ;;
+            esac
+        done
+        ;;
+    esac
+done < <(spans ARCHITECTURE.md docs/mechanisms/*.md)
+exit $missing
