@@ -40,7 +40,7 @@ while IFS=: read -r file line span; do
         # {a,b} stands for both.
         for path in $(eval "printf '%s\n' $(printf '%s' "$span" | tr -cd 'A-Za-z0-9_./{},-')"); do
             [ -e "$path" ] || [ -e "crates/$path" ] || [ -e "crates/extant/src/$path" ] ||
-                [ -n "$(find crates -path "*/$path" -print -quit)" ] || case $path in
+                [ -n "$(find crates -path "*/${path%/}" -print -quit)" ] || case $path in
             /*) ;;
             *) say "$file:$line" "$path" path ;;
             esac
