@@ -81,7 +81,7 @@ zig
 if [ "${1:-}" = --check ]; then
     for triple in x86_64-apple-darwin x86_64-unknown-freebsd; do
         library "$triple"
-        cargo-zigbuild check -p ext4-format -p blockdev -p extant --target "$triple" ${standard[@]+"${standard[@]}"}
+        cargo-zigbuild check -p ext4-format -p extant-blockdev -p extant --target "$triple" ${standard[@]+"${standard[@]}"}
         echo "$triple: the format, the engine and mkfs build"
     done
     exit

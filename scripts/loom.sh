@@ -4,4 +4,4 @@
 set -eu
 cd "$(dirname "$0")/.."
 # Of its own: other flags would rebuild everything in the common target directory.
-CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" exec cargo test -p percpu --release --test loom "$@"
+CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" exec cargo test -p extant-percpu --release --test loom "$@"

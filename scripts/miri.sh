@@ -23,6 +23,6 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
 export MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation -Zmiri-permissive-provenance"
 export PROPTEST_CASES="${PROPTEST_CASES:-1}"
 run() { cargo "+$toolchain" miri test --quiet "$@"; }
-run -p percpu --lib
-run -p blockdev --lib -- --skip file:: --skip kernel:: --skip overlay:: --skip replay::
+run -p extant-percpu --lib
+run -p extant-blockdev --lib -- --skip file:: --skip kernel:: --skip overlay:: --skip replay::
 run -p ext4-format --lib -- dir_entry:: extent:: htree:: inode:: jbd2:: orphan_file:: superblock:: xattr::

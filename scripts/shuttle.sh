@@ -4,4 +4,4 @@
 set -eu
 cd "$(dirname "$0")/.."
 # Of its own: other flags would rebuild everything in the common target directory.
-CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/shuttle" RUSTFLAGS="${RUSTFLAGS:-} --cfg shuttle" exec cargo test -p percpu --release --test shuttle "$@"
+CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/shuttle" RUSTFLAGS="${RUSTFLAGS:-} --cfg shuttle" exec cargo test -p extant-percpu --release --test shuttle "$@"

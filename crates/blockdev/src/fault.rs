@@ -31,7 +31,7 @@ struct Faults {
 /// effect. Faults can be set and cleared at any time, from any thread.
 ///
 /// ```
-/// use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
+/// use extant_blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
 /// let dev = FaultDevice::new(MemDevice::new(8192));
 /// dev.fail_range(Op::Read, 4096..4608);
 /// assert!(dev.read_at(0, &mut [0; 4096]).is_ok());

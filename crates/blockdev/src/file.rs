@@ -23,11 +23,11 @@ use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write
 /// let dir = tempfile::tempdir().unwrap();
 /// let path = dir.path().join("disk.img");
 /// std::fs::write(&path, b"").unwrap();
-/// assert_eq!(blockdev::write_protection(&path).unwrap(), None);
+/// assert_eq!(extant_blockdev::write_protection(&path).unwrap(), None);
 /// let mut mode = path.metadata().unwrap().permissions();
 /// mode.set_readonly(true);
 /// std::fs::set_permissions(&path, mode).unwrap();
-/// assert_eq!(blockdev::write_protection(&path).unwrap(), Some("the file is write-protected"));
+/// assert_eq!(extant_blockdev::write_protection(&path).unwrap(), Some("the file is write-protected"));
 /// ```
 pub fn write_protection(path: impl AsRef<Path>) -> io::Result<Option<&'static str>> {
     let path = path.as_ref();
@@ -60,7 +60,7 @@ pub enum Access {
 /// A file or block special file used as a device, locked while it is open.
 ///
 /// ```
-/// use blockdev::{Access, BlockDevice, FileDevice};
+/// use extant_blockdev::{Access, BlockDevice, FileDevice};
 /// let dir = tempfile::tempdir().unwrap();
 /// let path = dir.path().join("disk.img");
 /// let dev = FileDevice::create(&path, 1 << 20).unwrap();
@@ -152,7 +152,7 @@ impl FileDevice {
     /// An image of `len` zero bytes without a name in a directory: it goes with the device.
     ///
     /// ```
-    /// use blockdev::{BlockDevice, FileDevice};
+    /// use extant_blockdev::{BlockDevice, FileDevice};
     /// let dev = FileDevice::temporary(std::env::temp_dir(), 1 << 20).unwrap();
     /// assert_eq!(dev.len(), 1 << 20);
     /// ```
@@ -333,7 +333,7 @@ impl BlockDevice for FileDevice {
 /// A new file of a directory that has no name, or loses it at once; nobody else may open it.
 ///
 /// ```
-/// let file = blockdev::unnamed_file(&std::env::temp_dir()).unwrap();
+/// let file = extant_blockdev::unnamed_file(&std::env::temp_dir()).unwrap();
 /// assert_eq!(file.metadata().unwrap().len(), 0);
 /// ```
 pub fn unnamed_file(dir: &Path) -> io::Result<File> {

@@ -13,7 +13,7 @@
 //! | [`SlowDevice`] | any device, with flushes that take time | tests and benchmarks of fsync |
 //!
 //! ```
-//! use blockdev::{BlockDevice, MemDevice};
+//! use extant_blockdev::{BlockDevice, MemDevice};
 //! let dev = MemDevice::new(1 << 30);           // 1 GiB, nothing allocated yet
 //! dev.write_at(4096, b"hello").unwrap();
 //! let before = dev.snapshot();                 // cheap: chunks are shared
@@ -59,7 +59,7 @@ pub const SECTOR: u64 = 512;
 /// A linear, randomly addressed store of bytes. Offsets and lengths are in bytes.
 ///
 /// ```
-/// use blockdev::{BlockDevice, MemDevice};
+/// use extant_blockdev::{BlockDevice, MemDevice};
 /// let dev: Box<dyn BlockDevice> = Box::new(MemDevice::new(8192));
 /// dev.write_vectored_at(0, &[b"ab", b"cd"]).unwrap();
 /// dev.flush().unwrap();
@@ -106,7 +106,7 @@ pub trait BlockDevice: Send + Sync {
     /// make anything of that answers `Unsupported`.
     ///
     /// ```
-    /// use blockdev::{BlockDevice, MemDevice};
+    /// use extant_blockdev::{BlockDevice, MemDevice};
     /// let dev = MemDevice::from_bytes(&[1; 1 << 20]);
     /// dev.trim(0, 1 << 20).unwrap();
     /// assert_eq!(dev.allocated(), 0);

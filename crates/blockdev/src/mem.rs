@@ -27,7 +27,7 @@ struct Shard(RwLock<Arc<Table>>);
 /// A device in memory. Only chunks that were written take space.
 ///
 /// ```
-/// use blockdev::{BlockDevice, MemDevice};
+/// use extant_blockdev::{BlockDevice, MemDevice};
 /// let dev = MemDevice::new(1 << 40);
 /// dev.write_at(1 << 39, b"x").unwrap();
 /// assert!(dev.allocated() <= 1 << 20);

@@ -34,7 +34,7 @@ pub enum Event {
 /// Events in order. Cloning copies no data.
 ///
 /// ```
-/// use blockdev::{BlockDevice, Event, MemDevice, RecordingDevice};
+/// use extant_blockdev::{BlockDevice, Event, MemDevice, RecordingDevice};
 /// let dev = RecordingDevice::new(MemDevice::new(4096));
 /// dev.write_at(0, b"a").unwrap();
 /// dev.flush().unwrap();

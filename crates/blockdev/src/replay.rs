@@ -31,8 +31,8 @@ const PIECE: u64 = 4096;
 /// the same image.
 ///
 /// ```
-/// let harsh = blockdev::Crash { seed: 42, torn: true, reorder: false };
-/// assert_eq!(harsh, blockdev::Crash::new(42));
+/// let harsh = extant_blockdev::Crash { seed: 42, torn: true, reorder: false };
+/// assert_eq!(harsh, extant_blockdev::Crash::new(42));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
@@ -59,7 +59,7 @@ impl Crash {
 /// Steps through a [`Log`](crate::Log); a clone continues on its own.
 ///
 /// ```
-/// use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
+/// use extant_blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
 /// let base = MemDevice::new(1 << 20);
 /// let dev = RecordingDevice::new(base.snapshot());
 /// dev.write_at(0, &[1; 512]).unwrap();
@@ -106,7 +106,7 @@ impl<'a> Replayer<'a> {
     /// after it.
     ///
     /// ```
-    /// use blockdev::{BlockDevice, MemDevice, RecordingDevice};
+    /// use extant_blockdev::{BlockDevice, MemDevice, RecordingDevice};
     /// let base = MemDevice::new(4096);
     /// let dev = RecordingDevice::new(base.snapshot());
     /// dev.write_at(0, &[1; 512])?;

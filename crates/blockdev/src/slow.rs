@@ -10,7 +10,7 @@ use crate::BlockDevice;
 /// during the wait is not covered by that flush.
 ///
 /// ```
-/// use blockdev::{BlockDevice, MemDevice, SlowDevice};
+/// use extant_blockdev::{BlockDevice, MemDevice, SlowDevice};
 /// use std::time::{Duration, Instant};
 /// let disk = SlowDevice::new(MemDevice::new(4096), Duration::from_millis(2));
 /// let start = Instant::now();

@@ -27,7 +27,7 @@ pub struct TimedEvent {
 /// [`RecordingDevice`](crate::RecordingDevice) puts calls one after the other instead.
 ///
 /// ```
-/// use blockdev::{BlockDevice, MemDevice, TimedDevice, TimedReplay};
+/// use extant_blockdev::{BlockDevice, MemDevice, TimedDevice, TimedReplay};
 /// let base = MemDevice::new(4096);
 /// let dev = TimedDevice::new(base.snapshot(), std::time::Duration::ZERO);
 /// dev.write_at(0, &[1; 512])?;

@@ -24,7 +24,7 @@
 //! The target holds no valid superblock from the first write to the last.
 //!
 //! ```
-//! use blockdev::MemDevice;
+//! use extant_mkfs::blockdev::MemDevice;
 //! use extant_mkfs::{self as mkfs, MkfsOptions};
 //! let device = MemDevice::new(64 << 20);
 //! let report = mkfs::format(&device, &MkfsOptions { label: "scratch".into(), ..MkfsOptions::default() })?;
@@ -63,6 +63,7 @@ mod white_out;
 mod write;
 mod xattrs;
 
+pub use blockdev;
 pub use error::{MkfsError, Result};
 pub use options::MkfsOptions;
 pub use owners::{IdMap, ModeMap};
@@ -126,7 +127,7 @@ pub struct MkfsReport {
 /// A file system ready to be written: scanned, sized and planned.
 ///
 /// ```
-/// use blockdev::MemDevice;
+/// use extant_mkfs::blockdev::MemDevice;
 /// use extant_mkfs::{self as mkfs, MkfsOptions};
 /// let prepared = mkfs::prepare(&MkfsOptions::default())?;
 /// let device = MemDevice::new(prepared.size());
@@ -170,7 +171,7 @@ pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
 /// Reads the names and attributes of one source or several and plans a file system that holds them.
 ///
 /// ```no_run
-/// use blockdev::FileDevice;
+/// use extant_mkfs::blockdev::FileDevice;
 /// use extant_mkfs::{self as mkfs, MkfsOptions, Source, TreeSource};
 /// let source = Source::Tree(TreeSource::new("rootfs"));
 /// let prepared = mkfs::prepare_from(&MkfsOptions::default(), source)?;

@@ -58,6 +58,7 @@ pub use base::error::{Error, Result};
 pub use base::schedule;
 #[doc(hidden)]
 pub use base::stir::stir;
+pub use blockdev;
 pub use commit::journal::recovery::Recovery;
 pub use commit::statistics::{LogState, PushTimes, SlotState, Statistics};
 pub use data::extents::Extent;

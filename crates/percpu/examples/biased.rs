@@ -1,8 +1,8 @@
 //! What reading under a reader-biased lock costs one thread, beside the locks of parking_lot; and what the first write
-//! after it costs, which looks at all slots. `cargo run --release -p percpu --example biased`
+//! after it costs, which looks at all slots. `cargo run --release -p extant-percpu --example biased`
 
+use extant_percpu::{Biased, Exclusive};
 use lock_api::RwLock;
-use percpu::{Biased, Exclusive};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn median(mut rounds: Vec<f64>) -> f64 {
 
 /// Reads from two slots until the lock is biased.
 fn bias<R: lock_api::RawRwLock + Sync>(lock: &RwLock<R, u64>) {
-    for _ in 0..percpu::slot::count() {
+    for _ in 0..extant_percpu::slot::count() {
         std::thread::scope(|s| {
             s.spawn(|| black_box(*lock.read()));
         });
@@ -86,7 +86,7 @@ fn main() {
             }
         }
     }
-    println!("slots of this process: {}", percpu::slot::count());
+    println!("slots of this process: {}", extant_percpu::slot::count());
     for (name, rounds) in rows {
         println!("{name:<34} {:>8.1} ns", median(rounds));
     }

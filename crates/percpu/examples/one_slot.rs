@@ -1,7 +1,7 @@
 //! What the per-slot structures cost where they can gain nothing: with one slot each, in one thread, beside the
-//! plain structures they replace. `cargo run --release -p percpu --example one_slot`
+//! plain structures they replace. `cargo run --release -p extant-percpu --example one_slot`
 
-use percpu::{BoundedCounter, CommitLists, Counter, SlotId, SlotList, stamp};
+use extant_percpu::{BoundedCounter, CommitLists, Counter, SlotId, SlotList, stamp};
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ fn commits(log: &CommitLists<Vec<u64>>) -> f64 {
 
 fn main() {
     let slot = SlotId::new(0);
-    println!("slots of this process: {}", percpu::slot::count());
+    println!("slots of this process: {}", extant_percpu::slot::count());
     println!("ns per call                           plain one slot    slots");
 
     // A list with a lock: what goes in comes out by its place.

@@ -25,7 +25,7 @@ const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
 /// What a biased lock keeps beside the lock beneath it.
 ///
 /// ```
-/// use percpu::{Bias, SlotId, VisibleReaders};
+/// use extant_percpu::{Bias, SlotId, VisibleReaders};
 /// let (a, b) = (SlotId::new(0), SlotId::new(1));
 /// let readers = VisibleReaders::with_slots(2);
 /// let bias = Bias::default();
@@ -290,7 +290,7 @@ mod raw {
     /// A raw reader-writer lock that may be biased towards readers, over one that may not.
     ///
     /// ```
-    /// let map: lock_api::RwLock<percpu::Biased<parking_lot::RawRwLock>, u32> = lock_api::RwLock::new(1);
+    /// let map: lock_api::RwLock<extant_percpu::Biased<parking_lot::RawRwLock>, u32> = lock_api::RwLock::new(1);
     /// *map.write() += 1;
     /// assert_eq!(*map.read(), 2);
     /// ```
@@ -380,7 +380,7 @@ mod raw {
     /// A raw mutex as a reader-writer lock: its readers wait for each other. One byte, for [`Biased`].
     ///
     /// ```
-    /// assert_eq!(size_of::<percpu::Biased<percpu::Exclusive>>(), 4);
+    /// assert_eq!(size_of::<extant_percpu::Biased<extant_percpu::Exclusive>>(), 4);
     /// ```
     pub struct Exclusive(parking_lot::RawMutex);
 
@@ -432,7 +432,7 @@ mod raw {
     ///
     /// ```
     /// lockmeter::lock_class!(Map = "map");
-    /// let map: percpu::RwLock<_, Map> = percpu::RwLock::new(1);
+    /// let map: extant_percpu::RwLock<_, Map> = extant_percpu::RwLock::new(1);
     /// *map.write() += 1;
     /// assert_eq!(*map.read(), 2);
     /// ```
@@ -454,10 +454,10 @@ mod raw {
     ///
     /// ```
     /// lockmeter::lock_class!(Names = "names");
-    /// let names: percpu::ReadMostly<_, Names> = percpu::ReadMostly::new(vec![1]);
+    /// let names: extant_percpu::ReadMostly<_, Names> = extant_percpu::ReadMostly::new(vec![1]);
     /// names.lock().push(2);
     /// assert_eq!(*names.read(), [1, 2]);
-    /// assert_eq!(size_of::<percpu::ReadMostly<(), Names>>(), 8);
+    /// assert_eq!(size_of::<extant_percpu::ReadMostly<(), Names>>(), 8);
     /// ```
     pub struct ReadMostly<T, C: LockClass>(Inner<T, C>);
 

@@ -9,7 +9,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// Bits that threads take and give back; set means taken.
 ///
 /// ```
-/// let map = percpu::AtomicBitmap::new(vec![0b0111]);
+/// let map = extant_percpu::AtomicBitmap::new(vec![0b0111]);
 /// assert_eq!(map.take(0, 64), Some(3));
 /// assert_eq!(map.take(0, 4), None);
 /// map.give(1);
@@ -75,7 +75,7 @@ impl AtomicBitmap {
     /// particular.
     ///
     /// ```
-    /// let map = percpu::AtomicBitmap::new(vec![5, 0]);
+    /// let map = extant_percpu::AtomicBitmap::new(vec![5, 0]);
     /// assert!(map.agrees(&[5, 0]) && !map.agrees(&[5, 1]) && !map.agrees(&[5]));
     /// ```
     pub fn agrees(&self, words: &[u64]) -> bool {

@@ -47,8 +47,8 @@ use crate::sync::{AtomicU64, Mutex, Ordering, classes};
 ///
 /// ```
 /// let mut clock = 5;
-/// assert_eq!(percpu::stamp(&mut clock, 3), 6);
-/// assert_eq!(percpu::stamp(&mut clock, 100), 101);
+/// assert_eq!(extant_percpu::stamp(&mut clock, 3), 6);
+/// assert_eq!(extant_percpu::stamp(&mut clock, 100), 101);
 /// ```
 #[inline]
 pub fn stamp(clock: &mut u64, seen: u64) -> u64 {
@@ -67,7 +67,7 @@ struct Lists<T> {
 /// struct with counts beside them.
 ///
 /// ```
-/// use percpu::{CommitLists, stamp};
+/// use extant_percpu::{CommitLists, stamp};
 /// let log: CommitLists<Vec<(u64, &str)>> = CommitLists::new();
 /// log.commit(|_context, clock, list| {
 ///     let id = stamp(clock, 0);

@@ -12,7 +12,7 @@ use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering, classes};
 /// A sum of per-slot parts.
 ///
 /// ```
-/// let dirty_pages = percpu::Counter::new();
+/// let dirty_pages = extant_percpu::Counter::new();
 /// dirty_pages.add(3);
 /// std::thread::scope(|s| { s.spawn(|| dirty_pages.add(-1)); });
 /// assert_eq!(dirty_pages.sum(), 2);
@@ -52,7 +52,7 @@ impl Counter {
     /// lines that they write.
     ///
     /// ```
-    /// let cached = percpu::Counter::new();
+    /// let cached = extant_percpu::Counter::new();
     /// cached.add(10);
     /// assert_eq!(cached.local(), 10);
     /// ```
@@ -98,7 +98,7 @@ const CLOSED: u64 = u64::MAX;
 /// units stand for has locks of its own.
 ///
 /// ```
-/// let free = percpu::BoundedCounter::new(100, 32);
+/// let free = extant_percpu::BoundedCounter::new(100, 32);
 /// assert!(free.try_take(60));
 /// assert!(!free.try_take(41));
 /// assert!(free.try_take(40));
@@ -158,7 +158,7 @@ impl BoundedCounter {
     /// Takes `n` units, or all there are if there are fewer; returns how many.
     ///
     /// ```
-    /// let free = percpu::BoundedCounter::new(5, 2);
+    /// let free = extant_percpu::BoundedCounter::new(5, 2);
     /// assert_eq!(free.take_up_to(3), 3);
     /// assert_eq!(free.take_up_to(3), 2);
     /// ```

@@ -16,7 +16,7 @@
 //! | `ReadMostly`, `RwLock` | locks whose readers write no common line ([`Bias`], [`VisibleReaders`]) |
 //!
 //! ```
-//! use percpu::PerSlot;
+//! use extant_percpu::PerSlot;
 //! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 //! let requests = PerSlot::new(|_| AtomicU64::new(0));
 //! std::thread::scope(|s| {

@@ -17,7 +17,7 @@ use crate::sync::{Mutex, classes};
 /// Where on which list an element is. Never zero, so `Option<Position>` is one word, too.
 ///
 /// ```
-/// use percpu::{Position, SlotList};
+/// use extant_percpu::{Position, SlotList};
 /// let list = SlotList::new();
 /// let word: u64 = list.add('x').to_raw();
 /// assert_eq!(list.remove(Position::from_raw(word).unwrap()), Some('x'));
@@ -133,7 +133,7 @@ impl<T> Slab<T> {
 /// Per-slot lists of handles, usually `Arc`s.
 ///
 /// ```
-/// use percpu::SlotList;
+/// use extant_percpu::SlotList;
 /// use std::sync::Arc;
 /// let inodes = SlotList::new();
 /// let at = inodes.add(Arc::new("inode 12"));
@@ -180,7 +180,7 @@ impl<T> SlotList<T> {
     /// unlocked: before any iteration can meet the element.
     ///
     /// ```
-    /// use percpu::{Position, SlotList};
+    /// use extant_percpu::{Position, SlotList};
     /// use std::sync::{Arc, OnceLock};
     /// let files: SlotList<Arc<OnceLock<Position>>> = SlotList::new();
     /// let file = Arc::default();

@@ -10,7 +10,7 @@ use crate::slot::{self, SlotId};
 /// slots use one value; with one it is a plain `T` with a detour.
 ///
 /// ```
-/// use percpu::PerSlot;
+/// use extant_percpu::PerSlot;
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// let hits = PerSlot::new(|_| AtomicU64::new(0));
 /// hits.local().fetch_add(1, Relaxed);

@@ -14,7 +14,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// Numbers below a bound.
 ///
 /// ```
-/// let set = percpu::AtomicSet::new(1_000_000);
+/// let set = extant_percpu::AtomicSet::new(1_000_000);
 /// set.insert(70_000);
 /// set.insert(900_000);
 /// assert_eq!(set.next(0, 1_000_000), Some(70_000));
@@ -47,7 +47,7 @@ impl AtomicSet {
     /// The set of all numbers below `bound`.
     ///
     /// ```
-    /// let set = percpu::AtomicSet::full(70);
+    /// let set = extant_percpu::AtomicSet::full(70);
     /// assert_eq!((set.next(69, 100), set.next(70, 100)), (Some(69), None));
     /// ```
     pub fn full(bound: u32) -> Self {

@@ -17,9 +17,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// The number of a slot.
 ///
 /// ```
-/// let slot = percpu::slot::current();
-/// assert!(slot.index() < percpu::slot::count());
-/// assert_eq!(slot, percpu::slot::current()); // one thread, one slot
+/// let slot = extant_percpu::slot::current();
+/// assert!(slot.index() < extant_percpu::slot::count());
+/// assert_eq!(slot, extant_percpu::slot::current()); // one thread, one slot
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(u32);
@@ -40,7 +40,7 @@ impl SlotId {
 /// [`current`]; others are for models and tests.
 ///
 /// ```
-/// use percpu::slot::Registry;
+/// use extant_percpu::slot::Registry;
 /// let registry = Registry::new(2);
 /// let (a, b, c) = (registry.take(), registry.take(), registry.take());
 /// assert_ne!(a, b);
@@ -121,9 +121,9 @@ fn global() -> &'static Registry {
 /// Returns the number in force as an error if it is another one.
 ///
 /// ```standalone_crate
-/// percpu::slot::configure(8).unwrap();
-/// assert_eq!(percpu::slot::count(), 8);
-/// assert_eq!(percpu::slot::configure(16), Err(8)); // too late
+/// extant_percpu::slot::configure(8).unwrap();
+/// assert_eq!(extant_percpu::slot::count(), 8);
+/// assert_eq!(extant_percpu::slot::configure(16), Err(8)); // too late
 /// ```
 pub fn configure(slots: usize) -> Result<(), usize> {
     let in_force = GLOBAL.get_or_init(|| Registry::new(slots)).count();
@@ -137,8 +137,8 @@ pub fn configure(slots: usize) -> Result<(), usize> {
 /// How many threads use each slot of this process at this moment.
 ///
 /// ```
-/// let mine = percpu::slot::current();
-/// assert!(percpu::slot::users()[mine.index()] >= 1);
+/// let mine = extant_percpu::slot::current();
+/// assert!(extant_percpu::slot::users()[mine.index()] >= 1);
 /// ```
 pub fn users() -> Vec<u64> {
     global().users()

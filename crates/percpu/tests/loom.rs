@@ -2,12 +2,12 @@
 //! as small as the property allows.
 #![cfg(loom)]
 
-use loom::sync::Arc;
-use loom::thread;
-use percpu::slot::Registry;
-use percpu::{
+use extant_percpu::slot::Registry;
+use extant_percpu::{
     AtomicSet, Bias, BoundedCounter, CommitLists, Position, SlotId, SlotList, VisibleReaders, stamp,
 };
+use loom::sync::Arc;
+use loom::thread;
 
 const A: SlotId = SlotId::new(0);
 const B: SlotId = SlotId::new(1);
@@ -319,7 +319,7 @@ fn bounded_closing_races_with_local_use() {
 fn bitmap_hands_every_bit_out_once() {
     loom::model(|| {
         // Bits 3.. are taken; 0 is taken and will be given back.
-        let map = Arc::new(percpu::AtomicBitmap::new(vec![!0b110]));
+        let map = Arc::new(extant_percpu::AtomicBitmap::new(vec![!0b110]));
         let other = {
             let map = map.clone();
             thread::spawn(move || map.take(0, 64))

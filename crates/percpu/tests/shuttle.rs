@@ -3,7 +3,7 @@
 //! weak memory; that is what loom and Miri are for. A failure prints a schedule to replay.
 #![cfg(shuttle)]
 
-use percpu::{AtomicBitmap, BoundedCounter, CommitLists, SlotId, SlotList, stamp};
+use extant_percpu::{AtomicBitmap, BoundedCounter, CommitLists, SlotId, SlotList, stamp};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::{Arc, Mutex};

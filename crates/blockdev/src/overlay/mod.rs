@@ -20,7 +20,7 @@ use format::{BLOCK, Header, Index, SLOTS, State, bad, slot_offset};
 /// A base that is only read, and a store that takes all writes.
 ///
 /// ```
-/// use blockdev::{BlockDevice, MemDevice, Overlay};
+/// use extant_blockdev::{BlockDevice, MemDevice, Overlay};
 /// let base = MemDevice::from_bytes(&[1; 10_000]);
 /// let store = MemDevice::new(Overlay::<MemDevice, MemDevice>::store_len(base.len()));
 /// let dev = Overlay::create(&base, &store).unwrap();
@@ -34,7 +34,7 @@ use format::{BLOCK, Header, Index, SLOTS, State, bad, slot_offset};
 /// dev.read_at(5000, &mut byte).unwrap();
 /// assert_eq!(byte, [2]);
 /// drop(dev);
-/// blockdev::apply_overlay(&store, &base).unwrap();
+/// extant_blockdev::apply_overlay(&store, &base).unwrap();
 /// base.read_at(5000, &mut byte).unwrap();
 /// assert_eq!(byte, [2]);
 /// ```

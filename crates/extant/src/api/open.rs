@@ -323,7 +323,7 @@ impl OpenOptions {
     /// use std::sync::Arc;
     /// use extant::mkfs::{self, MkfsOptions};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let device = Arc::new(blockdev::MemDevice::new(16 << 20));
+    /// let device = Arc::new(extant::blockdev::MemDevice::new(16 << 20));
     /// mkfs::format(&*device, &MkfsOptions { size: Some(16 << 20), ..Default::default() })?;
     /// let volume = extant::OpenOptions::new().open_device(device)?;
     /// volume.write_file("/file", b"in memory")?;

@@ -11,7 +11,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let image = dir.path().join("disk.img");
 //! # let overlay = dir.path().join("changes");
-//! # let device = blockdev::FileDevice::create(&image, 16 << 20)?;
+//! # let device = extant::blockdev::FileDevice::create(&image, 16 << 20)?;
 //! # extant::mkfs::format(&device, &extant::mkfs::MkfsOptions { size: Some(16 << 20), ..Default::default() })?;
 //! # drop(device);
 //! use extant::{OpenOptions, scratch::{self, Changes}};
