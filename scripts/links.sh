@@ -8,7 +8,7 @@ words=$(mktemp)
 trap 'rm -f "$words"' EXIT
 find crates -name '*.rs' -not -path '*/target/*' -exec sed 's://.*$::' {} + |
     grep -oE '[A-Za-z_][A-Za-z0-9_]*|"[a-z0-9]+(-[a-z0-9]+)+"' | tr -d '"' >"$words"
-ls crates >>"$words"
+{ ls crates; sed -n 's/^name = "\(.*\)"/\1/p' crates/*/Cargo.toml; } >>"$words"
 # Linux's own.
 printf '%s\n' _raw_spin_lock ext2_get_block lru_list_lock O_TMPFILE >>"$words"
 sort -u -o "$words" "$words"

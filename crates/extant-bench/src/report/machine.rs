@@ -62,8 +62,8 @@ pub fn head(params: &Params) -> String {
         false => "Without root nothing is mounted, so the kernel and fuse2fs take no part.\n",
     };
     format!(
-        "# Benchmark report\n\nMade by `make bench`; what each benchmark does is said in \
-        [benchmarks.md](../benchmarks.md). All figures are of this run. Images are in memory unless said \
+        "# Benchmark report\n\nMade by `make bench`; what each benchmark does is in \
+        [workloads](workloads.md). All figures are of this run. Images are in memory unless said \
         otherwise; targets take turns round by round, and medians are shown. CPU is that of the process (with \
         fuse2fs, its server's too; what the kernel's own threads do is not in it).\n{peers}\n\
         | | |\n|---|---|\n{rows}"

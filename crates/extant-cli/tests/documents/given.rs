@@ -20,7 +20,7 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
 /// A script that makes what readers of a document have, in their home directory, before its first command.
 pub fn script(document: &str) -> &'static str {
     match document {
-        "README.md" => README,
+        "README.md" | "docs/tutorials/tour.md" => TOUR,
         "docs/mount.md" => "mkdir project; echo text >project/file",
         "docs/how-to/ci-images.md" => "mkdir -p build/bin; echo program >build/bin/program",
         "docs/how-to/untrusted-image.md" => FOUND,
@@ -31,7 +31,7 @@ pub fn script(document: &str) -> &'static str {
 }
 
 /// Directories, archives and what is on the site example.org, among it a root file system whose apt-get only leaves a word.
-const README: &str = r#"
+const TOUR: &str = r#"
 mkdir -p root/bin root/etc root/proc root/dev root/sys root/tmp
 cp "$(command -v busybox)" root/bin/busybox
 for name in sh ls cat apt-get; do ln -s busybox root/bin/$name; done
