@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 words=$(mktemp)
 trap 'rm -f "$words"' EXIT
-find crates -name '*.rs' -not -path '*/target/*' -exec sed 's://.*$::' {} + |
+find crates -name '*.rs' -not -path 'crates/extant-peers/target/*' -exec sed 's://.*$::' {} + |
     grep -oE '[A-Za-z_][A-Za-z0-9_]*|"[a-z0-9]+(-[a-z0-9]+)+"' | tr -d '"' >"$words"
 { ls crates; sed -n 's/^name = "\(.*\)"/\1/p' crates/*/Cargo.toml; } >>"$words"
 # Linux's own.

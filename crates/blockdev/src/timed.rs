@@ -171,7 +171,7 @@ pub struct TimedReplay {
     flushed: u64,
     durable: MemDevice,
     /// Writes that are in `durable`.
-    settled: Vec<bool>,
+    applied: Vec<bool>,
     /// All before are in `durable`, or flushes.
     first: usize,
 }
@@ -181,7 +181,7 @@ impl TimedReplay {
     pub fn new(mut events: Vec<TimedEvent>, base: &MemDevice) -> Self {
         events.sort_by_key(|e| e.end);
         Self {
-            settled: vec![false; events.len()],
+            applied: vec![false; events.len()],
             events,
             seen: 0,
             flushed: 0,
@@ -202,12 +202,12 @@ impl TimedReplay {
         }
         let mut pending = Vec::new();
         for (i, e) in self.events.iter().enumerate().skip(self.first) {
-            if e.event == Event::Flush || self.settled[i] {
+            if e.event == Event::Flush || self.applied[i] {
                 continue;
             }
             if e.end < self.flushed {
                 Log::of(vec![e.event.clone()]).apply_to(&self.durable)?;
-                self.settled[i] = true;
+                self.applied[i] = true;
             } else if e.start < at {
                 pending.push(e);
             }
@@ -216,7 +216,7 @@ impl TimedReplay {
                 break;
             }
         }
-        let done = |i: &usize| self.settled[*i] || self.events[*i].event == Event::Flush;
+        let done = |i: &usize| self.applied[*i] || self.events[*i].event == Event::Flush;
         self.first = (self.first..self.seen).take_while(done).count() + self.first;
         pending.sort_by_key(|e| e.start);
         let pending = pending.into_iter().map(|e| e.event.clone()).collect();

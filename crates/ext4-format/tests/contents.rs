@@ -6,7 +6,7 @@
 mod walk;
 
 use ext4_format::extent::{self, Extent};
-use ext4_format::htree::{self, DxEntry, Kind, RootInit};
+use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
 use ext4_format::jbd2::{self, Commit, DescriptorWriter, LogEnd, RevokeWriter, Superblock, plan};
 use ext4_format::{BlockNr, FormatError, InodeNr, dir_entry, inode, xattr};
 use std::collections::BTreeMap;
@@ -208,10 +208,10 @@ fn rebuild(volume: &Volume, dir: &walk::Inode) {
     let mut root = vec![0xff; size];
     htree::write_root(&mut root, &init, csum, index[..2].iter().copied()).unwrap();
     for (i, entry) in index.iter().enumerate().skip(2) {
-        assert!(htree::insert_after(&mut root, Kind::Root, i - 1, *entry).unwrap());
+        assert!(htree::insert_after(&mut root, IndexBlockKind::Root, i - 1, *entry).unwrap());
     }
     if csum {
-        htree::set_checksum(&mut root, Kind::Root, dir.seed).unwrap();
+        htree::set_checksum(&mut root, IndexBlockKind::Root, dir.seed).unwrap();
     }
     volume.write(blocks[0], &root);
     assert_eq!(volume.names(dir).len(), total + 2);

@@ -1,7 +1,7 @@
 //! Advice: a user reads after an error what to do about it.
 
 use crate::address::base_name;
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::show::{show, type_name};
 use extant::{Dir, Error, FileType};
 use std::fmt;
@@ -56,7 +56,7 @@ fn nearest<'p>(dir: &Dir, path: &'p [u8]) -> Option<(&'p [u8], FileType)> {
 }
 
 /// Adds advice to an error about a place, if there is any.
-pub fn about(place: &Place, error: anyhow::Error) -> anyhow::Error {
+pub fn about(place: &ImagePlace, error: anyhow::Error) -> anyhow::Error {
     // An error with a context is about something below the place.
     let Some(kind) = error
         .downcast_ref::<Error>()
@@ -102,7 +102,7 @@ pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option
 }
 
 /// Adds advice to an error about a new name, whose directory may be missing.
-pub fn about_new(place: &Place, error: anyhow::Error) -> anyhow::Error {
+pub fn about_new(place: &ImagePlace, error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<Error>() {
         Some(kind @ Error::NotFound) if place.dir.lstat(asked(above(&place.path))).is_err() => {
             let parent = place.at(above(&place.path));

@@ -3,7 +3,7 @@
 use crate::address::Address;
 use crate::advice;
 use crate::patterns::{NoMatch, expand};
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
 use extant::{OpenOptions, Volume};
@@ -168,13 +168,13 @@ impl Images {
         writing: bool,
         addresses: &[Address],
         otherwise: NoMatch,
-        mut work: impl FnMut(&Place) -> Result<()>,
+        mut work: impl FnMut(&ImagePlace) -> Result<()>,
     ) -> Result<()> {
         Self::with(writing, |images| {
             crate::output::each(addresses, |address| {
                 let volume = images.get(&address.image)?;
                 crate::output::each(expand(&volume, address, otherwise)?, |address| {
-                    let done = Place::of(&volume, &address).and_then(|place| {
+                    let done = ImagePlace::of(&volume, &address).and_then(|place| {
                         work(&place).map_err(|e| match otherwise {
                             NoMatch::IsName => advice::about_new(&place, e),
                             _ => advice::about(&place, e),

@@ -7,7 +7,7 @@
 
 use crate::serving::Serving;
 use anyhow::{Context, Result};
-use fuse_server::{Connection, Place, Unmount, Unmounting};
+use fuse_server::{Connection, MountPoint, Unmount, Unmounting};
 use lockmeter::{Mutex, lock_class};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -172,7 +172,7 @@ pub fn run(serving: &Serving<'_>) -> Result<()> {
     let _ = rustix::process::setsid();
     let input = std::io::stdin();
     let mut line = UnixStream::from(input.as_fd().try_clone_to_owned()?);
-    let mut place: Option<Place> = None;
+    let mut place: Option<MountPoint> = None;
     let mut request = [0; REQUEST];
     while line.read_exact(&mut request).is_ok() {
         let [what, read_only, size @ ..] = request;

@@ -2,7 +2,7 @@
 
 use crate::address::{Address, join};
 use crate::advice;
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::walk::sorted;
 use anyhow::{Context, Result, bail};
 use extant::{Dir, Error, FileType, Volume};
@@ -52,7 +52,7 @@ pub fn expand(volume: &Volume, address: &Address, otherwise: NoMatch) -> Result<
         return Ok(vec![address.clone()]);
     }
     let context = || address.to_string();
-    let place = Place::of(volume, address).with_context(context)?;
+    let place = ImagePlace::of(volume, address).with_context(context)?;
     if place.attributes(false).is_ok() {
         return Ok(vec![address.clone()]);
     }

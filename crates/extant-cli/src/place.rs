@@ -10,7 +10,7 @@ use extant::{
 };
 
 /// A place in an image.
-pub struct Place {
+pub struct ImagePlace {
     /// The image.
     pub volume: Volume,
     /// The directory that the path starts at: the root, or the one that a number names.
@@ -60,7 +60,7 @@ fn never_used(volume: &Volume, ino: u32) -> Result<bool> {
     Ok(counts && descriptor.is_some_and(|d| index >= used(d)))
 }
 
-impl Place {
+impl ImagePlace {
     /// Finds the start of an address; a path is not walked yet.
     pub fn of(volume: &Volume, address: &Address) -> Result<Self> {
         let mut place = Self {

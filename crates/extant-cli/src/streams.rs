@@ -1,7 +1,7 @@
 //! Standard input and output where a file can stand: `-`. A file of that name is written `./-`.
 
 use crate::interrupt;
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
 use extant::OpenFlags;
@@ -84,7 +84,7 @@ pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
 }
 
 /// Writes standard input to a file of an image, new or emptied.
-pub fn into_image(place: &Place) -> Result<()> {
+pub fn into_image(place: &ImagePlace) -> Result<()> {
     let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
     let file = match place.node() {
         Some(_) => place.open(flags)?,
@@ -105,7 +105,7 @@ pub fn into_image(place: &Place) -> Result<()> {
 }
 
 /// Writes a file of an image to `out`.
-pub fn out_of_image(place: &Place, out: &mut impl Write) -> Result<()> {
+pub fn out_of_image(place: &ImagePlace, out: &mut impl Write) -> Result<()> {
     let file = place.open(OpenFlags::READ)?;
     // On a terminal the output itself shows the progress.
     let progress = (!io::stdout().is_terminal())

@@ -37,7 +37,7 @@ mod workers;
 #[test]
 fn mutants() {
     needs::tools!("mke2fs", "e2fsck");
-    match workers::Share::of_this_process() {
+    match workers::WorkShare::of_this_process() {
         Some(share) => share.run(),
         None => workers::run(common::seeds(0, 2_000, 100_000)),
     }

@@ -14,11 +14,11 @@ macro_rules! kinds {
     ($($kind:ident = $name:literal),* $(,)?) => {
         /// Kinds of requests that are counted apart.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Kind {
+        pub(crate) enum RequestKind {
             $($kind),*
         }
 
-        impl Kind {
+        impl RequestKind {
             /// All of them, in the order of their numbers.
             const ALL: &[Self] = &[$(Self::$kind),*];
 
@@ -71,7 +71,7 @@ const TIMED_FIRST: u64 = 64;
 /// Then one in so many. A prime: what programs do in turn seldom has this period.
 const TIMED_ONE_IN: u64 = 17;
 
-impl Kind {
+impl RequestKind {
     /// What a request is counted as.
     pub fn of(operation: &Operation<'_>) -> Self {
         type Op<'a> = Operation<'a>;
@@ -168,7 +168,7 @@ struct Cell {
 }
 
 /// The counters of one mount.
-pub(crate) struct Counters(PerSlot<[Cell; Kind::ALL.len()]>);
+pub(crate) struct Counters(PerSlot<[Cell; RequestKind::ALL.len()]>);
 
 /// Requests of one kind.
 ///
@@ -204,7 +204,7 @@ impl Counters {
 
     /// A request of this kind begins. Only the slot's own thread adds: a plain load and store would do, but a slot may be
     /// shared when there are more threads than slots.
-    pub fn begin(&self, kind: Kind) -> Counted<'_> {
+    pub fn begin(&self, kind: RequestKind) -> Counted<'_> {
         let cell = &self.0.local()[kind as usize];
         let stands_for = kind.stands_for(cell.requests.fetch_add(1, Relaxed));
         Counted {
@@ -216,7 +216,7 @@ impl Counters {
 
     /// Requests of all kinds that each slot has begun, in the order of slots.
     pub fn by_slot(&self) -> impl Iterator<Item = u64> + '_ {
-        let sum = |cells: &[Cell; Kind::ALL.len()]| {
+        let sum = |cells: &[Cell; RequestKind::ALL.len()]| {
             cells.iter().map(|cell| cell.requests.load(Relaxed)).sum()
         };
         self.0.iter().map(sum)
@@ -224,18 +224,18 @@ impl Counters {
 
     /// What has been asked at all so far, by kind.
     pub fn read(&self) -> Vec<RequestCount> {
-        let sum = |kind: Kind, of: fn(&Cell) -> &AtomicU64| {
+        let sum = |kind: RequestKind, of: fn(&Cell) -> &AtomicU64| {
             let cells = self.0.iter().map(|cells| &cells[kind as usize]);
             cells.map(|cell| of(cell).load(Relaxed)).sum::<u64>()
         };
-        let line = |&kind: &Kind| RequestCount {
+        let line = |&kind: &RequestKind| RequestCount {
             kind: kind.name().into(),
             requests: sum(kind, |c| &c.requests),
             failures: sum(kind, |c| &c.failures),
             total_us: sum(kind, |c| &c.ns) as f64 / 1000.0,
             bytes: sum(kind, |c| &c.bytes),
         };
-        let lines = Kind::ALL.iter().map(line);
+        let lines = RequestKind::ALL.iter().map(line);
         lines.filter(|line| line.requests > 0).collect()
     }
 }
@@ -275,7 +275,7 @@ mod tests {
 
     impl Counters {
         /// A request that takes so long, if anybody looks.
-        fn count(&self, kind: Kind, took: Duration, failed: bool, bytes: u64) {
+        fn count(&self, kind: RequestKind, took: Duration, failed: bool, bytes: u64) {
             let counted = self.begin(kind);
             let took = counted.since.map(|_| took);
             counted.note(took, failed, bytes);
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn all_requests_have_a_time() {
         let counters = Counters::new();
-        for kind in [Kind::Lookup, Kind::Fsync] {
+        for kind in [RequestKind::Lookup, RequestKind::Fsync] {
             for _ in 0..TIMED_FIRST + 1000 * TIMED_ONE_IN {
                 counters.count(kind, Duration::from_micros(3), false, 0);
             }
@@ -295,9 +295,9 @@ mod tests {
             assert_eq!(line.requests, TIMED_FIRST + 1000 * TIMED_ONE_IN);
             assert!((line.average_us() - 3.0).abs() < 1e-9, "{line:?}");
         }
-        let timed = |kind: Kind| (0..100_000).filter(|&n| kind.stands_for(n) > 0).count();
-        assert!(timed(Kind::Lookup) < 7_000);
-        assert_eq!(timed(Kind::Fsync), 100_000);
+        let timed = |kind: RequestKind| (0..100_000).filter(|&n| kind.stands_for(n) > 0).count();
+        assert!(timed(RequestKind::Lookup) < 7_000);
+        assert_eq!(timed(RequestKind::Fsync), 100_000);
     }
 
     #[test]
@@ -305,10 +305,10 @@ mod tests {
         let counters = Counters::new();
         std::thread::scope(|s| {
             for _ in 0..4 {
-                s.spawn(|| counters.count(Kind::Read, Duration::from_micros(2), false, 10));
+                s.spawn(|| counters.count(RequestKind::Read, Duration::from_micros(2), false, 10));
             }
         });
-        counters.count(Kind::Lookup, Duration::from_micros(1), true, 0);
+        counters.count(RequestKind::Lookup, Duration::from_micros(1), true, 0);
         assert_eq!(counters.by_slot().sum::<u64>(), 5);
         let lines = counters.read();
         let kinds: Vec<_> = lines.iter().map(|l| l.kind.as_str()).collect();

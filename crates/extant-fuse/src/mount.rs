@@ -97,7 +97,7 @@ impl Shared {
         drop(still);
     }
 
-    /// Closes the volume before the device it is on is given back. Who closes it afterwards finds that done; an error is
+    /// Closes the volume before the device it is on is released. Who closes it afterwards finds that done; an error is
     /// told as a trouble.
     pub fn close_early(&self) {
         self.end_read_only();

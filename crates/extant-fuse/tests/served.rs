@@ -9,7 +9,7 @@ mod judge;
 use extant::{Fallocate, Volume};
 use extant_fuse::{Filesystem, MountOptions};
 use fuse_server::{Answer, Errno, Handler, Operation, Request, SetAttr};
-use judge::campaign::{Kind, run};
+use judge::campaign::{CampaignKind, run};
 use judge::model::Task;
 use judge::program::{self, Mark, Plan, Run};
 use judge::target::Target;
@@ -297,7 +297,7 @@ fn over_the_handler(
     run
 }
 
-const TASKS: Kind = Kind {
+const TASKS: CampaignKind = CampaignKind {
     name: "the handler, three tasks",
     size: "16M",
     mke2fs: &["-t", "ext4", "-J", "size=4"],
@@ -311,7 +311,7 @@ const TASKS: Kind = Kind {
     over: over_the_handler,
 };
 
-const ONE: Kind = Kind {
+const ONE: CampaignKind = CampaignKind {
     name: "the handler, one task, blocks of 1 KiB",
     size: "8M",
     mke2fs: &["-t", "ext4", "-b", "1024", "-J", "size=1"],

@@ -5,7 +5,7 @@ use super::error::{MkfsError, Result};
 use super::tree::{Name, Tree};
 use ext4_format::dir_entry::{self, LeafBuilder, rec_len_for};
 use ext4_format::geometry::Geometry;
-use ext4_format::htree::{self, DxEntry, Kind, RootInit};
+use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
 use ext4_format::{FileType, InodeNr};
 
 /// Bytes of "." and "..".
@@ -71,8 +71,8 @@ impl Shape {
 fn levels(geo: &Geometry, leaves: usize) -> Option<Vec<u32>> {
     let (len, csum) = (geo.block_size as usize, geo.features.has_metadata_csum());
     let (root, node) = (
-        Kind::Root.capacity(len, csum),
-        Kind::Node.capacity(len, csum),
+        IndexBlockKind::Root.capacity(len, csum),
+        IndexBlockKind::Node.capacity(len, csum),
     );
     let mut levels = Vec::new();
     let mut below = leaves;
@@ -174,7 +174,7 @@ impl Writer<'_> {
         emit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<u32> {
         let csum = self.geo.features.has_metadata_csum();
-        let capacity = Kind::Node.capacity(block.len(), csum);
+        let capacity = IndexBlockKind::Node.capacity(block.len(), csum);
         let nodes: u32 = levels.iter().sum();
         // Root, then the nodes from the top level down, then the leaves.
         let mut first_block = 1 + nodes;
@@ -205,19 +205,19 @@ impl Writer<'_> {
             levels: levels.len() as u8, // at most two
         };
         htree::write_root(block, &init, csum, entries)?;
-        self.seal(block, Kind::Root)?;
+        self.seal(block, IndexBlockKind::Root)?;
         emit(block)?;
         for level in below.iter().rev() {
             for part in level.chunks(capacity) {
                 htree::write_node(block, csum, part.iter().copied())?;
-                self.seal(block, Kind::Node)?;
+                self.seal(block, IndexBlockKind::Node)?;
                 emit(block)?;
             }
         }
         Ok(1 + nodes)
     }
 
-    fn seal(&self, block: &mut [u8], kind: Kind) -> Result<()> {
+    fn seal(&self, block: &mut [u8], kind: IndexBlockKind) -> Result<()> {
         if self.geo.features.has_metadata_csum() {
             htree::set_checksum(block, kind, self.seed)?;
         }

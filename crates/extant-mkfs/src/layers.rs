@@ -4,7 +4,7 @@
 
 use super::adopt::{Adopter, RawXattrs};
 use super::error::{MkfsError, Result, show};
-use super::tar::member::{Kind, Member};
+use super::tar::member::{Member, MemberKind};
 use super::tree::{Body, Draft, DraftDir, Inode, ROOT, XattrPool};
 use super::white_out::WhiteOut;
 use ext4_format::FileType;
@@ -69,7 +69,7 @@ impl Layers {
         let bad = |what: &str| MkfsError::source(show(&path), what);
         let mut parts = components(&path).ok_or_else(|| bad("a path with \"..\""))?;
         let Some(name) = parts.pop() else {
-            if member.kind != Kind::Directory {
+            if member.kind != MemberKind::Directory {
                 return Err(bad("the root is not a directory"));
             }
             let inode = self.inode_of(member, adopter)?;
@@ -84,7 +84,7 @@ impl Layers {
         if self.white_out(parent, name) {
             return Ok(());
         }
-        if let Kind::HardLink(target) = &member.kind {
+        if let MemberKind::HardLink(target) = &member.kind {
             let inode = self.target(target).map_err(|what| bad(&what))?;
             self.put(parent, name, inode);
             return Ok(());
@@ -336,10 +336,10 @@ impl Layers {
 
     fn inode_of(&self, member: Member, adopter: &Adopter<'_>) -> Result<Inode> {
         let (ftype, rdev, size, body) = match member.kind {
-            Kind::File { size, origin, map } => {
+            MemberKind::File { size, origin, map } => {
                 (FileType::Regular, 0, size, Body::File { origin, map })
             }
-            Kind::Symlink(target) => {
+            MemberKind::Symlink(target) => {
                 if target.is_empty() {
                     return Err(MkfsError::source(
                         show(&member.path),
@@ -353,10 +353,14 @@ impl Layers {
                     Body::Symlink(target.into()),
                 )
             }
-            Kind::CharDevice(a, b) => (FileType::CharDevice, makedev(a, b), 0, Body::Special),
-            Kind::BlockDevice(a, b) => (FileType::BlockDevice, makedev(a, b), 0, Body::Special),
-            Kind::Fifo => (FileType::Fifo, 0, 0, Body::Special),
-            Kind::Directory | Kind::HardLink(_) => (FileType::Directory, 0, 0, Body::Special),
+            MemberKind::CharDevice(a, b) => (FileType::CharDevice, makedev(a, b), 0, Body::Special),
+            MemberKind::BlockDevice(a, b) => {
+                (FileType::BlockDevice, makedev(a, b), 0, Body::Special)
+            }
+            MemberKind::Fifo => (FileType::Fifo, 0, 0, Body::Special),
+            MemberKind::Directory | MemberKind::HardLink(_) => {
+                (FileType::Directory, 0, 0, Body::Special)
+            }
         };
         let perm = if ftype == FileType::Symlink {
             0o777

@@ -159,7 +159,7 @@ pub fn format(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRep
 /// # Errors
 /// Options no file system can have.
 pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
-    let options = options.settled();
+    let options = options.resolved();
     let monitor = Monitor::new(options.progress.clone(), options.cancel.clone());
     let time = options.now();
     let mut draft = Draft::empty(0o755, Timestamp::new(time, 0));
@@ -184,7 +184,7 @@ pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
 /// # Errors
 /// Options no file system can have; a source that cannot be read or kept; a size too small.
 pub fn prepare_from(options: &MkfsOptions, sources: impl Into<Vec<Source>>) -> Result<Prepared> {
-    let options = options.settled();
+    let options = options.resolved();
     options.feature_set()?;
     let monitor = Monitor::new(options.progress.clone(), options.cancel.clone());
     let time = options.now();

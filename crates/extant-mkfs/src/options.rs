@@ -152,9 +152,9 @@ const NOT_MADE: [&str; 12] = [
 ];
 
 impl MkfsOptions {
-    /// Options with everything random or taken from the clock settled, so that all later steps are
+    /// Options with everything random or taken from the clock resolved, so that all later steps are
     /// a function of options and source alone.
-    pub(super) fn settled(&self) -> Self {
+    pub(super) fn resolved(&self) -> Self {
         let mut s = self.clone();
         s.hash_seed = Some(self.hash_seed.unwrap_or_else(|| match self.uuid {
             Some(uuid) => derive(uuid, "hash seed"),
@@ -197,7 +197,7 @@ impl MkfsOptions {
     }
 
     /// Bytes of a block: as given, or by the usage type, which a given size may imply.
-    pub(super) fn settled_block_size(&self) -> u32 {
+    pub(super) fn chosen_block_size(&self) -> u32 {
         self.block_size.unwrap_or_else(|| {
             let usage = self.usage.or_else(|| self.size.map(Usage::of_size));
             usage.map_or(4096, Usage::block_size)
@@ -206,7 +206,7 @@ impl MkfsOptions {
 
     /// Parameters of a volume of `size` bytes.
     pub(super) fn layout_params(&self, size: u64, time: i64) -> Result<LayoutParams> {
-        let block_size = Some(self.settled_block_size());
+        let block_size = Some(self.chosen_block_size());
         let mut p = LayoutParams::new(size, self.fs_type, self.usage, block_size);
         p.features = self.feature_set()?;
         p.inode_size = self.inode_size;

@@ -5,9 +5,9 @@ mod common;
 mod judge;
 
 use common::*;
-use judge::campaign::{Kind, over_the_library, run};
+use judge::campaign::{CampaignKind, over_the_library, run};
 
-const ONE: Kind = Kind {
+const ONE: CampaignKind = CampaignKind {
     name: "one task, blocks of 4 KiB",
     size: "16M",
     mke2fs: &["-t", "ext4", "-J", "size=4"],
@@ -21,7 +21,7 @@ const ONE: Kind = Kind {
     over: over_the_library,
 };
 
-const SMALL_BLOCKS: Kind = Kind {
+const SMALL_BLOCKS: CampaignKind = CampaignKind {
     name: "one task, blocks of 1 KiB",
     mke2fs: &["-t", "ext4", "-b", "1024", "-J", "size=1"],
     size: "8M",
@@ -29,13 +29,13 @@ const SMALL_BLOCKS: Kind = Kind {
     ..ONE
 };
 
-const IN_PARTS: Kind = Kind {
+const IN_PARTS: CampaignKind = CampaignKind {
     name: "one task, contexts in parts",
     in_parts: Some(14),
     ..SMALL_BLOCKS
 };
 
-const TASKS: Kind = Kind {
+const TASKS: CampaignKind = CampaignKind {
     name: "three tasks, blocks of 4 KiB",
     tasks: 3,
     ops: 28,
@@ -43,7 +43,7 @@ const TASKS: Kind = Kind {
     ..ONE
 };
 
-const TASKS_IN_PARTS: Kind = Kind {
+const TASKS_IN_PARTS: CampaignKind = CampaignKind {
     name: "three tasks, contexts in parts",
     tasks: 3,
     ops: 28,

@@ -392,7 +392,7 @@ fn run(name: &str, mke2fs_args: &[&str], workload: fn(&mut Script<'_>)) {
     fsck_recovers(&log, &base, name);
 }
 
-/// e2fsck replays a journal written here and then finds nothing to mend but what it always settles
+/// e2fsck replays a journal written here and then finds nothing to mend but what it always fixes
 /// after a replay (counts, orphans).
 fn fsck_recovers(log: &blockdev::Log, base: &MemDevice, name: &str) {
     let mut replayer = log.replay(base);

@@ -132,7 +132,7 @@ fn forced_under_load() {
 }
 
 #[test]
-fn memory_is_given_back_though_handles_stay() {
+fn memory_is_freed_though_handles_stay() {
     let Some((device, v)) = volume() else { return };
     let weak = Arc::downgrade(&device);
     let file = v.create("/big", 0o600).unwrap();

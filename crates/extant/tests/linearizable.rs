@@ -15,10 +15,10 @@ mod search;
 mod spec;
 
 use blockdev::{BlockDevice, MemDevice};
-use calls::{Call, Event, Field, Handles, Maker, Place, Reply};
+use calls::{Call, Event, Field, Handles, Maker, PathFrom, Reply};
 use common::*;
 use extant::{Error, OpenFlags, OpenOptions, Volume};
-use reference::{Kind, Model};
+use reference::{Model, NodeKind};
 use spec::Context;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Test {
             volume.create_dir(&top, 0o755).unwrap();
             let names = BTreeMap::new();
             model
-                .make(&top, Kind::Dir { names, parent: 0 }, 0o755)
+                .make(&top, NodeKind::Dir { names, parent: 0 }, 0o755)
                 .unwrap();
         }
         for n in 0..STAY {
@@ -127,7 +127,7 @@ impl Test {
     /// A few directories and files that are there, opened.
     fn handles(&self, volume: &Volume, model: &Model, rng: &mut Rng) -> Handles {
         let paths = model.paths();
-        let mut some = |n: usize, wanted: fn(&Kind) -> bool| {
+        let mut some = |n: usize, wanted: fn(&NodeKind) -> bool| {
             let all: Vec<_> = paths
                 .iter()
                 .filter(|(path, id)| {
@@ -141,8 +141,8 @@ impl Test {
                 .map(|_| all[rng.below(all.len() as u64) as usize])
                 .collect::<Vec<_>>()
         };
-        let dirs = some(2, |k| matches!(k, Kind::Dir { .. }));
-        let files = some(3, |k| matches!(k, Kind::File(_)));
+        let dirs = some(2, |k| matches!(k, NodeKind::Dir { .. }));
+        let files = some(3, |k| matches!(k, NodeKind::File(_)));
         let flags = OpenFlags::READ | OpenFlags::WRITE;
         Handles {
             dirs: dirs
@@ -288,7 +288,7 @@ fn report(
 /// should have taken.
 #[test]
 fn some_histories_have_no_explanation() {
-    let place = || Place {
+    let place = || PathFrom {
         base: None,
         path: "s0/n0".into(),
     };
@@ -296,7 +296,7 @@ fn some_histories_have_no_explanation() {
         let mut model = Model::new(true, false);
         let names = BTreeMap::new();
         model
-            .make("/s0", Kind::Dir { names, parent: 0 }, 0o755)
+            .make("/s0", NodeKind::Dir { names, parent: 0 }, 0o755)
             .unwrap();
         model
     };

@@ -15,7 +15,7 @@ use blockdev::MemDevice;
 use common::*;
 use compare::compare;
 use ops::{Generator, Op, bulk_name};
-use reference::{Kind, Model};
+use reference::{Model, NodeKind};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ fn dry_run(op: &Op, m: &mut Model) {
         Op::Mkdir { path, mode } => m
             .make(
                 path,
-                Kind::Dir {
+                NodeKind::Dir {
                     names: BTreeMap::new(),
                     parent: 0,
                 },
@@ -121,16 +121,16 @@ fn dry_run(op: &Op, m: &mut Model) {
             .map(drop),
         Op::Rmdir { path } => m.rmdir(path),
         Op::Rename { old, new, mode } => m.rename(old, new, *mode),
-        Op::Symlink { target, path } => {
-            m.make(path, Kind::Symlink(target.clone()), 0o777).map(drop)
-        }
+        Op::Symlink { target, path } => m
+            .make(path, NodeKind::Symlink(target.clone()), 0o777)
+            .map(drop),
         Op::Mknod {
             path,
             file_type,
             rdev,
             mode,
         } => m
-            .make(path, Kind::Special(*file_type, *rdev), *mode)
+            .make(path, NodeKind::Special(*file_type, *rdev), *mode)
             .map(drop),
         Op::Bulk {
             dir,

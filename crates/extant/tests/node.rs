@@ -372,7 +372,7 @@ fn opening_is_checked_by_permissions_and_flags() {
 
 /// Nodes do not keep a volume, or its memory, once it is closed.
 #[test]
-fn a_closed_volume_is_given_back_when_its_nodes_go() {
+fn a_closed_volume_is_freed_when_its_nodes_go() {
     needs::tools!("mke2fs");
     let device = mem_image("16M", ARGS);
     let v = open(&device);

@@ -117,7 +117,7 @@ impl Attr {
 
 /// What a name stands for. With `node` 0 it is a negative entry: no such name, and the kernel may remember that.
 ///
-/// Every entry that is answered with another node counts as one lookup of that node, which the kernel gives back
+/// Every entry that is answered with another node counts as one lookup of that node, which the kernel takes back
 /// with [`Forget`](crate::Operation::Forget).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {

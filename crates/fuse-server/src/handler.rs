@@ -176,7 +176,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// The file system is being unmounted, and whoever unmounts it waits until this returns: the kernel asks so only where
     /// it holds a block device for the mount ([`MountOptions::block_device`](crate::MountOptions::block_device)), which it
-    /// gives back then. No request but forgets follows.
+    /// releases then. No request but forgets follows.
     fn unmounting(&self) {}
 
     /// The last call, when the file system is unmounted and all threads are done.

@@ -45,7 +45,7 @@ pub use handler::{Handler, InitFlags, KernelOffer, Wants};
 pub use listing::Listing;
 pub use memory::MemoryFs;
 pub use mount::{
-    Connection, MountOptions, Mounted, Place, Unmount, Unmounting, detach, mount, mounted_at,
+    Connection, MountOptions, MountPoint, Mounted, Unmount, Unmounting, detach, mount, mounted_at,
     mounts, unmount,
 };
 pub use notify::Notifier;

@@ -32,7 +32,7 @@ pub enum Operation<'a> {
         /// The name.
         name: &'a [u8],
     },
-    /// The kernel gives back lookups of the node. No answer.
+    /// The kernel forgets lookups of the node. No answer.
     Forget {
         /// How many.
         lookups: u64,

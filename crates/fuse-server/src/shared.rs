@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::answer::Answer;
 use crate::decode::{self, Body, Dialect};
 use crate::handler::Handler;
-use crate::mount::{Connection, Place};
+use crate::mount::{Connection, MountPoint};
 use crate::request::Operation;
 use crate::wire::InHeader;
 
@@ -19,7 +19,7 @@ use crate::wire::InHeader;
 pub(crate) struct Shared {
     handler: Arc<dyn Handler>,
     dialect: Dialect,
-    place: Place,
+    place: MountPoint,
     failure: Mutex<Option<io::Error>>,
     failed: AtomicBool,
     threads: Arc<Threads>,
@@ -101,7 +101,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &MountPoint {
         &self.place
     }
 

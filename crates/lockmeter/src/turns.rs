@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Passes after which nothing is believed to happen any more.
 const MOST: u64 = 20_000_000;
 
-struct State {
+struct TurnState {
     drawn: u64,
     /// Who still runs.
     alive: Vec<bool>,
@@ -20,7 +20,7 @@ struct State {
     passes: u64,
 }
 
-impl State {
+impl TurnState {
     /// Draws who is next, if anybody is left.
     fn draw(&mut self) {
         let left = self.alive.iter().filter(|a| **a).count() as u64;
@@ -38,7 +38,7 @@ impl State {
 }
 
 struct Turns {
-    state: parking_lot::Mutex<State>,
+    state: parking_lot::Mutex<TurnState>,
     changed: parking_lot::Condvar,
 }
 
@@ -79,7 +79,7 @@ impl Turns {
 /// Runs the tasks, a thread each, in the schedule of the seed; returns how often a turn was passed on. A panic of a task is
 /// passed on when all have ended.
 pub fn run<'a>(seed: u64, tasks: Vec<Box<dyn FnOnce() + Send + 'a>>) -> u64 {
-    let mut state = State {
+    let mut state = TurnState {
         drawn: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
         alive: vec![true; tasks.len()],
         now: 0,

@@ -6,7 +6,7 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Bits that threads take and give back; set means taken.
+/// Bits that threads take and clear; set means taken.
 ///
 /// ```
 /// let map = extant_percpu::AtomicBitmap::new(vec![0b0111]);

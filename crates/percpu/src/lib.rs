@@ -6,11 +6,11 @@
 //!
 //! | item | is |
 //! |---|---|
-//! | [`slot`] | small integers that threads take at first use and give back at exit |
+//! | [`slot`] | small integers that threads take at first use and return at exit |
 //! | [`PerSlot`] | one padded value per slot |
 //! | [`Counter`], [`BoundedCounter`] | sums without a shared line; the second is never overdrawn |
 //! | [`SlotList`] | a list of all of something, a lock per slot, iterated without holding it |
-//! | [`AtomicBitmap`] | bits that threads take and give back without a lock |
+//! | [`AtomicBitmap`] | bits that threads take and clear without a lock |
 //! | [`AtomicSet`] | a large set of numbers, searched from a place on without a lock |
 //! | [`CommitLists`] | committed items by context, switched without stopping anybody |
 //! | `ReadMostly`, `RwLock` | locks whose readers write no common line ([`Bias`], [`VisibleReaders`]) |

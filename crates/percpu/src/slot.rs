@@ -1,6 +1,6 @@
 //! Slots: what user threads have instead of a CPU number.
 //!
-//! A thread takes a slot at its first use of [`current`] and gives it back when it ends. The
+//! A thread takes a slot at its first use of [`current`] and returns it when it ends. The
 //! number of slots is fixed for the life of the process: a power of two, at least the CPUs
 //! available and at least four. A thread gets the slot with the fewest users, so slots are
 //! shared only when there are more threads than slots. Sharing is slow, never wrong: what is
@@ -88,7 +88,7 @@ impl Registry {
         }
     }
 
-    /// Gives back what [`take`](Registry::take) returned.
+    /// Returns a slot that [`take`](Registry::take) handed out.
     pub fn give(&self, slot: SlotId) {
         if let Some(users) = self.users.get(slot.index()) {
             // What nobody has taken is not counted below nothing: nothing to do then.
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_give_back_at_exit() {
+    fn threads_return_slots_at_exit() {
         let mine = current();
         for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
             let theirs = std::thread::spawn(current).join().unwrap();

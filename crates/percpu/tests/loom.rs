@@ -318,7 +318,7 @@ fn bounded_closing_races_with_local_use() {
 #[test]
 fn bitmap_hands_every_bit_out_once() {
     loom::model(|| {
-        // Bits 3.. are taken; 0 is taken and will be given back.
+        // Bits 3.. are taken; 0 is taken and will be cleared.
         let map = Arc::new(extant_percpu::AtomicBitmap::new(vec![!0b110]));
         let other = {
             let map = map.clone();

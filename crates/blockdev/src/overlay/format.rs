@@ -22,7 +22,7 @@ const IDENTITY: u64 = 64 << 10;
 
 /// What an overlay is fit for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum OverlayState {
     /// It may be used.
     Open,
     /// It is being merged into its base, which is good for nothing until that is done.
@@ -43,7 +43,7 @@ pub struct Header {
     /// Checksum of the first bytes of the base.
     pub identity: u32,
     /// What it is fit for.
-    pub state: State,
+    pub state: OverlayState,
     /// Segments that may be in use.
     pub segments: u64,
 }
@@ -94,9 +94,9 @@ impl Header {
     pub fn to_bytes(self) -> Vec<u8> {
         let mut block = vec![0; BLOCK as usize];
         let state: u32 = match self.state {
-            State::Open => 0,
-            State::Applying => 1,
-            State::Applied => 2,
+            OverlayState::Open => 0,
+            OverlayState::Applying => 1,
+            OverlayState::Applied => 2,
         };
         block[..8].copy_from_slice(MAGIC);
         block[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -124,9 +124,9 @@ impl Header {
             return Err(bad("overlay with blocks of a size other than 4096"));
         }
         let state = match u32_at(block, 44) {
-            0 => State::Open,
-            1 => State::Applying,
-            2 => State::Applied,
+            0 => OverlayState::Open,
+            1 => OverlayState::Applying,
+            2 => OverlayState::Applied,
             other => return Err(bad(format!("overlay in the unknown state {other}"))),
         };
         Ok(Some(Self {

@@ -15,7 +15,7 @@ use std::ops::Range;
 use parking_lot::{Mutex, RwLock};
 
 use crate::{BlockDevice, check_range};
-use format::{BLOCK, Header, Index, SLOTS, State, bad, slot_offset};
+use format::{BLOCK, Header, Index, OverlayState, SLOTS, bad, slot_offset};
 
 /// A base that is only read, and a store that takes all writes.
 ///
@@ -180,7 +180,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
             id,
             base_len: base.len(),
             identity: format::identity(&base)?,
-            state: State::Open,
+            state: OverlayState::Open,
             segments: 0,
         };
         // The other copy first: one that it holds is of an older overlay.
@@ -216,13 +216,13 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
             return Ok(None);
         };
         match header.state {
-            State::Open => check_base(&header, base)?,
-            State::Applying => {
+            OverlayState::Open => check_base(&header, base)?,
+            OverlayState::Applying => {
                 return Err(bad(
                     "merging the overlay into its base was interrupted: merge it again",
                 ));
             }
-            State::Applied => {
+            OverlayState::Applied => {
                 return Err(bad("the overlay has been merged into its base already"));
             }
         }
@@ -466,16 +466,16 @@ pub fn apply_overlay(store: &dyn BlockDevice, base: &dyn BlockDevice) -> io::Res
     };
     let map = Map::load(store, &header)?;
     match header.state {
-        State::Applied => return Ok(0),
-        State::Open => {
+        OverlayState::Applied => return Ok(0),
+        OverlayState::Open => {
             check_base(&header, base)?;
-            set_state(&mut header, State::Applying)?;
+            set_state(&mut header, OverlayState::Applying)?;
         }
         // The base's start may be changed already.
-        State::Applying if header.base_len != base.len() => {
+        OverlayState::Applying if header.base_len != base.len() => {
             return Err(bad("the overlay is of another base"));
         }
-        State::Applying => {}
+        OverlayState::Applying => {}
     }
     let mut all: Vec<(u64, u64)> = map.slots.into_iter().collect();
     all.sort_unstable();
@@ -492,7 +492,7 @@ pub fn apply_overlay(store: &dyn BlockDevice, base: &dyn BlockDevice) -> io::Res
         }
     }
     base.flush()?;
-    set_state(&mut header, State::Applied)?;
+    set_state(&mut header, OverlayState::Applied)?;
     Ok(all.len() as u64 * BLOCK)
 }
 

@@ -1,7 +1,9 @@
 //! Index blocks written, and changed in place.
 
 use super::read::limit_and_count;
-use super::{BLOCK_MASK, DxEntry, INFO_LENGTH, Kind, RawEntry, RawNodeHead, RawRootHead, corrupt};
+use super::{
+    BLOCK_MASK, DxEntry, INFO_LENGTH, IndexBlockKind, RawEntry, RawNodeHead, RawRootHead, corrupt,
+};
 use crate::dir_entry::{MIN_REC_LEN, encode_rec_len};
 use crate::error::{FormatError, Result};
 use crate::types::{FileType, InodeNr};
@@ -22,7 +24,7 @@ pub struct RootInit {
     pub levels: u8,
 }
 
-fn entries_mut(block: &mut [u8], kind: Kind, count: usize) -> Option<&mut [RawEntry]> {
+fn entries_mut(block: &mut [u8], kind: IndexBlockKind, count: usize) -> Option<&mut [RawEntry]> {
     let bytes = block.get_mut(kind.head_len()..)?;
     Some(
         <[RawEntry]>::mut_from_prefix_with_elems(bytes, count)
@@ -39,7 +41,7 @@ fn set_count(first: &mut RawEntry, limit: u16, count: usize) {
 /// Writes entries behind a head that is already there, and zeroes the rest.
 fn write_entries(
     block: &mut [u8],
-    kind: Kind,
+    kind: IndexBlockKind,
     has_csum: bool,
     entries: impl IntoIterator<Item = DxEntry>,
 ) -> Result<usize> {
@@ -107,7 +109,7 @@ pub fn write_root(
     };
     head.write_to_prefix(block)
         .map_err(|_| corrupt("htree root length", 0))?;
-    write_entries(block, Kind::Root, has_csum, entries)
+    write_entries(block, IndexBlockKind::Root, has_csum, entries)
 }
 
 /// Makes a block a node with these entries and returns their number.
@@ -128,14 +130,19 @@ pub fn write_node(
     };
     head.write_to_prefix(block)
         .map_err(|_| corrupt("htree node length", 0))?;
-    write_entries(block, Kind::Node, has_csum, entries)
+    write_entries(block, IndexBlockKind::Node, has_csum, entries)
 }
 
 /// Inserts an entry behind position `after`; `Ok(false)` when the block is full.
 ///
 /// # Errors
 /// `Corrupt` for an impossible count, `Unrepresentable` for an entry out of order or range.
-pub fn insert_after(block: &mut [u8], kind: Kind, after: usize, entry: DxEntry) -> Result<bool> {
+pub fn insert_after(
+    block: &mut [u8],
+    kind: IndexBlockKind,
+    after: usize,
+    entry: DxEntry,
+) -> Result<bool> {
     let (limit, count) = limit_and_count(block, kind)?;
     if count == limit {
         return Ok(false);

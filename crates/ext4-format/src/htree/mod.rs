@@ -87,14 +87,14 @@ pub const fn max_levels(large_dir: bool) -> u8 {
 
 /// Which of the two block shapes a buffer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum IndexBlockKind {
     /// Block 0 of the directory.
     Root,
     /// Any index block below it.
     Node,
 }
 
-impl Kind {
+impl IndexBlockKind {
     const fn head_len(self) -> usize {
         match self {
             Self::Root => ROOT_HEAD_LEN,
@@ -105,9 +105,9 @@ impl Kind {
     /// How many entries a block holds, the first included.
     ///
     /// ```
-    /// use ext4_format::htree::Kind;
-    /// assert_eq!(Kind::Root.capacity(4096, false), 508);
-    /// assert_eq!(Kind::Node.capacity(4096, true), 510);
+    /// use ext4_format::htree::IndexBlockKind;
+    /// assert_eq!(IndexBlockKind::Root.capacity(4096, false), 508);
+    /// assert_eq!(IndexBlockKind::Node.capacity(4096, true), 510);
     /// ```
     pub const fn capacity(self, block_len: usize, has_csum: bool) -> usize {
         let tail = if has_csum { TAIL_LEN } else { 0 };
@@ -131,7 +131,7 @@ const fn corrupt(what: &'static str, offset: usize) -> FormatError {
 }
 
 /// Offset of the tail and the checksum: over head, entries in use, and the tail without its sum.
-fn tail(block: &[u8], kind: Kind, inode_seed: u32) -> Result<(usize, u32)> {
+fn tail(block: &[u8], kind: IndexBlockKind, inode_seed: u32) -> Result<(usize, u32)> {
     let (limit, count) = limit_and_count(block, kind)?;
     let head = kind.head_len();
     let offset = head + usize::from(limit) * ENTRY_LEN;
@@ -152,7 +152,7 @@ fn tail(block: &[u8], kind: Kind, inode_seed: u32) -> Result<(usize, u32)> {
 ///
 /// # Errors
 /// `Corrupt` when limit or count leave no room for it.
-pub fn set_checksum(block: &mut [u8], kind: Kind, inode_seed: u32) -> Result<()> {
+pub fn set_checksum(block: &mut [u8], kind: IndexBlockKind, inode_seed: u32) -> Result<()> {
     let (offset, sum) = tail(block, kind, inode_seed)?;
     if let Some(bytes) = block.get_mut(offset + 4..offset + TAIL_LEN) {
         bytes.copy_from_slice(&sum.to_le_bytes());
@@ -164,7 +164,7 @@ pub fn set_checksum(block: &mut [u8], kind: Kind, inode_seed: u32) -> Result<()>
 ///
 /// # Errors
 /// `Checksum`, or `Corrupt` when there is no room for one.
-pub fn verify_checksum(block: &[u8], kind: Kind, inode_seed: u32) -> Result<()> {
+pub fn verify_checksum(block: &[u8], kind: IndexBlockKind, inode_seed: u32) -> Result<()> {
     let (offset, computed) = tail(block, kind, inode_seed)?;
     let stored = block
         .get(offset..)

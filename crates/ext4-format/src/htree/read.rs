@@ -1,8 +1,8 @@
 //! Index blocks as they are read.
 
 use super::{
-    BLOCK_MASK, DxEntry, ENTRY_LEN, INFO_LENGTH, Kind, RawEntry, RawNodeHead, RawRootHead, corrupt,
-    max_levels,
+    BLOCK_MASK, DxEntry, ENTRY_LEN, INFO_LENGTH, IndexBlockKind, RawEntry, RawNodeHead,
+    RawRootHead, corrupt, max_levels,
 };
 use crate::dir_entry::{MIN_REC_LEN, decode_rec_len};
 use crate::error::{FormatError, Result};
@@ -25,7 +25,12 @@ impl core::fmt::Debug for Index<'_> {
 
 impl<'a> Index<'a> {
     /// Reads limit and count, then checks order and block numbers in one pass.
-    fn parse(block: &'a [u8], kind: Kind, has_csum: bool, dir_blocks: u32) -> Result<Self> {
+    fn parse(
+        block: &'a [u8],
+        kind: IndexBlockKind,
+        has_csum: bool,
+        dir_blocks: u32,
+    ) -> Result<Self> {
         let head = kind.head_len();
         let (limit, count) = limit_and_count(block, kind)?;
         if usize::from(limit) != kind.capacity(block.len(), has_csum) {
@@ -182,7 +187,7 @@ pub fn parse_root(
         parent: InodeNr(head.dotdot_inode.get()),
         hash_version: head.hash_version,
         levels: head.indirect_levels,
-        index: Index::parse(block, Kind::Root, has_csum, dir_blocks)?,
+        index: Index::parse(block, IndexBlockKind::Root, has_csum, dir_blocks)?,
     })
 }
 
@@ -197,14 +202,14 @@ pub fn parse_node(block: &[u8], has_csum: bool, dir_blocks: u32) -> Result<Index
                 && head.name_len == 0
                 && decode_rec_len(head.rec_len.get(), block.len()) == block.len() =>
         {
-            Index::parse(block, Kind::Node, has_csum, dir_blocks)
+            Index::parse(block, IndexBlockKind::Node, has_csum, dir_blocks)
         }
         _ => Err(corrupt("htree node head", 0)),
     }
 }
 
 /// Limit and count, with the count inside the limit and both inside the block.
-pub(super) fn limit_and_count(block: &[u8], kind: Kind) -> Result<(u16, u16)> {
+pub(super) fn limit_and_count(block: &[u8], kind: IndexBlockKind) -> Result<(u16, u16)> {
     let head = kind.head_len();
     let Some(Ok((first, _))) = block.get(head..).map(RawEntry::ref_from_prefix) else {
         return Err(corrupt("htree block length", head));

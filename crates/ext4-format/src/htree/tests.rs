@@ -81,7 +81,7 @@ proptest! {
             block.push(0);
             let _ = write_node(&mut block, csum, [dx(0, 1)]);
         }
-        for kind in [Kind::Root, Kind::Node] {
+        for kind in [IndexBlockKind::Root, IndexBlockKind::Node] {
             let _ = verify_checksum(&block, kind, 1);
             let _ = set_checksum(&mut block.clone(), kind, 1);
             let _ = insert_after(&mut block.clone(), kind, after, dx(5, 1));
@@ -96,7 +96,7 @@ proptest! {
         csum: bool, root: bool,
     ) {
         let mut block = [0; 512];
-        let kind = if root { Kind::Root } else { Kind::Node };
+        let kind = if root { IndexBlockKind::Root } else { IndexBlockKind::Node };
         if root {
             write_root(&mut block, &INIT, csum, [dx(0, 1)]).unwrap();
         } else {

@@ -83,7 +83,7 @@ impl Layout {
     /// [`FormatError::Unrepresentable`] for parameters no file system can have.
     pub fn new(params: &LayoutParams) -> Result<Self> {
         let mut params = params.clone();
-        settle_features(&mut params)?;
+        resolve_features(&mut params)?;
         check_values(&params)?;
         let sizing = Sizing::new(&params)?;
         let mut superblock = fill_superblock(&params, &sizing)?;
@@ -141,7 +141,7 @@ impl Layout {
 }
 
 /// Features that imply or exclude each other.
-fn settle_features(params: &mut LayoutParams) -> Result<()> {
+fn resolve_features(params: &mut LayoutParams) -> Result<()> {
     let f = &mut params.features;
     if f.has_metadata_csum() {
         f.ro_compat.remove(RoCompat::GDT_CSUM);

@@ -5,7 +5,7 @@ use ext4_format::extent::{self, Extent, Node, NodeRules};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
-use ext4_format::htree::{self, Index, Kind};
+use ext4_format::htree::{self, Index, IndexBlockKind};
 use ext4_format::inode::{self, InodeCore};
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::xattr::{self, XattrSet};
@@ -194,7 +194,7 @@ impl Volume {
                 htree::parse_root(&bytes, self.has_csum(), large, blocks.len() as u32).unwrap();
             assert_eq!(root.own, dir.nr);
             if self.has_csum() {
-                htree::verify_checksum(&bytes, Kind::Root, dir.seed).unwrap();
+                htree::verify_checksum(&bytes, IndexBlockKind::Root, dir.seed).unwrap();
             }
             self.index(
                 dir,
@@ -264,7 +264,7 @@ impl Volume {
             index_blocks[e.block as usize] = true;
             let bytes = self.block(blocks[e.block as usize]);
             if self.has_csum() {
-                htree::verify_checksum(&bytes, Kind::Node, dir.seed).unwrap();
+                htree::verify_checksum(&bytes, IndexBlockKind::Node, dir.seed).unwrap();
             }
             let node = htree::parse_node(&bytes, self.has_csum(), blocks.len() as u32).unwrap();
             self.index(

@@ -5,7 +5,7 @@ use crate::address::{Location, join};
 use crate::images::{self, Images};
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::streams;
 use crate::transfer::{self, Existing, HostSide, ImageSide, Monitor, Route, Rules, Side};
 use anyhow::{Context, Result, bail, ensure};
@@ -54,7 +54,7 @@ fn side(images: &mut Images, location: &Location) -> Result<(Box<dyn Side>, Vec<
             path.as_os_str().as_bytes().to_vec(),
         ),
         Location::Image(a) => {
-            let place = Place::of(&images.get(&a.image)?, a).with_context(|| a.to_string())?;
+            let place = ImagePlace::of(&images.get(&a.image)?, a).with_context(|| a.to_string())?;
             (Box::new(ImageSide::at(&place)), place.path)
         }
     })

@@ -5,7 +5,7 @@ use crate::advice::advised;
 use crate::images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::streams;
 use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<()> {
             found.len()
         )
     };
-    let place = Place::of(&volume, address).with_context(|| address.to_string())?;
+    let place = ImagePlace::of(&volume, address).with_context(|| address.to_string())?;
     let (image, from) = (ImageSide::at(&place), &place.path[..]);
     let mut rules = Rules::all(args.threads).with(&args.owner, &volume)?;
     let monitor = Monitor::new("export");
@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Fails for an archive that cannot be written, and for a source that has no name where one is needed.
-fn check_name(args: &Args, place: &Place, packing: Option<Packing>) -> Result<()> {
+fn check_name(args: &Args, place: &ImagePlace, packing: Option<Packing>) -> Result<()> {
     let name = args.dest.as_os_str().to_string_lossy();
     let into = args.dest.is_dir();
     if packing.is_none() && OTHERS.iter().any(|end| name.ends_with(end)) {

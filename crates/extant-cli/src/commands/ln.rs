@@ -5,7 +5,7 @@ use crate::advice::{about, about_new, advised};
 use crate::images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::show::show;
 use anyhow::{Context, Result, bail, ensure};
 use extant::{Credentials, Error, FileType};
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let targets: Vec<Target> = args.targets.iter().map(target).collect::<Result<_>>()?;
     images::change(&link.image, |volume| {
-        let to = Place::of(volume, link).with_context(|| link.to_string())?;
+        let to = ImagePlace::of(volume, link).with_context(|| link.to_string())?;
         let into = to
             .attributes(true)
             .is_ok_and(|a| a.file_type == FileType::Directory);
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Makes one link, with the name that was given or its target's in a directory.
-fn one(args: &Args, target: &Target, to: &Place, into: bool) -> Result<()> {
+fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> {
     let (path, shown) = if into {
         let name = target.name();
         let number =
@@ -108,7 +108,7 @@ fn one(args: &Args, target: &Target, to: &Place, into: bool) -> Result<()> {
     };
     let from = match target {
         Target::There(address) => {
-            Ok(Place::of(&to.volume, address).with_context(|| address.to_string())?)
+            Ok(ImagePlace::of(&to.volume, address).with_context(|| address.to_string())?)
         }
         Target::Text(text) => Err(&text[..]),
     };
@@ -135,7 +135,7 @@ fn one(args: &Args, target: &Target, to: &Place, into: bool) -> Result<()> {
 }
 
 /// Makes one link: another name of what is there, or a symbolic link with a text.
-fn make(from: &Result<Place, &[u8]>, to: &Place, path: &[u8]) -> extant::Result<()> {
+fn make(from: &Result<ImagePlace, &[u8]>, to: &ImagePlace, path: &[u8]) -> extant::Result<()> {
     match from {
         Err(text) => to.dir.symlink(text, path),
         Ok(from) => match from.node() {

@@ -5,7 +5,7 @@ use crate::advice;
 use crate::images::Images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::show::{self, show};
 use crate::times;
 use crate::walk::{Order, sorted, walk};
@@ -204,7 +204,7 @@ pub fn run(args: &Args) -> Result<()> {
         let done = output::each(&addresses, |address| {
             let volume = images.get(&address.image)?;
             let mut show = || -> Result<()> {
-                let place = Place::of(&volume, address)?;
+                let place = ImagePlace::of(&volume, address)?;
                 if args.json {
                     let done = collect(args, &place, &mut found);
                     return done.map_err(|e| advice::about(&place, e));
@@ -230,7 +230,12 @@ pub fn run(args: &Args) -> Result<()> {
 type Title<'a> = dyn FnMut(&[u8], &mut dyn Write) -> Result<()> + 'a;
 
 /// Prints what is asked about one place; `title` prints the line above a directory's names.
-fn print(args: &Args, place: &Place, mut out: &mut dyn Write, title: &mut Title<'_>) -> Result<()> {
+fn print(
+    args: &Args,
+    place: &ImagePlace,
+    mut out: &mut dyn Write,
+    title: &mut Title<'_>,
+) -> Result<()> {
     let address = &place.address;
     let a = place.attributes(false)?;
     if args.directory || a.file_type != FileType::Directory {
@@ -254,7 +259,7 @@ fn print(args: &Args, place: &Place, mut out: &mut dyn Write, title: &mut Title<
     Ok(())
 }
 
-fn collect(args: &Args, place: &Place, found: &mut Vec<Listed>) -> Result<()> {
+fn collect(args: &Args, place: &ImagePlace, found: &mut Vec<Listed>) -> Result<()> {
     let path = &place.address.path;
     let a = place.attributes(false)?;
     if args.directory || a.file_type != FileType::Directory {

@@ -5,7 +5,7 @@ use crate::advice::{about, about_new, advised};
 use crate::images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::Place;
+use crate::place::ImagePlace;
 use anyhow::{Context, Result, bail};
 use extant::{Credentials, Error, FileType, RenameMode};
 use std::ffi::OsString;
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
         _ => RenameMode::Replace,
     };
     images::change(&to.image, |volume| {
-        let target = Place::of(volume, to).with_context(|| to.to_string())?;
+        let target = ImagePlace::of(volume, to).with_context(|| to.to_string())?;
         let into = !args.no_target_directory
             && !args.exchange
             && target
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
             bail!("{to}: not a directory, and there are several to move");
         }
         let done = output::each(&found, |from| {
-            let source = Place::of(volume, from).and_then(|p| p.needs_name().map(|()| p));
+            let source = ImagePlace::of(volume, from).and_then(|p| p.needs_name().map(|()| p));
             let source = source.with_context(|| from.to_string())?;
             let (new, shown) = if into {
                 let name = base_name(&from.path);

@@ -5,7 +5,7 @@ use crate::address::{Address, Rooted};
 use crate::images::Images;
 use crate::output;
 use crate::patterns::NoMatch;
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::progress::Progress;
 use crate::show::{count, show};
 use crate::walk::{Order, walk};
@@ -76,7 +76,7 @@ impl Args {
     }
 }
 
-fn collect(args: &Args, place: &Place, top: &Dir, list: &mut Vec<Listed>) -> Result<()> {
+fn collect(args: &Args, place: &ImagePlace, top: &Dir, list: &mut Vec<Listed>) -> Result<()> {
     walk(top, &place.address.path, Order::Before, |met| {
         if !args.wants(met.name, met.kind) {
             return Ok(false);
@@ -92,7 +92,7 @@ fn collect(args: &Args, place: &Place, top: &Dir, list: &mut Vec<Listed>) -> Res
 
 fn tree(
     args: &Args,
-    place: &Place,
+    place: &ImagePlace,
     top: &Dir,
     shown: &mut Shown,
     out: &mut impl Write,

@@ -155,7 +155,7 @@ impl Cells {
 
     /// Everything has been added: [`Use::Other`] and [`Use::Unknown`] counted all blocks that are in use, or may be, and
     /// are what is left of them from now on.
-    pub fn settle(&mut self) {
+    pub fn finish(&mut self) {
         for counts in &mut self.counts {
             let named = |u: &Use| !matches!(u, Use::Free | Use::Other | Use::Unknown);
             let mut named: u64 = Use::ALL
@@ -238,7 +238,7 @@ mod tests {
         cells.add(Use::Files, 0, 30);
         cells.add(Use::Unknown, 50, 50);
         cells.add(Use::Files, 90, u64::MAX);
-        cells.settle();
+        cells.finish();
         let counts: Vec<_> = cells.iter().collect();
         let of = |c: &Counts| [Use::Files, Use::Other, Use::Free, Use::Unknown].map(|u| c.get(u));
         assert_eq!(of(counts[0]), [30, 10, 10, 0]);

@@ -128,8 +128,8 @@ impl Survey {
         surveyor.all(each)?;
         surveyor.end_run();
         let mut found = surveyor.found;
-        found.groups.settle();
-        found.picture.settle();
+        found.groups.finish();
+        found.picture.finish();
         Ok(found)
     }
 

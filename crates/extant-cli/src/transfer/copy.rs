@@ -12,7 +12,7 @@
 //! one after the other. When there are no more directories, threads take over files of others.
 
 use super::layers::{remove_all, stays};
-use super::steps::{content, is_refusal, make_way, settle};
+use super::steps::{content, is_refusal, make_way, skip_refused};
 use super::{Existing, Meta, Monitor, Rules, Side, Source, below, enter};
 use crate::address::{base_name, join};
 use crate::walk::Entered;
@@ -242,7 +242,7 @@ impl Route<'_> {
         content(source, &*sink, meta, monitor).with_context(context)?;
         if rules.keep_xattrs {
             for xattr in source.xattrs().with_context(|| src.show(from))? {
-                settle(sink.set_xattr(&xattr), &xattr.0, &context(), monitor)?;
+                skip_refused(sink.set_xattr(&xattr), &xattr.0, &context(), monitor)?;
             }
         }
         sink.apply(meta, rules).with_context(context)?;
@@ -260,7 +260,7 @@ impl Route<'_> {
         if self.rules.keep_xattrs {
             for xattr in src.xattrs(from).with_context(|| src.show(from))? {
                 let set = dst.set_xattr(to, &xattr);
-                settle(set, &xattr.0, &dst.show(to), self.monitor)?;
+                skip_refused(set, &xattr.0, &dst.show(to), self.monitor)?;
             }
         }
         dst.apply(to, meta, self.rules)

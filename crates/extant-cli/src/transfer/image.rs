@@ -2,7 +2,7 @@
 
 use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
 use crate::address::{Address, join};
-use crate::place::Place;
+use crate::place::ImagePlace;
 use crate::walk::sorted;
 use anyhow::{Result, ensure};
 use extant::{
@@ -37,7 +37,7 @@ impl ImageSide {
     }
 
     /// Where the path of a place starts.
-    pub fn at(place: &Place) -> Self {
+    pub fn at(place: &ImagePlace) -> Self {
         let single = place.node().cloned();
         Self {
             dir: place.dir.clone(),

@@ -30,7 +30,7 @@ pub fn is_refusal(e: &anyhow::Error) -> bool {
 }
 
 /// An attribute that the other side refuses is left out with a warning.
-pub fn settle(set: Result<()>, name: &[u8], place: &str, monitor: &Monitor) -> Result<()> {
+pub fn skip_refused(set: Result<()>, name: &[u8], place: &str, monitor: &Monitor) -> Result<()> {
     match set {
         Err(e) if is_refusal(&e) => {
             monitor.warn(

@@ -1,6 +1,6 @@
 //! Regular files of an archive, written by other threads than the one that reads it.
 
-use super::steps::settle;
+use super::steps::skip_refused;
 use super::{Existing, Meta, Monitor, Rules, Side, Sink, Xattr};
 use anyhow::{Context, Result};
 use extant::FileType;
@@ -94,7 +94,7 @@ pub fn close(
         sink.set_size(item.meta.size)?;
     }
     for xattr in &item.xattrs {
-        settle(sink.set_xattr(xattr), &xattr.0, &dst.show(path), monitor)?;
+        skip_refused(sink.set_xattr(xattr), &xattr.0, &dst.show(path), monitor)?;
     }
     sink.apply(&item.meta, rules)?;
     monitor.made(FileType::Regular);

@@ -6,7 +6,7 @@
 //! that becomes a directory) waits until all handed out is done.
 
 use super::layers::{Touched, remove_all};
-use super::steps::{make_way, settle};
+use super::steps::{make_way, skip_refused};
 use super::tar_files::{Done, InFlight, Item, Job, close, write_file};
 use super::{Existing, Meta, Monitor, Rules, Side};
 use crate::interrupt::{self, Interrupted};
@@ -265,7 +265,7 @@ impl Reader<'_> {
 
     fn attributes(&self, path: &[u8], item: &Item) -> Result<()> {
         for xattr in &item.xattrs {
-            settle(
+            skip_refused(
                 self.dst.set_xattr(path, xattr),
                 &xattr.0,
                 &self.dst.show(path),
@@ -396,7 +396,7 @@ impl Reader<'_> {
         directories.sort_by(|a, b| b.0.cmp(&a.0));
         for (path, item) in directories {
             for xattr in &item.xattrs {
-                settle(
+                skip_refused(
                     self.dst.set_xattr(&path, xattr),
                     &xattr.0,
                     &self.dst.show(&path),

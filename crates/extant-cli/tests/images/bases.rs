@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// How a base is made, and how its mutants are.
-pub struct Kind {
+pub struct BaseKind {
     pub name: &'static str,
     args: &'static [&'static str],
     size: &'static str,
@@ -35,7 +35,7 @@ macro_rules! is {
 
 macro_rules! kinds {
     ($($name:literal $size:literal $dirty:tt $sealed:tt : $($arg:expr),*;)*) => {
-        pub const KINDS: &[Kind] = &[$(Kind {
+        pub const KINDS: &[BaseKind] = &[$(BaseKind {
             name: $name,
             args: &[$($arg),*],
             size: $size,
@@ -66,7 +66,7 @@ kinds! {
 
 /// An image and what is known of it.
 pub struct Base {
-    pub kind: &'static Kind,
+    pub kind: &'static BaseKind,
     pub device: Arc<MemDevice>,
     pub map: Map,
     pub block: usize,
@@ -86,11 +86,11 @@ impl Base {
         let kind = &KINDS[n];
         let bytes = std::fs::read(dir.join(n.to_string())).expect("a base");
         let device = Arc::new(MemDevice::from_bytes(&bytes));
-        let settled = Arc::new(device.snapshot());
-        let volume = open_as(&settled, false).expect("a base opens");
+        let replayed = Arc::new(device.snapshot());
+        let volume = open_as(&replayed, false).expect("a base opens");
         let block = volume.geometry().block_size as usize;
         volume.close().expect("a base closes");
-        let map = Map::new(&device, &settled);
+        let map = Map::new(&device, &replayed);
         Self {
             kind,
             device,

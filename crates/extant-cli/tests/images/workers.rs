@@ -24,7 +24,7 @@ const SHARE: &str = "EXTANT_IMAGES_SHARE";
 const BASES: &str = "EXTANT_BASES";
 
 /// The part of the seeds that one worker takes.
-pub struct Share {
+pub struct WorkShare {
     dir: PathBuf,
     seeds: Range<u64>,
     step: usize,
@@ -33,7 +33,7 @@ pub struct Share {
 /// What the last panic said.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
-impl Share {
+impl WorkShare {
     /// If this process is a worker.
     pub fn of_this_process() -> Option<Self> {
         let share = std::env::var(SHARE).ok()?;

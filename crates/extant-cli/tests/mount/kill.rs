@@ -23,7 +23,7 @@ fn filled(n: u64, len: usize) -> Vec<u8> {
     n.to_le_bytes().repeat(len / 8)
 }
 
-/// Writes as a database does: each record into a log, made durable at once; now and then pages, and a checkpoint that
+/// Writes as a database does: each record into a log, made durable at once; now and then pages, and a summary that
 /// syncs them and says so in a small file that replaces the one before. Ends when it can write no more.
 fn database(dir: &Path, durable: &AtomicU64, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
@@ -47,9 +47,9 @@ fn database(dir: &Path, durable: &AtomicU64, seed: u64) -> io::Result<()> {
         table.write_all_at(&filled(n, PAGE), random.below(PAGES) * PAGE as u64)?;
         if n % 20 == 0 {
             table.sync_all()?;
-            fs::write(dir.join("checkpoint.new"), n.to_string())?;
-            File::open(dir.join("checkpoint.new"))?.sync_all()?;
-            fs::rename(dir.join("checkpoint.new"), dir.join("checkpoint"))?;
+            fs::write(dir.join("summary.new"), n.to_string())?;
+            File::open(dir.join("summary.new"))?.sync_all()?;
+            fs::rename(dir.join("summary.new"), dir.join("summary"))?;
             top.sync_all()?;
         }
     }
@@ -69,13 +69,13 @@ fn check_database(dir: &Path, durable: u64) {
         }
     }
     assert!(n >= durable, "{n} records of {durable}");
-    let checkpoint: u64 = match fs::read_to_string(dir.join("checkpoint")) {
+    let summary: u64 = match fs::read_to_string(dir.join("summary")) {
         Ok(text) => text.parse().unwrap(),
         Err(_) => 0,
     };
     // The one due at the last durable record may be missing.
     let due = durable.saturating_sub(1) / 20 * 20;
-    assert!(checkpoint >= due, "{checkpoint} of {durable}");
+    assert!(summary >= due, "{summary} of {durable}");
     let table = fs::read(dir.join("table")).unwrap();
     assert_eq!(table.len() as u64, PAGES * PAGE as u64);
 }

@@ -37,11 +37,11 @@ pub struct Server {
 }
 
 struct Inner {
-    state: Mutex<State, Clients>,
+    state: Mutex<ServerState, Clients>,
     ended: Condvar,
 }
 
-struct State {
+struct ServerState {
     /// The mount, until it has ended.
     shared: Option<Arc<Shared>>,
     /// How the mount ended, once it has.
@@ -83,7 +83,7 @@ impl Server {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         let inode = path.symlink_metadata()?.ino();
         let inner = Arc::new(Inner {
-            state: Mutex::new(State {
+            state: Mutex::new(ServerState {
                 shared: Some(shared),
                 end: None,
                 clients: Vec::new(),

@@ -16,7 +16,7 @@ mod wants;
 mod xattrs;
 
 use crate::control;
-use crate::counters::Kind;
+use crate::counters::RequestKind;
 use crate::mount::Shared;
 use crate::options::MountOptions;
 use extant::{Credentials, MakeNode, Volume};
@@ -388,7 +388,7 @@ impl Handler for Filesystem {
     }
 
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let kind = Kind::of(&request.operation);
+        let kind = RequestKind::of(&request.operation);
         let counted = self.shared.counters.begin(kind);
         let mut done = self.act(request, answer);
         if self.sync && done.is_ok() && kind.changes_metadata() {

@@ -13,7 +13,7 @@ const LONGEST_HEADER: u64 = 64 << 20;
 
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MemberKind {
     File {
         size: u64,
         origin: Origin,
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub path: Vec<u8>,
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Permissions.
     pub mode: u16,
     pub uid: u32,
@@ -239,15 +239,15 @@ impl<'s, 'a> Members<'s, 'a> {
             b'1' => {
                 // Only in pax archives a hard link may repeat the data.
                 data = if has_pax { size } else { 0 };
-                Kind::HardLink(link)
+                MemberKind::HardLink(link)
             }
-            b'2' => Kind::Symlink(link),
-            b'3' => Kind::CharDevice(device()?.0, device()?.1),
-            b'4' => Kind::BlockDevice(device()?.0, device()?.1),
-            b'5' | b'D' => Kind::Directory,
-            b'6' => Kind::Fifo,
+            b'2' => MemberKind::Symlink(link),
+            b'3' => MemberKind::CharDevice(device()?.0, device()?.1),
+            b'4' => MemberKind::BlockDevice(device()?.0, device()?.1),
+            b'5' | b'D' => MemberKind::Directory,
+            b'6' => MemberKind::Fifo,
             b'S' => self.old_sparse(header, &mut data)?,
-            0 | b'0' | b'7' if path.ends_with(b"/") => Kind::Directory,
+            0 | b'0' | b'7' if path.ends_with(b"/") => MemberKind::Directory,
             other => {
                 if !matches!(other, 0 | b'0' | b'7') {
                     unknown_type = Some(other);
@@ -277,14 +277,14 @@ impl<'s, 'a> Members<'s, 'a> {
     }
 
     /// A regular file, sparse in one of the pax ways or not at all.
-    fn file(&mut self, pax: &Pax, size: u64) -> Result<Kind> {
+    fn file(&mut self, pax: &Pax, size: u64) -> Result<MemberKind> {
         if pax.sparse_in_data {
             return self.sparse_in_data(pax, size);
         }
         let origin = self.keep(size)?;
         match pax.real_size {
             Some(real) => self.sparse(origin, size, pax.sparse.clone(), real),
-            None => Ok(Kind::File {
+            None => Ok(MemberKind::File {
                 size,
                 origin,
                 map: None,
@@ -304,7 +304,7 @@ impl<'s, 'a> Members<'s, 'a> {
     }
 
     /// GNU's sparse format 1.0: lines with the count and the parts, padded, then the data.
-    fn sparse_in_data(&mut self, pax: &Pax, size: u64) -> Result<Kind> {
+    fn sparse_in_data(&mut self, pax: &Pax, size: u64) -> Result<MemberKind> {
         let mut numbers: Vec<u64> = Vec::new();
         let (mut line, mut taken, mut wanted) = (Vec::new(), 0, 1);
         while numbers.len() < wanted {
@@ -343,7 +343,7 @@ impl<'s, 'a> Members<'s, 'a> {
     }
 
     /// GNU's oldest sparse format: parts in the header and in blocks behind it.
-    fn old_sparse(&mut self, header: &Header<'_>, data: &mut u64) -> Result<Kind> {
+    fn old_sparse(&mut self, header: &Header<'_>, data: &mut u64) -> Result<MemberKind> {
         let map = header.gnu_sparse();
         let (mut parts, mut more, real) =
             map.ok_or_else(|| self.stream.error("header with an impossible sparse map"))?;
@@ -370,7 +370,7 @@ impl<'s, 'a> Members<'s, 'a> {
         data: u64,
         mut parts: Vec<Segment>,
         size: u64,
-    ) -> Result<Kind> {
+    ) -> Result<MemberKind> {
         parts.retain(|s| s.len > 0);
         let (mut end, mut sum) = (0, 0u64);
         for s in &parts {
@@ -388,7 +388,7 @@ impl<'s, 'a> Members<'s, 'a> {
         if sum > data {
             return Err(self.stream.error("sparse map larger than the data"));
         }
-        Ok(Kind::File {
+        Ok(MemberKind::File {
             size,
             origin,
             map: Some(parts.into()),

@@ -65,7 +65,7 @@ pub(super) fn scan(
 }
 
 /// Where a reader is in a sparse file's map.
-struct Place {
+struct MapPosition {
     inode: u32,
     segment: usize,
     /// Data of the segments before it.
@@ -76,7 +76,7 @@ struct Place {
 pub(super) struct TarReader<'a> {
     store: &'a Store,
     tree: &'a Tree,
-    place: Option<Place>,
+    place: Option<MapPosition>,
 }
 
 impl<'a> TarReader<'a> {
@@ -107,13 +107,13 @@ impl<'a> TarReader<'a> {
     ) -> Result<()> {
         buf.fill(0);
         let end = offset + buf.len() as u64;
-        let passed = |p: &Place| match p.segment.checked_sub(1).and_then(|i| map.get(i)) {
+        let passed = |p: &MapPosition| match p.segment.checked_sub(1).and_then(|i| map.get(i)) {
             Some(last) => last.start + last.len <= offset,
             None => true,
         };
         let mut place = match self.place.take() {
             Some(p) if p.inode == inode && passed(&p) => p,
-            _ => Place {
+            _ => MapPosition {
                 inode,
                 segment: 0,
                 before: 0,

@@ -2,7 +2,7 @@
 //! kept.
 
 use super::TarInput;
-use super::member::{Kind, Member, Members};
+use super::member::{Member, MemberKind, Members};
 use super::stream::{Store, Stream};
 use crate::error::MkfsError;
 use crate::progress::Monitor;
@@ -85,7 +85,7 @@ impl TarMember {
         Self {
             path: m.path,
             kind: match m.kind {
-                Kind::File { size, map, .. } => TarKind::File {
+                MemberKind::File { size, map, .. } => TarKind::File {
                     size,
                     stretches: match map {
                         Some(map) => map.iter().map(|s| (s.start, s.len)).collect(),
@@ -93,12 +93,12 @@ impl TarMember {
                         None => vec![(0, size)],
                     },
                 },
-                Kind::HardLink(to) => TarKind::HardLink(to),
-                Kind::Symlink(to) => TarKind::Symlink(to),
-                Kind::Directory => TarKind::Directory,
-                Kind::CharDevice(major, minor) => TarKind::CharDevice(major, minor),
-                Kind::BlockDevice(major, minor) => TarKind::BlockDevice(major, minor),
-                Kind::Fifo => TarKind::Fifo,
+                MemberKind::HardLink(to) => TarKind::HardLink(to),
+                MemberKind::Symlink(to) => TarKind::Symlink(to),
+                MemberKind::Directory => TarKind::Directory,
+                MemberKind::CharDevice(major, minor) => TarKind::CharDevice(major, minor),
+                MemberKind::BlockDevice(major, minor) => TarKind::BlockDevice(major, minor),
+                MemberKind::Fifo => TarKind::Fifo,
             },
             mode: m.mode,
             uid: m.uid,

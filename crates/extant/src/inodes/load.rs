@@ -375,9 +375,9 @@ pub(crate) fn verify_directory_block(
     is_root: bool,
     seed: u32,
 ) -> Result<(), FormatError> {
-    use ext4_format::htree::{self, Kind};
+    use ext4_format::htree::{self, IndexBlockKind};
     if is_root {
-        return htree::verify_checksum(block, Kind::Root, seed);
+        return htree::verify_checksum(block, IndexBlockKind::Root, seed);
     }
     // An index node looks like one empty entry that fills the block.
     let is_node = block.len() >= 8
@@ -386,7 +386,7 @@ pub(crate) fn verify_directory_block(
         && dir_entry::decode_rec_len(u16::from_le_bytes([block[4], block[5]]), block.len())
             == block.len();
     if is_node {
-        htree::verify_checksum(block, Kind::Node, seed)
+        htree::verify_checksum(block, IndexBlockKind::Node, seed)
     } else {
         dir_entry::verify_tail(block, seed)
     }

@@ -204,7 +204,7 @@ fn the_reserve_is_roots() {
         assert!(reserved * 4 > v.statfs().unwrap().free_blocks / 2, "{what}");
         let (other, entitled) = (v.as_user(user.clone()), v.as_user(entitled));
         let mut kept = fill(&other, "/u", &[200_000, 3_000, 0, 30_000]);
-        // What a write may need for its mapping it gives back when the mapping is made.
+        // A write returns the rest of its reservation when the mapping is made.
         v.sync().unwrap();
         if fits(other.write_file("/u/last", b""), "create") {
             let file = other.open("/u/last", OpenFlags::APPEND, 0).unwrap();

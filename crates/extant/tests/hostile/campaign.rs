@@ -44,11 +44,11 @@ impl Base {
             Some(path) => Arc::new(MemDevice::from_bytes(&std::fs::read(path).unwrap())),
             None => populate(args, dirty),
         };
-        let settled = Arc::new(device.snapshot());
-        let v = open_as(&settled, false).unwrap();
+        let replayed = Arc::new(device.snapshot());
+        let v = open_as(&replayed, false).unwrap();
         let block = v.geometry().block_size as usize;
         v.close().unwrap();
-        let map = Map::new(&device, &settled);
+        let map = Map::new(&device, &replayed);
         Self { device, map, block }
     }
 }

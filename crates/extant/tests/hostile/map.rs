@@ -17,15 +17,28 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Superblock,
-    Descriptors { first: GroupNr },
+    Descriptors {
+        first: GroupNr,
+    },
     BlockBitmap(GroupNr),
     InodeBitmap(GroupNr),
-    Inodes { first: InodeNr },
-    Extents { seed: u32 },
-    Leaf { seed: u32 },
-    Index { seed: u32, kind: htree::Kind },
+    Inodes {
+        first: InodeNr,
+    },
+    Extents {
+        seed: u32,
+    },
+    Leaf {
+        seed: u32,
+    },
+    Index {
+        seed: u32,
+        kind: htree::IndexBlockKind,
+    },
     Attributes,
-    Orphans { seed: u32 },
+    Orphans {
+        seed: u32,
+    },
     JournalSuperblock,
     Log(Log),
 }
@@ -62,11 +75,11 @@ impl Map {
         &self.geo
     }
 
-    /// Maps an image; `settled` is the same image with its journal replayed.
-    pub fn new(image: &MemDevice, settled: &MemDevice) -> Self {
+    /// Maps an image; `replayed` is the same image with its journal replayed.
+    pub fn new(image: &MemDevice, replayed: &MemDevice) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
-        crate::common::write_image(settled, &path);
+        crate::common::write_image(replayed, &path);
         let volume = walk::Volume::open(&path);
         let mut map = Self {
             blocks: BTreeMap::new(),
@@ -171,11 +184,11 @@ impl Map {
                 let what = match (indexed, n) {
                     (true, 0) => What::Index {
                         seed,
-                        kind: htree::Kind::Root,
+                        kind: htree::IndexBlockKind::Root,
                     },
                     (true, _) if whole && empty => What::Index {
                         seed,
-                        kind: htree::Kind::Node,
+                        kind: htree::IndexBlockKind::Node,
                     },
                     _ => What::Leaf { seed },
                 };

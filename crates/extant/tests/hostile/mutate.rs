@@ -89,7 +89,7 @@ fn name(what: What) -> &'static str {
         What::Extents { .. } => "extents",
         What::Leaf { .. } => "directory leaf",
         What::Index {
-            kind: htree::Kind::Root,
+            kind: htree::IndexBlockKind::Root,
             ..
         } => "index root",
         What::Index { .. } => "index node",

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A kind of campaign.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub struct CampaignKind {
     pub name: &'static str,
     pub size: &'static str,
     pub mke2fs: &'static [&'static str],
@@ -109,7 +109,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-impl Kind {
+impl CampaignKind {
     /// How volumes of such a campaign are opened.
     fn options(&self) -> OpenOptions {
         let options = OpenOptions::new().background(false);
@@ -185,7 +185,7 @@ pub struct Round {
 }
 
 /// One campaign from a seed. The error says what was found, and where.
-pub fn campaign(kind: &Kind, seed: u64) -> Result<Counts, String> {
+pub fn campaign(kind: &CampaignKind, seed: u64) -> Result<Counts, String> {
     let mut counts = Counts {
         programs: 1,
         ..Counts::default()
@@ -211,7 +211,12 @@ fn panicked(payload: Box<dyn std::any::Any + Send>) -> String {
     format!("panic: {}", text.unwrap_or_default())
 }
 
-fn record(kind: &Kind, base: MemDevice, seed: u64, writes: &AtomicU32) -> Result<Round, String> {
+fn record(
+    kind: &CampaignKind,
+    base: MemDevice,
+    seed: u64,
+    writes: &AtomicU32,
+) -> Result<Round, String> {
     let recording = RecordingDevice::new(base.snapshot());
     let device = Arc::new(SlowDevice::new(
         recording,
@@ -247,7 +252,7 @@ fn record(kind: &Kind, base: MemDevice, seed: u64, writes: &AtomicU32) -> Result
 
 /// Cuts a round at many places; the image from which the next one begins.
 fn cut(
-    kind: &Kind,
+    kind: &CampaignKind,
     round: &Round,
     number: u32,
     rng: &mut Rng,
@@ -350,7 +355,7 @@ fn is_commit(event: &Event) -> bool {
 }
 
 fn judge(
-    kind: &Kind,
+    kind: &CampaignKind,
     round: &Round,
     progress: &Progress,
     image: &MemDevice,
@@ -377,7 +382,7 @@ fn judge(
 
 /// Campaigns of several kinds, one after the other, until the seeds are used up. Fails with the first finding; with
 /// EXTANT_SURVEY set it shows each, goes on, and fails at the end.
-pub fn run(kinds: &[Kind], seeds: std::ops::Range<u64>) {
+pub fn run(kinds: &[CampaignKind], seeds: std::ops::Range<u64>) {
     let survey = std::env::var_os("EXTANT_SURVEY").is_some();
     let (mut all, mut findings) = (Counts::default(), 0);
     let first = seeds.start;

@@ -6,7 +6,7 @@
 //! Cuts are judged while nothing but the journal and data of files are not durable. What goes home has checksums that
 //! an older version of the same block has too.
 
-use super::campaign::{Counts, Kind, Round};
+use super::campaign::{CampaignKind, Counts, Round};
 use super::stamp::{self, CELL};
 use crate::common::{self, Rng};
 use blockdev::{BlockDevice, Crash, Event, MemDevice, Replayer};
@@ -22,7 +22,12 @@ const LIES: u64 = 4;
 const CUTS: u64 = 2;
 
 /// Judges lies about some of a round's flushes.
-pub fn judge(kind: &Kind, round: &Round, rng: &mut Rng, counts: &mut Counts) -> Result<(), String> {
+pub fn judge(
+    kind: &CampaignKind,
+    round: &Round,
+    rng: &mut Rng,
+    counts: &mut Counts,
+) -> Result<(), String> {
     let events = round.log.events();
     let flushes: Vec<usize> = (0..events.len())
         .filter(|&i| events[i] == Event::Flush)

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// A path below the root or below an open directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PathFrom {
     /// Number of the open directory.
     pub base: Option<usize>,
     pub path: String,
@@ -18,42 +18,42 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     Create {
-        at: Place,
+        at: PathFrom,
         exclusive: bool,
         mode: u16,
     },
     Mkdir {
-        at: Place,
+        at: PathFrom,
         mode: u16,
     },
     Symlink {
-        at: Place,
+        at: PathFrom,
     },
     Mkfifo {
-        at: Place,
+        at: PathFrom,
         mode: u16,
     },
     Unlink {
-        at: Place,
+        at: PathFrom,
     },
     Rmdir {
-        at: Place,
+        at: PathFrom,
     },
     Rename {
-        old: Place,
-        new: Place,
+        old: PathFrom,
+        new: PathFrom,
         mode: RenameMode,
     },
     Link {
-        old: Place,
-        new: Place,
+        old: PathFrom,
+        new: PathFrom,
     },
     Stat {
-        at: Place,
+        at: PathFrom,
     },
     /// Opens and does something with the handle; or does it by the path, if that can be.
     Open {
-        at: Place,
+        at: PathFrom,
         then: OnFile,
         by_path: bool,
     },
@@ -63,17 +63,17 @@ pub enum Call {
         then: OnFile,
     },
     SetXattr {
-        at: Place,
+        at: PathFrom,
         name: &'static str,
         value: Vec<u8>,
         how: SetXattr,
     },
     RemoveXattr {
-        at: Place,
+        at: PathFrom,
         name: &'static str,
     },
     GetXattr {
-        at: Place,
+        at: PathFrom,
         name: &'static str,
     },
 }
@@ -183,11 +183,11 @@ impl Maker {
         format!("n{}", self.below(self.field.names))
     }
 
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> PathFrom {
         if self.handles.0 > 0 && self.below(6) == 0 {
             let base = Some(self.below(self.handles.0 as u64) as usize);
             let path = self.name();
-            return Place { base, path };
+            return PathFrom { base, path };
         }
         let top = match self.below(self.field.shared + 1) {
             n if n < self.field.shared => format!("s{n}"),
@@ -197,7 +197,7 @@ impl Maker {
         if self.below(100) < self.field.deep {
             path = format!("{path}/{}", self.name());
         }
-        Place { base: None, path }
+        PathFrom { base: None, path }
     }
 
     fn on_file(&mut self) -> OnFile {
@@ -250,7 +250,7 @@ impl Maker {
                     RenameMode::Exchange,
                 ][self.below(4) as usize];
                 Call::Rename {
-                    old: Place {
+                    old: PathFrom {
                         base: None,
                         ..self.place()
                     }
@@ -292,7 +292,7 @@ impl Maker {
     }
 }
 
-impl Place {
+impl PathFrom {
     /// Both paths of a call start at one handle: here at the root.
     fn or_top(self, maker: &mut Maker) -> Self {
         if self.base.is_some() || !self.path.contains('/') {
@@ -305,7 +305,7 @@ impl Place {
     }
 }
 
-fn dir<'a>(volume: &'a Volume, handles: &'a Handles, place: &Place) -> &'a Dir {
+fn dir<'a>(volume: &'a Volume, handles: &'a Handles, place: &PathFrom) -> &'a Dir {
     match place.base {
         Some(n) => &handles.dirs[n].0,
         None => volume,

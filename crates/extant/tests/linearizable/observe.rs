@@ -1,7 +1,7 @@
 //! The whole tree as it is while nobody changes it, against the reference.
 
 use crate::calls::Seen;
-use crate::reference::{Id, Kind, Model};
+use crate::reference::{Id, Model, NodeKind};
 use crate::spec;
 use extant::{File, FileType, OpenFlags, Volume};
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ pub fn agree(model: &mut Model, tree: &Tree) -> Result<(), String> {
             seen: spec::seen(model, *id),
             mtime: node.mtime.unwrap_or(object.mtime),
             data: match &node.kind {
-                Kind::File(data) => Some(data.clone()),
+                NodeKind::File(data) => Some(data.clone()),
                 _ => None,
             },
             xattrs: node.xattrs.clone(),

@@ -11,13 +11,13 @@ use std::hash::{Hash, Hasher};
 
 /// Where every thread stands, and what the tree is then.
 #[derive(Clone)]
-struct State {
+struct SearchState {
     /// Calls done, and how far the next one is.
     at: Vec<(usize, Progress)>,
     model: Model,
 }
 
-impl State {
+impl SearchState {
     fn print(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.at.hash(&mut hasher);
@@ -60,7 +60,7 @@ pub fn explain(
     let all: usize = history.iter().map(Vec::len).sum();
     model.nodes.extend(std::iter::repeat_n(unused, all));
     let mut seen = HashSet::new();
-    let mut todo = vec![State {
+    let mut todo = vec![SearchState {
         at: vec![(0, Progress::default()); history.len()],
         model,
     }];

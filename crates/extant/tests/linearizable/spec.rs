@@ -2,8 +2,8 @@
 //! The steps are POSIX's: a path is walked name by name, and what a call does to what it has found is
 //! one more step. Between two steps of one call those of others may come.
 
-use crate::calls::{Call, NOWHERE, OnFile, Place, Reply, Seen, flags};
-use crate::reference::{Answer, Id, Kind, Model, ROOT, err};
+use crate::calls::{Call, NOWHERE, OnFile, PathFrom, Reply, Seen, flags};
+use crate::reference::{Answer, Id, Model, NodeKind, ROOT, err};
 use extant::{FileType, OpenFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ impl Context {
     /// A call with one path names it twice.
     fn parents(
         &self,
-        places: &[&Place; 2],
+        places: &[&PathFrom; 2],
         progress: &mut Progress,
         model: &Model,
     ) -> Answer<Option<[Id; 2]>> {
@@ -141,11 +141,11 @@ impl Context {
             if done + 1 < names.len() {
                 let next = model.lookup_at(at, names[done])?;
                 match &model.nodes[next].kind {
-                    Kind::Symlink(target) => {
+                    NodeKind::Symlink(target) => {
                         assert_eq!(target, NOWHERE);
                         return err(Errno::NOENT);
                     }
-                    Kind::Dir { .. } => {}
+                    NodeKind::Dir { .. } => {}
                     _ => return err(Errno::NOTDIR),
                 }
                 progress.walk = Some((next, done + 1));
@@ -158,7 +158,13 @@ impl Context {
     }
 
     /// A step towards what a path leads to.
-    fn find(&self, call: &Call, at: &Place, progress: &mut Progress, model: &Model) -> Answer<()> {
+    fn find(
+        &self,
+        call: &Call,
+        at: &PathFrom,
+        progress: &mut Progress,
+        model: &Model,
+    ) -> Answer<()> {
         let Some([dir, _]) = self.parents(&[at, at], progress, model)? else {
             return Ok(());
         };
@@ -166,8 +172,8 @@ impl Context {
         if let (Call::Open { then, .. }, kind) = (call, &model.nodes[id].kind) {
             let writes = flags(then).intersects(OpenFlags::WRITE | OpenFlags::APPEND);
             match kind {
-                Kind::Symlink(_) => return err(Errno::NOENT),
-                Kind::Dir { .. } if writes => return err(Errno::ISDIR),
+                NodeKind::Symlink(_) => return err(Errno::NOENT),
+                NodeKind::Dir { .. } if writes => return err(Errno::ISDIR),
                 _ => {}
             }
         }
@@ -177,8 +183,8 @@ impl Context {
 
     fn link(
         &self,
-        old: &Place,
-        new: &Place,
+        old: &PathFrom,
+        new: &PathFrom,
         progress: &mut Progress,
         model: &mut Model,
     ) -> Answer<Option<()>> {
@@ -214,25 +220,25 @@ impl Context {
             } => match model.lookup_at(dir, name) {
                 Ok(_) if *exclusive => err(Errno::EXIST),
                 Ok(id) => match &model.nodes[id].kind {
-                    Kind::Symlink(_) => err(Errno::NOENT),
-                    Kind::Dir { .. } => err(Errno::ISDIR),
+                    NodeKind::Symlink(_) => err(Errno::NOENT),
+                    NodeKind::Dir { .. } => err(Errno::ISDIR),
                     _ => Ok(self.tell_ino(model, id, answer)),
                 },
                 Err(_) => {
-                    let id = model.make_at(dir, name, Kind::File(Vec::new()), *mode)?;
+                    let id = model.make_at(dir, name, NodeKind::File(Vec::new()), *mode)?;
                     Ok(self.tell_ino(model, id, answer))
                 }
             },
             Call::Mkdir { mode, .. } => {
                 let names = BTreeMap::new();
-                let id = model.make_at(dir, name, Kind::Dir { names, parent: dir }, *mode)?;
+                let id = model.make_at(dir, name, NodeKind::Dir { names, parent: dir }, *mode)?;
                 Ok(self.tell_ino(model, id, answer))
             }
             Call::Symlink { .. } => model
-                .make_at(dir, name, Kind::Symlink(NOWHERE.into()), 0o777)
+                .make_at(dir, name, NodeKind::Symlink(NOWHERE.into()), 0o777)
                 .map(|_| Reply::Done),
             Call::Mkfifo { mode, .. } => model
-                .make_at(dir, name, Kind::Special(FileType::Fifo, 0), *mode)
+                .make_at(dir, name, NodeKind::Special(FileType::Fifo, 0), *mode)
                 .map(|_| Reply::Done),
             Call::Unlink { .. } => model.unlink_at(dir, name).map(|()| Reply::Done),
             Call::Rmdir { .. } => model.rmdir_at(dir, name).map(|()| Reply::Done),
@@ -261,7 +267,7 @@ impl Context {
     }
 }
 
-fn last(place: &Place) -> &str {
+fn last(place: &PathFrom) -> &str {
     place.path.rsplit('/').next().unwrap_or("")
 }
 

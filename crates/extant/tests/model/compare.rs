@@ -1,6 +1,6 @@
 //! Contents, holes and the whole tree, against the reference.
 
-use crate::reference::{Id, Kind, Model};
+use crate::reference::{Id, Model, NodeKind};
 use extant::{Error, File, FileType, OpenFlags, Seek, Volume};
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ pub fn compare(volume: &Volume, model: &Model) {
             }
         }
         match &node.kind {
-            Kind::Dir { names, .. } => {
+            NodeKind::Dir { names, .. } => {
                 let mut listed: Vec<_> = volume.read_dir(at).unwrap();
                 listed.retain(|e| !(path.is_empty() && e.name == b"lost+found"));
                 listed.sort_by(|a, b| a.name.cmp(&b.name));
@@ -111,13 +111,13 @@ pub fn compare(volume: &Volume, model: &Model) {
                     "{at}: size of a directory"
                 );
             }
-            Kind::File(data) => {
+            NodeKind::File(data) => {
                 assert_eq!(found.size, data.len() as u64, "{at}: size");
                 let file = volume.open(at, OpenFlags::READ, 0).unwrap();
                 same_bytes(&read_all(&file), data, at);
                 check_seek(&file, data, 0);
             }
-            Kind::Symlink(target) => {
+            NodeKind::Symlink(target) => {
                 assert_eq!(
                     volume.read_link(at).unwrap(),
                     target.as_bytes(),
@@ -125,7 +125,7 @@ pub fn compare(volume: &Volume, model: &Model) {
                 );
                 assert_eq!(found.size, target.len() as u64, "{at}: size");
             }
-            Kind::Special(file_type, rdev) => {
+            NodeKind::Special(file_type, rdev) => {
                 let device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
                 assert_eq!(
                     found.rdev,

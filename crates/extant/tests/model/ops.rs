@@ -1,7 +1,7 @@
 //! Operations, and sequences of them made at random but sensible: most paths exist.
 
 use super::common::Rng;
-use super::reference::{AclEntry, Kind, Model};
+use super::reference::{AclEntry, Model, NodeKind};
 use extant::{Fallocate, FileType, RenameMode, SetXattr};
 
 #[derive(Clone, Debug)]
@@ -178,7 +178,7 @@ impl Generator {
         self.rng.below(100) < percent
     }
 
-    fn existing(&mut self, model: &Model, wanted: impl Fn(&Kind) -> bool) -> Option<String> {
+    fn existing(&mut self, model: &Model, wanted: impl Fn(&NodeKind) -> bool) -> Option<String> {
         let all: Vec<_> = model
             .paths()
             .into_iter()
@@ -189,7 +189,7 @@ impl Generator {
     }
 
     fn dir(&mut self, model: &Model) -> String {
-        self.existing(model, |k| matches!(k, Kind::Dir { .. }))
+        self.existing(model, |k| matches!(k, NodeKind::Dir { .. }))
             .unwrap_or_default()
     }
 
@@ -205,7 +205,7 @@ impl Generator {
     /// A path that may or may not exist.
     fn any(&mut self, model: &Model) -> String {
         let dir = if self.chance(8) {
-            self.existing(model, |k| matches!(k, Kind::Symlink(_)))
+            self.existing(model, |k| matches!(k, NodeKind::Symlink(_)))
                 .unwrap_or_default()
         } else if self.chance(4) {
             self.existing(model, |_| true).unwrap_or_default()
@@ -225,14 +225,14 @@ impl Generator {
 
     /// Mostly a regular file; never a device.
     fn file(&mut self, model: &Model) -> String {
-        let file = self.existing(model, |k| matches!(k, Kind::File(_)));
+        let file = self.existing(model, |k| matches!(k, NodeKind::File(_)));
         let path = match file {
             Some(path) if self.chance(92) => path,
             _ => self.path(model),
         };
         let special = model
             .walk(&path, true)
-            .is_ok_and(|id| matches!(model.nodes[id].kind, Kind::Special(..)));
+            .is_ok_and(|id| matches!(model.nodes[id].kind, NodeKind::Special(..)));
         if special { "/n0/none".into() } else { path }
     }
 

@@ -3,7 +3,7 @@
 use crate::common::{acl_bytes, open};
 use crate::compare::{check_seek, read_all, same_bytes};
 use crate::ops::{Op, SLOTS, bulk_name, pattern};
-use crate::reference::{self, Answer, Id, Kind, Model};
+use crate::reference::{self, Answer, Id, Model, NodeKind};
 use blockdev::MemDevice;
 use extant::{
     Attributes, Error, File, OpenFlags, Seek, SetAttributes, SetTime, SetXattr, Timestamp, Volume,
@@ -172,7 +172,7 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
         Op::Link { old, new } => assert_eq!(code(v.link(old, new)), model.link(old, new)),
         Op::Unlink { path } => assert_eq!(code(v.unlink(path)), model.unlink(path)),
         Op::Mkdir { path, mode } => {
-            let kind = Kind::Dir {
+            let kind = NodeKind::Dir {
                 names: BTreeMap::new(),
                 parent: 0,
             };
@@ -190,7 +190,7 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
         }
         Op::Symlink { target, path } => {
             let expected = model
-                .make(path, Kind::Symlink(target.clone()), 0o777)
+                .make(path, NodeKind::Symlink(target.clone()), 0o777)
                 .map(drop);
             assert_eq!(code(v.symlink(target, path)), expected);
         }
@@ -198,7 +198,7 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
             let expected = model
                 .walk(path, false)
                 .and_then(|id| match &model.nodes[id].kind {
-                    Kind::Symlink(target) => Ok(target.clone().into_bytes()),
+                    NodeKind::Symlink(target) => Ok(target.clone().into_bytes()),
                     _ => reference::err(rustix::io::Errno::INVAL),
                 });
             assert_eq!(code(v.read_link(path)), expected);
@@ -209,7 +209,7 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
             rdev,
             mode,
         } => {
-            let kind = Kind::Special(*file_type, *rdev);
+            let kind = NodeKind::Special(*file_type, *rdev);
             let expected = model.make(path, kind, *mode).map(drop);
             assert_eq!(code(v.mknod(path, *file_type, *mode, *rdev)), expected);
         }

@@ -1,6 +1,6 @@
 //! Modes, owners, times, extended attributes, ACLs.
 
-use super::{ACCESS, AclEntry, Answer, DEFAULT, Id, Kind, Model, err};
+use super::{ACCESS, AclEntry, Answer, DEFAULT, Id, Model, NodeKind, err};
 use crate::common::acl_bytes;
 use extant::SetXattr;
 use rustix::io::Errno;
@@ -75,7 +75,7 @@ impl Model {
     pub fn chown(&mut self, id: Id, uid: u32, gid: u32) {
         let node = self.node(id);
         (node.uid, node.gid) = (uid, gid);
-        if !matches!(node.kind, Kind::Dir { .. }) {
+        if !matches!(node.kind, NodeKind::Dir { .. }) {
             // By root, as all that the model does: a member of every group.
             node.mode &= if node.mode & 0o010 != 0 {
                 !0o6000
@@ -101,7 +101,10 @@ impl Model {
     /// Only for files and directories may users have attributes of their own.
     fn may_have(&self, id: Id, name: &str) -> bool {
         !name.starts_with("user.")
-            || matches!(self.nodes[id].kind, Kind::Dir { .. } | Kind::File(_))
+            || matches!(
+                self.nodes[id].kind,
+                NodeKind::Dir { .. } | NodeKind::File(_)
+            )
     }
 
     pub fn set_xattr(&mut self, id: Id, name: &str, value: &[u8], how: SetXattr) -> Answer<()> {
@@ -131,8 +134,8 @@ impl Model {
     pub fn set_acl(&mut self, id: Id, default: bool, acl: &[AclEntry]) -> Answer<()> {
         let node = self.node(id);
         match &node.kind {
-            Kind::Symlink(_) => return err(Errno::OPNOTSUPP),
-            Kind::Dir { .. } => {}
+            NodeKind::Symlink(_) => return err(Errno::OPNOTSUPP),
+            NodeKind::Dir { .. } => {}
             _ if default => return err(Errno::ACCESS),
             _ => {}
         }

@@ -1,13 +1,13 @@
 //! Contents of files.
 
-use super::{Answer, Id, Kind, Model, err};
+use super::{Answer, Id, Model, NodeKind, err};
 use extant::Fallocate;
 use rustix::io::Errno;
 
 impl Model {
     pub fn data(&self, id: Id) -> Option<&Vec<u8>> {
         match &self.nodes[id].kind {
-            Kind::File(data) => Some(data),
+            NodeKind::File(data) => Some(data),
             _ => None,
         }
     }
@@ -16,7 +16,7 @@ impl Model {
         let node = self.node(id);
         node.mtime = None;
         match &mut node.kind {
-            Kind::File(data) => Some(data),
+            NodeKind::File(data) => Some(data),
             _ => None,
         }
     }

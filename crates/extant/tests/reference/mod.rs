@@ -24,7 +24,7 @@ pub const ROOT: Id = 0;
 pub type AclEntry = (u16, u16, u32);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum NodeKind {
     Dir {
         names: BTreeMap<String, Id>,
         parent: Id,
@@ -36,7 +36,7 @@ pub enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// The number of the real inode, once something has told it.
     pub ino: Option<u32>,
     pub mode: u16,
@@ -53,7 +53,7 @@ impl Node {
     /// Keeps a place free for a node that may come.
     pub fn unused() -> Self {
         Self {
-            kind: Kind::Special(FileType::Fifo, 0),
+            kind: NodeKind::Special(FileType::Fifo, 0),
             ino: None,
             mode: 0,
             uid: 0,
@@ -67,10 +67,10 @@ impl Node {
 
     pub fn file_type(&self) -> FileType {
         match &self.kind {
-            Kind::Dir { .. } => FileType::Directory,
-            Kind::File(_) => FileType::Regular,
-            Kind::Symlink(_) => FileType::Symlink,
-            Kind::Special(t, _) => *t,
+            NodeKind::Dir { .. } => FileType::Directory,
+            NodeKind::File(_) => FileType::Regular,
+            NodeKind::Symlink(_) => FileType::Symlink,
+            NodeKind::Special(t, _) => *t,
         }
     }
 }
@@ -95,7 +95,7 @@ pub const DEFAULT: &str = "system.posix_acl_default";
 impl Model {
     pub fn new(extents: bool, short_times: bool) -> Self {
         let root = Node {
-            kind: Kind::Dir {
+            kind: NodeKind::Dir {
                 names: BTreeMap::new(),
                 parent: ROOT,
             },
@@ -120,7 +120,7 @@ impl Model {
 
     pub fn names(&self, id: Id) -> Option<&BTreeMap<String, Id>> {
         match &self.nodes[id].kind {
-            Kind::Dir { names, .. } => Some(names),
+            NodeKind::Dir { names, .. } => Some(names),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ impl Model {
         let node = self.node(id);
         node.mtime = None;
         match &mut node.kind {
-            Kind::Dir { names, .. } => names,
+            NodeKind::Dir { names, .. } => names,
             _ => unreachable!("asked only of directories"),
         }
     }
@@ -165,7 +165,7 @@ impl Model {
         let place: BTreeMap<Id, Id> = order.iter().enumerate().map(|(n, &id)| (id, n)).collect();
         let moved = |&id: &Id| {
             let mut node = Node::clone(&self.nodes[id]);
-            if let Kind::Dir { names, parent } = &mut node.kind {
+            if let NodeKind::Dir { names, parent } = &mut node.kind {
                 *parent = place[parent];
                 names.values_mut().for_each(|id| *id = place[id]);
             }
@@ -186,7 +186,7 @@ impl Model {
         let mut at = if path.starts_with('/') { ROOT } else { start };
         let parts: Vec<_> = path.split('/').filter(|p| !p.is_empty()).collect();
         for (i, part) in parts.iter().enumerate() {
-            let Kind::Dir { names, parent } = &self.nodes[at].kind else {
+            let NodeKind::Dir { names, parent } = &self.nodes[at].kind else {
                 return err(Errno::NOTDIR);
             };
             let next = match *part {
@@ -199,7 +199,7 @@ impl Model {
                 },
             };
             at = match &self.nodes[next].kind {
-                Kind::Symlink(target) if follow || i + 1 < parts.len() => {
+                NodeKind::Symlink(target) if follow || i + 1 < parts.len() => {
                     *links += 1;
                     if *links > 40 {
                         return err(Errno::LOOP);

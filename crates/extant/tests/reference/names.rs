@@ -1,7 +1,7 @@
 //! What happens to names.
 
 use super::attributes::{acl_mode, apply_mode, decode_acl, is_minimal};
-use super::{ACCESS, Answer, DEFAULT, Id, Kind, Model, Node, ROOT, err};
+use super::{ACCESS, Answer, DEFAULT, Id, Model, Node, NodeKind, ROOT, err};
 use crate::common::acl_bytes;
 use extant::RenameMode;
 use rustix::io::Errno;
@@ -9,16 +9,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 impl Model {
-    fn add(&mut self, dir: Id, name: &str, kind: Kind, mode: u16) -> Id {
+    fn add(&mut self, dir: Id, name: &str, kind: NodeKind, mode: u16) -> Id {
         let parent = &self.nodes[dir];
         let set_gid = parent.mode & 0o2000 != 0;
         let gid = if set_gid { parent.gid } else { 0 };
-        let is_dir = matches!(kind, Kind::Dir { .. });
+        let is_dir = matches!(kind, NodeKind::Dir { .. });
         let mut mode = mode | if set_gid && is_dir { 0o2000 } else { 0 };
         let mut xattrs = BTreeMap::new();
-        if let (Some(default), false) =
-            (parent.xattrs.get(DEFAULT), matches!(kind, Kind::Symlink(_)))
-        {
+        if let (Some(default), false) = (
+            parent.xattrs.get(DEFAULT),
+            matches!(kind, NodeKind::Symlink(_)),
+        ) {
             let mut access = decode_acl(default);
             apply_mode(&mut access, mode, true);
             mode = mode & !0o777 | acl_mode(&access);
@@ -65,18 +66,18 @@ impl Model {
     }
 
     /// Makes an inode under a name that must be free.
-    pub fn make(&mut self, path: &str, kind: Kind, mode: u16) -> Answer<Id> {
+    pub fn make(&mut self, path: &str, kind: NodeKind, mode: u16) -> Answer<Id> {
         let (dir, name) = self.split(path)?;
         self.make_at(dir, name, kind, mode)
     }
 
-    pub fn make_at(&mut self, dir: Id, name: &str, kind: Kind, mode: u16) -> Answer<Id> {
+    pub fn make_at(&mut self, dir: Id, name: &str, kind: NodeKind, mode: u16) -> Answer<Id> {
         self.takes_names(dir)?;
         if self.lookup(dir, name).is_some() {
             return err(Errno::EXIST);
         }
         let kind = match kind {
-            Kind::Dir { names, .. } => Kind::Dir { names, parent: dir },
+            NodeKind::Dir { names, .. } => NodeKind::Dir { names, parent: dir },
             other => other,
         };
         Ok(self.add(dir, name, kind, mode))
@@ -101,9 +102,9 @@ impl Model {
                 }
                 match self.lookup(dir, name) {
                     Some(_) if exclusive => return err(Errno::EXIST),
-                    None => return Ok(self.add(dir, name, Kind::File(Vec::new()), mode)),
+                    None => return Ok(self.add(dir, name, NodeKind::File(Vec::new()), mode)),
                     Some(id) => match &self.nodes[id].kind {
-                        Kind::Symlink(target) => {
+                        NodeKind::Symlink(target) => {
                             let base = path.rsplit_once('/').map_or("", |(head, _)| head);
                             path = if target.starts_with('/') {
                                 target.clone()
@@ -111,7 +112,7 @@ impl Model {
                                 format!("{base}/{target}")
                             };
                         }
-                        Kind::Dir { .. } => return err(Errno::ISDIR),
+                        NodeKind::Dir { .. } => return err(Errno::ISDIR),
                         _ => return Ok(self.cut(id, cut)),
                     },
                 }
@@ -194,14 +195,14 @@ impl Model {
                 return true;
             }
             match &self.nodes[below].kind {
-                Kind::Dir { parent, .. } if below != ROOT => below = *parent,
+                NodeKind::Dir { parent, .. } if below != ROOT => below = *parent,
                 _ => return false,
             }
         }
     }
 
     fn reparent(&mut self, id: Id, from: Id, to: Id) {
-        if let Kind::Dir { parent, .. } = &mut self.node(id).kind {
+        if let NodeKind::Dir { parent, .. } = &mut self.node(id).kind {
             *parent = to;
             self.node(from).links -= 1;
             self.node(to).links += 1;
@@ -272,7 +273,7 @@ impl Model {
             self.make_at(
                 from,
                 old_name,
-                Kind::Special(extant::FileType::CharDevice, 0),
+                NodeKind::Special(extant::FileType::CharDevice, 0),
                 0,
             )?;
         }

@@ -14,7 +14,7 @@ use crate::attr::{Attr, Entry, StatFs, Time};
 use crate::handler::{Handler, InitFlags, KernelOffer, Wants};
 use crate::notify::Notifier;
 use crate::request::{Operation, Request, SetAttr, SetTime};
-use node::{Content, Directory, Named, Node, Nodes, State, lock_all};
+use node::{Content, Directory, Named, Node, NodeState, Nodes, lock_all};
 use pages::Pages;
 
 /// Nobody but the kernel changes anything, so it may remember everything.
@@ -362,7 +362,7 @@ fn looked_up(node: &Node) -> Entry {
     entry(&state)
 }
 
-fn entry(state: &State) -> Entry {
+fn entry(state: &NodeState) -> Entry {
     Entry {
         node: state.attr.ino,
         generation: 0,
@@ -372,7 +372,7 @@ fn entry(state: &State) -> Entry {
     }
 }
 
-fn set_attr(state: &mut State, set: &SetAttr) -> Result<(), Errno> {
+fn set_attr(state: &mut NodeState, set: &SetAttr) -> Result<(), Errno> {
     let now = Time::now();
     let time = |time: SetTime| match time {
         SetTime::Now => now,

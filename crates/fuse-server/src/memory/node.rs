@@ -15,11 +15,11 @@ use crate::attr::{Attr, Time};
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: u64,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<NodeState>,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct NodeState {
     pub(super) attr: Attr,
     pub(super) content: Content,
     /// How often the kernel has been told of the node and not forgotten it.
@@ -33,7 +33,7 @@ pub(super) enum Content {
     Link(Box<[u8]>),
 }
 
-impl State {
+impl NodeState {
     pub(super) fn directory(&mut self) -> Result<&mut Directory, Errno> {
         match &mut self.content {
             Content::Directory(directory) => Ok(directory),
@@ -116,7 +116,7 @@ impl Directory {
 /// does not matter.
 pub(super) fn lock_all<'a>(
     [first, second]: [&'a Arc<Node>; 2],
-) -> [Option<MutexGuard<'a, State>>; 2] {
+) -> [Option<MutexGuard<'a, NodeState>>; 2] {
     if Arc::ptr_eq(first, second) {
         return [Some(first.state.lock()), None];
     }
@@ -160,7 +160,7 @@ impl Nodes {
             btime: now,
             ..Attr::default()
         };
-        let state = State {
+        let state = NodeState {
             attr,
             content: Content::Directory(Directory::new(1)),
             lookups: 1,
@@ -183,7 +183,7 @@ impl Nodes {
     /// A node with a number of its own, which nobody can find yet.
     pub(super) fn make(&self, attr: Attr, content: Content) -> Arc<Node> {
         let id = next_number();
-        let state = State {
+        let state = NodeState {
             attr: Attr { ino: id, ..attr },
             content,
             lookups: 0,

@@ -135,7 +135,7 @@ pub trait Unmount: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Connection {
     device: Arc<OwnedFd>,
-    mount: Place,
+    mount: MountPoint,
     /// The mount is somebody else's now.
     left: bool,
 }
@@ -149,7 +149,7 @@ pub struct Connection {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct MountPoint {
     target: PathBuf,
     device: (u32, u32),
     /// Who takes it away, if this process may not.
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// Lets go of the connection without unmounting: who has another descriptor of it serves it.
-    pub fn leave(mut self) -> Place {
+    pub fn leave(mut self) -> MountPoint {
         self.left = true;
         self.mount.clone()
     }
@@ -178,7 +178,7 @@ impl Connection {
             AtFlags::STATX_DONT_SYNC,
             StatxFlags::TYPE,
         )?;
-        let mount = Place {
+        let mount = MountPoint {
             target,
             device: (stat.stx_dev_major, stat.stx_dev_minor),
             by: None,
@@ -204,7 +204,7 @@ impl Connection {
         &self.device
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &MountPoint {
         &self.mount
     }
 }
@@ -224,7 +224,7 @@ impl Drop for Connection {
     }
 }
 
-impl Place {
+impl MountPoint {
     fn is_mounted(&self) -> bool {
         matches!(mounted_at(&self.target), Ok(Some(mounted)) if mounted.device == self.device)
     }

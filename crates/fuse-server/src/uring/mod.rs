@@ -12,8 +12,8 @@
 //!
 //! Forgotten files and interrupts still come through `/dev/fuse`; a thread of the classic transport takes them.
 
-mod lane;
-mod nudge;
+mod ring;
+mod self_request;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ use crate::crew::Crew;
 use crate::decode::{self, Body};
 use crate::shared::{Shared, error_code};
 use crate::wire::{InHeader, OutHeader};
-use lane::{Lane, Parts, Ring};
+use ring::{ActiveRing, Parts, Ring};
 
 /// However many requests of one queue block, it has no more threads than this.
 const LIMIT: usize = 128;
@@ -48,12 +48,12 @@ pub(crate) struct Rings {
 /// What threads with a ring wait for.
 #[derive(Default)]
 struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum State {
+enum GateState {
     #[default]
     Closed,
     Open,
@@ -62,7 +62,7 @@ enum State {
 }
 
 impl Gate {
-    fn set(&self, state: State) {
+    fn set(&self, state: GateState) {
         *self.state.lock() = state;
         self.changed.notify_all();
     }
@@ -70,10 +70,10 @@ impl Gate {
     /// Whether it was opened.
     fn pass(&self) -> bool {
         let mut state = self.state.lock();
-        while *state == State::Closed {
+        while *state == GateState::Closed {
             self.changed.wait(&mut state);
         }
-        *state == State::Open
+        *state == GateState::Open
     }
 }
 
@@ -112,7 +112,7 @@ impl Rings {
 
     /// Registers all rings with the kernel, which has agreed on them.
     pub(crate) fn register(self) -> io::Result<()> {
-        self.gate.set(State::Open);
+        self.gate.set(GateState::Open);
         self.hear()
     }
 
@@ -129,8 +129,8 @@ impl Rings {
 impl Drop for Rings {
     fn drop(&mut self) {
         let mut state = self.gate.state.lock();
-        if *state == State::Closed {
-            *state = State::GivenUp;
+        if *state == GateState::Closed {
+            *state = GateState::GivenUp;
             self.gate.changed.notify_all();
         }
     }
@@ -173,11 +173,11 @@ impl Queue {
         if !gate.pass() {
             return;
         }
-        match ring.lane() {
-            Ok(mut lane) => match lane.register(self.id) {
+        match ring.activate() {
+            Ok(mut active) => match active.register(self.id) {
                 Ok(()) => {
                     let _ = report.send(Ok(()));
-                    self.work(&mut lane);
+                    self.work(&mut active);
                 }
                 Err(error) => drop(report.send(Err(error.into()))),
             },
@@ -205,10 +205,10 @@ impl Queue {
 
     fn one_more(self: &Arc<Self>) -> io::Result<()> {
         let mut ring = Ring::new(&self.device, self.payload)?;
-        let mut lane = ring.lane()?;
-        lane.register(self.id)?;
-        self.nudge();
-        self.work(&mut lane);
+        let mut active = ring.activate()?;
+        active.register(self.id)?;
+        self.send_self_request();
+        self.work(&mut active);
         Ok(())
     }
 
@@ -216,12 +216,12 @@ impl Queue {
     /// entries have been handed back since, and nothing waits. A thread of no other use does it, for it waits for the
     /// answer; it stays on the CPU of this thread, which starts it. A request that would have needed it and does not
     /// get it goes on when another is answered.
-    fn nudge(self: &Arc<Self>) {
+    fn send_self_request(self: &Arc<Self>) {
         let queue = Arc::clone(self);
-        let _ = self.shared.spawn("fuse-nudge".to_owned(), move || {
+        let _ = self.shared.spawn("fuse-self-req".to_owned(), move || {
             std::thread::sleep(SOON);
             if queue.crew.is_busy() {
-                nudge::nudge(queue.shared.place());
+                self_request::send(queue.shared.place());
             }
         });
     }
@@ -238,17 +238,17 @@ impl Queue {
         }
     }
 
-    fn work(self: &Arc<Self>, lane: &mut Lane<'_>) {
+    fn work(self: &Arc<Self>, active: &mut ActiveRing<'_>) {
         let mut desk = Desk {
             small: [0; Answer::SMALL],
             aside: Vec::new(),
         };
         loop {
-            match lane.wait() {
+            match active.wait() {
                 Ok(()) => {}
                 Err(Errno::INTR | Errno::AGAIN) => {
                     std::thread::yield_now();
-                    lane.again();
+                    active.again();
                     continue;
                 }
                 // Unmounted, or aborted; or the request was given up by the abort that comes next.
@@ -264,8 +264,8 @@ impl Queue {
             if self.crew.take() {
                 self.grow();
             }
-            desk.serve(&self.shared, &mut lane.parts());
-            lane.commit(self.id);
+            desk.serve(&self.shared, &mut active.parts());
+            active.commit(self.id);
             self.crew.done(usize::MAX);
         }
     }

@@ -182,7 +182,7 @@ fn mount_helper(system: &System) -> Result<String, Lack> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::State;
+    use crate::commands::doctor::FindingState;
     use std::path::Path;
 
     fn plant(root: &Path, file: &str, text: &str, mode: u32) {
@@ -204,7 +204,7 @@ mod tests {
         let found = findings(&System::planted(dir.path(), 1000));
         let remedy = |name: &str| {
             let finding = found.iter().find(|f| f.name == name).unwrap();
-            assert_ne!(finding.state, State::Works, "{finding:?}");
+            assert_ne!(finding.state, FindingState::Works, "{finding:?}");
             finding.remedy.clone().unwrap()
         };
         assert_eq!(remedy("/dev/fuse"), "sudo modprobe fuse");
@@ -247,7 +247,7 @@ mod tests {
         plant(root, "sbin/mount.extant", "", 0o755);
         let found = findings(&System::planted(root, 1000));
         // Landlock is the kernel's that runs the test.
-        let lacks = |f: &&Finding| f.state != State::Works && f.name != "sandbox";
+        let lacks = |f: &&Finding| f.state != FindingState::Works && f.name != "sandbox";
         let lacking: Vec<_> = found.iter().filter(lacks).collect();
         assert_eq!(lacking.len(), 1, "{lacking:?}");
         assert!(

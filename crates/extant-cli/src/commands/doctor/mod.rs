@@ -27,7 +27,7 @@ pub struct Args {
 /// How something was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum State {
+enum FindingState {
     /// It works.
     Works,
     /// It does not, and without root more would work if it did.
@@ -43,7 +43,7 @@ struct Finding {
     name: &'static str,
     /// What needs it.
     needed_for: &'static str,
-    state: State,
+    state: FindingState,
     /// What was found.
     found: String,
     /// The line to type.
@@ -53,7 +53,7 @@ struct Finding {
 impl Finding {
     /// Something without which `needed_for` fails.
     fn needed(name: &'static str, needed_for: &'static str, looked: Result<String, Lack>) -> Self {
-        Self::new(name, needed_for, State::Missing, looked)
+        Self::new(name, needed_for, FindingState::Missing, looked)
     }
 
     /// Something without which `needed_for` goes on, or which takes root.
@@ -62,17 +62,17 @@ impl Finding {
         needed_for: &'static str,
         looked: Result<String, Lack>,
     ) -> Self {
-        Self::new(name, needed_for, State::Optional, looked)
+        Self::new(name, needed_for, FindingState::Optional, looked)
     }
 
     fn new(
         name: &'static str,
         needed_for: &'static str,
-        otherwise: State,
+        otherwise: FindingState,
         looked: Result<String, Lack>,
     ) -> Self {
         let (state, found, remedy) = match looked {
-            Ok(found) => (State::Works, found, None),
+            Ok(found) => (FindingState::Works, found, None),
             Err(lack) => (otherwise, lack.what, lack.remedy),
         };
         Self {
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<()> {
         .chain(storage::findings(&system))
         .chain(resources::findings(&system))
         .collect();
-    let works = findings.iter().all(|f| f.state != State::Missing);
+    let works = findings.iter().all(|f| f.state != FindingState::Missing);
     if args.json {
         output::json(&Report {
             version: env!("CARGO_PKG_VERSION"),
@@ -121,16 +121,16 @@ fn print(findings: &[Finding]) -> Result<()> {
     let mut out = output::stdout();
     for f in findings {
         let (word, code) = match f.state {
-            State::Works => ("works", 32),
-            State::Missing => ("missing", 31),
-            State::Optional => ("optional", 33),
+            FindingState::Works => ("works", 32),
+            FindingState::Missing => ("missing", 31),
+            FindingState::Optional => ("optional", 33),
         };
         let word = match colour {
             true => format!("\x1b[{code}m{word:8}\x1b[0m"),
             false => format!("{word:8}"),
         };
         writeln!(out, "{word}  {:20}  {}", f.name, f.found)?;
-        if f.state != State::Works {
+        if f.state != FindingState::Works {
             writeln!(out, "{:32}for {}", "", f.needed_for)?;
         }
         if let Some(remedy) = &f.remedy {

@@ -33,9 +33,9 @@ struct Cell {
 /// What a thread counts, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Lane([Cell; KINDS.len()]);
+struct TaskPart([Cell; KINDS.len()]);
 
-impl Lane {
+impl TaskPart {
     fn count(
         &self,
         kind: usize,
@@ -56,7 +56,7 @@ impl Lane {
 
 struct Shared {
     volume: Volume,
-    lanes: Vec<Lane>,
+    parts: Vec<TaskPart>,
     stop: AtomicBool,
     failed: Mutex<Option<String>>,
 }
@@ -86,7 +86,7 @@ impl Demo {
         let demo = Self {
             shared: Arc::new(Shared {
                 volume,
-                lanes: (0..count).map(|_| Lane::default()).collect(),
+                parts: (0..count).map(|_| TaskPart::default()).collect(),
                 stop: AtomicBool::new(false),
                 failed: Mutex::default(),
             }),
@@ -111,7 +111,7 @@ impl Demo {
         }
         let status = Status::of(&self.shared.volume)?;
         let requests = KINDS.iter().enumerate().map(|(kind, name)| {
-            let cells = self.shared.lanes.iter().filter_map(|lane| lane.0.get(kind));
+            let cells = self.shared.parts.iter().filter_map(|part| part.0.get(kind));
             let mut sum = RequestCount {
                 kind: (*name).into(),
                 ..RequestCount::default()
@@ -153,16 +153,16 @@ impl Shared {
     }
 
     fn work(&self, task: usize) {
-        let Some(lane) = self.lanes.get(task) else {
+        let Some(part) = self.parts.get(task) else {
             return;
         };
-        if let Err(e) = self.turns(task, lane) {
+        if let Err(e) = self.turns(task, part) {
             *self.failed() = Some(e.to_string());
         }
     }
 
     /// Every file lives for a while; half of them in a directory that all threads share.
-    fn turns(&self, task: usize, lane: &Lane) -> extant::Result<()> {
+    fn turns(&self, task: usize, part: &TaskPart) -> extant::Result<()> {
         let volume = self.volume.clone();
         let own = volume.create_dir(format!("/thread{task}"), 0o755)?;
         match volume.create_dir("/shared", 0o755) {
@@ -179,23 +179,23 @@ impl Shared {
             let dir = if n % 2 == 0 { &own } else { &shared };
             let (name, renamed) = (format!("{task}.{n}"), format!("{task}.{n}.renamed"));
             let mut file = None;
-            lane.count(0, 0, || {
+            part.count(0, 0, || {
                 file = Some(dir.create(&name, 0o644)?);
                 Ok(())
             })?;
             if let Some(file) = &file {
-                lane.count(1, 4096, || file.write_all_at(0, &data))?;
-                lane.count(2, 4096, || file.read_at(0, &mut buffer).map(drop))?;
+                part.count(1, 4096, || file.write_all_at(0, &data))?;
+                part.count(2, 4096, || file.read_at(0, &mut buffer).map(drop))?;
                 if n % 200 == 0 {
-                    lane.count(6, 0, || file.fsync())?;
+                    part.count(6, 0, || file.fsync())?;
                 }
             }
             drop(file);
-            lane.count(3, 0, || dir.stat(&name).map(drop))?;
-            lane.count(4, 0, || dir.rename(&name, &renamed, RenameMode::NoReplace))?;
+            part.count(3, 0, || dir.stat(&name).map(drop))?;
+            part.count(4, 0, || dir.rename(&name, &renamed, RenameMode::NoReplace))?;
             if let Some(old) = usize::checked_sub(n, FILES) {
                 let old = format!("{task}.{old}.renamed");
-                lane.count(5, 0, || dir.unlink(&old))?;
+                part.count(5, 0, || dir.unlink(&old))?;
             }
             if n % ROUND == 0 {
                 thread::sleep(REST);

@@ -11,7 +11,7 @@ use super::pages::{Dir, Role, at};
 use crate::base::error::{Error, Result};
 use ext4_format::BlockNr;
 use ext4_format::hash::{DirHasher, HashVersion};
-use ext4_format::htree::{self, DxEntry, Kind, RootInit};
+use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
 
 /// How full, in percent, index blocks become at most when more than one is made.
 const NODE_FILL: usize = 75;
@@ -139,7 +139,7 @@ impl<'a> Dir<'a, '_> {
         if !self.update_below(&mut entries, levels, changes, end, hasher)? {
             return Ok(Vec::new());
         }
-        if entries.len() <= self.shape.capacity(Kind::Node) {
+        if entries.len() <= self.shape.capacity(IndexBlockKind::Node) {
             self.write_node(block, &entries)?;
             return Ok(Vec::new());
         }
@@ -153,7 +153,7 @@ impl<'a> Dir<'a, '_> {
         mut reuse: Option<BlockNr>,
         entries: &[DxEntry],
     ) -> Result<Vec<DxEntry>> {
-        let fill = (self.shape.capacity(Kind::Node) * NODE_FILL / 100).max(1);
+        let fill = (self.shape.capacity(IndexBlockKind::Node) * NODE_FILL / 100).max(1);
         let nodes = entries.len().div_ceil(fill).max(2);
         let mut new = Vec::with_capacity(nodes);
         let mut start = 0;
@@ -185,7 +185,7 @@ impl<'a> Dir<'a, '_> {
         mut init: RootInit,
         mut entries: Vec<DxEntry>,
     ) -> Result<()> {
-        while entries.len() > self.shape.capacity(Kind::Root) {
+        while entries.len() > self.shape.capacity(IndexBlockKind::Root) {
             if init.levels >= htree::max_levels(self.shape.large_dir) {
                 return Err(Error::NoSpace(
                     "the directory's index has no level left to grow",

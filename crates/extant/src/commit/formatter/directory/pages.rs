@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::commit::formatter::BlockImages;
 use crate::commit::formatter::workspace::{Bytes, Workspace};
 use crate::store::buffers::Image;
-use ext4_format::htree::{self, DxEntry, Kind, RootInit};
+use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, dir_entry, geometry::Geometry};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Shape {
     }
 
     /// Most entries of an index block.
-    pub fn capacity(&self, kind: Kind) -> usize {
+    pub fn capacity(&self, kind: IndexBlockKind) -> usize {
         kind.capacity(self.block_size, self.csum)
     }
 
@@ -66,8 +66,8 @@ impl Shape {
         }
         match role {
             Role::Leaf => dir_entry::verify_tail(image, self.seed),
-            Role::Root => htree::verify_checksum(image, Kind::Root, self.seed),
-            Role::Node => htree::verify_checksum(image, Kind::Node, self.seed),
+            Role::Root => htree::verify_checksum(image, IndexBlockKind::Root, self.seed),
+            Role::Node => htree::verify_checksum(image, IndexBlockKind::Node, self.seed),
         }
         .map_err(|e| e.at(Where::Block(block, 0)))?;
         image.set_verified();
@@ -187,7 +187,7 @@ impl<'a, 'w> Dir<'a, 'w> {
         let bytes = self.ws.fresh(block);
         htree::write_node(bytes, shape.csum, entries.iter().copied()).map_err(at(block))?;
         if shape.csum {
-            htree::set_checksum(bytes, Kind::Node, shape.seed).map_err(at(block))?;
+            htree::set_checksum(bytes, IndexBlockKind::Node, shape.seed).map_err(at(block))?;
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl<'a, 'w> Dir<'a, 'w> {
         let bytes = self.ws.fresh(block);
         htree::write_root(bytes, init, shape.csum, entries.iter().copied()).map_err(at(block))?;
         if shape.csum {
-            htree::set_checksum(bytes, Kind::Root, shape.seed).map_err(at(block))?;
+            htree::set_checksum(bytes, IndexBlockKind::Root, shape.seed).map_err(at(block))?;
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ impl<'a, 'w> Dir<'a, 'w> {
         let bytes = self.ws.get_mut(block)?;
         htree::set_parent(bytes, parent);
         if shape.csum {
-            htree::set_checksum(bytes, Kind::Root, shape.seed).map_err(at(block))?;
+            htree::set_checksum(bytes, IndexBlockKind::Root, shape.seed).map_err(at(block))?;
         }
         Ok(())
     }

@@ -10,12 +10,12 @@ use crate::commit::formatter::units::Crew;
 use crate::commit::formatter::workspace::Workspace;
 use ext4_format::dir_entry::rec_len_for;
 use ext4_format::geometry::Geometry;
-use ext4_format::htree::{self, Kind};
+use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::{BlockNr, FileType, InodeNr};
 
 /// Entries that a node takes at least before it is split again: new nodes are three quarters full at most.
 fn again(shape: &Shape) -> u64 {
-    shape.capacity(Kind::Node) as u64 / 4
+    shape.capacity(IndexBlockKind::Node) as u64 / 4
 }
 
 /// Bytes of the largest record of a name.
@@ -45,7 +45,7 @@ impl Allowance {
     pub fn new(geometry: &Geometry) -> Self {
         let shape = Shape::new(geometry, 0);
         // A root that gets its last level has two entries.
-        let always = (shape.capacity(Kind::Root) as u64 - 2) * again(&shape) - 1;
+        let always = (shape.capacity(IndexBlockKind::Root) as u64 - 2) * again(&shape) - 1;
         Self {
             always: if geometry.features.has_dir_index() {
                 always
@@ -109,11 +109,16 @@ impl DirReader<'_> {
         for entry in root.index.iter() {
             let (block, page) = self.page(&shape, entry.block, Role::Node)?;
             let node = htree::parse_node(&page, shape.csum, self.blocks).map_err(at(block))?;
-            let left = shape.capacity(Kind::Node).saturating_sub(node.len()) as u64;
+            let left = shape
+                .capacity(IndexBlockKind::Node)
+                .saturating_sub(node.len()) as u64;
             room.push((left + 1).min(again));
         }
         room.sort_unstable();
-        let splits = shape.capacity(Kind::Root).saturating_sub(root.index.len()) + 1;
+        let splits = shape
+            .capacity(IndexBlockKind::Root)
+            .saturating_sub(root.index.len())
+            + 1;
         let nodes: u64 = room.iter().take(splits).sum();
         let new = splits.saturating_sub(room.len()) as u64 * again;
         Ok((nodes + new).saturating_sub(1))

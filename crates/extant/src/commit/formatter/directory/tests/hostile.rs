@@ -8,7 +8,7 @@ fn hostile_bytes() {
     use rand_like::Rng;
     for (seed, csum) in (0..400).map(|i| (i, i % 8 == 0)) {
         let mut rng = Rng(seed);
-        let mut v = Volume::new(Kind {
+        let mut v = Volume::new(DirectoryKind {
             csum,
             large_dir: seed % 2 == 0,
             ..PLAIN

@@ -22,7 +22,7 @@ const OWN: InodeNr = InodeNr(12);
 
 /// What a directory block is in a test volume of its own.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct DirectoryKind {
     block_size: u32,
     csum: bool,
     index: bool,
@@ -30,7 +30,7 @@ struct Kind {
     filetype: bool,
 }
 
-const PLAIN: Kind = Kind {
+const PLAIN: DirectoryKind = DirectoryKind {
     block_size: 1024,
     csum: true,
     index: true,
@@ -38,7 +38,7 @@ const PLAIN: Kind = Kind {
     filetype: true,
 };
 
-fn geometry(kind: Kind) -> Geometry {
+fn geometry(kind: DirectoryKind) -> Geometry {
     let mut g = Layout::new(&LayoutParams::for_size(64 << 20))
         .unwrap()
         .geometry;
@@ -76,7 +76,7 @@ impl DirBlocks for Blocks {
 
 /// A directory, its model, and the device it is on.
 struct Volume {
-    kind: Kind,
+    kind: DirectoryKind,
     geometry: Geometry,
     device: Arc<dyn BlockDevice>,
     hasher: DirHasher,
@@ -96,7 +96,7 @@ enum Op {
 }
 
 impl Volume {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: DirectoryKind) -> Self {
         let geometry = geometry(kind);
         let hasher = DirHasher::new(1, geometry.unsigned_hash, geometry.hash_seed).unwrap();
         let device = Arc::new(MemDevice::new(1 << 32));
@@ -233,7 +233,7 @@ impl Volume {
         if self.indexed {
             let block = self.raw(0);
             if csum {
-                htree::verify_checksum(&block, htree::Kind::Root, SEED).unwrap();
+                htree::verify_checksum(&block, htree::IndexBlockKind::Root, SEED).unwrap();
             }
             let root = htree::parse_root(&block, csum, self.kind.large_dir, self.blocks).unwrap();
             assert_eq!((root.own, root.parent), (OWN, self.parent));
@@ -250,7 +250,7 @@ impl Volume {
                     }
                     let node = self.raw(e.block);
                     if csum {
-                        htree::verify_checksum(&node, htree::Kind::Node, SEED).unwrap();
+                        htree::verify_checksum(&node, htree::IndexBlockKind::Node, SEED).unwrap();
                     }
                     let index = htree::parse_node(&node, csum, self.blocks).unwrap();
                     let first = below.len();
@@ -316,8 +316,8 @@ fn remove(i: u32) -> Op {
     Op::Remove(format!("file-{i:08}").into_bytes())
 }
 
-fn kinds() -> impl Iterator<Item = Kind> {
-    (0..16).map(|bits| Kind {
+fn kinds() -> impl Iterator<Item = DirectoryKind> {
+    (0..16).map(|bits| DirectoryKind {
         block_size: if bits & 1 == 0 { 1024 } else { 4096 },
         csum: bits & 2 == 0,
         index: bits & 4 == 0,

@@ -61,7 +61,7 @@ fn bulk_into_a_new_directory() {
 fn one_by_one() {
     for kind in [
         PLAIN,
-        Kind {
+        DirectoryKind {
             csum: false,
             ..PLAIN
         },
@@ -83,7 +83,7 @@ fn one_by_one() {
 #[test]
 fn three_levels_and_the_end() {
     let long = |i: u32| Op::Add(format!("{i:0250}").into_bytes(), 100 + i, FileType::Regular);
-    let large = Kind {
+    let large = DirectoryKind {
         large_dir: true,
         ..PLAIN
     };
@@ -219,7 +219,7 @@ fn an_index_of_another_hash_version() {
 
 #[test]
 fn linear_blocks_stay_linear_with_dir_index() {
-    let mut v = Volume::new(Kind {
+    let mut v = Volume::new(DirectoryKind {
         index: false,
         ..PLAIN
     });
@@ -244,7 +244,7 @@ proptest! {
         batches in proptest::collection::vec(
             (any::<bool>(), proptest::collection::btree_map(0..900_u32, (0..4_u32, 1..240_usize), 0..300)), 1..8),
     ) {
-        let kind = Kind {
+        let kind = DirectoryKind {
             block_size: if bits & 1 == 0 { 1024 } else { 4096 },
             csum: bits & 2 == 0,
             index: bits & 4 == 0,

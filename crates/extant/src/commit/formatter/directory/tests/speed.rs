@@ -6,7 +6,7 @@ use super::*;
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
-    let mut v = Volume::new(Kind {
+    let mut v = Volume::new(DirectoryKind {
         block_size: 4096,
         ..PLAIN
     });

@@ -38,11 +38,11 @@ impl Ring {
         Ok(Self { uring, buffers })
     }
 
-    pub(super) fn lane(&mut self) -> io::Result<Lane<'_>> {
+    pub(super) fn activate(&mut self) -> io::Result<ActiveRing<'_>> {
         let (mut submitter, submissions, completions) = self.uring.split();
         // The same for the ring itself. Where that is not to be had it is slower.
         let _ = submitter.register_ring_fd();
-        Ok(Lane {
+        Ok(ActiveRing {
             submitter,
             submissions,
             completions,
@@ -52,9 +52,9 @@ impl Ring {
     }
 }
 
-/// A ring in use. Either the kernel has the entry, from [`register`](Lane::register) or [`commit`](Lane::commit) to
-/// the end of [`wait`](Lane::wait), or this thread has it and may touch the buffers.
-pub(super) struct Lane<'r> {
+/// A ring in use. Either the kernel has the entry, from [`register`](ActiveRing::register) or [`commit`](ActiveRing::commit) to
+/// the end of [`wait`](ActiveRing::wait), or this thread has it and may touch the buffers.
+pub(super) struct ActiveRing<'r> {
     submitter: Submitter<'r>,
     submissions: SubmissionQueue<'r, squeue::Entry128>,
     completions: CompletionQueue<'r, cqueue::Entry>,
@@ -69,7 +69,7 @@ pub(super) struct Parts<'a> {
     pub(super) payload: &'a mut [u8],
 }
 
-impl Lane<'_> {
+impl ActiveRing<'_> {
     /// Registers the entry with a queue; after that it is to be waited for. An error is the kernel's refusal.
     pub(super) fn register(&mut self, queue: u16) -> Result<(), Errno> {
         let vector = self.buffers.vector();
@@ -109,12 +109,12 @@ impl Lane<'_> {
         }
     }
 
-    /// The request that [`wait`](Lane::wait) returned for.
+    /// The request that [`wait`](ActiveRing::wait) returned for.
     pub(super) fn parts(&mut self) -> Parts<'_> {
         self.buffers.parts()
     }
 
-    /// Hands the answer in, with the next [`wait`](Lane::wait).
+    /// Hands the answer in, with the next [`wait`](ActiveRing::wait).
     pub(super) fn commit(&mut self, queue: u16) {
         let id = self.buffers.parts().header.entry.commit_id;
         self.push(command(URING_COMMIT_AND_FETCH, queue, id, None));
@@ -130,7 +130,7 @@ impl Lane<'_> {
     fn push(&mut self, entry: squeue::Entry128) {
         self.buffers.lent = true;
         self.last = Some(entry.clone());
-        // SAFETY: the buffers the entry names are this lane's. They stay mapped while they are lent, and `parts`
+        // SAFETY: the buffers the entry names are this ring's. They stay mapped while they are lent, and `parts`
         // gives out no reference to them until the kernel has completed the entry. There is room: the queue takes
         // two, and every entry is submitted before the next one is made.
         let _ = unsafe { self.submissions.push(&entry) };

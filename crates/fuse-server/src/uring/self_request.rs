@@ -8,10 +8,10 @@
 //!   device number and uses neither. Where there is no ustat, an unmount may fail once in a long while with `EBUSY`.
 #![allow(unsafe_code)] // Two system calls that rustix does not have.
 
-use crate::mount::Place;
+use crate::mount::MountPoint;
 
 /// Sends a request through the queue of this CPU and waits for its answer. The thread has no files afterwards.
-pub(super) fn nudge(place: &Place) {
+pub(super) fn send(place: &MountPoint) {
     if give_up_files() && !ask_statistics(place.device()) {
         place.ask_root();
     }
@@ -19,7 +19,7 @@ pub(super) fn nudge(place: &Place) {
 
 fn give_up_files() -> bool {
     // SAFETY: this thread gets a table of files of its own, which is empty then; nobody else's files are closed. All
-    // that runs on this thread from here on is `nudge`, which uses no file of before.
+    // that runs on this thread from here on is `send`, which uses no file of before.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,
