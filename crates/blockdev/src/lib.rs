@@ -191,3 +191,8 @@ fn write_zeroes<D: BlockDevice + ?Sized>(dev: &D, offset: u64, len: u64) -> io::
     }
     Ok(())
 }
+
+/// The README's example is compiled, so that who copies it gets code that works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,3 +26,8 @@ mod options;
 pub use counters::RequestCount;
 pub use handler::Filesystem;
 pub use options::{MountOptions, OptionError};
+
+/// The README's example is compiled, so that who copies it gets code that works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

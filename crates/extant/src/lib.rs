@@ -79,7 +79,7 @@ pub use watch::watchers::WatchEvent;
 
 /// The README's example is compiled, so that who copies it gets code that works.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
 
 /// An empty volume in memory, for the examples of this documentation.

@@ -52,3 +52,8 @@ pub use notify::Notifier;
 pub use request::{Forgets, Operation, Request, SetAttr, SetTime};
 pub use rustix::io::Errno;
 pub use session::{Session, Transport};
+
+/// The README's example is compiled, so that who copies it gets code that works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -84,3 +84,8 @@ pub type RwLock<T, C> = lock_api::RwLock<Metered<parking_lot::RawRwLock, C>, T>;
 /// assert_eq!(*bits.lock(), 8);
 /// ```
 pub type SpinLock<T, C> = lock_api::Mutex<Metered<RawSpinLock, C>, T>;
+
+/// The README's example is compiled, so that who copies it gets code that works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -56,3 +56,8 @@ pub use list::{Iter, Position, SlotList};
 pub use per_slot::PerSlot;
 pub use set::AtomicSet;
 pub use slot::SlotId;
+
+/// The README's example is compiled, so that who copies it gets code that works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
