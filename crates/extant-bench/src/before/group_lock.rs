@@ -16,14 +16,14 @@ lock_class!(
 /// Blocks of a group.
 const BLOCKS: u32 = 32_768;
 const WANT: u32 = 2;
-/// Allocations until all is given back.
+/// Allocations until all are freed.
 const HELD: usize = 128;
 /// Into so many parts goals are spread.
 pub const SPREAD: u32 = 16;
 
 /// Where a run of blocks is.
 #[derive(Clone, Copy)]
-struct Place {
+struct GroupBit {
     group: u32,
     bit: u32,
 }
@@ -58,19 +58,19 @@ impl Groups {
         self.groups.len() as u32
     }
 
-    fn before(&self) -> Option<Place> {
+    fn before(&self) -> Option<GroupBit> {
         let goal = self.goal.load(Ordering::Relaxed);
         (0..self.len()).find_map(|step| {
             let group = (goal + step) % self.len();
             let bit = take(&mut self.groups[group as usize].lock())?;
             self.goal.store(group, Ordering::Relaxed);
-            Some(Place { group, bit })
+            Some(GroupBit { group, bit })
         })
     }
 
-    fn after(&self, goal: u32) -> Option<Place> {
+    fn after(&self, goal: u32) -> Option<GroupBit> {
         let at = |step| (goal + step) % self.len();
-        let place = |group, bit| Place { group, bit };
+        let place = |group, bit| GroupBit { group, bit };
         let free = |group: u32| {
             let mut map = self.groups[group as usize].try_lock()?;
             take(&mut map).map(|bit| place(group, bit))
@@ -84,7 +84,7 @@ impl Groups {
         found.or_else(|| (0..self.len()).find_map(|step| any(at(step))))
     }
 
-    fn give(&self, place: Place) {
+    fn give(&self, place: GroupBit) {
         let mut map = self.groups[place.group as usize].lock();
         bitmap::clear_range(&mut map, place.bit, WANT);
     }
@@ -94,7 +94,7 @@ struct Allocate {
     groups: Arc<Groups>,
     /// None: the goal that all share, and waiting.
     goal: Option<u32>,
-    held: Vec<Place>,
+    held: Vec<GroupBit>,
     left: u64,
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// What an instruction is part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CodePlace {
     /// `file:line function`, innermost function first among those of the engine, if it is the engine's; else the
     /// innermost of all.
     pub text: String,
@@ -21,7 +21,7 @@ pub struct Place {
 pub struct Symbols {
     loader: Loader,
     program: std::ops::Range<u64>,
-    known: HashMap<u64, Place>,
+    known: HashMap<u64, CodePlace>,
 }
 
 /// Where the engine's own source is.
@@ -40,14 +40,14 @@ impl Symbols {
     }
 
     /// The place of an instruction.
-    pub fn place(&mut self, at: u64) -> &Place {
+    pub fn place(&mut self, at: u64) -> &CodePlace {
         let (loader, program) = (&self.loader, &self.program);
         self.known.entry(at).or_insert_with(|| {
             if program.contains(&at) {
                 place(loader, at - program.start)
             } else {
                 // The C library: copying and comparing.
-                Place {
+                CodePlace {
                     text: "the C library".into(),
                     ours: false,
                     allocator: false,
@@ -57,7 +57,7 @@ impl Symbols {
     }
 }
 
-fn place(loader: &Loader, address: u64) -> Place {
+fn place(loader: &Loader, address: u64) -> CodePlace {
     let mut places = Vec::new();
     if let Ok(mut frames) = loader.find_frames(address) {
         while let Ok(Some(frame)) = frames.next() {
@@ -78,7 +78,7 @@ fn place(loader: &Loader, address: u64) -> Place {
         }
         None => plain(symbol),
     };
-    Place {
+    CodePlace {
         text,
         ours: ours.is_some(),
         allocator: places

@@ -45,7 +45,7 @@ pub struct Side {
 pub type Work = Box<dyn FnMut(usize) -> Result<()>>;
 
 /// Where a side works.
-struct Place {
+struct CasePlace {
     dir: Dir,
     prefix: String,
     relation: Relation,
@@ -66,7 +66,7 @@ impl Side {
         })
     }
 
-    fn place(&self, relation: Relation) -> Place {
+    fn place(&self, relation: Relation) -> CasePlace {
         let (dir, prefix) = match relation {
             Relation::OwnDirectories => (&self.own, String::new()),
             Relation::OneDirectory
@@ -79,7 +79,7 @@ impl Side {
             ),
             Relation::OneDirectoryByPath => (self.volume.deref_dir(), "/top/shared/".into()),
         };
-        Place {
+        CasePlace {
             dir: dir.clone(),
             prefix,
             relation,
@@ -131,9 +131,9 @@ impl DerefDir for Volume {
     }
 }
 
-impl Place {
+impl CasePlace {
     fn on_names(self, op: Op, names: Vec<String>, old: String) -> Result<Work> {
-        let Place { dir, prefix, .. } = self;
+        let CasePlace { dir, prefix, .. } = self;
         let listed = if prefix.is_empty() {
             ".".into()
         } else {

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A directory of a mounted file system.
-pub trait Place: Target {
+pub trait MountTarget: Target {
     /// The directory.
     fn dir(&self) -> &Path;
     /// Makes sure that it is mounted: it may have failed before.
@@ -40,7 +40,7 @@ pub trait Place: Target {
     }
 }
 
-impl Place for PathTarget {
+impl MountTarget for PathTarget {
     fn dir(&self) -> &Path {
         self.root()
     }
@@ -66,7 +66,7 @@ type Spent = Arc<AtomicU64>;
 
 /// A row over a place.
 struct OnPlace<'a> {
-    place: &'a dyn Place,
+    place: &'a dyn MountTarget,
     row: Row,
     with: &'a Material,
     /// Where it works.
@@ -77,7 +77,7 @@ struct OnPlace<'a> {
 }
 
 impl<'a> OnPlace<'a> {
-    fn new(place: &'a dyn Place, row: Row, with: &'a Material) -> Self {
+    fn new(place: &'a dyn MountTarget, row: Row, with: &'a Material) -> Self {
         Self {
             place,
             row,
@@ -233,7 +233,7 @@ impl Times {
 /// no further round begins, but for the first that counts.
 pub fn run(
     row: Row,
-    places: &[&dyn Place],
+    places: &[&dyn MountTarget],
     with: &Material,
     shape: Shape,
     within: Duration,
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    impl Place for Warm {
+    impl MountTarget for Warm {
         fn dir(&self) -> &Path {
             self.0.root()
         }
@@ -365,7 +365,7 @@ mod tests {
         );
         let names = ["mount:uring", "floor:classic", "floor:uring", "fuse2fs"];
         let all = names.map(|name| Warm(PathTarget::named(dir.path(), name.into())));
-        let places = all.each_ref().map(|p| p as &dyn Place);
+        let places = all.each_ref().map(|p| p as &dyn MountTarget);
         let found = run(Row::Create, &places, &with, SHAPE, Duration::MAX, || Ok(())).unwrap();
         let ratio = found[0].report.ops / found[2].report.ops;
         assert_eq!(found[0].times.floor, Some(ratio));

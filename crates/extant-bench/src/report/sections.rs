@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// What a command's JSON is.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum SectionKind {
     /// Of workloads that repeat an operation; what is plotted of it.
     Repeated {
         over_tasks: bool,
@@ -35,7 +35,7 @@ pub struct Section {
     pub args: Vec<OsString>,
     /// What the program is called in the report.
     called: &'static str,
-    kind: Kind,
+    kind: SectionKind,
 }
 
 fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
@@ -52,11 +52,11 @@ impl Section {
     /// Tables and plots of what it printed.
     pub(super) fn render(&self, json: &[u8], dir: &Path) -> Result<String> {
         match self.kind {
-            Kind::Mdtest => Ok(markdown::mdtest(&parse::<Vec<Mdtest>>(json)?)),
-            Kind::Bulk => Ok(markdown::bulk(&parse::<Bulk>(json)?)),
-            Kind::Dbench => Ok(markdown::dbench(&parse::<Vec<Dbench>>(json)?)),
-            Kind::Mounts => Ok(markdown::mounts(&parse::<Vec<Mounted>>(json)?)),
-            Kind::Repeated { over_tasks, costs } => {
+            SectionKind::Mdtest => Ok(markdown::mdtest(&parse::<Vec<Mdtest>>(json)?)),
+            SectionKind::Bulk => Ok(markdown::bulk(&parse::<Bulk>(json)?)),
+            SectionKind::Dbench => Ok(markdown::dbench(&parse::<Vec<Dbench>>(json)?)),
+            SectionKind::Mounts => Ok(markdown::mounts(&parse::<Vec<Mounted>>(json)?)),
+            SectionKind::Repeated { over_tasks, costs } => {
                 let all: Vec<Repeated> = parse(json)?;
                 let mut text = markdown::repeated(&all);
                 if over_tasks {
@@ -125,12 +125,12 @@ struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    fn add(&mut self, title: &'static str, about: &'static str, kind: Kind, command: &str) {
+    fn add(&mut self, title: &'static str, about: &'static str, kind: SectionKind, command: &str) {
         let mut line = String::from("bench ");
         // Writing to a string does not fail.
         let _ = write!(line, "{command}");
         let against = match (self.params.mounts, kind) {
-            (true, Kind::Repeated { .. } | Kind::Mdtest | Kind::Dbench)
+            (true, SectionKind::Repeated { .. } | SectionKind::Mdtest | SectionKind::Dbench)
                 if !command.contains("--against") && !command.contains("before") =>
             {
                 " --against kernel"
@@ -148,7 +148,13 @@ impl Gather<'_> {
         });
     }
 
-    fn repeat(&mut self, title: &'static str, about: &'static str, kind: Kind, command: &str) {
+    fn repeat(
+        &mut self,
+        title: &'static str,
+        about: &'static str,
+        kind: SectionKind,
+        command: &str,
+    ) {
         let Lengths {
             seconds,
             iterations,
@@ -185,7 +191,7 @@ impl Gather<'_> {
             format!("mount {targets} --against {floors} kernel fuse2fs --clients 2 {size}");
         let about = "Names, data and trees of a mounted image over both transports, each beside its floor: files in \
             memory, served in the same way.";
-        self.add("mount", about, Kind::Mounts, &command);
+        self.add("mount", about, SectionKind::Mounts, &command);
     }
 }
 
@@ -204,15 +210,15 @@ pub fn sections(params: &Params) -> Vec<Section> {
         lengths,
         all,
     };
-    let plain = Kind::Repeated {
+    let plain = SectionKind::Repeated {
         over_tasks: false,
         costs: false,
     };
-    let over_tasks = Kind::Repeated {
+    let over_tasks = SectionKind::Repeated {
         over_tasks: true,
         costs: false,
     };
-    let costs = Kind::Repeated {
+    let costs = SectionKind::Repeated {
         over_tasks: false,
         costs: true,
     };
@@ -222,20 +228,20 @@ pub fn sections(params: &Params) -> Vec<Section> {
     g.add(
         "mdtest, 1 task",
         "Empty files are made and removed.",
-        Kind::Mdtest,
+        SectionKind::Mdtest,
         &mdtest("--tasks 1"),
     );
     g.add(
         "mdtest, 2 tasks",
         "In directories of their own.",
-        Kind::Mdtest,
+        SectionKind::Mdtest,
         &mdtest("--tasks 2"),
     );
     let shared = mdtest("--tasks 2 --shared");
     g.add(
         "mdtest, one directory",
         "Both tasks in one directory.",
-        Kind::Mdtest,
+        SectionKind::Mdtest,
         &shared,
     );
     for (title, about) in [
@@ -294,10 +300,15 @@ pub fn sections(params: &Params) -> Vec<Section> {
         let loadfile = loadfile.display();
         let rounds = if params.quick { "1" } else { iterations };
         let load = format!("dbench {loadfile} --clients 2 --iterations {rounds}");
-        g.add("dbench", "Everything fits in memory.", Kind::Dbench, &load);
+        g.add(
+            "dbench",
+            "Everything fits in memory.",
+            SectionKind::Dbench,
+            &load,
+        );
         let about = "The cache holds a tenth of the data. Without a peer: the kernel's cache is the machine's.";
         let small = format!("{load} --cache 5M --against before:one-lock");
-        g.add("dbench, small cache", about, Kind::Dbench, &small);
+        g.add("dbench, small cache", about, SectionKind::Dbench, &small);
     }
     let about = "The algorithms that the engine's replace, beside them.";
     g.repeat("before", about, plain, "before --tasks 1,2,16");
@@ -314,7 +325,7 @@ pub fn sections(params: &Params) -> Vec<Section> {
     g.add(
         "bulk",
         "A tree of small files into an image and out of it.",
-        Kind::Bulk,
+        SectionKind::Bulk,
         &bulk,
     );
     if let Some(peers) = &params.peers {

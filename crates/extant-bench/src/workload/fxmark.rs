@@ -15,114 +15,114 @@ use anyhow::Result;
 pub struct Row {
     name: &'static str,
     about: &'static str,
-    kind: Kind,
+    kind: RowKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Names(names::Kind),
-    Data(data::Kind),
+enum RowKind {
+    Names(names::NamesRow),
+    Data(data::DataRow),
 }
 
-const fn row(name: &'static str, kind: Kind, about: &'static str) -> Row {
+const fn row(name: &'static str, kind: RowKind, about: &'static str) -> Row {
     Row { name, about, kind }
 }
 
-const fn names(name: &'static str, kind: names::Kind, about: &'static str) -> Row {
-    row(name, Kind::Names(kind), about)
+const fn names(name: &'static str, kind: names::NamesRow, about: &'static str) -> Row {
+    row(name, RowKind::Names(kind), about)
 }
 
-const fn data(name: &'static str, kind: data::Kind, about: &'static str) -> Row {
-    row(name, Kind::Data(kind), about)
+const fn data(name: &'static str, kind: data::DataRow, about: &'static str) -> Row {
+    row(name, RowKind::Data(kind), about)
 }
 
 /// All of them.
 pub const ROWS: [Row; 19] = [
     names(
         "MWCL",
-        names::Kind::Create { shared: false },
+        names::NamesRow::Create { shared: false },
         "create files in an own directory",
     ),
     names(
         "MWCM",
-        names::Kind::Create { shared: true },
+        names::NamesRow::Create { shared: true },
         "create files in one shared directory",
     ),
     names(
         "MWUL",
-        names::Kind::Unlink { shared: false },
+        names::NamesRow::Unlink { shared: false },
         "remove files of an own directory",
     ),
     names(
         "MWUM",
-        names::Kind::Unlink { shared: true },
+        names::NamesRow::Unlink { shared: true },
         "remove own files of one shared directory",
     ),
     names(
         "MWRL",
-        names::Kind::Rename { shared: false },
+        names::NamesRow::Rename { shared: false },
         "rename a file within an own directory",
     ),
     names(
         "MWRM",
-        names::Kind::Rename { shared: true },
+        names::NamesRow::Rename { shared: true },
         "move own files to one shared directory",
     ),
     names(
         "MRPL",
-        names::Kind::Stat(names::Path::Own),
+        names::NamesRow::Stat(names::Path::Own),
         "stat an own file five directories deep",
     ),
     names(
         "MRPM",
-        names::Kind::Stat(names::Path::Random),
+        names::NamesRow::Stat(names::Path::Random),
         "stat a random file five directories deep",
     ),
     names(
         "MRPH",
-        names::Kind::Stat(names::Path::Same),
+        names::NamesRow::Stat(names::Path::Same),
         "stat the same file five directories deep",
     ),
     names(
         "MRDL",
-        names::Kind::List { shared: false },
+        names::NamesRow::List { shared: false },
         "read names of an own directory",
     ),
     names(
         "MRDM",
-        names::Kind::List { shared: true },
+        names::NamesRow::List { shared: true },
         "read names of one shared directory",
     ),
-    data("DWAL", data::Kind::Append, "append 4 KiB to an own file"),
+    data("DWAL", data::DataRow::Append, "append 4 KiB to an own file"),
     data(
         "DWOL",
-        data::Kind::Overwrite { shared: false },
+        data::DataRow::Overwrite { shared: false },
         "overwrite a block of an own file",
     ),
     data(
         "DWOM",
-        data::Kind::Overwrite { shared: true },
+        data::DataRow::Overwrite { shared: true },
         "overwrite an own block of one shared file",
     ),
     data(
         "DWSL",
-        data::Kind::OverwriteSync,
+        data::DataRow::OverwriteSync,
         "overwrite a block of an own file, and fsync",
     ),
-    data("DWTL", data::Kind::Truncate, "cut 4 KiB off an own file"),
+    data("DWTL", data::DataRow::Truncate, "cut 4 KiB off an own file"),
     data(
         "DRBL",
-        data::Kind::Read(data::Block::Private),
+        data::DataRow::Read(data::Block::Private),
         "read a block of an own file",
     ),
     data(
         "DRBM",
-        data::Kind::Read(data::Block::Own),
+        data::DataRow::Read(data::Block::Own),
         "read an own block of one shared file",
     ),
     data(
         "DRBH",
-        data::Kind::Read(data::Block::Same),
+        data::DataRow::Read(data::Block::Same),
         "read the same block of one shared file",
     ),
 ];
@@ -153,8 +153,8 @@ impl Workload for Row {
 
     fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
         match self.kind {
-            Kind::Names(kind) => kind.prepare(base, shape),
-            Kind::Data(kind) => kind.prepare(base, shape),
+            RowKind::Names(kind) => kind.prepare(base, shape),
+            RowKind::Data(kind) => kind.prepare(base, shape),
         }
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 /// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DataRow {
     Append,
     Overwrite { shared: bool },
     OverwriteSync,
@@ -42,7 +42,7 @@ fn file_of(base: &dyn TaskDir, task: usize, shared: bool) -> Result<Box<dyn Task
     base.open(&name, Open::Create)
 }
 
-impl Kind {
+impl DataRow {
     pub fn prepare(self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
         // The block of a task that has one of its own in a shared file.
         let at = |task: usize, own: bool| if own { task as u64 * BLOCK } else { 0 };

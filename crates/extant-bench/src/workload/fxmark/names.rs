@@ -8,7 +8,7 @@ use anyhow::Result;
 
 /// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NamesRow {
     Create { shared: bool },
     Unlink { shared: bool },
     Rename { shared: bool },
@@ -53,7 +53,7 @@ fn make_path(base: &dyn TaskDir, first: &str) -> Result<String> {
     Ok(path)
 }
 
-impl Kind {
+impl NamesRow {
     pub fn prepare(self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
         match self {
             Self::Create { shared } => tasks(shape, |task| {

@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::serving::TransportArg;
 use anyhow::{Context, Result, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use extant_bench::mount::{self, Material, Measured, Place, Row, Source, Unit};
+use extant_bench::mount::{self, Material, Measured, MountTarget, Row, Source, Unit};
 use extant_bench::runner::Shape;
 use extant_bench::table::{duration, rate};
 use extant_bench::target::{PathTarget, Target, TaskDir};
@@ -116,7 +116,7 @@ impl Target for Peered {
     }
 }
 
-impl Place for Peered {
+impl MountTarget for Peered {
     fn dir(&self) -> &Path {
         self.target.root()
     }
@@ -146,8 +146,8 @@ struct Places {
 }
 
 impl Places {
-    fn all(&self) -> Vec<&dyn Place> {
-        let place = |&(peer, at): &(bool, usize)| -> &dyn Place {
+    fn all(&self) -> Vec<&dyn MountTarget> {
+        let place = |&(peer, at): &(bool, usize)| -> &dyn MountTarget {
             if peer {
                 &self.peers[at]
             } else {
@@ -276,7 +276,7 @@ impl MountArgs {
     fn measure(
         &self,
         rows: &[Row],
-        places: &[&dyn Place],
+        places: &[&dyn MountTarget],
         with: &Material,
         within: Duration,
     ) -> Result<Vec<Measured>> {
@@ -329,7 +329,7 @@ struct Table {
 }
 
 impl Table {
-    fn of(rows: &[Row], places: &[&dyn Place]) -> Self {
+    fn of(rows: &[Row], places: &[&dyn MountTarget]) -> Self {
         let row = rows.iter().map(|row| row.name().len()).max();
         let target = places
             .iter()
