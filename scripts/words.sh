@@ -11,7 +11,7 @@ retired() {
 (?i)settl	what is done: make durable, account for, choose, write	^$
 (?i)\bcharg(e|es|ed|ing)\b|_charge|charge_	reserve or account for	^(LICENSE-.*|packaging/debian/copyright)$
 (?i)\bdispos(e|es|ed)\b	free	^$
-(?i)g[ia]ven?[_ ](it |them |its? \w+ )?back|gives? (it |them )?back|giving[_ ](it |them )?back|give_back	free (blocks, numbers), return (what was reserved), release (descriptors)	^$
+(?i)\b(giv(e|es|ing|en)|gave)[ _]([\w`']+ ){0,4}?back\b|give_back|given_back	free (blocks, numbers), return (what was reserved), release (descriptors)	^$
 (?i)\brenewed\b	rewritten	^$
 \bWindow\b|_window\b|_WINDOW\b|discard_window	preallocation	^crates/extant-mkfs/src/tar/stream.rs$
 \bSeldom\b	MiscChanges	^crates/percpu/src/biased.rs$

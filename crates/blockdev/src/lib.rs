@@ -97,7 +97,7 @@ pub trait BlockDevice: Send + Sync {
     /// it is not known what reached the medium: stop using the device for writing.
     fn flush(&self) -> io::Result<()>;
 
-    /// Gives the range back to the device; it reads as zeroes afterwards.
+    /// Frees the range on the device; it reads as zeros afterwards.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         write_zeroes(self, offset, len)
     }

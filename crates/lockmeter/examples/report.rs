@@ -5,11 +5,11 @@ use lockmeter::{Mutex, Snapshot, lock_class, span};
 use std::collections::BTreeMap;
 
 lock_class!(
-    /// The table that everybody wants.
+    /// The table that every worker reads.
     Table = "table"
 );
 lock_class!(
-    /// Of each worker its own.
+    /// A lock that only its worker takes.
     Worker = "worker"
 );
 
@@ -17,7 +17,7 @@ fn work(table: &Mutex<BTreeMap<u64, u64>, Table>, worker: &Mutex<u64, Worker>, t
     let _span = span!("work");
     *worker.lock() += 1;
     if turn.is_multiple_of(16) {
-        // The long way through the table.
+        // Holds the lock for the whole walk through the table.
         let sum: u64 = table.lock().values().sum();
         std::hint::black_box(sum);
     } else {

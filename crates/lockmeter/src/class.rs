@@ -14,7 +14,7 @@ pub struct Class {
 }
 
 impl Class {
-    /// A class of this name.
+    /// Makes a class of this name.
     pub const fn new(name: &'static str) -> Self {
         Self { name }
     }

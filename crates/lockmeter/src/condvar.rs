@@ -43,14 +43,14 @@ impl Condvar {
     pub fn wait<T, C: LockClass>(&self, guard: &mut MutexGuard<'_, T, C>) {
         #[cfg(debug_assertions)]
         if crate::turns::takes_part() {
-            // The mutex is free for a turn, and whoever waits looks again.
+            // The mutex is free for one turn; afterwards the caller takes it again and looks at its condition.
             return MutexGuard::unlocked(guard, crate::turns::pass);
         }
         let mut gate = self.gate.lock();
         MutexGuard::unlocked(guard, move || self.changed.wait(&mut gate));
     }
 
-    /// The same, for no longer than `timeout`; true if that passed.
+    /// Waits for no longer than `timeout`; true if the time is over.
     #[track_caller]
     pub fn wait_for<T, C: LockClass>(
         &self,

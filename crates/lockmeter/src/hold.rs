@@ -1,4 +1,4 @@
-//! Locks whose hold is being measured: few at any moment, so each thread keeps a short list of its own.
+//! Locks whose hold is being measured. A thread has few of them at any moment, so it keeps a short list of its own.
 
 use crate::site::Cell;
 use crate::switch::nanos;
@@ -6,7 +6,7 @@ use std::cell::{Cell as StdCell, RefCell};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Locks measured at once by one thread; a guard that was forgotten makes room for a newer one.
+/// Locks that one thread measures at once; a guard that was forgotten makes room for a newer one.
 const MOST: usize = 32;
 
 thread_local! {
@@ -15,7 +15,7 @@ thread_local! {
     static HELD: RefCell<Vec<(usize, Instant, Arc<Cell>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The lock at this address was taken just now.
+/// Notes that the lock at this address was taken just now.
 #[cold]
 pub(crate) fn begin(address: usize, cell: &Arc<Cell>) {
     let _ = HELD.try_with(|held| {
@@ -30,7 +30,7 @@ pub(crate) fn begin(address: usize, cell: &Arc<Cell>) {
     });
 }
 
-/// The lock at this address is about to be released.
+/// Ends the measuring of the lock at this address, which is about to be released.
 #[inline]
 pub(crate) fn end(address: usize) {
     if COUNT.try_with(StdCell::get).is_ok_and(|n| n > 0) {
@@ -44,7 +44,7 @@ fn finish(address: usize) {
         let Ok(mut held) = held.try_borrow_mut() else {
             return;
         };
-        // The latest: a lock may be read-locked twice by one thread.
+        // The latest entry, because one thread may hold a lock shared twice.
         if let Some(i) = held.iter().rposition(|(at, ..)| *at == address) {
             let (_, since, cell) = held.swap_remove(i);
             cell.held(nanos(since));

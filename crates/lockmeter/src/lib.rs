@@ -18,7 +18,7 @@
 //! # lockmeter::set_on(false);
 //! ```
 //!
-//! What is exact and what is sampled:
+//! What is counted exactly, and what is sampled:
 //! - acquisitions, failed tries, contentions, hand-overs: exact;
 //! - wait: exact, measured only after a first try has failed;
 //! - hold: every 64th acquisition of a thread at a place ([`set_exact_hold`]: every one).
@@ -85,7 +85,7 @@ pub type RwLock<T, C> = lock_api::RwLock<Metered<parking_lot::RawRwLock, C>, T>;
 /// ```
 pub type SpinLock<T, C> = lock_api::Mutex<Metered<RawSpinLock, C>, T>;
 
-/// The README's example is compiled, so that who copies it gets code that works.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Switches the profile on or off. What was measured stays.
+/// Switches the profile on or off. The measured times stay.
 pub fn set_on(on: bool) {
     ON.store(on, Ordering::Relaxed);
 }
@@ -34,7 +34,7 @@ struct Cell {
 
 impl Cell {
     fn add(&self, count: u64, total_ns: u64, max_ns: u64) {
-        // One thread writes, so no addition is lost.
+        // Only one thread writes, so no addition is lost.
         let add = |a: &AtomicU64, n| a.store(a.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         add(&self.count, count);
         add(&self.total_ns, total_ns);
@@ -45,7 +45,7 @@ impl Cell {
 
 type Cells = Vec<(&'static str, Arc<Cell>)>;
 
-/// Cells of threads that run, and of those that have ended.
+/// Cells of running threads, and lines of threads that have ended.
 static ALL: Mutex<(Cells, BTreeMap<&'static str, Line>)> =
     Mutex::new((Vec::new(), BTreeMap::new()));
 
@@ -69,7 +69,7 @@ thread_local! {
     static OWN: RefCell<Own> = RefCell::default();
 }
 
-/// A function at work; [`span!`](crate::span) makes one.
+/// Measures a function while it lives; [`span!`](crate::span) makes one.
 ///
 /// ```
 /// use lockmeter::profile;
@@ -86,7 +86,7 @@ thread_local! {
 pub struct Span(Option<(&'static str, Instant)>);
 
 impl Span {
-    /// Begins, if the profile is on.
+    /// Begins to measure, if the profile is on.
     #[inline]
     pub fn new(name: &'static str) -> Self {
         Self(is_on().then(|| (name, Instant::now())))
@@ -136,7 +136,7 @@ macro_rules! span {
 pub struct Line {
     /// Its name.
     pub name: &'static str,
-    /// Nanoseconds in it, all together, with what it called.
+    /// Nanoseconds spent in it and in the functions it called.
     pub total_ns: u64,
     /// Times it ran.
     pub count: u64,
@@ -145,7 +145,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Of a function that has not run.
+    /// The line of a function that has not run.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -171,7 +171,7 @@ impl Line {
     }
 }
 
-/// All functions, the one that took longest first. Its text is the table.
+/// All functions, in descending order of time. Displayed, it is the table.
 ///
 /// ```
 /// lockmeter::profile::set_on(true);
@@ -187,7 +187,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// What all threads have measured so far.
+    /// The times of all threads so far.
     pub fn take() -> Self {
         let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = all.1.clone();

@@ -1,4 +1,4 @@
-//! The metered lock itself: a raw lock and one word, in which its last owner stands.
+//! The metered lock itself: a raw lock, and one word that names its last owner.
 #![allow(unsafe_code)] // to hand on what the raw lock inside guarantees
 
 use crate::class::LockClass;
@@ -30,9 +30,9 @@ pub type RwLockWriteGuard<'a, T, C> =
 /// ```
 pub struct Metered<R, C> {
     raw: R,
-    /// Who held it alone last: call site in the upper half, thread in the lower; 0 if unknown. Written by holders
-    /// only, and a relaxed read is enough for what it is used for. Readers leave no name: that would be a line that
-    /// all of them write.
+    /// The last exclusive holder: call site in the upper half, thread in the lower half; 0 if unknown. Only holders
+    /// write it, and a relaxed read is enough to name a suspect. Readers do not write it, because all of them would
+    /// write one line.
     last: AtomicU32,
     class: PhantomData<fn() -> C>,
 }
@@ -61,7 +61,7 @@ impl<R, C: LockClass> Metered<R, C> {
             None
         } else {
             let holder = (self.last.load(Ordering::Relaxed) >> 16) as u16;
-            // The system is asked for the CPU outside of the time that is measured.
+            // The CPU time is read outside of the span that is measured.
             let cpu = cpu_time::of_this_thread();
             let since = Instant::now();
             take();
@@ -155,7 +155,7 @@ unsafe impl<R: RawMutex, C: LockClass> RawMutex for Metered<R, C> {
     #[inline]
     unsafe fn unlock(&self) {
         hold::end(self.address());
-        // SAFETY: the caller holds the lock, says our own contract.
+        // SAFETY: by this function's own contract the caller holds the lock.
         unsafe { self.raw.unlock() }
     }
 
@@ -208,7 +208,7 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
     #[inline]
     unsafe fn unlock_shared(&self) {
         hold::end(self.address());
-        // SAFETY: the caller holds the lock shared, says our own contract.
+        // SAFETY: by this function's own contract the caller holds the lock shared.
         unsafe { self.raw.unlock_shared() }
     }
 
@@ -241,7 +241,7 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
     #[inline]
     unsafe fn unlock_exclusive(&self) {
         hold::end(self.address());
-        // SAFETY: the caller holds the lock alone, says our own contract.
+        // SAFETY: by this function's own contract the caller holds the lock exclusively.
         unsafe { self.raw.unlock_exclusive() }
     }
 

@@ -42,10 +42,9 @@ impl Snapshot {
 }
 
 impl fmt::Display for Snapshot {
-    /// UTIL: share of the time in which the lock is held. CON: share of the acquisitions that waited. HOLD:
-    /// mean and longest hold. WAIT: mean and longest wait of those that waited, and share of all CPU
-    /// time lost in waits.
-    /// TOTAL: acquisitions. Sorted by time waited, then by time held.
+    /// UTIL: share of the time in which the lock is held. CON: share of the acquisitions that waited. HOLD: mean
+    /// and longest hold. WAIT: mean and longest wait of the acquisitions that waited, and the share of all CPU time
+    /// that was lost in waits. TOTAL: acquisitions. Classes are sorted by time waited, then by time held.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

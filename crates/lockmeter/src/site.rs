@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// log2 classes of nanoseconds: the last one holds everything from a second up.
 pub(crate) const CLASSES: usize = 32;
-/// Holders a cell remembers.
+/// Holders that a cell remembers.
 const HOLDERS: usize = 4;
-/// Places that a thread finds without a search.
+/// Call sites that a thread finds without a search.
 const CACHED: usize = 128;
 
 /// A counter that one thread writes and others read.
@@ -42,7 +42,7 @@ impl Count {
     }
 }
 
-/// What one thread has counted at one call site.
+/// Counts of one thread at one call site.
 #[derive(Debug, Default)]
 pub(crate) struct Cell {
     pub site: u16,
@@ -67,8 +67,8 @@ fn log2_class(ns: u64) -> usize {
 }
 
 impl Cell {
-    /// An acquisition had to wait for so long, of which its thread ran for `cpu_ns`; `holder` is the site that held the
-    /// lock when it came, 0 if unknown.
+    /// Counts an acquisition that waited for `ns`, of which its thread ran for `cpu_ns`; `holder` is the call site
+    /// that held the lock then, 0 if unknown.
     #[cold]
     pub fn waited(&self, ns: u64, cpu_ns: u64, holder: u16) {
         self.contentions.add(1);
@@ -84,7 +84,7 @@ impl Cell {
         match known.or_else(|| self.holders.iter().find(|c| c.get() == 0)) {
             Some(count) if count.get() == 0 => count.add(u64::from(holder) << 48 | 1),
             Some(count) => count.add(1),
-            // The rarest makes room in time.
+            // The holder with the lowest count loses its place over time.
             None => {
                 if let Some(least) = self.holders.iter().min_by_key(|c| c.get() << 16 >> 16) {
                     let left = (least.get() << 16 >> 16).saturating_sub(1);
@@ -95,7 +95,7 @@ impl Cell {
         }
     }
 
-    /// The lock was held for so long.
+    /// Counts a hold of this length.
     pub fn held(&self, ns: u64) {
         self.hold_samples.add(1);
         self.hold_ns.add(ns);
@@ -125,7 +125,7 @@ impl Cell {
     }
 }
 
-/// Where locks of a class are taken.
+/// A place in the source where locks of a class are taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     pub class: &'static Class,
@@ -139,9 +139,9 @@ pub(crate) struct Registry {
     pub sites: Vec<Site>,
     numbers: HashMap<(usize, &'static Location<'static>), u16>,
     pub live: Vec<Arc<Cell>>,
-    /// Of threads that have ended, by site.
+    /// Cells of threads that have ended, by site.
     pub ended: HashMap<u16, Arc<Cell>>,
-    /// Holders seen by threads that have ended: of site, holder, times.
+    /// Holders seen by threads that have ended: (site, holder) to the number of waits.
     pub ended_holders: HashMap<(u16, u16), u64>,
 }
 
@@ -167,7 +167,7 @@ impl Registry {
         Some(number)
     }
 
-    /// A cell for one more thread at a site.
+    /// Makes a cell for one more thread at a site.
     fn cell(&mut self, site: Site) -> Option<Arc<Cell>> {
         let cell = Arc::new(Cell {
             site: self.number(site)?,
@@ -178,7 +178,7 @@ impl Registry {
     }
 }
 
-/// Of a holders' word: the site, and how often it was waited for.
+/// Parts a holder word into the site and the number of waits for it.
 pub(crate) fn holder_of(word: u64) -> Option<(u16, u64)> {
     (word != 0).then_some(((word >> 48) as u16, word << 16 >> 16))
 }
@@ -195,7 +195,8 @@ static THREADS: AtomicU16 = AtomicU16::new(0);
 impl Own {
     fn new() -> Self {
         Self {
-            // Numbers may come again after 65,535 threads: a hand-over is missed then, no more.
+            // Thread numbers repeat after 65,535 threads. A hand-over between two threads of one number is missed
+            // then.
             thread: THREADS.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             cached: [const { None }; CACHED],
             all: HashMap::new(),

@@ -5,7 +5,7 @@ use crate::switch::metered_ns;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What was counted: of one call site, or of all sites of a class.
+/// Counts of one call site, or of all call sites of a class.
 ///
 /// ```
 /// let none = lockmeter::Stats::default();
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub struct Stats {
     /// Times the lock was taken.
     pub acquisitions: u64,
-    /// Of them those that had to wait.
+    /// Acquisitions that had to wait.
     pub contentions: u64,
     /// Tries (`try_lock` and the like) that found the lock taken.
     pub failed_tries: u64,
@@ -23,18 +23,18 @@ pub struct Stats {
     pub hand_overs: u64,
     /// Nanoseconds waited, all together.
     pub wait_ns: u64,
-    /// Nanoseconds of CPU that waiting took of these, spinning and going to sleep: what others could have used. Only where
-    /// the system tells (Linux), else 0.
+    /// Nanoseconds of CPU that the waits took, for spinning and for going to sleep: time that other threads could
+    /// have used. 0 where the system does not tell (elsewhere than Linux).
     pub wait_cpu_ns: u64,
     /// The longest wait, since the process began.
     pub wait_max_ns: u64,
     /// Acquisitions whose hold was measured.
     pub hold_samples: u64,
-    /// Nanoseconds held in these.
+    /// Nanoseconds held in the sampled acquisitions.
     pub hold_ns: u64,
     /// The longest hold that was measured, since the process began.
     pub hold_max_ns: u64,
-    /// Waits by length: entry `n` counts those of `[2^(n-1), 2^n)` ns, the last one all longer ones.
+    /// Waits by length: entry `n` counts waits of `[2^(n-1), 2^n)` ns, the last entry all longer ones.
     pub wait_log2: Vec<u64>,
     /// Holds by length, likewise.
     pub hold_log2: Vec<u64>,
@@ -60,12 +60,12 @@ impl Stats {
         ratio(self.wait_ns, self.contentions)
     }
 
-    /// Nanoseconds held, all together, as the samples let expect.
+    /// Nanoseconds held in all acquisitions, extrapolated from the samples.
     pub fn hold_total_ns(&self) -> f64 {
         self.hold_mean_ns() * self.acquisitions as f64
     }
 
-    /// What it costs, for sorting: time waited, then time held.
+    /// The sorting key: time waited, then time held.
     fn cost(&self) -> (u64, u64) {
         (self.wait_ns, self.hold_total_ns() as u64)
     }
@@ -133,7 +133,7 @@ impl Stats {
     }
 }
 
-/// A call site that held the lock when another one came and had to wait.
+/// A call site that held the lock when another call site had to wait for it.
 ///
 /// ```
 /// lockmeter::lock_class!(Turn = "turn");
@@ -154,7 +154,7 @@ impl Stats {
 pub struct Holder {
     /// `file:line:column`.
     pub place: String,
-    /// Times waited for it, as far as remembered.
+    /// Waits for it, as far as remembered.
     pub times: u64,
 }
 
@@ -174,9 +174,9 @@ pub struct Holder {
 pub struct SiteStats {
     /// `file:line:column`.
     pub place: String,
-    /// What was counted there.
+    /// The counts of this call site.
     pub stats: Stats,
-    /// For whom it waited, the most frequent first.
+    /// Call sites for which this one waited, the most frequent first.
     pub holders: Vec<Holder>,
 }
 
@@ -197,12 +197,12 @@ pub struct ClassStats {
     pub name: String,
     /// All sites together.
     pub total: Stats,
-    /// The costliest first.
+    /// The call sites, the costliest first.
     pub sites: Vec<SiteStats>,
 }
 
-/// All counts of the process at one moment, the costliest class first. Its text is the report, its
-/// serialized form the JSON.
+/// All counts of the process at one moment, the costliest class first. Displayed it is the report, serialized the
+/// JSON.
 ///
 /// ```
 /// lockmeter::lock_class!(Inode = "inode");
@@ -227,7 +227,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Adds up what all threads have counted so far. Threads that run meanwhile may be one acquisition ahead.
+    /// Adds up the counts of all threads. Threads that run meanwhile may be one acquisition ahead.
     pub fn take() -> Self {
         type Sites = BTreeMap<String, (Stats, BTreeMap<String, u64>)>;
         let mut classes: BTreeMap<&str, Sites> = BTreeMap::new();
@@ -296,8 +296,8 @@ impl Snapshot {
         }
     }
 
-    /// What was counted after `before` was taken. Maxima cannot be parted: they stay those since the process
-    /// began.
+    /// The difference between this snapshot and an earlier one. Maxima cannot be subtracted: they stay those since
+    /// the process began.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let classes = self.classes.iter().map(|class| {
@@ -325,7 +325,7 @@ impl Snapshot {
         Self::of(self.metered_ns.saturating_sub(before.metered_ns), classes)
     }
 
-    /// The costliest classes, at most so many, without their call sites.
+    /// The `most` costliest classes, without their call sites.
     #[must_use]
     pub fn summary(&self, most: usize) -> Self {
         let classes = self.classes.iter().take(most).map(|c| ClassStats {
@@ -343,8 +343,8 @@ impl Snapshot {
         self.classes.iter().find(|c| c.name == name)
     }
 
-    /// Share of the CPU time of the metered span that was lost to these stats' waits, 0 to 1: a thread that sleeps until it
-    /// has the lock leaves its processor to others.
+    /// Share of the metered span's CPU time that was lost to these waits, 0 to 1. A thread that sleeps until it has
+    /// the lock leaves its processor to others, so its sleep does not count.
     pub fn wait_share(&self, stats: &Stats) -> f64 {
         ratio(
             stats.wait_cpu_ns,

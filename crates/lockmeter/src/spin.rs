@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Spins, longer and longer, then lets others run: user threads may be preempted while they hold it.
+/// Spins for longer and longer times, then yields: a user thread may be preempted while it holds the lock.
 ///
 /// ```
 /// use lock_api::RawMutex;
@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub struct RawSpinLock(AtomicBool);
 
-// SAFETY: only who turns the flag from false to true holds the lock; acquire and release order what the
-// holders do.
+// SAFETY: only the thread that turns the flag from false to true holds the lock; acquire and release order the
+// accesses of successive holders.
 unsafe impl lock_api::RawMutex for RawSpinLock {
     #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
     const INIT: Self = Self(AtomicBool::new(false));
@@ -23,7 +23,7 @@ unsafe impl lock_api::RawMutex for RawSpinLock {
     fn lock(&self) {
         let mut turns = 0u32;
         while !self.try_lock() {
-            // Waiting reads only: the line stays shared until the lock is free.
+            // The loop only reads, so the line stays shared until the lock is free.
             while self.0.load(Ordering::Relaxed) {
                 if turns < 7 {
                     (0..1 << turns).for_each(|_| std::hint::spin_loop());

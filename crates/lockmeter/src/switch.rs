@@ -1,4 +1,4 @@
-//! On, off, and what that costs.
+//! Switching the meter, and what metering costs.
 
 use crate::class::LockClass;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,10 +10,10 @@ static ON: AtomicBool = AtomicBool::new(false);
 static HOLD_MASK: AtomicU64 = AtomicU64::new(SAMPLED);
 const SAMPLED: u64 = 63;
 
-/// Since when the meter is on, and how long it was on before that.
+/// When the meter was switched on last, and how many nanoseconds it was on before that.
 static CLOCK: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
 
-/// Switches metering on or off, for all locks of the process. What was counted stays.
+/// Switches metering on or off for all locks of the process. The counts stay.
 pub fn set_on(on: bool) {
     let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     if on == ON.swap(on, Ordering::Relaxed) {
@@ -63,9 +63,9 @@ pub(crate) fn nanos(since: Instant) -> u64 {
 pub struct Overhead {
     /// parking_lot's mutex, for comparison.
     pub plain_ns: f64,
-    /// More than that with metering switched off.
+    /// Additional cost with metering switched off.
     pub off_ns: f64,
-    /// More than that with metering switched on.
+    /// Additional cost with metering switched on.
     pub on_ns: f64,
 }
 

@@ -1,27 +1,28 @@
 //! Threads of a test that run one at a time, in an order that a seed decides.
 //!
-//! The code under test is the real one, with its real locks. A thread gives its turn away whenever it takes a lock, waits for a
-//! condition or comes to a [`pass`]; who is next is drawn. So each seed is one schedule, the same every time, and
-//! the schedules that go wrong can be run again. Only builds with debug assertions have this, and only threads of
-//! [`run`] take part; threads that these start themselves must not need a lock that another one of them holds.
+//! The code under test is the real one, with its real locks. A thread passes its turn on whenever it takes a lock,
+//! waits for a condition or comes to a [`pass`]; the next thread is drawn. So each seed is one schedule, the same
+//! every time, and a schedule that fails can be run again. Only builds with debug assertions have this, and only
+//! threads of [`run`] take part; threads that these start themselves must not need a lock that another one of them
+//! holds.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Passes after which nothing is believed to happen any more.
+/// Passes after which the schedule is taken for stuck.
 const MOST: u64 = 20_000_000;
 
 struct TurnState {
     drawn: u64,
-    /// Who still runs.
+    /// Which threads still run.
     alive: Vec<bool>,
-    /// Whose turn it is.
+    /// The thread whose turn it is.
     now: usize,
     passes: u64,
 }
 
 impl TurnState {
-    /// Draws who is next, if anybody is left.
+    /// Draws the next thread, if any is left.
     fn draw(&mut self) {
         let left = self.alive.iter().filter(|a| **a).count() as u64;
         if left == 0 {
@@ -46,7 +47,7 @@ thread_local! {
     static HERE: RefCell<Option<(Arc<Turns>, usize)>> = const { RefCell::new(None) };
 }
 
-/// Takes part until this goes, also when the thread panics.
+/// Takes part until it is dropped, also when the thread panics.
 struct Part(Arc<Turns>, usize);
 
 impl Part {
@@ -76,8 +77,8 @@ impl Turns {
     }
 }
 
-/// Runs the tasks, a thread each, in the schedule of the seed; returns how often a turn was passed on. A panic of a task is
-/// passed on when all have ended.
+/// Runs the tasks, a thread each, in the schedule of the seed; returns how often a turn was passed on. A task's
+/// panic is resumed when all tasks have ended.
 pub fn run<'a>(seed: u64, tasks: Vec<Box<dyn FnOnce() + Send + 'a>>) -> u64 {
     let mut state = TurnState {
         drawn: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
@@ -103,9 +104,9 @@ pub fn run<'a>(seed: u64, tasks: Vec<Box<dyn FnOnce() + Send + 'a>>) -> u64 {
     state.passes
 }
 
-/// Gives the turn away, if this thread takes part.
+/// Passes the turn on, if this thread takes part.
 pub fn pass() {
-    // While a thread ends there is nothing to pass on any more.
+    // While a thread ends there is no turn to pass on any more.
     let here = HERE.try_with(|here| here.borrow().clone());
     let Ok(Some((turns, number))) = here else {
         return;
@@ -125,7 +126,7 @@ pub fn pass() {
     }
 }
 
-/// Takes a lock by trying, turn by turn; false if this thread takes no part, and nothing has been tried.
+/// Takes a lock by trying, turn by turn; false if this thread takes no part, and then nothing was tried.
 pub(crate) fn take(try_take: impl Fn() -> bool) -> bool {
     if !takes_part() {
         return false;

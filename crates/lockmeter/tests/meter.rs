@@ -1,4 +1,4 @@
-//! What the meter counts, in one process: the tests take turns, as the switch is the process's own.
+//! The meter's counts, in one process. The tests take turns, because the switch belongs to the process.
 
 use lockmeter::{Mutex, RwLock, Snapshot, SpinLock, lock_class};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -45,7 +45,7 @@ fn sleeps(thread: &AtomicI32) {
             0 => String::new(),
             number => std::fs::read_to_string(format!("/proc/self/task/{number}/stat")).unwrap(),
         };
-        // Behind the name, which is in parentheses.
+        // The state letter follows the name, which is in parentheses.
         if stat.rsplit(") ").next().unwrap().starts_with('S') {
             return;
         }
@@ -68,7 +68,7 @@ fn a_wait_is_measured_and_its_cause_named() {
             number.store(own, Ordering::SeqCst);
             drop(lock.lock());
         });
-        // From here to the lock there is nothing else that it could sleep in.
+        // From here to the lock there is nothing else that the thread could sleep in.
         sleeps(&number);
         let since = Instant::now();
         std::thread::sleep(Duration::from_millis(50));

@@ -1,9 +1,10 @@
-//! What a test needs of its machine.
+//! The tools and features that a test needs of its machine.
 //!
-//! A test that cannot run must not look like one that passed. In CI (the environment variable `CI` is set) what is missing
-//! fails the test, with the Debian package that has it. Elsewhere the test says on standard error, past the capturing
-//! of the test runner, that it was ignored and why; if `EXTANT_IGNORED` names a file, a line goes there too, and
-//! `make test` prints them at its end. The standard test runner cannot be told by a running test that it was ignored.
+//! A test that cannot run must not look like one that passed. In CI (the environment variable `CI` is set) a
+//! missing tool fails the test, and the message names the Debian package that has it. Elsewhere the test says on
+//! standard error, past the capturing of the test runner, that it was ignored and why; if `EXTANT_IGNORED` names a
+//! file, a line goes there too, and `make test` prints these lines at its end. A running test cannot tell the
+//! standard test runner that it was ignored.
 //!
 //! ```
 //! # fn main() {
@@ -64,7 +65,7 @@ fn is_there(tool: &str) -> bool {
     })
 }
 
-/// Whether all of these tools are there; if not, that is said as [`ignored`] says it.
+/// Whether all of these tools are there; if not, [`ignored`] is called.
 #[track_caller]
 pub fn have(tools: &[&str]) -> bool {
     let missing: Vec<String> = tools
@@ -78,7 +79,7 @@ pub fn have(tools: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// The test that runs cannot, for this reason: a failure in CI, a line elsewhere.
+/// Reports that the running test cannot run, with the reason: a failure in CI, a line elsewhere.
 ///
 /// # Panics
 /// In CI.
@@ -93,14 +94,15 @@ pub fn ignored(why: &str) {
 }
 
 fn say(line: &str) {
-    // Not eprintln: the test runner would keep that to itself.
+    // eprintln is captured by the test runner; this is not.
     let _ = writeln!(std::io::stderr(), "ignored: {line}");
     if let Some(file) = std::env::var_os("EXTANT_IGNORED") {
         note(Path::new(&file), line);
     }
 }
 
-/// The test lacks what not every machine can have, CI's included, such as a newer kernel: a line.
+/// Reports that the test lacks something which not every machine can have, CI's included, such as a newer kernel: a
+/// line everywhere.
 #[track_caller]
 pub fn told(why: &str) {
     say(&line(why));
@@ -120,7 +122,7 @@ fn note(file: &Path, line: &str) {
     let _ = opened.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
 }
 
-/// Returns from a test, as [`ignored`], if a tool is missing. Several are checked together.
+/// Returns from a test through [`ignored`] if a tool is missing. Several tools are checked together.
 #[macro_export]
 macro_rules! tools {
     ($($tool:expr),+ $(,)?) => {
@@ -130,7 +132,7 @@ macro_rules! tools {
     };
 }
 
-/// Returns from a test, as [`ignored`], unless something is so; the reason says what is missing.
+/// Returns from a test through [`ignored`] unless a condition holds; the reason says what is missing.
 #[macro_export]
 macro_rules! that {
     ($so:expr, $why:expr) => {

@@ -1,5 +1,5 @@
-//! What reading under a reader-biased lock costs one thread, beside the locks of parking_lot; and what the first write
-//! after it costs, which looks at all slots. `cargo run --release -p extant-percpu --example biased`
+//! Costs of reading under a reader-biased lock for one thread, beside the locks of parking_lot, and of the first
+//! write after it, which looks at all slots. `cargo run --release -p extant-percpu --example biased`
 
 use extant_percpu::{Biased, Exclusive};
 use lock_api::RwLock;
@@ -40,7 +40,7 @@ fn main() {
     bias(&biased);
     bias(&small);
     let mut rows: Vec<(&str, Vec<f64>)> = Vec::new();
-    // In turn, so that what the machine does meanwhile meets all of them.
+    // The locks take turns, so that interference meets all of them.
     for _ in 0..ROUNDS {
         let round = [
             (

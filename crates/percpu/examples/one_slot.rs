@@ -1,5 +1,5 @@
-//! What the per-slot structures cost where they can gain nothing: with one slot each, in one thread, beside the
-//! plain structures they replace. `cargo run --release -p extant-percpu --example one_slot`
+//! Costs of the per-slot structures where they can gain nothing: one slot each, one thread, beside the plain
+//! structures they replace. `cargo run --release -p extant-percpu --example one_slot`
 
 use extant_percpu::{BoundedCounter, CommitLists, Counter, SlotId, SlotList, stamp};
 use std::hint::black_box;
@@ -24,7 +24,7 @@ fn cost(mut f: impl FnMut(u32)) -> f64 {
     rounds[ROUNDS / 2]
 }
 
-/// The rounds of both take turns within one process; slots of more than one are as many as this machine gets.
+/// Rounds of both take turns within one process; the third column has as many slots as this machine gets.
 fn row(name: &str, plain: f64, one: f64, many: f64) {
     println!("{name:<34} {plain:>8.1} {one:>8.1} {many:>8.1}");
 }
@@ -59,7 +59,7 @@ fn main() {
     println!("slots of this process: {}", extant_percpu::slot::count());
     println!("ns per call                           plain one slot    slots");
 
-    // A list with a lock: what goes in comes out by its place.
+    // A list with a lock: an element is removed by its position.
     let plain = Mutex::new((Vec::<Option<u32>>::new(), Vec::<usize>::new()));
     let plain_list = cost(|n| {
         let place = {

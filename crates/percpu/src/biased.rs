@@ -1,28 +1,29 @@
 //! Locks whose readers, once there are several, write nothing that another slot writes.
 //!
-//! A reader of an ordinary reader-writer lock writes the lock's word, twice: readers that do not wait for each
-//! other still hand its line around. Here a lock may be *biased* towards readers. Then a reader stores the lock's
-//! address in a place of its own slot ([`VisibleReaders`]), looks again whether the lock is biased, and is in. A
-//! writer takes the lock beneath, takes the bias away, and waits until no slot has the lock's address.
-//! The idea is that of BRAVO (Dice and Kogan, USENIX ATC 2019).
+//! A reader of an ordinary reader-writer lock writes the lock's word twice: readers that do not wait for each other
+//! still hand its line around. Here a lock may be *biased* towards readers. Then a reader stores the lock's address
+//! in a place of its own slot ([`VisibleReaders`]), looks again whether the lock is biased, and is in. A writer
+//! takes the lock beneath, takes the bias away, and waits until no slot has the lock's address. The idea is that of
+//! BRAVO (Dice and Kogan, USENIX ATC 2019).
 //!
-//! **When it is biased.** Looking at all slots is what a writer pays, so the bias is set only where it gains
-//! something: by a reader that finds the last reader to have been of another slot, for the n-th time since
-//! the last writer, n being half the number of slots. What only one slot reads and writes is never biased. A
-//! writer that looks at all slots was preceded by readers that handed the line on n times, so it
-//! costs at most a small multiple of what they did without the bias.
+//! **When a lock is biased.** A writer pays by looking at all slots, so the bias is set only where it gains
+//! something: by a reader that finds the last reader to have been of another slot, for the n-th time since the last
+//! writer, n being half the number of slots. A lock that only one slot reads and writes is never biased. A writer
+//! that looks at all slots was preceded by readers that handed the line on n times, so it costs at most a small
+//! multiple of what they did without the bias.
 //!
-//! **Threads of one slot** share its places, and do not tell whose an address is: a reader that ends takes away any
-//! address of its lock, and as many are left as there are readers.
+//! **Threads of one slot** share its places, and an address does not tell which thread stored it: a reader that
+//! ends removes any address of its lock, and as many addresses are left as there are readers.
 
 use crate::per_slot::PerSlot;
 use crate::slot::SlotId;
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering, relax};
 
-/// Biased locks that a slot's threads read at one moment; beyond that they take the lock beneath. A cache line.
+/// Biased locks that the threads of a slot can read at one moment: a cache line of addresses. Further readers take
+/// the lock beneath.
 const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
 
-/// What a biased lock keeps beside the lock beneath it.
+/// The state of the bias, kept beside the lock beneath it.
 ///
 /// ```
 /// use extant_percpu::{Bias, SlotId, VisibleReaders};
@@ -39,17 +40,17 @@ const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
 /// ```
 #[derive(Debug)]
 pub struct Bias {
-    /// Readers may come in by their places. Set by one that has the lock beneath shared, cleared by one that has it
-    /// exclusively.
+    /// Readers may come in by their places. Set by a reader that holds the lock beneath shared, cleared by a writer
+    /// that holds it exclusively.
     on: AtomicBool,
     /// The last reader that took the lock beneath: its slot, modulo 256.
     last: AtomicU8,
-    /// How often that was another one than the time before, since the last writer.
+    /// How often the last reader was of another slot than the one before, since the last writer.
     changes: AtomicU8,
 }
 
 impl Bias {
-    /// Of a lock that is not biased.
+    /// The bias of a lock that is not biased.
     #[cfg(not(any(loom, shuttle)))]
     #[allow(clippy::declare_interior_mutable_const)] // lock_api wants raw locks as constants
     pub const NEW: Self = Self {
@@ -60,7 +61,7 @@ impl Bias {
 }
 
 impl Bias {
-    /// A writer, who has the lock beneath exclusively, has something to do.
+    /// Whether a writer, who holds the lock beneath exclusively, has to look at the slots.
     #[cfg(not(any(loom, shuttle)))]
     #[inline]
     fn needs_clearing(&self) -> bool {
@@ -83,28 +84,29 @@ impl Default for Bias {
     }
 }
 
-/// Who reads which biased locks: some places for each slot, on a line of its own.
+/// The readers of biased locks: some places for each slot, on a line of its own.
 #[derive(Debug)]
 pub struct VisibleReaders {
     slots: PerSlot<[AtomicUsize; PLACES]>,
     enough: u8,
 }
 
-/// What stands in a place.
+/// The word that stands in a place.
 fn address(bias: &Bias) -> usize {
     std::ptr::from_ref(bias).addr()
 }
 
 impl VisibleReaders {
-    /// Places for so many slots.
+    /// Makes places for this many slots.
     pub fn with_slots(slots: usize) -> Self {
         let slots = PerSlot::with_slots(slots, |_| std::array::from_fn(|_| AtomicUsize::new(0)));
-        // At most 255 fit the count.
+        // The count has eight bits.
         let enough = (slots.slots() / 2).clamp(1, 255) as u8;
         Self { slots, enough }
     }
 
-    /// Begins a reading, if the lock is biased and the slot has a place left. If not, the lock beneath is to be taken.
+    /// Begins a reading, if the lock is biased and the slot has a place left; else the caller takes the lock
+    /// beneath.
     #[inline]
     pub fn enter_on(&self, slot: SlotId, bias: &Bias) -> bool {
         bias.on.load(Ordering::Relaxed) && self.publish(slot, bias)
@@ -122,8 +124,9 @@ impl VisibleReaders {
         if !self.slots.get(slot).iter().any(take) {
             return false;
         }
-        // Either the writer, who clears the bias and then looks at the places, sees this one, or it is seen here that
-        // he cleared it: all four are in one order. Of that loom knows only by fences.
+        // The writer clears the bias and then looks at the places. So either the writer sees this place, or this
+        // reader sees that the bias was cleared: all four accesses are in one order. loom models that order by
+        // fences only.
         #[cfg(loom)]
         crate::sync::fence(Ordering::SeqCst);
         if bias.on.load(Ordering::SeqCst) {
@@ -144,30 +147,30 @@ impl VisibleReaders {
                     .is_ok()
         };
         let mut waited = 0;
-        // Seldom more than once: another thread of the slot took the address that was found here, and its own stands where
-        // nobody has looked since.
+        // The loop seldom runs more than once: another thread of the slot took the address that was found here, and
+        // its own address stands where this loop has not looked since.
         while !self.slots.get(slot).iter().any(give) {
             relax(&mut waited);
         }
     }
 
-    /// A reader has taken the lock beneath and holds it: sets the bias if it is worth it.
+    /// Sets the bias if it is worth it. Called by a reader that has taken the lock beneath and holds it.
     #[inline]
     pub fn was_read_on(&self, slot: SlotId, bias: &Bias) {
         if bias.was_read_by(slot) {
             return;
         }
         bias.last.store(slot.index() as u8, Ordering::Relaxed);
-        // Several readers may count at once: then one change or the other is lost.
+        // Several readers may count at once; then one of the changes is lost.
         let changes = bias.changes.load(Ordering::Relaxed).saturating_add(1);
         bias.changes.store(changes, Ordering::Relaxed);
         if changes >= self.enough && !bias.on.load(Ordering::Relaxed) {
-            // Who comes in by it has seen what the last writer wrote, as this reader has.
+            // Release: a reader that comes in by the bias has seen what the last writer wrote, as this reader has.
             bias.on.store(true, Ordering::Release);
         }
     }
 
-    /// Takes the bias away, for who holds the lock beneath exclusively, and waits until the readers are out.
+    /// Takes the bias away and waits until the readers are out. The caller holds the lock beneath exclusively.
     #[inline]
     pub fn revoke(&self, bias: &Bias) {
         if self.clear(bias) {
@@ -178,7 +181,7 @@ impl VisibleReaders {
         }
     }
 
-    /// The same without waiting. Fails, and leaves the bias, if there are readers.
+    /// Takes the bias away without waiting. Fails, and leaves the bias, if there are readers.
     #[inline]
     pub fn try_revoke(&self, bias: &Bias) -> bool {
         if self.clear(bias) && self.is_read(bias) {
@@ -188,7 +191,7 @@ impl VisibleReaders {
         true
     }
 
-    /// Nobody comes in any more. Says if somebody may be in.
+    /// Clears the bias, so that no reader comes in any more; true if readers may still be in.
     #[inline]
     fn clear(&self, bias: &Bias) -> bool {
         if bias.changes.load(Ordering::Relaxed) != 0 {
@@ -228,13 +231,13 @@ mod raw {
     use std::sync::OnceLock;
 
     thread_local! {
-        /// The biased locks that this thread reads by an address in a place of its slot.
+        /// The biased locks that this thread reads by an address in its slot.
         static HELD: [Cell<usize>; super::PLACES] = const { [const { Cell::new(0) }; super::PLACES] };
-        /// How many they are: most unlocking looks at nothing else.
+        /// The number of these locks: most calls of unlock look at nothing else.
         static COUNT: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Begins a reading without the lock beneath, if it can be.
+    /// Begins a reading without the lock beneath, if that is possible.
     #[inline]
     fn enter(bias: &Bias) -> bool {
         if !bias.on.load(Ordering::Relaxed) {
@@ -252,7 +255,7 @@ mod raw {
         })
     }
 
-    /// The lock beneath was taken to read.
+    /// Notes that the lock beneath was taken to read.
     #[inline]
     fn note_read(bias: &Bias) {
         let slot = slot::current();
@@ -261,7 +264,7 @@ mod raw {
         }
     }
 
-    /// Ends a reading that began so; false if it did not.
+    /// Ends a reading by address; false if this thread has none of this lock.
     #[inline]
     fn leave(bias: &Bias) -> bool {
         let count = COUNT.get();
@@ -271,7 +274,7 @@ mod raw {
     fn leave_one_of(count: usize, bias: &Bias) -> bool {
         HELD.with(|held| {
             let locks = &held[..count];
-            // The last one, nearly always.
+            // The last entry, nearly always.
             let Some(i) = locks.iter().rposition(|l| l.get() == super::address(bias)) else {
                 return false;
             };
@@ -299,9 +302,10 @@ mod raw {
         bias: Bias,
     }
 
-    // SAFETY: who has the lock beneath exclusively and took the bias away is alone: readers are in by a share of the
-    // lock beneath, or by an address in a place of their slot, for which `revoke` waits; `tests/loom.rs` has the
-    // model. A release gives up what the same thread acquired: it keeps a list of the addresses.
+    // SAFETY: a writer that holds the lock beneath exclusively and took the bias away is alone: readers are in by a
+    // share of the lock beneath, or by an address in a place of their slot, for which `revoke` waits;
+    // `tests/loom.rs` has the model. A release gives up what the same thread acquired, because each thread keeps a
+    // list of its addresses.
     unsafe impl<R: RawRwLock> RawRwLock for Biased<R> {
         #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
         const INIT: Self = Self {
@@ -384,7 +388,7 @@ mod raw {
     /// ```
     pub struct Exclusive(parking_lot::RawMutex);
 
-    // SAFETY: every holder has the mutex, alone.
+    // SAFETY: every holder holds the mutex, alone.
     unsafe impl RawRwLock for Exclusive {
         #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
         const INIT: Self = Self(parking_lot::RawMutex::INIT);
@@ -443,14 +447,15 @@ mod raw {
         lock_api::RwLockReadGuard<'a, Metered<Biased<parking_lot::RawRwLock>, C>, T>;
 
     type Inner<T, C> = lock_api::RwLock<Metered<Biased<Exclusive>, C>, T>;
-    /// The guard of one who only reads.
+    /// The guard of a reader.
     pub type ReadGuard<'a, T, C> = lock_api::RwLockReadGuard<'a, Metered<Biased<Exclusive>, C>, T>;
-    /// The guard of one who may write.
+    /// The guard of a writer.
     pub type WriteGuard<'a, T, C> =
         lock_api::RwLockWriteGuard<'a, Metered<Biased<Exclusive>, C>, T>;
 
-    /// A metered mutex of class `C` that several may hold at once to read, when it is biased: as long as it is not, it is
-    /// a mutex, and of its size. For what is mostly read, or mostly used by one thread.
+    /// A metered mutex of class `C` that several readers may hold at once while it is biased. While it is not, it
+    /// is a mutex, and of a mutex's size. It is meant for values that are mostly read, or mostly used by one
+    /// thread.
     ///
     /// ```
     /// lockmeter::lock_class!(Names = "names");
@@ -468,7 +473,7 @@ mod raw {
     }
 
     impl<T, C: LockClass> ReadMostly<T, C> {
-        /// Unlocked, not biased.
+        /// An unlocked lock that is not biased.
         pub const fn new(value: T) -> Self {
             Self(Inner::new(value))
         }
@@ -501,7 +506,7 @@ mod raw {
             self.0.try_read()
         }
 
-        /// The value, for who has the lock to himself.
+        /// The value, for a caller with exclusive access to the lock.
         pub fn get_mut(&mut self) -> &mut T {
             self.0.get_mut()
         }

@@ -1,8 +1,8 @@
 //! [`AtomicBitmap`]: a bitmap searched without a lock. Mechanisms I1 and L3.
 //!
-//! A free bit is found and taken by one atomic test-and-set of its word. Who loses the race for a bit has
-//! learned what the word holds now and searches on in it; nothing is found, then locked, tested again
-//! and retried from the start.
+//! A free bit is found and taken by one atomic test-and-set of its word. A thread that loses the race for a bit has
+//! learned the word's new value and searches on in it; nothing is found, then locked, tested again and retried from
+//! the start.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ pub struct AtomicBitmap {
 }
 
 impl AtomicBitmap {
-    /// From words, bit 0 of the first word first.
+    /// Makes a bitmap from words, bit 0 of the first word first.
     pub fn new(words: Vec<u64>) -> Self {
         Self {
             words: words.into_iter().map(AtomicU64::new).collect(),
@@ -42,7 +42,7 @@ impl AtomicBitmap {
                 if index >= to {
                     return None;
                 }
-                // What a bit guards is handed over by other means (the log, a lock): no ordering here.
+                // No ordering: the object behind a bit is handed over by other means (the log, a lock).
                 let before = word.fetch_or(1 << bit, Ordering::Relaxed);
                 if before & (1 << bit) == 0 {
                     return Some(index);
@@ -54,7 +54,7 @@ impl AtomicBitmap {
         None
     }
 
-    /// Gives a bit back; false if it was not taken, or lies outside.
+    /// Clears a bit; false if it was not taken, or lies outside.
     pub fn give(&self, bit: u32) -> bool {
         self.words.get((bit / 64) as usize).is_some_and(|word| {
             let mask = 1u64 << (bit % 64);
@@ -71,8 +71,8 @@ impl AtomicBitmap {
             .sum()
     }
 
-    /// Whether it holds the same bits as these words. While others take bits or give them, the answer is of no moment in
-    /// particular.
+    /// Whether it holds the same bits as these words. While other threads take or clear bits, the answer is of no
+    /// single moment.
     ///
     /// ```
     /// let map = extant_percpu::AtomicBitmap::new(vec![5, 0]);

@@ -1,15 +1,14 @@
 //! [`CommitLists`]: the commit epoch. Mechanisms C1 and C6.
 //!
-//! Operations commit items into the current *context*; now and then somebody closes the context
-//! and takes all that was committed into it. XFS stops all commits to do so, jbd2 waits for
-//! whole operations. Here nobody who commits waits for a switch, and a switch waits only for
-//! those who are inside [`commit`](CommitLists::commit) at that moment, a few hundred
-//! nanoseconds each.
+//! Operations commit items into the current *context*; now and then a push closes the context and takes all that
+//! was committed into it. XFS stops all commits to do so, jbd2 waits for whole operations. Here no commit waits for
+//! a switch, and a switch waits only for the threads that are inside [`commit`](CommitLists::commit) at that
+//! moment, a few hundred nanoseconds each.
 //!
 //! # How
-//! One word holds the number of the current context. It is written by switches only, so reading
-//! it is a hit in everybody's cache. Each slot has a small mutex, its list of the current
-//! context and, during a switch, that of the one before.
+//! One word holds the number of the current context. Only switches write it, so reading it is a hit in every core's
+//! cache. Each slot has a small mutex, its list of the current context and, during a switch, the list of the
+//! context before.
 //! - `commit`: lock the own slot, read the word (N), append to the slot's list N, unlock.
 //! - `switch`: set the word from N to N+1; then, slot by slot, lock, take list N, unlock.
 //!
@@ -19,11 +18,10 @@
 //!    word was set and reads N+1 or later, so it was not a commit into N.
 //! 2. *No operation is split.* A commit reads the word once and appends all of its items to one
 //!    list under one hold of one mutex.
-//! 3. *Causal order.* Whoever has seen an effect of a commit into N+1 happens after that
-//!    commit's reading of the word, so by coherence it reads N+1 or later itself. An effect is
-//!    seen through an object's lock, hence the rule: **commit while still holding the locks of
-//!    everything the operation changed.** Then, of two operations on one object, the earlier
-//!    is never in a later context than the later.
+//! 3. *Causal order.* A thread that has seen an effect of a commit into N+1 happens after that commit's reading of
+//!    the word, so by coherence it reads N+1 or later itself. An effect is seen through an object's lock, hence the
+//!    rule: **commit while still holding the locks of everything the operation changed.** Then, of two operations
+//!    on one object, the earlier is never in a later context than the later.
 //! 4. *Two lists per slot are enough.* Switches exclude each other, and a switch to N+1 leaves
 //!    only after it has emptied every list N. So while the word is N+1, lists N and N+1 are the
 //!    only ones that can hold anything, and N+2 may use the place of N: the parity of the
@@ -112,7 +110,7 @@ impl<T: Default> CommitLists<T> {
     #[inline]
     pub fn commit_on<R>(&self, slot: SlotId, append: impl FnOnce(u64, &mut u64, &mut T) -> R) -> R {
         let mut lists = self.slots.get(slot).lock();
-        // Under the mutex: this is what point 1 rests on.
+        // The word is read under the mutex: point 1 rests on that.
         let context = self.context.load(Ordering::Acquire);
         let lists = &mut *lists;
         append(
@@ -122,21 +120,21 @@ impl<T: Default> CommitLists<T> {
         )
     }
 
-    /// The current context. It may have moved on by the time the caller looks at it.
+    /// The current context. It may have advanced by the time the caller looks at it.
     #[inline]
     pub fn context(&self) -> u64 {
         self.context.load(Ordering::Acquire)
     }
 
-    /// Whether any slot's list, of the current context or of one that is being closed, is such. A commit that runs
-    /// meanwhile may be seen or not.
+    /// Whether `such` holds for any slot's list, of the current context or of one that is being closed. A commit
+    /// that runs meanwhile may be seen or not.
     pub fn any(&self, such: impl Fn(&T) -> bool) -> bool {
         self.slots
             .iter()
             .any(|slot| slot.lock().by_parity.iter().any(&such))
     }
 
-    /// What each slot's lists come to, in the order of slots: those of the current context and of one that is being closed
+    /// `of` each slot's lists, in the order of slots: those of the current context and of one that is being closed
     /// together. Like [`any`](CommitLists::any), not of one moment.
     pub fn each<R>(&self, of: impl Fn(&[T; 2]) -> R) -> Vec<R> {
         let look = |slot: &Mutex<Lists<T>, classes::Commit>| of(&slot.lock().by_parity);
@@ -151,8 +149,8 @@ impl<T: Default> CommitLists<T> {
         (closed, self.close(closed))
     }
 
-    /// Closes the current context only if it is still `expected`; else somebody else has closed
-    /// it, and there is nothing left to do for who wanted just that.
+    /// Closes the current context only if it is still `expected`; else another thread has closed it, and nothing is
+    /// left to do.
     pub fn switch_if(&self, expected: u64) -> Option<Vec<T>> {
         let _one_at_a_time = self.switching.lock();
         if self.context.load(Ordering::Relaxed) != expected {

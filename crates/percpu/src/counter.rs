@@ -79,11 +79,11 @@ impl Default for Counter {
 /// A slot's stock that must not be used: takes and gives go to the pool.
 const CLOSED: u64 = u64::MAX;
 
-/// A resource in units of which no more can be taken than there are.
+/// Units of a resource, of which no more can be taken than there are.
 ///
 /// Each slot has a *stock*, taken from and given to with one compare-and-swap on the slot's own
-/// line. What is in no stock is in the *pool*, under a mutex. A slot that runs out takes a batch
-/// from the pool, one that has more than two batches puts the surplus back. The batch shrinks
+/// line. The other units are in the *pool*, under a mutex. A slot that runs out takes a batch
+/// from the pool; a slot that has more than two batches returns the surplus. The batch shrinks
 /// as the pool does.
 ///
 /// When the pool cannot serve a take, all stocks are closed: their contents move to the pool and
@@ -94,8 +94,8 @@ const CLOSED: u64 = u64::MAX;
 /// - *Refused only if too few*: the refusal is decided with the mutex held and all stocks closed,
 ///   so at that moment the pool is the total, and nobody can change it.
 ///
-/// It counts and no more: taking a unit does not order memory after the giving of it. What the
-/// units stand for has locks of its own.
+/// The counter orders no memory: a unit can be taken before the writes of the thread that returned it
+/// are visible. The objects behind the units have locks of their own.
 ///
 /// ```
 /// let free = extant_percpu::BoundedCounter::new(100, 32);
@@ -177,7 +177,7 @@ impl BoundedCounter {
         taken
     }
 
-    /// Gives `n` units back, or adds new ones.
+    /// Returns `n` units, or adds new ones.
     #[inline]
     pub fn give(&self, n: u64) {
         self.give_on(slot::current(), n);
@@ -256,14 +256,14 @@ impl BoundedCounter {
         }
     }
 
-    /// Moves a batch to a stock and opens it, if the pool has that much for every slot twice.
+    /// Moves a batch to a stock and opens it, if the pool has twice that much for every slot.
     fn refill(&self, pool: &mut Pool, stock: &AtomicU64) {
         let share = pool.units / (2 * self.stocks.slots() as u64);
         let batch = self.batch.min(share);
         if batch == 0 {
             return;
         }
-        // Only who holds the mutex opens or closes, so the state cannot change in between.
+        // Only a holder of the mutex opens or closes a stock, so its state cannot change in between.
         if stock.load(Ordering::Relaxed) == CLOSED {
             stock.store(batch, Ordering::Relaxed);
             pool.open += 1;

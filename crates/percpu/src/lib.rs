@@ -31,9 +31,9 @@
 //! algorithms are checked by loom models (`tests/loom.rs`, run by `scripts/loom.sh`) and, with more
 //! threads, under random schedules by shuttle (`tests/shuttle.rs`, `scripts/shuttle.sh`).
 //!
-//! What an ended thread left in its slot stays there and is found by whoever folds, gathers or
-//! iterates (mechanism C7). With one slot everything here is a plain structure behind a plain
-//! lock (mechanism P4); the examples `one_slot` and `biased` measure what that costs.
+//! What an ended thread left in its slot stays there and is found when the slots are folded, gathered or iterated
+//! (mechanism C7). With one slot everything here is a plain structure behind a plain lock (mechanism P4); the
+//! examples `one_slot` and `biased` measure what that costs.
 #![deny(unsafe_code)]
 
 mod biased;
@@ -57,7 +57,7 @@ pub use per_slot::PerSlot;
 pub use set::AtomicSet;
 pub use slot::SlotId;
 
-/// The README's example is compiled, so that who copies it gets code that works.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,12 +1,11 @@
 //! [`SlotList`]: a list of all of something, with a lock per slot. Mechanisms P1–P4.
 //!
-//! - P1: an element is added to the list of the adding thread's slot and taken off the list it
-//!   is on, whoever takes it off. Only those two touch that list's lock.
+//! - P1: an element is added to the list of the adding thread's slot and removed from the list it is on, by
+//!   whichever thread. Only those two threads touch that list's lock.
 //! - P2: [`SlotList::iter`] tolerates concurrent add and remove, by others and by the code that
 //!   runs between two steps: it copies a few handles at a time and holds no lock while the
 //!   caller looks at them.
-//! - P4: with one slot it is a single list. Its [`Position`], one word, is all that an element
-//!   has to keep.
+//! - P4: with one slot it is a single list. An element has to keep nothing but its [`Position`], one word.
 
 use std::num::NonZeroU64;
 
@@ -14,7 +13,7 @@ use crate::per_slot::PerSlot;
 use crate::slot::{self, SlotId};
 use crate::sync::{Mutex, classes};
 
-/// Where on which list an element is. Never zero, so `Option<Position>` is one word, too.
+/// Where an element is: on which list, at which entry. Never zero, so `Option<Position>` is one word, too.
 ///
 /// ```
 /// use extant_percpu::{Position, SlotList};
@@ -31,7 +30,7 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 impl Position {
     fn new(slot: usize, index: usize) -> Self {
-        // The added one makes it nonzero.
+        // The addition makes it nonzero.
         let raw = (slot as u64) << INDEX_BITS | (index as u64 & INDEX_MASK);
         Position(NonZeroU64::MIN.saturating_add(raw))
     }
@@ -121,7 +120,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// No position is in use after a peak: memory is returned.
+    /// Returns memory after a peak, when no position is in use.
     #[cold]
     fn start_afresh(&mut self) {
         self.entries.clear();
@@ -200,9 +199,8 @@ impl<T> SlotList<T> {
         position
     }
 
-    /// Takes an element off as [`remove`](SlotList::remove) does, if `agree` says so of what is there: an
-    /// iteration that begins to look at this list later does not meet the element and finds done what `agree`
-    /// did.
+    /// Removes an element as [`remove`](SlotList::remove) does, if `agree` returns true for it. An iteration that
+    /// comes to this list later does not meet the element, and finds done what `agree` did.
     pub fn remove_if(&self, position: Position, agree: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut slab = self.lists.get(position.slot()).lock();
         match slab.entries.get(position.index()) {
@@ -211,13 +209,13 @@ impl<T> SlotList<T> {
         }
     }
 
-    /// Waits for whoever is adding to or removing from the list of this position.
+    /// Waits for the thread that is adding to or removing from the list of this position.
     pub fn wait(&self, position: Position) {
         drop(self.lists.get(position.slot()).lock());
     }
 
-    /// Takes the element at `position` off its list, wherever that is. The position is free to
-    /// be used again at once, so who added the element must let it be removed only once.
+    /// Removes the element at `position`, on whichever list that is. The position can be reused at once, so the
+    /// owner of the element must let it be removed only once.
     #[inline]
     pub fn remove(&self, position: Position) -> Option<T> {
         // The lock is released before the caller may drop the element.
@@ -239,9 +237,9 @@ impl<T> SlotList<T> {
 }
 
 impl<T: Clone> SlotList<T> {
-    /// Iterates over clones of all elements, slot by slot. An element that is on the list for
-    /// the whole time is met exactly once. One that is added meanwhile may be met or not; one
-    /// that is removed meanwhile, too, and may be met shortly after its removal.
+    /// Iterates over clones of all elements, slot by slot. An element that is on the list for the whole time is met
+    /// exactly once. An element that is added meanwhile may be met or not; an element that is removed meanwhile may
+    /// be met shortly after its removal.
     pub fn iter(&self) -> Iter<'_, T> {
         Iter {
             list: self,

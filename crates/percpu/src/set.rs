@@ -4,10 +4,10 @@
 //! A bit for each number, and a summary bit for each word of 64, so that the next member of a sparse set of a
 //! million is found by looking at a few words.
 //!
-//! Whoever empties a word clears its summary bit and then looks at the word again: a member that came in
-//! between has either set the summary bit after it was cleared, or is seen by that second look. So when nobody
-//! is at work every member is found. While somebody is, a search may miss what just came and find what just
-//! went: it gives candidates, which are to be checked.
+//! A thread that empties a word clears its summary bit and then looks at the word again: a member that came in
+//! between has either set the summary bit after it was cleared, or is seen by that second look. So when no thread
+//! is changing the set every member is found. Meanwhile a search may miss a member that just came and find one that
+//! just went: it gives candidates, which the caller checks.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -73,7 +73,7 @@ impl AtomicSet {
         let Some(word) = self.words.get(at) else {
             return;
         };
-        // Release: who clears the summary bit after us must see the member.
+        // Release: a thread that clears the summary bit after us must see the member.
         if word.fetch_or(bit, Ordering::AcqRel) == 0 {
             self.summarise(at);
         }
@@ -105,7 +105,7 @@ impl AtomicSet {
         }
     }
 
-    /// It is in the set.
+    /// Whether a number is in the set.
     pub fn contains(&self, n: u32) -> bool {
         let (at, bit) = place(n);
         let word = self.words.get(at);

@@ -3,8 +3,8 @@
 //! A thread takes a slot at its first use of [`current`] and returns it when it ends. The
 //! number of slots is fixed for the life of the process: a power of two, at least the CPUs
 //! available and at least four. A thread gets the slot with the fewest users, so slots are
-//! shared only when there are more threads than slots. Sharing is slow, never wrong: what is
-//! kept per slot has a lock or atomics of its own.
+//! shared only when there are more threads than slots. Sharing is slow, never wrong: state that is kept per slot has
+//! a lock or atomics of its own.
 //!
 //! A slot, unlike a CPU number, does not change under a running thread, so nothing has to be
 //! pinned while it is used.
@@ -25,7 +25,7 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct SlotId(u32);
 
 impl SlotId {
-    /// The slot of this number. Numbers beyond the slots there are wrap around where used.
+    /// The slot of this number. Numbers beyond the number of slots wrap around where they are used.
     pub const fn new(index: u32) -> Self {
         SlotId(index)
     }
@@ -77,7 +77,7 @@ impl Registry {
                     (least, fewest) = (slot, n);
                 }
             }
-            // Nothing is handed over with a slot: no ordering. If another thread has come or gone here, look again.
+            // No ordering: a slot is handed over with no data. If another thread has come or gone here, look again.
             let users = &self.users[least];
             if users
                 .compare_exchange(fewest, fewest + 1, Ordering::Relaxed, Ordering::Relaxed)
@@ -91,7 +91,7 @@ impl Registry {
     /// Returns a slot that [`take`](Registry::take) handed out.
     pub fn give(&self, slot: SlotId) {
         if let Some(users) = self.users.get(slot.index()) {
-            // What nobody has taken is not counted below nothing: nothing to do then.
+            // A slot that no thread has taken stays at zero users.
             let _ = users.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         }
     }
@@ -152,18 +152,18 @@ pub fn count() -> usize {
 const NONE: u32 = u32::MAX;
 
 thread_local! {
-    // Apart from the guard, so that reading it is one load: no destructor, no lazy state.
+    // Apart from the guard, so that reading it is one load: no destructor, no lazy initialisation.
     static SLOT: Cell<u32> = const { Cell::new(NONE) };
     static GUARD: OnceCell<Guard> = const { OnceCell::new() };
 }
 
-/// Gives the slot back when the thread ends.
+/// Returns the slot when the thread ends.
 struct Guard(SlotId);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // SLOT keeps the number: a destructor that runs after this one still finds a slot,
-        // which it may by then share.
+        // SLOT keeps the number: a destructor that runs after this one still finds a slot, which it may share by
+        // then.
         global().give(self.0);
     }
 }
@@ -179,7 +179,7 @@ pub fn current() -> SlotId {
 fn take() -> SlotId {
     let slot = global().take();
     SLOT.set(slot.0);
-    // First use inside a destructor of this thread: nobody will give the slot back later.
+    // First use inside a destructor of this thread: the slot is never returned.
     if GUARD.try_with(|g| g.set(Guard(slot)).is_ok()).is_err() {
         global().give(slot);
     }

@@ -1,4 +1,4 @@
-//! The primitives everything here is built of: metered locks and std, or those of a model checker.
+//! The primitives of this crate: metered locks and std, or those of a model checker.
 
 #[cfg(not(any(loom, shuttle)))]
 mod real {
@@ -7,7 +7,7 @@ mod real {
         AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering,
     };
 
-    /// Waits a little, the longer the more often it has.
+    /// Waits a little, longer after each call.
     pub(crate) fn relax(waited: &mut u32) {
         *waited += 1;
         #[cfg(debug_assertions)]
@@ -33,7 +33,7 @@ mod real {
         AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering,
     };
 
-    /// Lets others run.
+    /// Lets other threads run.
     pub(crate) fn relax(_waited: &mut u32) {
         #[cfg(loom)]
         loom::thread::yield_now();
@@ -72,7 +72,7 @@ pub(crate) mod classes {
         pub(crate) Switch = "context switch"
     );
     lock_class!(
-        /// What a bounded counter has not handed to slots.
+        /// Units that a bounded counter has not handed to slots.
         pub(crate) Pool = "counter pool"
     );
     lock_class!(

@@ -22,7 +22,7 @@ pub(crate) fn discard(device: &File, offset: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the range read as zeros, and gives its space back; on block devices, too, or the kernel refuses.
+/// Makes the range read as zeros and frees its space, on block devices too; or the kernel refuses.
 pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, flags, offset, len)

@@ -1,4 +1,4 @@
-//! Allocating blocks, two at a time, as fallocate2 does [B1]: after 128 times a task gives all of its blocks back.
+//! Allocating blocks, two at a time, as fallocate2 does [B1]: after 128 times a task frees all of its blocks.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};

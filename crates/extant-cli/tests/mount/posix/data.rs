@@ -165,7 +165,7 @@ fn fill(world: &mut World, args: &Args<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// Until there is no room, also when all that is not yet in the volume is there, which may give some back.
+/// Writes until there is no room, also after a sync, which may free reserved blocks.
 fn until_full(file: impl AsFd, mut take: impl FnMut() -> Result<()>) -> Result<()> {
     let mut full = false;
     loop {
