@@ -22,7 +22,7 @@ pub enum Op {
 #[derive(Debug, Default)]
 struct Faults {
     ranges: Vec<(Op, Range<u64>)>,
-    /// By [`Op`]: how many more succeed before all fail.
+    /// How many more operations of each [`Op`] succeed before all fail.
     left: [Option<u64>; 3],
     injected: u64,
 }
@@ -45,7 +45,7 @@ struct Faults {
 #[derive(Debug)]
 pub struct FaultDevice<D> {
     inner: D,
-    /// Whether there is any fault, so that a healthy device takes no lock.
+    /// Whether any fault is set, so that a healthy device takes no lock.
     armed: AtomicBool,
     faults: Mutex<Faults>,
 }

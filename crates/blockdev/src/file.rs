@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write_zeroes};
 
-/// Why an image file or block device cannot be written, or is not meant to be; none if it can.
+/// Why an image file or block device cannot be written, or should not be; `None` if it can.
 ///
 /// ```
 /// let dir = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ pub fn write_protection(path: impl AsRef<Path>) -> io::Result<Option<&'static st
             return Ok(Some("the device is write-protected"));
         }
     } else if meta.permissions().readonly() {
-        // Root could write it all the same; who took the bits away meant it.
+        // Root could write the file all the same, but its owner took the bits away on purpose.
         return Ok(Some("the file is write-protected"));
     }
     match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
@@ -108,8 +108,8 @@ impl FileDevice {
         Self::adopt(file, path, access, block_special)
     }
 
-    /// Opens a block device for reading and writing that the kernel holds already, for a mount that this process serves
-    /// (`fuseblk`): nobody else can have it as his own.
+    /// Opens a block device for reading and writing that the kernel holds already, for a mount that this
+    /// process serves (`fuseblk`): no other process can open it exclusively.
     pub fn open_held(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let file = OpenOptions::new()
@@ -134,7 +134,7 @@ impl FileDevice {
             .read(true)
             .write(true)
             .create(true)
-            .truncate(false) // not before the lock is ours
+            .truncate(false) // the lock is not ours yet
             .open(path)
             .map_err(|e| at_path(path, e))?;
         if !file.metadata()?.is_file() {
@@ -149,7 +149,7 @@ impl FileDevice {
         Ok(dev)
     }
 
-    /// An image of `len` zero bytes without a name in a directory: it goes with the device.
+    /// An image of `len` zero bytes, in a file without a name in `dir`: its space is freed with the device.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, FileDevice};
@@ -241,10 +241,10 @@ impl FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Closing alone would leave the lock to a child that another thread is just starting, which holds
-    /// a copy of the descriptor until it executes its program.
+    /// Unlocks explicitly: after a mere close a child that another thread is just starting would keep the lock,
+    /// with its copy of the descriptor, until it executes its program.
     fn drop(&mut self) {
-        // It fails on no open file; and then closing has to do.
+        // Unlocking an open file does not fail; if it does, closing has to do.
         let _ = self.file.unlock();
     }
 }
@@ -298,7 +298,7 @@ impl BlockDevice for FileDevice {
         if len == 0 {
             return Ok(());
         }
-        // On block devices, too, the kernel makes a punched hole read as zeroes, or refuses.
+        // A punched hole reads as zeros on block devices too, or the kernel refuses.
         match kernel::punch_hole(&self.file, offset, len) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => write_zeroes(self, offset, len),
@@ -330,7 +330,7 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// A new file of a directory that has no name, or loses it at once; nobody else may open it.
+/// A new file in a directory, without a name or with one that is removed at once; no other process may open it.
 ///
 /// ```
 /// let file = extant_blockdev::unnamed_file(&std::env::temp_dir()).unwrap();
@@ -341,7 +341,7 @@ pub fn unnamed_file(dir: &Path) -> io::Result<File> {
     kernel::unnamed(dir).or_else(|_| named_for_a_moment(dir))
 }
 
-/// A new file whose name is taken away at once.
+/// A new file whose name is removed at once.
 fn named_for_a_moment(dir: &Path) -> io::Result<File> {
     let mut tries = 0;
     loop {
@@ -447,7 +447,7 @@ mod tests {
         ] {
             assert_eq!(err.kind(), io::ErrorKind::UnexpectedEof, "{err}");
         }
-        // Truncated behind our back.
+        // Another process truncates the file.
         std::fs::OpenOptions::new()
             .write(true)
             .open(dev.path())

@@ -1,4 +1,4 @@
-//! What only Linux does with a device or an image file; elsewhere it is done without.
+//! Calls for devices and image files that only Linux has; other systems do without.
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{discard, protects, punch_hole, refuse_loop, unnamed};
@@ -19,7 +19,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// A loop device for the time of a test.
+    /// A loop device that lives as long as a test.
     struct Loop(String);
 
     impl Loop {
@@ -59,7 +59,7 @@ mod tests {
             assert!(err.to_string().contains(&shown.0), "{err}");
             FileDevice::open(path, Access::ReadOnly).unwrap();
         }
-        // The device itself may be written, by one.
+        // One opener may write the device itself.
         let device = FileDevice::open(&shown.0, Access::ReadWrite).unwrap();
         assert_eq!(device.len(), 1 << 20);
         let err = FileDevice::open(&shown.0, Access::ReadWrite).unwrap_err();

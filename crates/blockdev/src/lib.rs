@@ -102,8 +102,8 @@ pub trait BlockDevice: Send + Sync {
         write_zeroes(self, offset, len)
     }
 
-    /// Says that nobody needs what the range holds; what it reads as afterwards is not known. A device that cannot
-    /// make anything of that answers `Unsupported`.
+    /// Tells the device that the range's contents are not needed; its bytes are unspecified afterwards. A
+    /// device without such a function answers `Unsupported`.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, MemDevice};
@@ -156,7 +156,7 @@ fn total_len(bufs: &[&[u8]]) -> u64 {
         .fold(0u64, |n, b| n.saturating_add(b.len() as u64))
 }
 
-/// The one place that says what lies past the end of a device.
+/// The only check of whether a range lies past the end of a device.
 fn check_range(device_len: u64, offset: u64, len: u64, what: &str) -> io::Result<()> {
     if offset.checked_add(len).is_some_and(|end| end <= device_len) {
         return Ok(());
@@ -192,7 +192,7 @@ fn write_zeroes<D: BlockDevice + ?Sized>(dev: &D, offset: u64, len: u64) -> io::
     Ok(())
 }
 
-/// The README's example is compiled, so that who copies it gets code that works.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -62,8 +62,8 @@ impl MemDevice {
         dev
     }
 
-    /// An independent device with the contents of this moment. Writes that run at the same
-    /// time may be in it whole, in part or not at all.
+    /// An independent device with the contents of this moment. A write that runs at the same time may be in it
+    /// whole, in part or not at all.
     pub fn snapshot(&self) -> MemDevice {
         // All shards are held at once, so that a write that returned before another began is
         // never missing while the later one is there.
@@ -100,8 +100,8 @@ impl MemDevice {
         Ok(bytes)
     }
 
-    /// Copies the contents to `dev`, chunk by chunk, leaving out what was never written; `dev`
-    /// must be all zero.
+    /// Copies the contents to `dev`, chunk by chunk, without chunks that were never written; `dev` must be all
+    /// zero.
     pub fn copy_to(&self, dev: &dyn BlockDevice) -> io::Result<()> {
         for shard in &self.shards {
             let table = Arc::clone(&shard.0.read());
@@ -129,7 +129,7 @@ impl MemDevice {
 
     fn zero(&self, start: u64, end: u64) {
         if end - start > CHUNK {
-            // The range may be far longer than what is allocated: go by the tables.
+            // The range may be far longer than the memory in use, so the walk is over the tables.
             let whole = start.div_ceil(CHUNK)..end / CHUNK;
             for shard in &self.shards {
                 let mut table = shard.0.write();

@@ -54,7 +54,7 @@ impl Log {
         Self { events }
     }
 
-    /// Does to a device what was done to the recorded one.
+    /// Applies the event to a device.
     pub(crate) fn apply_to(&self, device: &MemDevice) -> io::Result<()> {
         for event in &self.events {
             match event {
@@ -175,7 +175,7 @@ impl<D: BlockDevice> BlockDevice for RecordingDevice<D> {
         )
     }
 
-    /// Recorded as a discard: what was there is gone.
+    /// Recorded as a discard: the former contents are lost.
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
         self.record(
             |dev| dev.trim(offset, len),

@@ -9,18 +9,18 @@ use std::io;
 
 use crate::{BlockDevice, Event, MemDevice, SECTOR};
 
-/// What became of a write that was not yet durable.
+/// The fate of a write that was not yet durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It never reached the medium.
     Lost,
-    /// It did.
+    /// All of it reached the medium.
     Kept,
-    /// About half of its sectors did, chosen by this seed.
+    /// About half of its sectors reached the medium, chosen by this seed.
     Torn(u64),
-    /// All of it but one piece of at most 4 KiB, chosen by this number.
+    /// All but one piece of at most 4 KiB, chosen by this number, reached the medium.
     Without(u64),
-    /// Nothing of it but that piece.
+    /// Only that piece reached the medium.
     Only(u64),
 }
 
@@ -40,13 +40,13 @@ pub struct Crash {
     pub seed: u64,
     /// Writes may survive in part, sector by sector.
     pub torn: bool,
-    /// Of writes to the same place an older one may win over a newer. Disks do not do that
-    /// (their cache holds the newest), networks of them may.
+    /// An older write to a place may win over a newer one. Disks do not do that (their cache holds the newest);
+    /// networks of disks may.
     pub reorder: bool,
 }
 
 impl Crash {
-    /// What a disk may do: lose and tear writes, but not bring back overwritten ones.
+    /// The faults of a disk: it may lose and tear writes, but does not bring back overwritten ones.
     pub fn new(seed: u64) -> Self {
         Crash {
             seed,
@@ -102,8 +102,8 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// The next flush returns and makes nothing durable: what was written before it may still be lost, until a flush
-    /// after it.
+    /// Makes the next flush return without making anything durable: earlier writes may still be lost, until a
+    /// later flush.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, MemDevice, RecordingDevice};
@@ -165,7 +165,7 @@ impl<'a> Replayer<'a> {
         self.current.snapshot()
     }
 
-    /// The device with everything lost that may be.
+    /// The device without any write that may be lost.
     pub fn durable(&self) -> MemDevice {
         self.durable.snapshot()
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::BlockDevice;
 
-/// Passes everything on to `D`, and waits after each flush before it says that it is done. What is written
-/// during the wait is not covered by that flush.
+/// Passes operations on to `D`, and waits after each flush before it returns. Writes during the wait are not
+/// covered by that flush.
 ///
 /// ```
 /// use extant_blockdev::{BlockDevice, MemDevice, SlowDevice};

@@ -20,9 +20,9 @@ pub struct TimedEvent {
     pub event: Event,
 }
 
-/// Passes everything on to `D`, calls side by side as they come, and notes writes, discards and flushes with their
-/// beginning and end. Its clock is a counter that everybody may advance by [`tick`](Self::tick), so what programs were
-/// told has a place in the same order.
+/// Passes operations on to `D`, concurrently as they come, and notes writes, discards and flushes with their
+/// beginning and end. Its clock is a counter that every caller may advance by [`tick`](Self::tick), so promises
+/// to programs have a place in the same order.
 ///
 /// [`RecordingDevice`](crate::RecordingDevice) puts calls one after the other instead.
 ///
@@ -74,12 +74,12 @@ impl<D: BlockDevice> TimedDevice<D> {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Notes nothing more: a cut at a tick that is taken after this would lack what is not noted.
+    /// Stops noting calls: an image of a cut at a later tick would lack them.
     pub fn stop_recording(&self) {
         self.recording.store(false, Ordering::SeqCst);
     }
 
-    /// What was noted, in the order in which calls ended; recording goes on with nothing.
+    /// The noted calls, in the order in which they ended; recording continues with an empty list.
     pub fn take(&self) -> Vec<TimedEvent> {
         std::mem::take(&mut self.events.lock())
     }
@@ -160,19 +160,19 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
     }
 }
 
-/// Steps through what a [`TimedDevice`] noted, cut by cut.
+/// Steps through the calls that a [`TimedDevice`] noted, cut by cut.
 #[derive(Debug)]
 pub struct TimedReplay {
     /// By their ends.
     events: Vec<TimedEvent>,
-    /// So many of them have been looked at for flushes.
+    /// How many events have been looked at for flushes.
     seen: usize,
-    /// When the last flush that is over began, of those looked at.
+    /// When the last finished flush began, of the events looked at.
     flushed: u64,
     durable: MemDevice,
     /// Writes that are in `durable`.
     applied: Vec<bool>,
-    /// All before are in `durable`, or flushes.
+    /// All events before this one are flushes or are in `durable`.
     first: usize,
 }
 
@@ -190,9 +190,9 @@ impl TimedReplay {
         }
     }
 
-    /// The power goes at tick `at`, not before that of the last call: what is on the medium for certain, and, as a log
-    /// to replay over it, the writes of which any part may be there too. These are the writes that began before the cut
-    /// and had not ended when the last flush began that had returned by then.
+    /// The image after a power cut at tick `at`, which is not before that of the last call: the writes that are
+    /// certainly on the medium, and, as a log to replay over them, the writes of which any part may be there
+    /// too. These began before the cut and had not ended when the last flush began that had returned by then.
     pub fn cut(&mut self, at: u64) -> io::Result<(MemDevice, Log)> {
         while let Some(e) = self.events.get(self.seen).filter(|e| e.end < at) {
             if e.event == Event::Flush {
@@ -211,7 +211,7 @@ impl TimedReplay {
             } else if e.start < at {
                 pending.push(e);
             }
-            // A call takes less time than this many others.
+            // No call takes longer than this many others.
             if e.end > at && i > self.seen + 4096 {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What Linux does with a device or an image file, and is asked to do: the discard of a block device is an ioctl.
+//! Linux' calls for devices and image files. The discard of a block device is an ioctl.
 #![allow(unsafe_code)] // one ioctl, whose argument is two numbers
 
 use rustix::fs::{FallocateFlags, OFlags};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// `BLKDISCARD`, `_IO(0x12, 119)`.
 const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
 
-/// Says to a block device that nobody needs the range; it must be aligned to the device's blocks.
+/// Tells a block device that the range is not needed; it must be aligned to the device's blocks.
 pub(crate) fn discard(device: &File, offset: u64, len: u64) -> io::Result<()> {
     // SAFETY: the kernel reads two 64-bit numbers, start and length, which live until it returns.
     unsafe {
@@ -28,7 +28,7 @@ pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> Result<(), Errno
     rustix::fs::fallocate(file, flags, offset, len)
 }
 
-/// A new file of a directory without a name.
+/// A new file in a directory, without a name.
 pub(crate) fn unnamed(dir: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -38,7 +38,7 @@ pub(crate) fn unnamed(dir: &Path) -> io::Result<File> {
         .open(dir)
 }
 
-/// Whether a block device takes no writes. Where sysfs is missing, the first write tells.
+/// Whether a block device refuses writes. Where sysfs is missing, the first write tells.
 pub(crate) fn protects(device: &Metadata) -> bool {
     let (major, minor) = (
         rustix::fs::major(device.rdev()),
@@ -48,7 +48,7 @@ pub(crate) fn protects(device: &Metadata) -> bool {
     said.is_ok_and(|said| said.trim() == "1")
 }
 
-/// Fails if a loop device shows this file. One that is just being taken down gets a moment.
+/// Fails if a loop device shows this file. A loop device that is just being removed gets a moment.
 pub(crate) fn refuse_loop(file: &File, path: &Path) -> io::Result<()> {
     let meta = file.metadata()?;
     for wait in [5, 20, 50, 100, 0] {
@@ -71,7 +71,7 @@ pub(crate) fn refuse_loop(file: &File, path: &Path) -> io::Result<()> {
 
 /// The loop device that shows the file with this device and inode number.
 fn shown_by(dev: u64, ino: u64) -> Option<String> {
-    // Without sysfs there is nothing to be known.
+    // Without sysfs nothing can be known.
     let devices = std::fs::read_dir("/sys/block").ok()?;
     devices.flatten().find_map(|device| {
         let name = device.file_name().into_string().ok()?;

@@ -1,4 +1,4 @@
-//! Systems that are not Linux: what cannot be asked for is refused, and callers have another way.
+//! Systems that are not Linux: calls they lack are refused, and callers have another way.
 
 use rustix::io::Errno;
 use std::fs::{File, Metadata};

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::BlockDevice;
 
-/// Bytes of a block, of the overlay and of what it covers.
+/// Bytes of a block of the overlay and of its base.
 pub const BLOCK: u64 = 4096;
 /// Slots of a segment: what the entries of an index block name.
 pub const SLOTS: u64 = (BLOCK - INDEX_HEAD as u64) / 8;
@@ -20,29 +20,29 @@ const INDEX_HEAD: usize = 32;
 /// Bytes at the start of the base that identify it.
 const IDENTITY: u64 = 64 << 10;
 
-/// What an overlay is fit for.
+/// The uses that an overlay is fit for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverlayState {
     /// It may be used.
     Open,
-    /// It is being merged into its base, which is good for nothing until that is done.
+    /// It is being merged into its base. The base is not a valid image until that is finished.
     Applying,
-    /// It was merged: there is nothing to do any more.
+    /// It was merged and has no further use.
     Applied,
 }
 
 /// The header.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
-    /// Grows with each writing; the copy is chosen by its parity.
+    /// Grows with each writing; its parity chooses the copy.
     pub sequence: u64,
-    /// Tells the index blocks of this overlay from what else may be in the file.
+    /// Distinguishes this overlay's index blocks from older bytes in the file.
     pub id: u64,
     /// Bytes of the base.
     pub base_len: u64,
     /// Checksum of the first bytes of the base.
     pub identity: u32,
-    /// What it is fit for.
+    /// The uses it is fit for.
     pub state: OverlayState,
     /// Segments that may be in use.
     pub segments: u64,
@@ -63,7 +63,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word.unwrap_or_default())
 }
 
-/// Puts the checksum over all but itself into the last four bytes of the first 64, or of an index' head.
+/// Writes the checksum over the first 64 bytes, or over an index, into the last four bytes of its head.
 fn seal(block: &mut [u8], at: usize) {
     let sum = crc32c::crc32c_append(crc32c::crc32c(&block[..at]), &block[at + 4..]);
     block[at..at + 4].copy_from_slice(&sum.to_le_bytes());
@@ -85,7 +85,7 @@ pub fn read_block(store: &dyn BlockDevice, block: u64) -> io::Result<Vec<u8>> {
 }
 
 impl Header {
-    /// Block of the copy that is written with this sequence number.
+    /// Block of the copy that this sequence number is written to.
     pub fn place(&self) -> u64 {
         self.sequence % HEADERS
     }
@@ -111,7 +111,7 @@ impl Header {
         block
     }
 
-    /// A copy of a header; `None` if it is none, or was not written whole.
+    /// Parses a copy of a header; `None` if the block is not one, or was not written whole.
     fn parse(block: &[u8]) -> io::Result<Option<Self>> {
         if !block.starts_with(MAGIC) || !is_sealed(block, HEADER_SUM) {
             return Ok(None);
@@ -167,7 +167,7 @@ impl Header {
 /// The entries of one segment: for each slot, the block of the base it stands for.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
-    /// Grows with each writing; the copy is chosen by its parity. 0: never written.
+    /// Grows with each writing; its parity chooses the copy. 0: never written.
     pub sequence: u64,
     /// Blocks of the base, by slot.
     pub entries: Vec<u64>,
@@ -184,7 +184,7 @@ pub fn slot_offset(slot: u64) -> u64 {
 }
 
 impl Index {
-    /// Block of the copy that is written with this sequence number.
+    /// Block of the copy that this sequence number is written to.
     pub fn place(&self, segment: u64) -> u64 {
         segment_start(segment) + self.sequence % 2
     }
@@ -235,7 +235,8 @@ impl Index {
     }
 }
 
-/// Checksum of the start of a base: an ext4 volume's superblock is in it, which changes whenever the volume is used.
+/// Checksum of the start of a base. An ext4 volume's superblock is in it and changes whenever the volume is
+/// used.
 pub fn identity(base: &dyn BlockDevice) -> io::Result<u32> {
     let mut bytes = vec![0; base.len().min(IDENTITY) as usize];
     base.read_at(0, &mut bytes)?;

@@ -1,9 +1,10 @@
-//! [`Overlay`]: a device over another one that is only read. All that is written goes to a store of its own, by
-//! blocks, and can be merged into the base later, or thrown away.
+//! [`Overlay`]: a device over another one that is only read. Writes go to a store of its own, by blocks, and
+//! can be merged into the base later, or thrown away.
 //!
-//! The bytes of the store, and why a kill at any write is harmless, are in docs/overlay-format.md. In short: a block
-//! that is written first gets a slot, filled with what the base holds of it; a flush makes the slots durable and then
-//! the index entries that name them. Blocks that have their slot are overwritten in place, as on any disk.
+//! The bytes of the store, and why a kill at any write is harmless, are in docs/overlay-format.md. In short:
+//! the first write to a block gives it a slot, filled with the rest of the base's block; a flush makes the
+//! slots durable and then the index entries that name them. Blocks that have their slot are overwritten in
+//! place, as on any disk.
 
 mod format;
 
@@ -44,11 +45,11 @@ pub struct Overlay<B, S> {
     len: u64,
     id: u64,
     map: RwLock<Map>,
-    /// One flush at a time; the header as it is in the store.
+    /// The header as it is in the store; its lock is held for a whole flush.
     header: Mutex<Header>,
 }
 
-/// Which block is in which slot.
+/// Which slot holds which block.
 #[derive(Default)]
 struct Map {
     slots: HashMap<u64, u64>,
@@ -85,7 +86,7 @@ impl Map {
         Ok(map)
     }
 
-    /// Takes back the last slots that were given, all of one segment.
+    /// Frees the slots that were allotted last, all of one segment.
     fn take_back(&mut self, slots: u64) {
         for _ in 0..slots {
             let last = self.segments.get_mut(self.open);
@@ -95,7 +96,7 @@ impl Map {
         }
     }
 
-    /// A slot for a block that has none.
+    /// Allots a slot to a block that has none.
     fn allot(&mut self, block: u64) -> u64 {
         while let Some(segment) = self.segments.get(self.open)
             && segment.index.entries.len() as u64 == SLOTS
@@ -158,14 +159,14 @@ impl Map {
 }
 
 impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
-    /// Bytes that the store of an overlay over so many bytes must have; it is used from the front, so a sparse file
-    /// takes no more space than was written.
+    /// Bytes that the store of an overlay over `base_len` bytes must have. It is used from the front, so a
+    /// sparse file takes no more space than was written.
     pub fn store_len(base_len: u64) -> u64 {
         let segments = format::segments_of(base_len);
         (format::HEADERS + segments.saturating_mul(format::SEGMENT)).saturating_mul(BLOCK)
     }
 
-    /// An empty overlay. What the store holds is lost.
+    /// Makes an empty overlay. The store's former contents are lost.
     pub fn create(base: B, store: S) -> io::Result<Self> {
         if store.len() < Self::store_len(base.len()) {
             return Err(io::Error::new(
@@ -173,7 +174,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
                 "the store of the overlay is too short",
             ));
         }
-        // Seeded anew for each, by the system.
+        // The system seeds this anew each time.
         let id = std::hash::RandomState::new().build_hasher().finish();
         let header = Header {
             sequence: HEADERS_BLANK,
@@ -183,7 +184,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
             state: OverlayState::Open,
             segments: 0,
         };
-        // The other copy first: one that it holds is of an older overlay.
+        // The other copy first, because it may hold the header of an older overlay.
         store.write_at((1 - header.place()) * BLOCK, &[0; BLOCK as usize])?;
         store.flush()?;
         store.write_at(header.place() * BLOCK, &header.to_bytes())?;
@@ -191,10 +192,10 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
         Ok(Self::with(base, store, header, Map::default()))
     }
 
-    /// The overlay as its last flush left it, with what was overwritten since.
+    /// The overlay as its last flush left it, and later overwrites of blocks that had their slot.
     ///
     /// # Errors
-    /// `InvalidData` if it is not an overlay, or not one of this base as it is now.
+    /// `InvalidData` if the store holds no overlay, or not one of this base as it is now.
     pub fn open(base: B, store: S) -> io::Result<Self> {
         match Self::find(&base, &store)? {
             Some((header, map)) => Ok(Self::with(base, store, header, map)),
@@ -202,8 +203,8 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
         }
     }
 
-    /// Opens the overlay that a store holds, or makes one if it holds nothing at all, as after a kill while it was
-    /// made.
+    /// Opens the overlay that a store holds, or makes one if the store is blank, as after a kill while the
+    /// overlay was made.
     pub fn open_or_create(base: B, store: S) -> io::Result<Self> {
         match Self::find(&base, &store)? {
             Some((header, map)) => Ok(Self::with(base, store, header, map)),
@@ -244,12 +245,12 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
         }
     }
 
-    /// Bytes of blocks that differ from the base, or may.
+    /// Bytes of blocks that differ from the base, or may differ.
     pub fn changed(&self) -> u64 {
         self.map.read().slots.len() as u64 * BLOCK
     }
 
-    /// Writes where blocks have no slot, or had none a moment ago.
+    /// Writes to blocks that have no slot, or had none a moment ago.
     fn write_first(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut map = self.map.write();
         let pieces: Vec<Piece> = map.pieces(offset, bytes.len()).collect();
@@ -263,7 +264,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
         Ok(())
     }
 
-    /// Gives blocks their slots, with `bytes` in place of what the base holds from `at` on.
+    /// Allots slots to blocks and fills them from the base, with `bytes` in place from `at` on.
     fn fill(&self, map: &mut Map, at: u64, bytes: &[u8]) -> io::Result<()> {
         let (first, end) = (at / BLOCK, at + bytes.len() as u64);
         let (start, last) = (first * BLOCK, (end - 1) / BLOCK);
@@ -291,7 +292,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
             }
             let (now, later) = rest.split_at((n * BLOCK) as usize);
             if let Err(e) = self.store.write_at(slot_offset(slot), now) {
-                // They count only when the data are in them.
+                // Slots count only when their data are in them.
                 map.take_back(n);
                 return Err(e);
             }
@@ -355,7 +356,7 @@ impl<B: BlockDevice, S: BlockDevice> BlockDevice for Overlay<B, S> {
         self.write_first(offset, buf)
     }
 
-    /// As one write: cut off, it is not torn where its buffers meet.
+    /// One write: a cut does not tear it where its buffers meet.
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
         match bufs {
             [buf] => self.write_at(offset, buf),
@@ -384,7 +385,7 @@ impl<B: BlockDevice, S: BlockDevice> BlockDevice for Overlay<B, S> {
             for (n, _) in &dirty {
                 let segment = &mut map.segments[*n as usize];
                 segment.dirty = true;
-                // Tried again in the same place: the other copy may be all that is durable.
+                // The next try writes to the same place: the other copy may be all that is durable.
                 segment.index.sequence -= 1;
             }
         }
@@ -395,7 +396,7 @@ impl<B: BlockDevice, S: BlockDevice> BlockDevice for Overlay<B, S> {
         check_range(self.len, offset, len, "trim")?;
         let map = self.map.read();
         let whole = offset.div_ceil(BLOCK)..(offset + len) / BLOCK;
-        // By the shorter of the two.
+        // Walks the shorter of the two.
         let mut slots: Vec<u64> = match whole.end.saturating_sub(whole.start) {
             n if n > map.slots.len() as u64 => {
                 let inside = map.slots.iter().filter(|(b, _)| whole.contains(b));
@@ -425,7 +426,8 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
         dirty: &[(u64, Index)],
     ) -> io::Result<()> {
         if segments > header.segments {
-            // Known to the header before there is an index to find; with room, so that this is seldom.
+            // The header must count a segment before its index can be found; it counts some ahead, so this is
+            // rare.
             let most = format::segments_of(self.len);
             let next = Header {
                 sequence: header.sequence + 1,
@@ -450,8 +452,9 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
     }
 }
 
-/// Merges an overlay into its base; returns how many bytes that were. It may be cut off and done again: until it has
-/// been done whole the overlay cannot be used for anything else, and doing it again afterwards changes nothing.
+/// Merges an overlay into its base; returns the number of bytes merged. A merge that was cut off can be
+/// repeated: until one has finished the overlay cannot be used for anything else, and a repetition after that
+/// changes nothing.
 pub fn apply_overlay(store: &dyn BlockDevice, base: &dyn BlockDevice) -> io::Result<u64> {
     /// Blocks copied at once.
     const RUN: usize = 256;
@@ -471,7 +474,7 @@ pub fn apply_overlay(store: &dyn BlockDevice, base: &dyn BlockDevice) -> io::Res
             check_base(&header, base)?;
             set_state(&mut header, OverlayState::Applying)?;
         }
-        // The base's start may be changed already.
+        // The start of the base may be changed already.
         OverlayState::Applying if header.base_len != base.len() => {
             return Err(bad("the overlay is of another base"));
         }

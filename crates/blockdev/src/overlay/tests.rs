@@ -30,7 +30,7 @@ fn blank() -> MemDevice {
     MemDevice::new(Over::store_len(LEN))
 }
 
-/// The number that a sector holds; all of it the same.
+/// The number that a whole sector holds.
 fn number(sector: &[u8]) -> u32 {
     let words = sector.chunks_exact(4).map(|w| w.try_into().unwrap());
     let mut words = words.map(u32::from_le_bytes);
@@ -115,7 +115,7 @@ fn agrees_with_a_plain_device_and_comes_back() {
         assert_eq!(numbers(&dev), played.last);
         assert!(dev.changed() > 0 && dev.changed() <= LEN.next_multiple_of(BLOCK));
         assert!(shared.to_bytes().unwrap() == before, "the base was written");
-        // Trimmed: nothing else is touched.
+        // Trimming touches nothing else.
         dev.trim(100 * BLOCK - 1, 10 * BLOCK).unwrap();
         let after = numbers(&dev);
         let kept = (100 * 8)..(109 * 8);
@@ -160,7 +160,7 @@ fn cut_at_every_write() {
                         replayer.position()
                     );
                 }
-                // And it goes on from there.
+                // The overlay can be written further.
                 dev.write_at(3 * BLOCK + 512, &[9; 512]).unwrap();
                 dev.write_at(LEN - 4, &[9; 4]).unwrap();
                 dev.flush().unwrap();
@@ -297,7 +297,7 @@ fn writers_of_parts_of_one_block_do_not_lose_each_other() {
     }
 }
 
-/// What is tried again goes where it went before: the other copy may be all that is durable.
+/// A retried write goes to the same place: the other copy may be all that is durable.
 #[test]
 fn a_failed_flush_leaves_the_durable_copy() {
     let store = FaultDevice::new(blank());
