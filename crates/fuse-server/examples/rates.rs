@@ -1,5 +1,6 @@
 //! How fast a mounted directory is: `rates DIRECTORY [CLIENTS [SECONDS]]`. Each client has a directory of its own
-//! and makes files, writes them durably, and removes them; what is printed is all clients' operations per second.
+//! and makes files, writes them durably, and removes them; the example prints the operations per second of all
+//! clients.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -11,9 +11,9 @@ use crate::wire::{self, bits};
 
 /// The answer to one request, in the making.
 ///
-/// A handler calls the one method that fits the operation, or none if there is nothing to say but that it worked.
-/// If it fails after that, its error is what the kernel hears. Nothing is allocated: all of it goes to the buffer
-/// that is handed to the kernel.
+/// A handler calls the one method that fits the operation, or none if success is all there is to answer. If the
+/// handler fails after that, its error is the answer. Nothing is allocated: the answer is built in the buffer that
+/// is handed to the kernel.
 ///
 /// ```
 /// use fuse_server::{Answer, Errno};
@@ -58,7 +58,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// What has been answered so far, without the header.
+    /// The answer so far, without the header.
     pub fn payload(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
@@ -157,12 +157,12 @@ impl<'a> Answer<'a> {
         self.put(&[entry.to_wire().as_bytes(), opened.to_wire().as_bytes()]);
     }
 
-    /// So much was written.
+    /// The number of bytes written.
     pub fn written(&mut self, size: u32) {
         self.put_one(&wire::WriteOut { size, padding: 0 });
     }
 
-    /// So much was copied between files.
+    /// The number of bytes copied between files.
     pub fn copied(&mut self, size: u64) {
         if self.wide {
             self.put_one(&wire::CopyFileRangeOut { bytes_copied: size });
@@ -172,7 +172,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// These bytes: data, a link's target, the value of an attribute.
+    /// Raw bytes: data, a link's target, the value of an attribute.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.put(&[bytes]);
     }
@@ -227,7 +227,7 @@ impl<'a> Answer<'a> {
         Listing::new(&mut self.buffer[..room], &mut self.length)
     }
 
-    /// What an ioctl returned, and what it writes to its argument.
+    /// The result of an ioctl, and the bytes it writes to its argument.
     pub fn ioctl(&mut self, result: i32, output: &[u8]) {
         let out = wire::IoctlOut {
             result,

@@ -1,4 +1,4 @@
-//! What is said about files: attributes, entries, open files, the whole file system.
+//! Answers about files: attributes, entries, open files, the whole file system.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// This moment by the system's clock.
+    /// The present time by the system's clock.
     pub fn now() -> Self {
         SystemTime::now().into()
     }
@@ -115,9 +115,10 @@ impl Attr {
     }
 }
 
-/// What a name stands for. With `node` 0 it is a negative entry: no such name, and the kernel may remember that.
+/// The node that a name leads to. With `node` 0 it is a negative entry: no such name, and the kernel may remember
+/// that.
 ///
-/// Every entry that is answered with another node counts as one lookup of that node, which the kernel takes back
+/// Every answered entry, unless it is negative, counts as one lookup of its node; the kernel returns the lookups
 /// with [`Forget`](crate::Operation::Forget).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
@@ -157,7 +158,7 @@ impl Entry {
     }
 }
 
-/// A time to live as the kernel takes it. What is longer than 68 years is 68 years.
+/// A time to live as the kernel takes it, at most 68 years.
 pub(crate) fn valid(ttl: Duration) -> (u64, u32) {
     (ttl.as_secs().min(i32::MAX as u64), ttl.subsec_nanos())
 }

@@ -1,8 +1,8 @@
 //! The classic transport: threads that read requests from `/dev/fuse` and write answers to it.
 //!
-//! Each thread has a channel of its own (a descriptor cloned from the connection's), so that the kernel keeps what
-//! it is busy with in a list of its own. The kernel hands requests out from one queue, under one lock, to whoever
-//! reads: the crew's counter is of no weight beside that.
+//! Each thread has a channel of its own (a descriptor cloned from the connection's), so that the kernel keeps the
+//! requests in progress in a list of its own. The kernel hands requests out from one queue under one lock, so the
+//! crew's counter is of no weight beside that.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,10 +23,11 @@ use crate::wire::{OutHeader, opcode};
 
 /// However many requests block, there are no more threads than this.
 const LIMIT: usize = 512;
-/// So many threads may wait for requests beyond those that were started at first; more leave.
+/// Threads that may wait for requests beyond the number started at first; further ones leave.
 const SPARE: usize = 8;
-/// Beside rings the device brings only what nobody waits for: forgotten files. After that it is left alone for so
-/// long, and by all threads: what comes meanwhile comes in one batch, instead of waking a thread for every file.
+/// Beside rings the device brings only messages that need no answer: forgotten files. After such a message no
+/// thread reads the device for this long, so that later ones come in one batch instead of waking a thread for every
+/// file.
 const GATHER: Duration = Duration::from_millis(1);
 /// A batch of so many bytes, a thousand files, is more than one thread should be left alone with.
 const MANY: usize = 16 << 10;
@@ -95,8 +96,8 @@ impl Classic {
         started
     }
 
-    /// A further channel. None where the device cannot be opened: by a user whose descriptor comes from `fusermount3`, or
-    /// once the server has confined itself.
+    /// Opens a further channel. `None` where the device cannot be opened: for a user whose descriptor comes from
+    /// `fusermount3`, or once the server has confined itself.
     fn new_channel(&self) -> Option<Arc<OwnedFd>> {
         let fresh = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let fresh = fresh.ok()?;
@@ -151,7 +152,7 @@ impl Classic {
         }
     }
 
-    /// Whether it was something nobody waits for.
+    /// Serves a message; true if no caller waits for its answer.
     fn serve(&self, channel: &OwnedFd, message: &[u8], output: &mut [u8]) -> bool {
         let Ok((header, body)) = decode::header(message) else {
             self.shared

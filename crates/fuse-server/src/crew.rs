@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many threads wait for a request and how many there are.
+/// The number of threads that wait for a request, and the number of all threads.
 ///
-/// A thread that takes a request and leaves nobody waiting behind starts another one, so that a handler that
-/// blocks holds up nobody but its caller. The count is written to by the threads of one crew only.
+/// A thread that takes a request and leaves no other thread waiting starts a new one, so that a handler that blocks
+/// delays only its own caller. Only the threads of one crew write the count.
 #[derive(Debug)]
 pub(crate) struct Crew {
     waiting: AtomicUsize,
@@ -22,8 +22,8 @@ impl Crew {
         }
     }
 
-    /// A thread is about to start: it counts as waiting at once, so that nobody starts another in its place.
-    /// False: there are enough.
+    /// Counts a thread that is about to start as waiting, so that no other thread starts one in its place. False if
+    /// there are enough threads.
     pub(crate) fn join(&self) -> bool {
         let joined = self
             .members
@@ -37,14 +37,14 @@ impl Crew {
         joined
     }
 
-    /// A thread that waits leaves, or did not start. True: nobody waits any more. Those who took requests since it
-    /// made up its mind have counted on it.
+    /// Counts a waiting thread that leaves, or did not start. True if it was the last one that waited: threads that
+    /// took requests since it decided to leave have counted on it.
     pub(crate) fn leave(&self) -> bool {
         self.members.fetch_sub(1, Ordering::Relaxed);
         self.waiting.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// A waiting thread has taken a request. True: nobody waits any more.
+    /// Counts a waiting thread that has taken a request. True if no thread waits any more.
     pub(crate) fn take(&self) -> bool {
         self.waiting.fetch_sub(1, Ordering::Relaxed) == 1
     }

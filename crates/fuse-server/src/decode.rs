@@ -21,7 +21,7 @@ impl From<Malformed> for Errno {
     }
 }
 
-/// What follows the header.
+/// The bytes after the header.
 #[derive(Clone, Copy)]
 pub(crate) enum Body<'a> {
     /// Structure and rest in one piece, as `/dev/fuse` delivers them.
@@ -41,7 +41,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Of an operation without a structure.
+    /// The bytes of an operation without a structure.
     fn rest(self) -> &'a [u8] {
         match self {
             Body::Joined(rest) | Body::Split { rest, .. } => rest,
@@ -49,7 +49,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// What was agreed on at INIT that changes how messages look.
+/// Results of INIT that change the layout of messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dialect {
     pub setxattr_ext: bool,
@@ -472,8 +472,8 @@ pub(crate) fn is_answered(code: u32) -> bool {
     )
 }
 
-/// Whether an answer may be longer than [`Answer`](crate::Answer)'s small structures. Such requests bring little
-/// with them (a name, or an ioctl's argument), so a transport with one buffer for both copies that aside.
+/// Whether an answer may be longer than [`Answer`](crate::Answer)'s small structures. Such requests carry few bytes
+/// (a name, or an ioctl's argument), so a transport with one buffer for both copies the request aside.
 pub(crate) fn answer_is_long(code: u32) -> bool {
     matches!(
         code,

@@ -1,8 +1,8 @@
-//! Descriptors that a process got from who started it.
+//! Descriptors that a process inherited.
 #![allow(unsafe_code)] // A system call that rustix does not have.
 
-/// From now on no program that this process starts, or becomes, gets its descriptors beyond the three standard ones. Where the
-/// kernel lacks the call (Linux 5.11 has it) nothing changes.
+/// From now on no program that this process starts, or becomes, gets its descriptors beyond the three standard
+/// ones. Before Linux 5.11 the call does nothing.
 ///
 /// ```
 /// fuse_server::close_on_exec();

@@ -1,4 +1,4 @@
-//! What a file system implements, and what it agrees on with the kernel.
+//! The interface of a file system, and its agreement with the kernel.
 
 use bitflags::bitflags;
 use rustix::io::Errno;
@@ -88,19 +88,19 @@ bitflags! {
     }
 }
 
-/// What the kernel offers at INIT.
+/// The kernel's offer at INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelOffer {
     /// Minor version of its protocol; the major one is 7.
     pub minor: u32,
     /// Largest read-ahead.
     pub max_readahead: u32,
-    /// What it can do.
+    /// The kernel's abilities.
     pub flags: InitFlags,
 }
 
-/// What the handler wants of it. What the kernel does not offer is left out by the session; what the session
-/// itself needs is added.
+/// The handler's wishes. The session leaves out flags that the kernel does not offer, and adds those that it needs
+/// itself.
 ///
 /// ```
 /// use fuse_server::{InitFlags, Wants};
@@ -115,9 +115,9 @@ pub struct Wants {
     pub max_write: u32,
     /// Largest read-ahead, at most what the kernel offers.
     pub max_readahead: u32,
-    /// How many requests may wait that nobody waits for (read-ahead, write-back).
+    /// How many background requests (read-ahead, write-back) may be in progress.
     pub max_background: u16,
-    /// From how many such requests on the kernel holds writers back.
+    /// Background requests from which on the kernel holds writers back.
     pub congestion_threshold: u16,
     /// Nanoseconds between times the file system can tell apart; a power of ten.
     pub time_granularity: u32,
@@ -136,7 +136,7 @@ impl Default for Wants {
     }
 }
 
-/// A file system. It is called from many threads at once, and may block: a session adds threads when all wait.
+/// A file system. Many threads call it at once, and it may block: a session adds threads when all are blocked.
 ///
 /// ```
 /// use std::time::Duration;
@@ -167,16 +167,17 @@ pub trait Handler: Send + Sync + 'static {
     /// The first call: what the kernel can do, and a way to tell it things unasked. Returns what is wanted of it.
     fn init(&self, kernel: &KernelOffer, notifier: Notifier) -> Wants;
 
-    /// Carries out a request. An error is the whole answer; `ENOSYS` tells the kernel for many operations not to
-    /// ask again. For requests without answer ([`Forget`](crate::Operation::Forget)) what is answered is dropped.
+    /// Carries out a request. An error is the whole answer; for many operations `ENOSYS` tells the kernel not to
+    /// ask again. The answer to a request without answer ([`Forget`](crate::Operation::Forget)) is dropped.
     ///
-    /// A panic ends the session: the request is answered with `EIO` and the connection is aborted, for nobody
-    /// knows what state the panic left behind.
+    /// A panic ends the session: the request is answered with `EIO` and the connection is aborted, because the
+    /// state that the panic left behind is unknown.
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno>;
 
-    /// The file system is being unmounted, and whoever unmounts it waits until this returns: the kernel asks so only where
-    /// it holds a block device for the mount ([`MountOptions::block_device`](crate::MountOptions::block_device)), which it
-    /// releases then. No request but forgets follows.
+    /// Called when the file system is being unmounted; umount(2) waits until it returns. The kernel sends this
+    /// request only where it holds a block device for the mount
+    /// ([`MountOptions::block_device`](crate::MountOptions::block_device)), which it releases afterwards. Only
+    /// forgets follow.
     fn unmounting(&self) {}
 
     /// The last call, when the file system is unmounted and all threads are done.

@@ -17,7 +17,7 @@ pub(crate) struct Pending {
     pub offer: KernelOffer,
 }
 
-/// What is agreed on.
+/// The result of INIT.
 pub(crate) struct Agreement {
     pub dialect: Dialect,
     /// Longest data of a request or an answer.
@@ -95,7 +95,7 @@ fn parse(message: &[u8]) -> io::Result<(u64, InitIn, KernelOffer)> {
 }
 
 impl Pending {
-    /// What comes of an offer and of what the handler wants.
+    /// The agreement that follows from the kernel's offer and the handler's wishes.
     pub(crate) fn agree(&self, wants: &Wants, uring: bool) -> Agreement {
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(MIN_WRITE);
         let max_write = wants

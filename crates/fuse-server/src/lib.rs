@@ -1,11 +1,11 @@
 //! A FUSE server for many cores.
 //!
 //! A file system implements [`Handler`]; this crate mounts it, speaks the kernel's protocol with it, and calls the
-//! handler from as many threads as it takes. Requests come over `/dev/fuse`, or over io_uring where the kernel has
-//! that: one decoder for both. It knows nothing of any particular file system.
+//! handler from as many threads as it needs. Requests come over `/dev/fuse`, or over io_uring where the kernel has
+//! that, through one decoder. The crate knows nothing of any particular file system.
 //!
-//! Over io_uring nothing that all threads share is locked or written to per request, and over both nothing is
-//! allocated: what a request brings is borrowed from the transport's buffer, and its answer is written into one.
+//! Over io_uring no lock and no line that all threads share is written per request, and over both transports
+//! nothing is allocated: a request borrows from the transport's buffer, and its answer is written into one.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -53,7 +53,7 @@ pub use request::{Forgets, Operation, Request, SetAttr, SetTime};
 pub use rustix::io::Errno;
 pub use session::{Session, Transport};
 
-/// The README's example is compiled, so that who copies it gets code that works.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -5,8 +5,8 @@ use zerocopy::IntoBytes;
 use crate::attr::Entry;
 use crate::wire::{self, RECORD_ALIGN};
 
-/// A directory listing in the making. Each name has the position that follows it (`next_offset`, never 0): with
-/// that the kernel asks for what comes next.
+/// A directory listing in the making. Each name has the position of the next one (`next_offset`, never 0), from
+/// which the kernel continues.
 ///
 /// ```
 /// use fuse_server::Answer;

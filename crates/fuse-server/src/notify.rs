@@ -9,11 +9,10 @@ use zerocopy::IntoBytes;
 
 use crate::wire::{self, OutHeader, notice};
 
-/// Tells the kernel that what it has cached is no longer so. Cheap to clone; does nothing once the session is over.
+/// Invalidates what the kernel has cached. Cheap to clone; does nothing once the session is over.
 ///
-/// These calls may wait for requests that are under way on the same file (the kernel locks the inode or the
-/// directory). So they are not to be made while a request on that file is handled, nor with locks held that a
-/// handler takes.
+/// These calls may wait for requests in progress on the same file, because the kernel locks the inode or the
+/// directory. Do not call them while handling a request on that file, nor with locks held that a handler takes.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     /// Weak: a handler that keeps its notifier must not keep the connection open.
@@ -27,15 +26,15 @@ impl Notifier {
         }
     }
 
-    /// A notifier that tells nobody: for tests of handlers.
+    /// A notifier without a kernel, for tests of handlers.
     pub fn disconnected() -> Self {
         Self {
             device: Weak::new(),
         }
     }
 
-    /// Drops cached attributes of a node, and its data from `offset` on: `length` bytes, 0 for all that follow.
-    /// With a negative offset the data stays.
+    /// Drops cached attributes of a node, and its data from `offset` on: `length` bytes, 0 for all to the end. With
+    /// a negative offset the data stay.
     pub fn inval_inode(&self, node: u64, offset: i64, length: i64) -> Result<(), Errno> {
         let notice = wire::NotifyInvalInode {
             ino: node,
@@ -55,7 +54,7 @@ impl Notifier {
         self.tell(notice::INVAL_ENTRY, notice.as_bytes(), name)
     }
 
-    /// Drops a name that was removed, if it stands for `child`: who watches the directory hears of it.
+    /// Drops a removed name if it leads to `child`, and tells the watchers of the directory.
     pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> Result<(), Errno> {
         let notice = wire::NotifyDelete {
             parent,

@@ -1,29 +1,29 @@
-//! What the kernel asks for, as handlers see it.
+//! The kernel's requests, as handlers see them.
 
 use crate::attr::{FileLock, Time};
 use crate::wire;
 use zerocopy::FromBytes;
 
-/// One request: who asks, about which node, for what.
+/// One request: the caller, the node, the operation.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// Identifies the request while it is under way.
     pub unique: u64,
     /// The node it is about; 1 is the root, 0 none.
     pub node: u64,
-    /// User of the caller. Requests of the page cache (write-back) come from nobody in particular.
+    /// User of the caller. Requests of the page cache (write-back) have no caller.
     pub uid: u32,
     /// Group of the caller.
     pub gid: u32,
     /// Thread of the caller; 0 if it is the kernel's own or outside the server's pid namespace.
     pub pid: u32,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation<'a>,
 }
 
-/// What is asked of [`Request::node`].
+/// The operation on [`Request::node`].
 ///
-/// Names are bytes without a NUL; that they are not empty and hold no slash is the kernel's care.
+/// Names are bytes without a NUL; the kernel makes sure that they are not empty and hold no slash.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Operation<'a> {
@@ -61,7 +61,7 @@ pub enum Operation<'a> {
     Symlink {
         /// Its name.
         name: &'a [u8],
-        /// What it points to.
+        /// The link's target.
         target: &'a [u8],
     },
     /// Make a file of any type but directory and symbolic link. Answer: [`entry`](crate::Answer::entry).
@@ -116,7 +116,7 @@ pub enum Operation<'a> {
     Open {
         /// `O_*`, without those that create.
         flags: u32,
-        /// With `O_TRUNC`: take set-id bits and file capabilities away.
+        /// With `O_TRUNC`: remove set-id bits and file capabilities.
         kill_suidgid: bool,
     },
     /// Make and open a file. Answer: [`created`](crate::Answer::created).
@@ -147,7 +147,7 @@ pub enum Operation<'a> {
     Read {
         /// The open file.
         handle: u64,
-        /// Where.
+        /// First byte.
         offset: u64,
         /// How much.
         size: u32,
@@ -158,11 +158,11 @@ pub enum Operation<'a> {
     Write {
         /// The open file; any open one if `cached`.
         handle: u64,
-        /// Where.
+        /// First byte.
         offset: u64,
-        /// What.
+        /// The bytes.
         data: &'a [u8],
-        /// The page cache writes back: `uid`, `gid`, `pid` are nobody's.
+        /// The page cache writes back: `uid`, `gid` and `pid` name no caller.
         cached: bool,
         /// Take set-id bits and file capabilities away.
         kill_suidgid: bool,
@@ -176,7 +176,7 @@ pub enum Operation<'a> {
         /// Whose POSIX locks end.
         lock_owner: u64,
     },
-    /// The last descriptor of an open file is gone. Its answer reaches nobody.
+    /// The last descriptor of an open file was closed. The answer is dropped.
     Release {
         /// The open file.
         handle: u64,
@@ -184,7 +184,7 @@ pub enum Operation<'a> {
         flags: u32,
         /// Whose locks end.
         lock_owner: u64,
-        /// What `Flush` does is to be done.
+        /// The operations of `Flush` are to be done, too.
         flush: bool,
         /// The lock of the whole file (`flock`) ends.
         unlock: bool,
@@ -243,7 +243,7 @@ pub enum Operation<'a> {
         value: &'a [u8],
         /// `XATTR_CREATE`, `XATTR_REPLACE`.
         flags: u32,
-        /// The access ACL is set by one who may not keep the set-group-id bit.
+        /// The caller who sets the access ACL may not keep the set-group-id bit.
         acl_kill_sgid: bool,
     },
     /// An extended attribute. Answer: [`xattr_size`](crate::Answer::xattr_size) if `size` is 0, else
@@ -269,20 +269,20 @@ pub enum Operation<'a> {
         /// `R_OK`, `W_OK`, `X_OK`.
         mask: u32,
     },
-    /// Who would stop this lock? Answer: [`lock`](crate::Answer::lock).
+    /// Asks for the lock that would block this one. Answer: [`lock`](crate::Answer::lock).
     GetLock {
         /// The open file.
         handle: u64,
-        /// Who asks.
+        /// The lock's owner.
         owner: u64,
-        /// For which lock.
+        /// The wanted lock.
         lock: FileLock,
     },
     /// Set or clear a lock.
     SetLock {
         /// The open file.
         handle: u64,
-        /// Who asks.
+        /// The lock's owner.
         owner: u64,
         /// Which lock.
         lock: FileLock,
@@ -301,7 +301,7 @@ pub enum Operation<'a> {
         command: u32,
         /// Its argument, as a rule an address in the caller.
         argument: u64,
-        /// What the argument points to, as long as the number says.
+        /// The argument's bytes, as many as the number says.
         input: &'a [u8],
         /// Room for the answer.
         output: u32,
@@ -310,7 +310,7 @@ pub enum Operation<'a> {
     Seek {
         /// The open file.
         handle: u64,
-        /// From where.
+        /// First byte.
         offset: u64,
         /// `SEEK_DATA` (3) or `SEEK_HOLE` (4).
         whence: u32,
@@ -319,7 +319,7 @@ pub enum Operation<'a> {
     Fallocate {
         /// The open file.
         handle: u64,
-        /// From where.
+        /// First byte.
         offset: u64,
         /// How long.
         length: u64,
@@ -330,13 +330,13 @@ pub enum Operation<'a> {
     CopyFileRange {
         /// The open source, which is [`Request::node`].
         handle: u64,
-        /// Where in it.
+        /// First byte in the source.
         offset: u64,
         /// Node of the destination.
         to_node: u64,
         /// Its open file.
         to_handle: u64,
-        /// Where in it.
+        /// First byte in the target.
         to_offset: u64,
         /// How much.
         length: u64,
@@ -347,7 +347,7 @@ pub enum Operation<'a> {
     Poll {
         /// The open file.
         handle: u64,
-        /// What to call the kernel back with ([`Notifier::poll`](crate::Notifier::poll)).
+        /// The handle for calling the kernel back ([`Notifier::poll`](crate::Notifier::poll)).
         kernel_handle: u64,
         /// Bit 0: it is to be called back.
         flags: u32,
@@ -363,7 +363,8 @@ pub enum Operation<'a> {
     },
     /// Make everything durable.
     SyncFs,
-    /// Somebody waits no longer for that request. A session takes this itself: it is answered in its own time.
+    /// The caller of that request has stopped waiting. A session takes this itself: the request is answered in its
+    /// own time.
     Interrupt {
         /// The request's `unique`.
         unique: u64,
@@ -426,6 +427,6 @@ pub struct SetAttr {
 pub enum SetTime {
     /// The server's clock at this moment.
     Now,
-    /// This one.
+    /// The given time.
     At(Time),
 }

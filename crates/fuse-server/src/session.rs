@@ -25,10 +25,10 @@ pub enum Transport {
     Classic,
 }
 
-/// A file system that is being served, from [`new`](Session::new) on: its threads are running.
+/// A file system that is being served; its threads run from [`new`](Session::new) on.
 ///
-/// It ends when it is unmounted, and [`run`](Session::run) waits for that. Dropped before that, its connection is
-/// aborted: everyone who uses the file system gets an error.
+/// The session ends when the file system is unmounted, and [`run`](Session::run) waits for that. Dropped before,
+/// its connection is aborted: every program that uses the file system gets an error.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -47,10 +47,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Agrees with the kernel on what the handler wants and starts to serve.
+    /// Negotiates with the kernel and starts to serve.
     ///
     /// `threads` is how many threads read the device at first, 0 for as many as there are CPUs; over io_uring each
-    /// CPU has its own. More are started when all of them are inside the handler. Whoever forks must do so before.
+    /// CPU has its own. More are started when all of them are inside the handler. A process that forks must do so
+    /// before.
     pub fn new(
         connection: Connection,
         handler: Arc<dyn Handler>,
@@ -117,7 +118,7 @@ impl Session {
         Ok(session)
     }
 
-    /// What requests come by: never [`Transport::Auto`].
+    /// The transport of requests: never [`Transport::Auto`].
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -127,7 +128,8 @@ impl Session {
         self.connection.target()
     }
 
-    /// Waits until it is unmounted. An error if it ended for another reason, such as a panic of the handler.
+    /// Waits until the file system is unmounted. An error if the session ended for another reason, such as a panic
+    /// of the handler.
     pub fn run(mut self) -> io::Result<()> {
         self.shared.wait();
         self.ended = true;
@@ -140,7 +142,7 @@ impl Drop for Session {
         if !self.ended {
             self.connection.place().abort();
             self.shared.wait();
-            // The session was given up: there is nobody to tell of its end.
+            // The session was given up, so no handler hears of its end.
             let _ = self.shared.destroy();
         }
     }

@@ -1,4 +1,4 @@
-//! What all threads of a session share, and what both transports do with a request.
+//! The state that all threads of a session share, and the handling of a request, which both transports use.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,8 +48,8 @@ impl Shared {
         })
     }
 
-    /// Carries a request out. `None`: nobody waits for an answer. Else how long the answer in `buffer` is, or the
-    /// error that is the answer.
+    /// Carries a request out: `None` if no caller waits for an answer, else the length of the answer in `buffer`,
+    /// or the error that is the answer.
     pub(crate) fn serve(
         &self,
         header: &InHeader,
@@ -68,7 +68,7 @@ impl Shared {
     ) -> Result<usize, Errno> {
         let request = decode::request(header, body, self.dialect)?;
         match request.operation {
-            // What was interrupted is answered in its own time: the kernel waits for that, as it does for a disk.
+            // An interrupted request is answered in its own time: the kernel waits for it, as it does for a disk.
             Operation::Interrupt { .. } => return Ok(0),
             Operation::Destroy => {
                 self.handler.unmounting();
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Ends the session with an error. The connection is aborted, so that nobody waits for an answer for ever.
+    /// Ends the session with an error. The connection is aborted, so that no caller waits for an answer for ever.
     pub(crate) fn fail(&self, error: io::Error) {
         self.failure.lock().get_or_insert(error);
         if !self.failed.swap(true, Ordering::Relaxed) {

@@ -12,7 +12,7 @@ pub const MINOR: u32 = 45;
 pub const OLDEST_MINOR: u32 = 31;
 
 pub mod opcode {
-    //! What the kernel asks for.
+    //! The codes of the kernel's requests.
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
     pub const GETATTR: u32 = 3;
@@ -92,13 +92,13 @@ pub mod bits {
     pub const LK_FLOCK: u32 = 1 << 0;
     pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
-    /// What of `struct statx` this server always fills: the basic part and the time of birth.
+    /// The fields of `struct statx` that this server always fills: the basic part and the time of birth.
     pub const STATX_BASIC_STATS: u32 = 0x7ff;
     pub const STATX_BTIME: u32 = 0x800;
 }
 
 pub mod notice {
-    //! What a server tells the kernel unasked: an answer to nobody whose error is one of these.
+    //! Codes of notifications: a message with one of these as its error answers no request.
     pub const POLL: i32 = 1;
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
@@ -120,7 +120,7 @@ wire! {
     OutHeader = 16 { len: u32, error: i32, unique: u64 }
 
     InitIn = 16 { major: u32, minor: u32, max_readahead: u32, flags: u32 }
-    /// What follows `InitIn` when the kernel says `INIT_EXT`.
+    /// Follows `InitIn` when the kernel sets `INIT_EXT`.
     InitInExt = 48 { flags2: u32, unused: [u32; 11] }
     InitOut = 64 {
         major: u32, minor: u32, max_readahead: u32, flags: u32, max_background: u16, congestion_threshold: u16,
@@ -180,7 +180,7 @@ wire! {
     ReadIn = 40 { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     WriteIn = 40 { fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     FsyncIn = 16 { fh: u64, fsync_flags: u32, padding: u32 }
-    /// What the kernel sends without `SETXATTR_EXT`.
+    /// The kernel's form without `SETXATTR_EXT`.
     SetXattrInShort = 8 { size: u32, flags: u32 }
     SetXattrIn = 16 { size: u32, flags: u32, setxattr_flags: u32, padding: u32 }
     GetXattrIn = 8 { size: u32, padding: u32 }
@@ -203,7 +203,7 @@ wire! {
 
     /// The middle of a ring entry's header: which request this is and how long its payload is.
     UringEntry = 32 { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64 }
-    /// What the kernel writes to and reads from the first buffer of a ring entry.
+    /// The header that the kernel writes to and reads from the first buffer of a ring entry.
     UringHeader = 288 { in_out: [u8; 128], op_in: [u8; 128], entry: UringEntry }
     /// The command area of a submission.
     UringCommand = 24 { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6] }

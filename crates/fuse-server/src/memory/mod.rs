@@ -17,7 +17,7 @@ use crate::request::{Operation, Request, SetAttr, SetTime};
 use node::{Content, Directory, Named, Node, NodeState, Nodes, lock_all};
 use pages::Pages;
 
-/// Nobody but the kernel changes anything, so it may remember everything.
+/// Only the kernel changes anything, so it may remember everything.
 const TTL: Duration = Duration::from_secs(1 << 20);
 
 const TYPE: u32 = 0o170_000;
@@ -31,7 +31,7 @@ const RENAME_EXCHANGE: u32 = 2;
 /// An empty file system in memory. Requests on different files share no lock.
 ///
 /// It has files, directories, links and times; no extended attributes, and the kernel checks permissions if it is
-/// mounted with `default_permissions`. What is written is gone with it.
+/// mounted with `default_permissions`. Its contents are lost when it is unmounted.
 ///
 /// ```
 /// use fuse_server::{Answer, Handler, MemoryFs, Operation, Request};
@@ -355,7 +355,7 @@ impl MemoryFs {
     }
 }
 
-/// One more lookup of a node is told to the kernel.
+/// Answers an entry: the kernel has one more lookup of the node.
 fn looked_up(node: &Node) -> Entry {
     let mut state = node.state.lock();
     state.lookups += 1;

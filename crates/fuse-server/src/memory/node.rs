@@ -112,7 +112,7 @@ impl Directory {
     }
 }
 
-/// Locks two nodes, the second unless it is the first. Nobody waits for one while holding the other, so the order
+/// Locks two nodes, or one if they are the same. No thread waits for a node while it holds another, so the order
 /// does not matter.
 pub(super) fn lock_all<'a>(
     [first, second]: [&'a Arc<Node>; 2],
@@ -180,7 +180,7 @@ impl Nodes {
         self.shard(id).read().get(&id).cloned().ok_or(Errno::STALE)
     }
 
-    /// A node with a number of its own, which nobody can find yet.
+    /// Makes a node with a number of its own, which no name leads to yet.
     pub(super) fn make(&self, attr: Attr, content: Content) -> Arc<Node> {
         let id = next_number();
         let state = NodeState {

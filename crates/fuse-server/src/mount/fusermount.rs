@@ -87,7 +87,7 @@ fn start(
 fn complaint(child: &mut Child) -> io::Result<Option<io::Error>> {
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        // What is no text is no message to show.
+        // Output that is not text is no message to show.
         let _ = stderr.read_to_string(&mut said);
     }
     let status = child.wait()?;

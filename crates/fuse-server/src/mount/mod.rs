@@ -31,13 +31,13 @@ pub use mountinfo::{Mounted, mounted_at, mounts};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What is mounted, as `mount` lists it.
+    /// The mount's source, as `mount` lists it.
     pub source: OsString,
     /// The type is listed as `fuse.` and this.
     pub subtype: Option<String>,
     /// Read only.
     pub read_only: bool,
-    /// Not only the user who mounted may use it. Who is not root needs `user_allow_other` in `/etc/fuse.conf`.
+    /// Other users may use the mount, too. Without root this needs `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
     /// The kernel checks permissions by mode, owner and ACL.
     pub default_permissions: bool,
@@ -45,7 +45,7 @@ pub struct MountOptions {
     pub nosuid: bool,
     /// Device files cannot be opened. Always so if root does not mount it.
     pub nodev: bool,
-    /// Nothing can be executed.
+    /// No file can be executed.
     pub noexec: bool,
     /// Reads change no time.
     pub noatime: bool,
@@ -117,15 +117,15 @@ impl MountOptions {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounting {
-    /// Not while somebody uses it: that is an error with the kind `ResourceBusy`.
+    /// Not while it is in use: that is an error with the kind `ResourceBusy`.
     Unused,
-    /// At once; who uses it keeps it until done.
+    /// At once; programs that use it keep it until they are done.
     Detached,
-    /// Everyone who uses it, or waits for an answer, gets an error.
+    /// Programs that use it, or wait for an answer, get an error.
     Aborted,
 }
 
-/// Somebody who takes a mount away for a server that may not do so itself any more, because it has confined itself.
+/// Takes a mount away for a server that has confined itself and may not do so any more.
 pub trait Unmount: std::fmt::Debug + Send + Sync {
     /// Takes the mount away, if it is still there.
     fn unmount(&self, how: Unmounting) -> io::Result<()>;
@@ -136,11 +136,11 @@ pub trait Unmount: std::fmt::Debug + Send + Sync {
 pub struct Connection {
     device: Arc<OwnedFd>,
     mount: MountPoint,
-    /// The mount is somebody else's now.
+    /// The mount belongs to another process now.
     left: bool,
 }
 
-/// Where a connection is mounted, and which file system it is there: the place may have been mounted over since.
+/// Where a connection is mounted, and which file system that is: another one may have been mounted over it since.
 ///
 /// ```no_run
 /// let connection = fuse_server::mount("/mnt", &fuse_server::MountOptions::default())?;
@@ -152,26 +152,27 @@ pub struct Connection {
 pub struct MountPoint {
     target: PathBuf,
     device: (u32, u32),
-    /// Who takes it away, if this process may not.
+    /// The helper that takes the mount away, if this process may not.
     by: Option<Arc<dyn Unmount>>,
 }
 
 impl Connection {
-    /// A connection that another process made by [`mount`] and gave to this one, and who takes the mount away.
+    /// A connection that another process made by [`mount`] and passed to this one, with the helper that takes the
+    /// mount away.
     pub fn received(device: OwnedFd, target: &Path, by: Arc<dyn Unmount>) -> io::Result<Self> {
         let mut connection = Self::new(device, target.to_path_buf())?;
         connection.mount.by = Some(by);
         Ok(connection)
     }
 
-    /// Lets go of the connection without unmounting: who has another descriptor of it serves it.
+    /// Drops the connection without unmounting: a process with another descriptor of it serves it.
     pub fn leave(mut self) -> MountPoint {
         self.left = true;
         self.mount.clone()
     }
 
     fn new(device: OwnedFd, target: PathBuf) -> io::Result<Self> {
-        // The kernel knows the root without asking the server, who does not answer yet.
+        // The kernel knows the root without asking the server, which does not answer yet.
         let stat = rustix::fs::statx(
             rustix::fs::CWD,
             &target,
@@ -218,7 +219,7 @@ impl AsFd for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !self.left {
-            // Nothing can be done if this fails, and who drops a connection has no use for the error.
+            // A failure can be neither mended nor reported here.
             let _ = self.mount.unmount(Unmounting::Detached);
         }
     }
@@ -240,7 +241,7 @@ impl MountPoint {
         self.device
     }
 
-    /// Has the kernel ask the server for the attributes of the root. What they are is of no interest.
+    /// Makes the kernel ask the server for the root's attributes. The answer is not used.
     pub(crate) fn ask_root(&self) {
         let _ = rustix::fs::statx(
             rustix::fs::CWD,
@@ -266,9 +267,9 @@ impl MountPoint {
         }
     }
 
-    /// Ends the connection, so that everyone who waits for an answer gets an error.
+    /// Ends the connection, so that every program that waits for an answer gets an error.
     pub(crate) fn abort(&self) {
-        // Whoever cannot be told of the end waits until this process ends.
+        // If even that fails, waiting programs get their error when this process ends.
         let _ = self.unmount(Unmounting::Aborted);
     }
 
@@ -322,7 +323,7 @@ pub fn unmount(target: impl AsRef<Path>) -> io::Result<()> {
     unmount_with(target.as_ref(), UnmountFlags::NOFOLLOW, &[])
 }
 
-/// Unmounts what is mounted at `target` now; who uses it keeps it until done (`umount --lazy`).
+/// Unmounts the file system at `target`; programs that use it keep it until they are done (`umount --lazy`).
 pub fn detach(target: impl AsRef<Path>) -> io::Result<()> {
     unmount_with(
         target.as_ref(),

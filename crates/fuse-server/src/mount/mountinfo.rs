@@ -1,4 +1,4 @@
-//! What is mounted where: `/proc/self/mountinfo`.
+//! The mounts of this process's name space: `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +14,7 @@ pub struct Mounted {
     pub target: PathBuf,
     /// Type, with the subtype behind a dot.
     pub kind: String,
-    /// What is mounted: a device, an image, a name.
+    /// The mount's source: a device, an image, a name.
     pub source: OsString,
     /// Options of the mount.
     pub mount_options: String,
@@ -36,8 +36,7 @@ pub fn mounts() -> io::Result<Vec<Mounted>> {
         .collect())
 }
 
-/// What is mounted at `target`: the topmost mount, if there are several. `target` is an absolute path without
-/// symbolic links, as the kernel lists it.
+/// The topmost mount at `target`, which is an absolute path without symbolic links, as the kernel lists it.
 pub fn mounted_at(target: &Path) -> io::Result<Option<Mounted>> {
     Ok(mounts()?
         .into_iter()

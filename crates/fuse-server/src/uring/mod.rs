@@ -1,14 +1,14 @@
 //! The io_uring transport: a queue per CPU, each served by threads that stay on that CPU.
 //!
-//! A request is put on the queue of the CPU its caller runs on, and is carried out there: no other CPU is woken,
-//! no memory changes its CPU. Each thread has a ring of its own with a single entry: it hands in an answer and waits
-//! for the next request in one system call. When it takes a request and no other thread of its queue waits, it
-//! starts one, which registers one more entry: then a handler that blocks (an fsync) holds up nobody but its caller.
-//! Entries cannot be taken back, so these threads stay until the end.
+//! A request is put on the queue of its caller's CPU and is carried out there: no other CPU is woken, no memory
+//! changes its CPU. Each thread has a ring of its own with a single entry: it hands in an answer and waits for the
+//! next request in one system call. When a thread takes a request and no other thread of its queue waits, it starts
+//! a new one, which registers one more entry: then a handler that blocks (an fsync) delays only its own caller.
+//! Entries cannot be withdrawn, so these threads stay until the end.
 //!
-//! A request that finds no entry free waits in the kernel until some entry of its queue is handed back; that one was
-//! registered meanwhile does not help it. So a new thread has somebody ask the root's attributes, from the same CPU:
-//! when that is answered, what waits is fetched.
+//! A request that finds no entry free waits in the kernel until some entry of its queue is handed back; a newly
+//! registered entry does not help it. So a new thread has another thread ask for the root's attributes from the
+//! same CPU: when that is answered, the waiting request is fetched.
 //!
 //! Forgotten files and interrupts still come through `/dev/fuse`; a thread of the classic transport takes them.
 
@@ -45,7 +45,7 @@ pub(crate) struct Rings {
     reports: mpsc::Receiver<io::Result<()>>,
 }
 
-/// What threads with a ring wait for.
+/// The gate at which threads with a ring wait.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -78,7 +78,7 @@ impl Gate {
 }
 
 impl Rings {
-    /// Starts a thread with a ring for every CPU there can be. When it returns, all of them have what they need.
+    /// Starts a thread with a ring for every possible CPU. When it returns, all threads have their rings.
     pub(crate) fn prepare(
         shared: &Arc<Shared>,
         device: &Arc<OwnedFd>,
@@ -162,7 +162,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The thread that every queue has from the start. It reports twice: that it has a ring, that it is registered.
+    /// The first thread of a queue. It reports twice: when it has a ring, and when the ring is registered.
     fn first(self: &Arc<Self>, gate: &Gate, report: &mpsc::Sender<io::Result<()>>) {
         self.stay();
         let mut ring = match Ring::new(&self.device, self.payload) {
@@ -185,7 +185,7 @@ impl Queue {
         }
     }
 
-    /// Starts one more thread. That there is none more is no error: requests wait then.
+    /// Starts one more thread. If that fails requests wait, which is no error.
     fn grow(self: &Arc<Self>) {
         if !self.crew.join() {
             return;
@@ -271,8 +271,8 @@ impl Queue {
     }
 }
 
-/// What a thread needs besides its ring's buffers. Request and answer share the payload buffer, so one of them
-/// is elsewhere while the handler runs: the answer, unless it may be long, and then what is asked is short.
+/// The memory of a thread besides its ring's buffers. Request and answer share the payload buffer, so one of them
+/// is elsewhere while the handler runs: the answer, unless it may be long; then the request is short.
 struct Desk {
     small: [u8; Answer::SMALL],
     aside: Vec<u8>,

@@ -27,7 +27,7 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) fn new(device: &OwnedFd, payload: usize) -> io::Result<Self> {
         let buffers = Buffers::new(payload)?;
-        // One thread submits and waits. What the kernel has to do in its context is done when it waits, without
+        // One thread submits and waits. The kernel does its part in this thread's context when it waits, without
         // interrupting it.
         let uring = Uring::builder()
             .setup_single_issuer()
@@ -40,7 +40,7 @@ impl Ring {
 
     pub(super) fn activate(&mut self) -> io::Result<ActiveRing<'_>> {
         let (mut submitter, submissions, completions) = self.uring.split();
-        // The same for the ring itself. Where that is not to be had it is slower.
+        // Registers the ring's own descriptor. Where the kernel refuses, the ring is slower.
         let _ = submitter.register_ring_fd();
         Ok(ActiveRing {
             submitter,
@@ -59,7 +59,7 @@ pub(super) struct ActiveRing<'r> {
     submissions: SubmissionQueue<'r, squeue::Entry128>,
     completions: CompletionQueue<'r, cqueue::Entry>,
     buffers: &'r mut Buffers,
-    /// What was submitted last.
+    /// The last submitted entry.
     last: Option<squeue::Entry128>,
 }
 

@@ -1,6 +1,6 @@
-//! Sending a request to oneself.
+//! Sending a request to this process's own file system.
 //!
-//! The thread that does so is a caller of its own file system and waits for the answer. That is done with care:
+//! The thread is a caller of its own file system and waits for the answer. Two precautions are needed:
 //!
 //! - If the process is killed, the answer never comes, and the kernel would wait for this thread before it closes the
 //!   process's files, and for that before it gives up on the answer. So the thread has given up its files.
@@ -18,8 +18,8 @@ pub(super) fn send(place: &MountPoint) {
 }
 
 fn give_up_files() -> bool {
-    // SAFETY: this thread gets a table of files of its own, which is empty then; nobody else's files are closed. All
-    // that runs on this thread from here on is `send`, which uses no file of before.
+    // SAFETY: this thread gets a table of files of its own, which is empty then; no other thread's files are
+    // closed. Only `send` runs on this thread from here on, and it uses no earlier file.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -30,7 +30,7 @@ fn give_up_files() -> bool {
     }
 }
 
-/// False: there is no such call.
+/// Asks by ustat(2); false if the system has no such call.
 #[cfg(target_arch = "x86_64")]
 fn ask_statistics((major, minor): (u32, u32)) -> bool {
     let device = libc::c_ulong::from((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12));
