@@ -1,8 +1,8 @@
-//! What a mount has been asked: requests by kind, how long they took, how many failed. Each thread counts in
-//! its slot; who reads adds up.
+//! Counts of a mount's requests: by kind, with their times and failures. Each thread counts in its slot; readers
+//! add the slots up.
 //!
-//! Looking at the clock twice is a third of the work of a short request. So of kinds that are short and frequent a slot
-//! times the first few, then one in so many, which stands for all of them.
+//! Two looks at the clock are a third of the work of a short request. So for kinds that are short and frequent a
+//! slot times the first few, then one in some, which stands for the others.
 
 use fuse_server::Operation;
 use percpu::PerSlot;
@@ -19,7 +19,7 @@ macro_rules! kinds {
         }
 
         impl RequestKind {
-            /// All of them, in the order of their numbers.
+            /// All kinds, in the order of their numbers.
             const ALL: &[Self] = &[$(Self::$kind),*];
 
             /// The name in reports.
@@ -66,13 +66,13 @@ kinds! {
     Other = "other",
 }
 
-/// So many requests of a short kind are timed in each slot before it begins to leave some out.
+/// Requests of a short kind that are timed in each slot before it begins to leave some out.
 const TIMED_FIRST: u64 = 64;
 /// Then one in so many. A prime: what programs do in turn seldom has this period.
 const TIMED_ONE_IN: u64 = 17;
 
 impl RequestKind {
-    /// What a request is counted as.
+    /// The kind that an operation is counted as.
     pub fn of(operation: &Operation<'_>) -> Self {
         type Op<'a> = Operation<'a>;
         match operation {
@@ -110,7 +110,7 @@ impl RequestKind {
         }
     }
 
-    /// Such requests are so short and so many that not all are timed.
+    /// Whether requests of this kind are so short and frequent that not all are timed.
     fn is_short(self) -> bool {
         matches!(
             self,
@@ -222,7 +222,7 @@ impl Counters {
         self.0.iter().map(sum)
     }
 
-    /// What has been asked at all so far, by kind.
+    /// Counts of the kinds that have occurred.
     pub fn read(&self) -> Vec<RequestCount> {
         let sum = |kind: RequestKind, of: fn(&Cell) -> &AtomicU64| {
             let cells = self.0.iter().map(|cells| &cells[kind as usize]);
@@ -248,7 +248,7 @@ pub(crate) struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// It is done.
+    /// Counts the request, which is done.
     pub fn done(self, failed: bool, bytes: u64) {
         let took = self.since.map(|since| since.elapsed());
         self.note(took, failed, bytes);
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Those that are timed stand for those that are not.
+    /// Timed requests stand for those that are not.
     #[test]
     fn all_requests_have_a_time() {
         let counters = Counters::new();

@@ -27,7 +27,7 @@ pub use counters::RequestCount;
 pub use handler::Filesystem;
 pub use options::{MountOptions, OptionError};
 
-/// The README's example is compiled, so that who copies it gets code that works.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! What the handler and the control socket of one mount share.
+//! The state that the handler and the control socket of one mount share.
 
 use crate::control::Status;
 use crate::counters::Counters;
@@ -18,7 +18,7 @@ lock_class!(
     pub(crate) Still = "remounted read-only"
 );
 
-/// What the handler and the control socket of one mount share.
+/// The state that the handler and the control socket of one mount share.
 pub(crate) struct Shared {
     pub volume: Volume,
     pub nodes: Nodes,
@@ -74,8 +74,8 @@ impl Shared {
         })
     }
 
-    /// The image is broken, or its device failed: nobody sees the log of a server in the background, so the last
-    /// such thing is kept.
+    /// Notes that the image is broken or its device failed. The log of a server in the background is seldom read,
+    /// so the last such error is kept for the status.
     pub fn trouble(&self, error: &extant::Error) {
         tracing::error!(image = self.image, %error, "request failed");
         self.troubles.fetch_add(1, Relaxed);
@@ -97,8 +97,8 @@ impl Shared {
         drop(still);
     }
 
-    /// Closes the volume before the device it is on is released. Who closes it afterwards finds that done; an error is
-    /// told as a trouble.
+    /// Closes the volume before its device is released. A later close finds that done; an error is noted as a
+    /// trouble.
     pub fn close_early(&self) {
         self.end_read_only();
         if let Err(e) = self.volume.clone().close() {

@@ -17,7 +17,7 @@ lock_class!(
     pub(crate) Known = "nodes known to the kernel"
 );
 
-/// What the kernel calls the root.
+/// The kernel's number of the root.
 pub(crate) const ROOT: u64 = 1;
 pub(crate) const ROOT_INO: u32 = 2;
 
@@ -145,8 +145,8 @@ impl Nodes {
         Arc::clone(held)
     }
 
-    /// The kernel forgets that it was told so many times. What it forgets for good leaves; a removed file's space
-    /// comes free with that, outside any lock of this table.
+    /// Drops this many of the kernel's lookups of a node. A node without lookups leaves the table; a removed file's
+    /// space is freed by that, outside any lock of this table.
     pub fn forget(&self, node: u64, lookups: u64) {
         let Some(ino) = ino_of(node).filter(|&ino| ino != ROOT_INO) else {
             return;

@@ -16,13 +16,13 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Nothing on the image is changed.
+    /// The image is not changed.
     pub read_only: bool,
-    /// It was said that the image is to be changed: one that cannot be is refused.
+    /// Writing was asked for: an image that cannot be changed is refused.
     pub read_write: bool,
-    /// What is mounted already is to change between the two.
+    /// An existing mount changes between read-only and read-write.
     pub remount: bool,
-    /// Others than who mounts may use it.
+    /// Users other than the one who mounts may use it.
     pub allow_other: bool,
     /// Set-user-id bits count; only root may ask for it.
     pub suid: bool,
@@ -36,7 +36,7 @@ pub struct MountOptions {
     pub sync_names: bool,
     /// How access times are kept.
     pub access_times: AccessTimes,
-    /// That was said.
+    /// The rule for access times was asked for.
     pub access_times_asked: bool,
     /// Reading directories counts for their access times.
     pub directory_times: bool,
@@ -47,13 +47,13 @@ pub struct MountOptions {
     pub write_through: bool,
     /// The journal is left alone, and the mount is read-only.
     pub noload: bool,
-    /// What becomes of the mount when the volume fails, or damage is found.
+    /// The reaction to a failing volume, or to damage that is found.
     pub errors: ErrorPolicy,
     /// Bytes of memory for data in the server.
     pub cache_bytes: Option<u64>,
     /// Time between timed commits.
     pub commit_interval: Option<Duration>,
-    /// What replaces a file is written before it does.
+    /// A file's new contents are written before it replaces another.
     pub auto_da_alloc: bool,
     /// Name of the source in /proc/mounts, if not the image's path.
     pub source: Option<String>,
@@ -144,9 +144,9 @@ impl MountOptions {
     /// Takes over a list of options separated by commas; a later one wins.
     ///
     /// # Errors
-    /// An option that is not known, or is not to be had, with the reason, or whose value has no meaning. What `mount`, systemd
-    /// and their tables say of when and by whom something is mounted is passed over, and so are options of ext4 and FUSE
-    /// that ask for what is so anyway, or for nothing that there is here.
+    /// An unknown option, one that cannot be had, with the reason, or one whose value has no meaning. Words by
+    /// which `mount`, systemd and their tables say when and by whom something is mounted are ignored, and so are
+    /// options of ext4 and FUSE that ask for the default, or for things that do not exist here.
     pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         for option in list.split(',').filter(|o| !o.is_empty()) {
             self.take(option).map_err(|why| OptionError {
@@ -167,7 +167,7 @@ impl MountOptions {
             "cache" => self.cache_bytes = Some(bytes(wanted()?)?),
             "commit" => {
                 let seconds: u64 = wanted()?.parse().map_err(|_| "not a number of seconds")?;
-                // As ext4 has it: 0 is the default.
+                // 0 means the default, as in ext4.
                 self.commit_interval = (seconds > 0).then(|| Duration::from_secs(seconds));
             }
             "errors" => {

@@ -1,5 +1,5 @@
-//! What every source does with the attributes it finds before they enter the tree: owners and
-//! permissions translated, times clamped, extended attributes in the form the volume stores.
+//! Changes that every source makes to attributes before they enter the tree: owners and permissions are translated,
+//! times are clamped, extended attributes get the form that the volume stores.
 
 use super::error::{MkfsError, Result, show};
 use super::options::MkfsOptions;

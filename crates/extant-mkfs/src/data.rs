@@ -12,7 +12,7 @@ use blockdev::BlockDevice;
 /// Bytes of one write.
 const PIECE: u32 = 1 << 20;
 
-/// Where the data of files comes from.
+/// A source of files' data.
 pub(super) trait Content: Sync {
     /// A reader for one thread.
     fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a>;

@@ -1,4 +1,4 @@
-//! What can stop the making of a file system.
+//! Errors of making a file system.
 
 use ext4_format::FormatError;
 use std::io;
@@ -28,9 +28,9 @@ pub enum MkfsError {
     /// The count of inodes that the options ask for does not hold the content.
     #[error("the options give {given} inodes, the content needs {needed}")]
     TooFewInodes {
-        /// As the options give.
+        /// The number in the options.
         given: u32,
-        /// As the content needs, reserved ones included.
+        /// The number that the content needs, reserved inodes included.
         needed: u64,
     },
     /// Options that contradict each other or the content.
@@ -39,9 +39,9 @@ pub enum MkfsError {
     /// Something in the source that cannot be read or kept.
     #[error("{path}: {what}")]
     Source {
-        /// Where in the source.
+        /// The path in the source.
         path: String,
-        /// What is wrong.
+        /// The broken rule.
         what: String,
     },
     /// A tar archive that breaks a rule of its format.
@@ -51,7 +51,7 @@ pub enum MkfsError {
         archive: String,
         /// Byte offset in the (decompressed) archive.
         offset: u64,
-        /// What is wrong.
+        /// The broken rule.
         what: String,
     },
     /// Parameters or values that the format cannot hold.
@@ -60,9 +60,9 @@ pub enum MkfsError {
     /// The system said no.
     #[error("{context}: {source}")]
     Io {
-        /// What was being done, to what.
+        /// The operation and its object.
         context: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The caller's cancel flag was raised.

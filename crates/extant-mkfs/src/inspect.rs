@@ -34,7 +34,7 @@ pub(super) fn open_dir(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<
     }
 }
 
-/// Who a file is, if it exists.
+/// A file's identity, if it exists.
 pub(super) fn file_id(path: &Path) -> Option<FileId> {
     let stat = rustix::fs::stat(path).ok()?;
     Some((crate::system::device_of(&stat), stat.st_ino))
@@ -81,7 +81,7 @@ pub(super) fn inode_of(stat: &Stat, options: &MkfsOptions) -> Option<Inode> {
     })
 }
 
-/// Where a file is not a hole; `None` if nowhere is.
+/// The ranges of a file that are not holes; `None` if it is one hole.
 pub(super) fn data_map(
     dir: &OwnedFd,
     name: &[u8],

@@ -1,6 +1,6 @@
-//! Members of archives, and whole trees, become one tree: later ones replace earlier ones, missing parents
-//! are made, hard links find what they link to. Of several sources each is a layer over those before, and
-//! its white-outs (`.wh.NAME`, `.wh..wh..opq`) take names of lower layers away.
+//! Members of archives, and whole trees, become one tree: later ones replace earlier ones, missing parents are
+//! made, hard links find their targets. If there are several sources, each is a layer over those before, and its
+//! white-outs (`.wh.NAME`, `.wh..wh..opq`) remove names of lower layers.
 
 use super::adopt::{Adopter, RawXattrs};
 use super::error::{MkfsError, Result, show};
@@ -58,7 +58,7 @@ impl Layers {
         }
     }
 
-    /// From here on, members are of the next layer.
+    /// From here on members belong to the next layer.
     pub fn next_layer(&mut self) {
         self.layer += 1;
     }
@@ -120,7 +120,7 @@ impl Layers {
                 }
                 let i = inode as usize; // of the same tree
                 let Some(mut inode) = inodes[i].take() else {
-                    // Another name of what was met before; directories have one.
+                    // A further name of an inode that was met before; directories have one name.
                     if let Some(known) = numbers[i] {
                         self.put(here, &name, known);
                     }
@@ -192,7 +192,7 @@ impl Layers {
             inode,
             layer: self.layer,
         };
-        // What is replaced may have been on a remembered path.
+        // The replaced inode may have been on a remembered path.
         if self.dirs[dir as usize]
             .names
             .insert(name.into(), entry)

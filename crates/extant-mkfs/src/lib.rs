@@ -84,7 +84,7 @@ use progress::Monitor;
 use size::Sizer;
 use tree::{Body, Draft, DraftDir, Inode, ROOT, Tree};
 
-/// What was made.
+/// The result of making a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MkfsReport {
     /// Bytes of the volume.
@@ -119,8 +119,8 @@ pub struct MkfsReport {
     pub hard_links: u64,
     /// Bytes of file data written, whole blocks.
     pub data_bytes: u64,
-    /// What is not as in the source: a file that changed while it was read, an attribute that
-    /// cannot be kept. Sorted.
+    /// Differences from the source: a file that changed while it was read, an attribute that cannot be kept.
+    /// Sorted.
     pub warnings: Vec<String>,
 }
 
@@ -163,7 +163,7 @@ pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
     let monitor = Monitor::new(options.progress.clone(), options.cancel.clone());
     let time = options.now();
     let mut draft = Draft::empty(0o755, Timestamp::new(time, 0));
-    // Without a source nobody's ids are to be translated.
+    // Without a source there are no owners to translate.
     apply_root(&mut draft, &options);
     plan_draft(draft, Box::new(NoContent), options, monitor, time)
 }
@@ -328,7 +328,7 @@ impl Prepared {
     }
 }
 
-/// The README's example is compiled, so that who copies it gets code that works.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! What a caller chooses, and how it becomes parameters of a layout.
+//! A caller's choices, and the parameters of a layout that follow from them.
 
 use super::error::{MkfsError, Result};
 use super::owners::{IdMap, ModeMap};
@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a caller chooses about a new file system and its content. The names in brackets are those
-/// of mke2fs.
+/// A caller's choices about a new file system and its content. The names in brackets are those of mke2fs.
 ///
 /// ```
 /// use extant_mkfs::MkfsOptions;

@@ -1,5 +1,5 @@
-//! Changes to owners and permissions on the way into an image: what image builders need who have no
-//! root, or whose files belong to a range of a user namespace.
+//! Changes to owners and permissions on the way into an image, for image builders without root, or with files that
+//! belong to a range of a user name space.
 
 use super::error::{MkfsError, Result};
 use ext4_format::FileType;

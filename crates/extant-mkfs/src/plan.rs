@@ -1,6 +1,5 @@
-//! Where everything goes: inode numbers and blocks for the whole tree, decided in one pass, in one
-//! thread, from nothing but the tree and the layout. So the image does not depend on how many
-//! threads fill it.
+//! The plan: inode numbers and blocks for the whole tree, decided in one pass, in one thread, from the tree and the
+//! layout alone. So the image does not depend on how many threads fill it.
 //!
 //! Directories are visited depth first, names in hash order. They are cut into batches of about one
 //! flex group of data; each batch has its inodes in one stretch, in the flex group its data begins
@@ -18,7 +17,7 @@ use ext4_format::layout::Layout;
 use ext4_format::{FileType, InodeNr};
 use std::collections::HashMap;
 
-/// Where `lost+found` has always been.
+/// The number that `lost+found` has always had.
 pub(super) const LOST_FOUND: u32 = 11;
 /// Symbolic links shorter than this stand in the inode.
 pub(super) const FAST_SYMLINK: usize = 60;
@@ -433,7 +432,7 @@ impl Planner<'_> {
     }
 }
 
-/// What the format cannot hold whatever the size.
+/// Rejects an inode that the format cannot hold at any size of the volume.
 fn check_inode(geo: &Geometry, tree: &Tree, index: u32) -> Result<()> {
     let inode = &tree.inodes[index as usize];
     let is_dir = matches!(inode.body, Body::Directory(_));

@@ -1,7 +1,7 @@
 //! A directory tree as a source: walked by several threads, read again for the data.
 //!
-//! Threads take directories from a common stack and note what they find; afterwards one thread puts
-//! it together in the order of names, so that the tree is the same whoever found what first.
+//! Threads take directories from a common stack and note their entries; afterwards one thread joins them in the
+//! order of names, so that the tree does not depend on which thread found what first.
 
 use super::adopt::{Adopter, RawXattrs, is_kept};
 use super::error::{MkfsError, Result, show};
@@ -40,7 +40,7 @@ pub struct TreeSource {
 }
 
 impl TreeSource {
-    /// All of a directory.
+    /// The whole of a directory.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -55,13 +55,13 @@ const UNREAD: u32 = 0;
 /// Stands for a directory's number: what is in it is left out.
 const EMPTY: u32 = u32::MAX;
 
-/// What was found under one name.
+/// One name and its inode.
 struct Found {
     name: Box<[u8]>,
     inode: Inode,
     /// The directory's number, if it is one; [`UNREAD`] before it has one.
     dir: Option<u32>,
-    /// Who it is, if it has other names.
+    /// The inode's identity, if it has other names.
     id: Option<FileId>,
 }
 
@@ -80,7 +80,7 @@ struct Queue {
     failed: Option<(Vec<u8>, MkfsError)>,
 }
 
-/// What threads share.
+/// The state that threads share.
 struct Scan<'a> {
     root: &'a OwnedFd,
     /// Absolute path of the root, for calls that know only paths.
@@ -228,7 +228,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes directories until none is left and nobody may find more.
+    /// Takes directories until none is left and no thread can find more.
     fn run(&mut self) -> Vec<(u32, Vec<Found>)> {
         let mut all = Vec::new();
         let mut queue = self.scan.queue.lock();
@@ -265,7 +265,7 @@ impl<'a> Worker<'a> {
                         all.push((task.number, found));
                     }
                     Err(e) => {
-                        // Of several, the one with the least path is reported.
+                        // Of several errors the one with the least path is reported.
                         if queue
                             .failed
                             .as_ref()

@@ -18,7 +18,7 @@ const ROUND: u64 = 1 << 20;
 /// The smallest volume made when no size is given: one that has room for a journal.
 const SMALLEST: u64 = 2 << 20;
 
-/// What the content takes, whatever the size of the volume.
+/// Space that the content takes, at any size of the volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
     /// Blocks of data, directories, attributes and maps.
@@ -71,7 +71,7 @@ fn map_blocks(geo: &Geometry, ranges: &[(u32, u32)]) -> u64 {
     nodes_for(ranges.iter().map(|r| pieces(r.1)).sum(), geo.block_size).into()
 }
 
-/// What a plan can be made for: options and the time that counts as now.
+/// The input of a plan: options and the time that counts as now.
 pub(super) struct Sizer<'a> {
     pub options: &'a MkfsOptions,
     pub time: i64,
@@ -159,7 +159,7 @@ impl Sizer<'_> {
         (geo.blocks_count - layout.overhead).saturating_sub(taken)
     }
 
-    /// What must be added to so much of the volume that the part asked for stays free.
+    /// The free space to add to `used` bytes so that the wanted part of the volume stays free.
     fn free_part(&self, used: u64) -> u64 {
         let free = self.options.free_percent.clamp(0.0, 99.0);
         // An estimate: volumes have far fewer blocks than a float counts exactly.
@@ -189,7 +189,7 @@ impl Sizer<'_> {
                         return Ok(size);
                     }
                     if room < wanted {
-                        // What lacks, without the metadata and the slack it brings: never too much.
+                        // The missing bytes, without the metadata and the slack that they need: never too many.
                         let lacks = (wanted - room) * block_size;
                         size = (size + lacks).next_multiple_of(round(size));
                         continue;
@@ -263,7 +263,7 @@ impl Sizer<'_> {
     }
 }
 
-/// What a size such as this is rounded up to.
+/// Rounds a size up to a convenient multiple.
 fn round(size: u64) -> u64 {
     if size < 100 * ROUND {
         ROUND / 16

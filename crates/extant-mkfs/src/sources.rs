@@ -13,8 +13,8 @@ use super::tar::{self, TarInput, TarReader};
 use super::tree::{Body, Draft, Tree, XattrPool};
 use ext4_format::timestamp::Timestamp;
 
-/// What to fill a new file system with. Of several, each is a layer over those before it, with the white-outs
-/// of OCI images; of one, such names are names.
+/// Contents of a new file system. If there are several, each is a layer over those before it, with the white-outs
+/// of OCI images; in a single source such names are ordinary names.
 ///
 /// ```
 /// use extant_mkfs::{Source, TarInput, TreeSource};
@@ -43,7 +43,7 @@ pub(super) fn scan(
     time: i64,
 ) -> Result<(Draft, Box<dyn Content>)> {
     if let [Source::Tree(tree)] = &sources[..] {
-        // Nothing to put over anything: the tree as it was read.
+        // With a single source no layer is applied: the tree is taken as it was read.
         let (draft, root) = scan::scan(tree, options, monitor, XattrPool::default())?;
         let root = TreeRoot::new(root, monitor.clone());
         return Ok((draft, Box::new(TreeContent::new(root))));
@@ -89,13 +89,13 @@ fn in_tree(origin: u64) -> Option<(usize, usize)> {
     of_tree.then_some(((origin & !TREE) as usize >> 32, origin as u32 as usize))
 }
 
-/// The files of one tree among several sources. Where they end up says nothing of where they come from:
-/// names above them may be gone, and a link in a later archive may be all that leads to them.
+/// The files of one tree among several sources. A file's place in the image does not tell where it came from: names
+/// above it may be gone, and a link in a later archive may be all that leads to it.
 struct TreeFiles {
     root: TreeRoot,
-    /// Of each directory the one it is in, and its name there.
+    /// The parent of each directory, and its name there.
     dirs: Vec<(u32, Box<[u8]>)>,
-    /// Of each file its directory and its name.
+    /// The directory and the name of each file.
     files: Vec<(u32, Box<[u8]>)>,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// All that is not fixed metadata.
+    /// All blocks that are not fixed metadata.
     pub fn new(layout: &Layout) -> Self {
         let geo = &layout.geometry;
         let mut free = Vec::new();
@@ -44,7 +44,7 @@ impl Space {
         self.free.get(self.at).map(|r| r.0)
     }
 
-    /// What is free now.
+    /// The free ranges.
     pub fn ranges(&self) -> &[(u64, u64)] {
         self.free.get(self.at..).unwrap_or(&[])
     }

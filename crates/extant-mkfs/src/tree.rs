@@ -1,9 +1,9 @@
-//! What goes into the image, in memory: flat arrays, about 200 bytes per file, no file data.
+//! The content of the image, in memory: flat arrays, about 200 bytes per file, no file data.
 //!
-//! A source builds a [`Draft`] of directories in any form it likes; [`Draft::freeze`] turns it into
-//! a [`Tree`], whose names stand in the order of the new volume's directory hash. That is the order
-//! of the index and of readdir, and so inodes and data are laid out in it too: whoever reads a
-//! directory and then its files reads the device forwards.
+//! A source builds a [`Draft`] of directories in any form it likes; [`Draft::freeze`] turns it into a [`Tree`],
+//! whose names stand in the order of the new volume's directory hash. That is the order of the index and of
+//! readdir, so inodes and data are laid out in it too: a program that reads a directory and then its files reads
+//! the device forwards.
 
 use super::error::{MkfsError, Result, show};
 use ext4_format::FileType;
@@ -24,13 +24,13 @@ pub(super) struct Segment {
     pub len: u64,
 }
 
-/// What an inode holds.
+/// The content of an inode.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     /// Index into [`Tree::dirs`].
     Directory(u32),
-    /// Where the source has the data (a name of the tree, or an offset in the archive), and where
-    /// it is not a hole (`None`: nowhere is).
+    /// The position of the data in the source (a name of the tree, or an offset in the archive), and the ranges
+    /// that are not holes (`None`: all of it is a hole).
     File {
         origin: u64,
         map: Option<Box<[Segment]>>,
@@ -60,7 +60,7 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    /// A directory as nobody described it.
+    /// A directory that no source described.
     pub fn directory(mode: u16, time: Timestamp, dir: u32) -> Self {
         Self {
             mode: FileType::Directory.mode_bits() | mode & 0o7777,

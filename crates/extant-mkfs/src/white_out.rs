@@ -1,7 +1,7 @@
 //! The names with which a layer of a container image takes away what lower layers hold (OCI image format,
 //! "Layer Filesystem Changeset": whiteouts and opaque whiteouts).
 
-/// What a name of a layer says about lower layers, if it says anything.
+/// The effect of a name on lower layers, if it has one.
 ///
 /// ```
 /// use extant_mkfs::WhiteOut;

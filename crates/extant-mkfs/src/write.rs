@@ -21,7 +21,7 @@ use ext4_format::{BlockNr, GroupNr, InodeNr};
 /// Directory blocks of one unit of work.
 const DIR_BLOCKS: u64 = 256;
 
-/// What was written.
+/// The result of writing.
 pub(super) struct Written {
     pub data_bytes: u64,
     pub free_blocks: u64,

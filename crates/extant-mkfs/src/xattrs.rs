@@ -22,7 +22,7 @@ pub(super) struct SharedBlock {
     pub users: u32,
 }
 
-/// Where attributes go.
+/// Where an inode's attributes are stored.
 pub(super) struct XattrPlan {
     sets: Vec<Laid>,
     pub blocks: Vec<SharedBlock>,

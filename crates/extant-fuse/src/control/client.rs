@@ -37,10 +37,10 @@ impl Client {
         self.lines.get_mut().write_all(&line)
     }
 
-    /// The answer to what was asked first of what is not answered.
+    /// The answer to the oldest unanswered command.
     ///
     /// # Errors
-    /// What the server says went wrong, as `Other`; `UnexpectedEof` if it went away.
+    /// The server's error, as `Other`; `UnexpectedEof` if the server ended.
     pub fn receive(&mut self) -> io::Result<Reply> {
         let mut line = String::new();
         if self.lines.by_ref().take(LONGEST).read_line(&mut line)? == 0 {

@@ -2,8 +2,8 @@
 //! switched on and off, sync, freeze, and waiting for its end.
 //!
 //! A client writes one [`Command`] as a line of JSON and reads one [`Reply`], a line of JSON too. A connection that
-//! froze the mount holds it frozen until it ends, so a client that dies leaves nothing frozen. One that waits for the
-//! end is told when the last byte is in the image.
+//! froze the mount holds it frozen until it ends, so a client that dies leaves nothing frozen. A connection that
+//! waits for the end is answered when the last byte is in the image.
 
 mod client;
 mod server;
@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 
-/// What a client asks for.
+/// A client's request.
 ///
 /// ```
 /// let line = serde_json::to_string(&extant_fuse::control::Command::Status).unwrap();
@@ -52,13 +52,13 @@ pub enum Command {
     ReadWrite,
     /// Answers when the mount has ended and the image is closed.
     WaitForEnd,
-    /// Tries what a confined server must not be able to do, and answers with a line for each, for tests. Of no other than
-    /// builds with debug assertions.
+    /// Tries the calls that a confined server must not be able to make, and answers with a line for each, for
+    /// tests. Only in builds with debug assertions.
     #[cfg(debug_assertions)]
     Trespass,
 }
 
-/// What the server answers.
+/// The server's answer.
 ///
 /// ```
 /// use extant_fuse::control::Reply;
@@ -71,9 +71,9 @@ pub enum Reply {
     Status(Box<Status>),
     /// A report.
     Text(String),
-    /// What was asked is done.
+    /// The command was carried out.
     Done,
-    /// It failed, and why.
+    /// The command failed, with the reason.
     Failed(String),
 }
 
@@ -91,10 +91,10 @@ pub fn directory() -> PathBuf {
     }
 }
 
-/// [`directory`], made if it is not there and can be: who confines himself makes it before.
+/// [`directory`], made if it is missing: a server makes it before it confines itself.
 pub fn make_directory() -> PathBuf {
     let dir = directory();
-    // Whoever listens there says what is wrong with it.
+    // The server that listens there reports what is wrong with the directory.
     let _ = DirBuilder::new().mode(0o700).create(&dir);
     dir
 }

@@ -25,7 +25,7 @@ lock_class!(
 /// How long a client may take to read its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The socket of a running mount. Ends, and tells those who wait for it, with [`Server::end`].
+/// The socket of a running mount. [`Server::end`] ends it and answers the clients that wait for the end.
 pub struct Server {
     /// The directory of the socket, open: a confined process opens none.
     dir: OwnedFd,
@@ -49,8 +49,8 @@ struct ServerState {
     clients: Vec<(UnixStream, JoinHandle<()>)>,
 }
 
-/// The directory of a socket, which nobody else can write, made if need be, and locked: of two servers one after the other
-/// looks who owns a path and changes that.
+/// The directory of a socket: made if missing, writable by its owner alone, and locked, so that of two servers only
+/// one at a time looks up a path's owner and changes it.
 fn own_directory(socket: &Path) -> io::Result<OwnedFd> {
     let fallback = directory();
     let dir = socket.parent().unwrap_or(&fallback);
@@ -104,7 +104,7 @@ impl Server {
         })
     }
 
-    /// The mount has ended, so: whoever waits is told, and the socket goes.
+    /// Ends the socket with the mount: every waiting client is answered, and the path is removed.
     pub fn end(mut self, how: Result<(), String>) {
         self.finish(how);
     }
@@ -131,9 +131,9 @@ impl Server {
         let Some(accepting) = self.accepting.take() else {
             return;
         };
-        // The path first: who comes too late finds nothing instead of nobody.
+        // The path is removed first, so that a late client finds no socket rather than one without a server.
         self.remove_path();
-        // With it goes the image, which others can open from then on.
+        // Dropping it closes the image, which other programs can open from then on.
         let shared = self.inner.state.lock().shared.take();
         drop(shared);
         let clients = {
@@ -143,7 +143,7 @@ impl Server {
         };
         self.inner.ended.notify_all();
         for (stream, thread) in clients {
-            // Who is waited for has been answered by then; who asks nothing is read to the end.
+            // Waiting clients have been answered by then; connections without a command are read to their end.
             let _ = stream.shutdown(Shutdown::Read);
             let _ = thread.join();
         }
@@ -167,7 +167,7 @@ fn accept(listener: &UnixListener, inner: &Arc<Inner>) {
         if stream.set_write_timeout(Some(PATIENCE)).is_err() {
             continue;
         }
-        // The directory keeps others out already; this holds if somebody opens it up.
+        // The directory keeps other users out already; this check holds if its permissions are opened.
         let me = rustix::process::geteuid();
         let peer = rustix::net::sockopt::socket_peercred(&stream);
         if !peer.is_ok_and(|peer| peer.uid == me || peer.uid.is_root()) {
@@ -293,7 +293,7 @@ impl Inner {
     }
 }
 
-/// What becomes of each thing that a server has no use for, were somebody to make it try.
+/// The outcome of each call that a server has no use for, if an attacker made it try.
 #[cfg(debug_assertions)]
 fn trespass() -> String {
     let victim = std::env::temp_dir().join(format!("extant-trespass-{}", std::process::id()));

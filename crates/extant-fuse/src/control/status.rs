@@ -25,7 +25,7 @@ pub struct Status {
     pub frozen: bool,
     /// Requests that failed because the image is broken or its device failed.
     pub troubles: u64,
-    /// What the last of them found.
+    /// The message of the last such error.
     pub last_trouble: Option<String>,
     /// Seconds since it was mounted.
     pub uptime_seconds: f64,
@@ -33,17 +33,17 @@ pub struct Status {
     pub nodes_known: u64,
     /// Requests by kind.
     pub requests: Vec<RequestCount>,
-    /// What is in memory.
+    /// Memory in use.
     pub memory: MemoryStatus,
-    /// What the log has done.
+    /// Counts of the log.
     pub log: LogStatus,
     /// Free and total space.
     pub space: SpaceStatus,
     /// Pushes by the class of their time, as [`extant::PushTimes`] counts them.
     pub push_times: Vec<u64>,
-    /// What each slot of the server does.
+    /// Counts of each slot of the server.
     pub slots: Vec<SlotStatus>,
-    /// What the lock meter has counted, if it is on.
+    /// Counts of the lock meter, if it is on.
     pub locks: Vec<LockStatus>,
     /// Whether the lock meter is on.
     pub locks_metered: bool,
@@ -51,15 +51,15 @@ pub struct Status {
     pub profiled: bool,
 }
 
-/// What a mount holds in memory.
+/// Memory that a mount holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryStatus {
     /// Bytes of file data.
     pub data_bytes: u64,
-    /// As many are kept.
+    /// The most bytes that are kept.
     pub data_limit: u64,
-    /// Those of them that are not written back.
+    /// Bytes of them that are not written back.
     pub dirty_bytes: u64,
     /// Bytes of metadata blocks.
     pub metadata_bytes: u64,
@@ -67,7 +67,7 @@ pub struct MemoryStatus {
     pub inodes: u64,
 }
 
-/// What the log of a mount has done since it was mounted.
+/// Counts of a mount's log since it was mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogStatus {
@@ -79,11 +79,11 @@ pub struct LogStatus {
     pub bytes: u64,
     /// Blocks of the log.
     pub blocks: u64,
-    /// Those that hold what is not at home yet.
+    /// Blocks of the log with images that have not been written home.
     pub used_blocks: u64,
 }
 
-/// What a slot of the server does: a processor's worth of threads.
+/// Work of a slot of the server: a processor's worth of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlotStatus {
@@ -97,7 +97,7 @@ pub struct SlotStatus {
     pub items: u64,
 }
 
-/// What was counted of a class of locks while the meter was on.
+/// Counts of a class of locks while the meter was on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockStatus {
@@ -105,7 +105,7 @@ pub struct LockStatus {
     pub name: String,
     /// Times a lock of it was taken.
     pub acquisitions: u64,
-    /// Of them those that had to wait.
+    /// Acquisitions that had to wait.
     pub contentions: u64,
     /// Nanoseconds waited.
     pub wait_ns: u64,
@@ -125,7 +125,7 @@ pub struct SpaceStatus {
     pub free_inodes: u64,
 }
 
-/// What the lock meter of this process has counted, by class; nothing while it is off.
+/// The lock meter's counts of this process, by class; empty while the meter is off.
 fn locks() -> Vec<LockStatus> {
     if !lockmeter::is_on() {
         return Vec::new();
@@ -141,7 +141,7 @@ fn locks() -> Vec<LockStatus> {
 }
 
 impl Status {
-    /// What a volume tells of itself, without the requests of a mount.
+    /// The status of a volume, without the requests of a mount.
     ///
     /// ```
     /// let volume = extant::doc_volume();

@@ -49,8 +49,8 @@ impl Filesystem {
         }
     }
 
-    /// How long the kernel may keep attributes. Nobody but the kernel changes anything, so it may keep them until it
-    /// forgets the inode; but of a file that is open for writing it does not know how much space it holds.
+    /// How long the kernel may keep attributes. Only the kernel changes anything, so it may keep them until it
+    /// forgets the inode; but it does not know how much space a file holds that is open for writing.
     pub(super) fn lifetime(held: &Held, a: &Attributes) -> Duration {
         if held.writers.load(Relaxed) == 0 {
             return FOREVER;
@@ -59,8 +59,8 @@ impl Filesystem {
         BRIEFLY
     }
 
-    /// What the kernel learns of an inode with its name; how long it may keep the attributes [`Filesystem::lifetime`] says,
-    /// once the inode is told of.
+    /// An inode's entry for the kernel. Attributes may be kept as long as [`Filesystem::lifetime`] says, once the
+    /// kernel has been told of the inode.
     pub(super) fn entry(&self, node: &Node) -> Result<Entry, Errno> {
         let a = self.tried(node.attributes())?;
         Ok(Entry {
@@ -96,7 +96,7 @@ impl Filesystem {
         };
         let short = self.is_short_of_space();
         if short {
-            // What does not fit is to be found before more is taken.
+            // Data that do not fit must be found before more space is taken.
             self.have_written_back(number);
         }
         if handle == WRITES_ONLY && held.failed.swap(false, Relaxed) {
@@ -122,8 +122,8 @@ impl Filesystem {
         self.tried(held.node.attributes())
     }
 
-    /// What was synced may be more than the kernel knows of: it is to ask again. Only if it is half as much more, which
-    /// happens seldom to one file, and not with every sync.
+    /// Makes the kernel ask for a file's attributes again if the sync may have changed its space by more than half:
+    /// that is rare for one file, and does not happen with every sync.
     pub(super) fn note_synced(&self, number: u64, held: &Held) {
         if held.writers.load(Relaxed) == 0 {
             return;
@@ -169,8 +169,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// What a file lets its process do goes. The kernel, which knows its mode and goes by that when the file is executed,
-    /// is told to ask again.
+    /// Removes set-id bits and file capabilities. The kernel, which knows the mode and uses it when the file is
+    /// executed, is told to ask again.
     pub(super) fn strip_privileges(&self, node: &Node, who: &Credentials) -> Result<(), Errno> {
         if self.tried(node.strip_privileges(who))? {
             self.have_it_ask(node_of(node.ino()));
@@ -186,8 +186,9 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let meaning = Meaning::of(set);
-        // The kernel's time of the change, where it keeps that, is the one it goes on to show. What comes with it the
-        // engine does not refuse for the inode's flags: that is for times written back, not for calls of now.
+        // The kernel goes on to show its own time of change, where it keeps one, so that time is stored. The engine
+        // does not refuse times that are written back because of the inode's flags; those rules are for calls made
+        // now.
         let bound = flags::IMMUTABLE | flags::APPEND;
         let mut mtime = set.mtime.map(set_time);
         let ctime = match set.ctime {
@@ -231,18 +232,19 @@ impl Filesystem {
     }
 }
 
-/// What a request means that Linux does not say by name.
+/// Meanings of a request that Linux does not name.
 #[derive(PartialEq, Eq)]
 enum Meaning {
-    /// Of a change nothing but when it was.
+    /// Only the time of change is set.
     TimeOfChangeAlone,
-    /// Both times become the present one: that of modification the kernel has looked up already, as it keeps it.
+    /// Both times become the present one: the kernel has looked up the time of modification already, as it keeps
+    /// it.
     Touch,
-    /// The kernel only writes back the times that it kept for a file it wrote to: as the file's change then is the write,
-    /// both are one time, which no call that sets times makes of them. These may be stored even where the caller, who
-    /// may be anybody by now, could set no times.
+    /// The kernel writes back the times that it kept for a file it wrote to. Time of change and time of
+    /// modification are equal then, which no call that sets times produces. These may be stored even where the
+    /// caller, who may be any user by now, could set no times.
     WriteBack,
-    /// What it says.
+    /// The request's literal meaning.
     Plain,
 }
 

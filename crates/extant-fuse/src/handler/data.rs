@@ -12,16 +12,17 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// So many requests at most wait at a time for what the kernel writes back: who serves that needs a thread too, and a
-/// queue has twice as many at most.
+/// Requests that may wait at one moment for the kernel's write-back, at most: serving that needs a thread too, and
+/// a queue has twice as many threads at most.
 const MOST_WAITING: u32 = 64;
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Bytes of a file copied for one request at most. The kernel asks for the rest, if whoever copies is still there.
+/// Bytes of a file copied for one request at most. The kernel asks for the rest, unless the copying program has
+/// ended.
 const MOST_COPIED: u64 = 256 << 20;
 
 impl Filesystem {
-    /// The caller as one who changes data: the kernel notes the times itself where it writes back.
+    /// The caller with the rights of a writer of data: where the kernel writes back it notes the times itself.
     pub(super) fn changing_data(&self, who: &Credentials) -> Credentials {
         if self.writes_back() {
             who.clone().keeping_times()
@@ -63,7 +64,7 @@ impl Filesystem {
         let who = self.changing_data(who);
         let write = |at: u64, data: &[u8]| held.node.write_at(&who, at, data);
         let direct = OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
-        // Of a direct write that was stored in part Linux says EIO.
+        // For a direct write that was stored in part Linux answers EIO.
         let written = self.write_by(write, data, !direct, answer)?;
         if direct && held.pages_read.load(Relaxed) && held.pages_read.swap(false, Relaxed) {
             // Linux drops pages before a direct write, and after one that the caller waits for, but not after one of
@@ -73,12 +74,12 @@ impl Filesystem {
         Ok(written)
     }
 
-    /// Has the kernel drop pages of a file, those that nobody has changed there; the changed ones it writes back first.
+    /// Makes the kernel drop a file's unchanged pages; it writes changed ones back first.
     fn drop_pages(&self, number: u64, offset: u64, len: u64) {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
             return;
         };
-        // It waits for requests for which a thread is needed, too.
+        // The call also waits for requests that need a thread.
         let others = WAITING.fetch_add(1, Relaxed);
         if let Some(notifier) = self.notifier.get().filter(|_| others < MOST_WAITING) {
             // Without a listener it is of no use.
@@ -90,7 +91,8 @@ impl Filesystem {
     /// Has the kernel ask for a file's attributes before it writes to it again, or shows them.
     pub(super) fn have_it_ask(&self, number: u64) {
         if let Some(notifier) = self.notifier.get() {
-            // With a negative offset no data is dropped, and so nothing waited for. Without a listener it is of no use.
+            // With a negative offset no data are dropped, so the call waits for nothing. Without a listener it has
+            // no effect.
             let _ = notifier.inval_inode(number, -1, 0);
         }
     }
@@ -113,7 +115,7 @@ impl Filesystem {
             // No sum of these is beyond the largest size, which the first write is checked against.
             match write(offset.saturating_add(done as u64), &data[done..]) {
                 Ok(n) => done += n,
-                // What is stored counts; the next write will fail.
+                // The stored part counts; the next write will fail.
                 Err(_) if done > 0 && part_counts => break,
                 Err(e) => return self.tried(Err(e)),
             }
@@ -123,7 +125,7 @@ impl Filesystem {
         Ok(done as u64)
     }
 
-    /// Data that the kernel kept back: whoever wrote it has been told that it is written.
+    /// Stores data that the kernel held back: the writing program has been told that they are written.
     pub(super) fn write_cached(
         &self,
         (number, held): (u64, &Held),
@@ -150,8 +152,8 @@ impl Filesystem {
         self.tried(held.node.finish_writing())
     }
 
-    /// Where a block of a file is on the device, for FIBMAP and swap files. Of the kernel's own accord it asks only where it
-    /// has the block device (`fuseblk`).
+    /// Where a block of a file is on the device, for FIBMAP and swap files. The kernel asks of its own accord only
+    /// where it has the block device (`fuseblk`).
     pub(super) fn block_of(
         &self,
         held: &Held,
@@ -189,7 +191,7 @@ impl Filesystem {
             _ => return Err(Errno::OPNOTSUPP),
         };
         if !who.is_privileged() {
-            // For this the kernel does not say when it is due.
+            // For this operation the kernel does not say that set-id bits must go.
             self.strip_privileges(&held.node, who)?;
         }
         let who = self.changing_data(who);

@@ -1,4 +1,4 @@
-//! What ioctl asks of ext4: inode flags in both spellings, label, generation, trimming, shutdown.
+//! The ioctls of ext4: inode flags in both spellings, label, generation, trimming, shutdown.
 
 use super::Filesystem;
 use crate::nodes::{Held, node_of};
@@ -139,7 +139,8 @@ impl Filesystem {
     }
 
     fn set_flags(&self, held: &Held, who: &Credentials, flags: u32) -> Result<(), Errno> {
-        // What lsattr never shows nobody can mean; what it shows and chattr cannot change comes along with the rest.
+        // Flags that lsattr never shows are an error; flags that it shows and chattr cannot change are accepted
+        // unchanged.
         if flags & !inode_flags::USER_VISIBLE != 0 {
             return Err(Errno::OPNOTSUPP);
         }

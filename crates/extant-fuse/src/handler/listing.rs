@@ -38,8 +38,8 @@ impl Filesystem {
         let mut cookie = offset.max(AFTER_DOTS);
         loop {
             let names = match held.node.list(cookie, AT_A_TIME) {
-                // What is in the answer the kernel has been told of, and is to hear of. The error comes when it asks
-                // for more.
+                // The kernel has been told of the names in the answer, so they must be sent. The error follows when
+                // the kernel asks for more.
                 Err(_) if !out.listing.is_empty() => break,
                 done => self.tried(done)?,
             };
@@ -61,7 +61,7 @@ struct Out<'a, 'b> {
     who: &'a Credentials,
     listing: Listing<'b>,
     plus: bool,
-    /// Where this answer begins.
+    /// The position at which this answer begins.
     start: u64,
 }
 
@@ -88,8 +88,8 @@ impl Out<'_, '_> {
         }
     }
 
-    /// Names that come together, after `before`. Those with equal cookies are given whole or again: only the last
-    /// of them has its own cookie as the place to go on from.
+    /// Names that come together, after `before`. Names with equal cookies are given as a whole, and repeated if
+    /// interrupted: only the last of them has its own cookie as the position to continue from.
     fn names(&mut self, names: &[DirEntry], before: u64) -> Result<bool, Errno> {
         let mut earlier = before;
         for (at, entry) in names.iter().enumerate() {
@@ -115,8 +115,8 @@ impl Out<'_, '_> {
         if !self.plus {
             return Ok(self.plain(entry.ino, next, bits, &entry.name));
         }
-        // By name: the number may be another file's by now. What is gone, or broken, is listed without more, and
-        // whoever looks it up is told.
+        // Looked up by name, because the number may be another file's by now. A name that is gone, or broken, is
+        // listed without attributes; its own lookup reports the error.
         let found = self.dir.node.lookup(self.who, &entry.name);
         let Ok(Ok((node, mut full))) = found.map(|node| self.fs.entry(&node).map(|e| (node, e)))
         else {

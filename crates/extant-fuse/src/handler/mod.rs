@@ -1,11 +1,11 @@
 //! A volume as a handler of FUSE requests.
 //!
-//! The kernel checks permissions by mode bits and ACLs, resolves paths, keeps names, attributes and pages; it may keep
-//! all of them until it forgets the inode, as nothing changes but through it. It does not know of immutable and
-//! append-only files: those the engine guards. Locks are the kernel's own, too: a volume has one kernel.
+//! The kernel checks permissions by mode bits and ACLs, resolves paths, keeps names, attributes and pages; it may
+//! keep all of them until it forgets the inode, because only the kernel makes changes. It does not know immutable
+//! and append-only files: the engine guards those. Locks are the kernel's own, too: a volume has one kernel.
 //!
-//! Open files have no handles of their own here: a node number says everything, and the kernel forgets no inode that is
-//! open.
+//! Open files have no handles of their own here: a node number identifies the file, and the kernel forgets no inode
+//! that is open.
 
 mod attributes;
 mod data;
@@ -51,14 +51,14 @@ pub struct Filesystem {
     /// Files are opened for reading without a question to the server.
     opens_unasked: bool,
     write_through: bool,
-    /// Changes of names and attributes are durable before they are answered. Of data the kernel sees to it: it has them
-    /// written through, and asks for fsync.
+    /// Changes of names and attributes are durable before they are answered. The kernel makes data durable itself:
+    /// it writes them through, and asks for fsync.
     sync: bool,
     block_size: u32,
 }
 
 thread_local! {
-    /// Who asked last on this thread: mostly who asks next.
+    /// The credentials of this thread's last caller, which is often the next one's, too.
     static WHO: RefCell<Credentials> = RefCell::new(checked(0, 0));
 }
 
@@ -72,7 +72,7 @@ impl Filesystem {
     pub fn new(volume: Volume, image: &str, options: &MountOptions) -> extant::Result<Self> {
         let read_only = volume.read_only().is_some();
         let block_size = volume.geometry().block_size;
-        // What is encrypted must not be opened.
+        // Encrypted files must not be opened.
         let encrypt = ext4_format::features::Incompat::ENCRYPT;
         let opens_unasked = read_only && !volume.geometry().features.incompat.contains(encrypt);
         let shared = Arc::new(Shared::new(volume, image.into())?);
@@ -116,7 +116,7 @@ impl Filesystem {
         })
     }
 
-    /// Runs `f` for who asks; `umask` counts for what is made.
+    /// Runs `f` with the caller's credentials; `umask` applies to new files.
     fn for_caller<R>(
         &self,
         request: &Request<'_>,
@@ -373,8 +373,9 @@ impl Filesystem {
             Op::SyncFs => {
                 self.tried(self.shared.volume.sync())?;
             }
-            // What the kernel asks for by another way, or does by itself when it is told that there is none: flush
-            // after the pages it wrote, opening directories, access (it checks permissions), poll, locks.
+            // Requests that the kernel makes in another way, or handles itself once it knows that the server does
+            // not: flush after the pages it wrote, opening directories, access (it checks permissions), poll,
+            // locks.
             _ => return Err(Errno::NOSYS),
         }
         Ok(0)

@@ -42,12 +42,12 @@ fn special(mode: u32, rdev: u32) -> Result<MakeNode<'static>, Errno> {
     })
 }
 
-/// A node number says everything but this of an open file: what it was opened for. Of a handle that only writes the kernel
-/// asks for attributes before it writes, and for nothing else.
+/// A handle tells only one thing that the node number does not: the mode of opening. For a handle that only writes
+/// the kernel asks for attributes before a write, and for nothing else.
 pub(super) const WRITES_ONLY: u64 = 1;
 
-/// What the kernel may do with an open file: its pages stay, as nobody changes the file behind its back, and direct
-/// writes to it need not wait for each other.
+/// The kernel's rights over an open file: it keeps the pages, because only the kernel changes the file, and direct
+/// writes need not wait for each other.
 fn opened(flags: u32) -> Opened {
     let only = open_flags(flags) & (OpenFlags::READ | OpenFlags::WRITE) == OpenFlags::WRITE;
     Opened {
@@ -68,8 +68,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The inode in which a name is looked up. Who opens a file by its number (NFS, open_by_handle_at) has the kernel
-    /// ask for "." and ".." of inodes that it does not know, or no longer.
+    /// The inode in which a name is looked up. For a program that opens a file by its number (NFS,
+    /// open_by_handle_at) the kernel asks for "." and ".." of inodes that it does not know, or has forgotten.
     pub(super) fn known(&self, node: u64, name: &[u8]) -> Result<Arc<Held>, Errno> {
         match self.shared.nodes.get(node) {
             Err(Errno::STALE) if matches!(name, b"." | b"..") => {
@@ -80,7 +80,7 @@ impl Filesystem {
                     return Err(Errno::STALE);
                 }
                 let node = self.shared.volume.node(ino);
-                // Whatever is not a file that somebody could have opened.
+                // Any number that is not a file which a program could have opened.
                 Ok(Held::new(node.map_err(|_| Errno::STALE)?))
             }
             known => known,
@@ -95,12 +95,12 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         if name == b"." {
-            // Of an inode of any type: who has its handle needs no name.
+            // An inode of any type: a program that has its handle needs no name.
             return self.tell(dir.node.clone(), answer);
         }
         match dir.node.lookup(who, name) {
             Ok(node) => self.tell(node, answer),
-            // That there is none the kernel may keep too.
+            // The kernel may also keep the fact that there is no such name.
             Err(extant::Error::NotFound) => {
                 answer.entry(&Entry::negative(FOREVER));
                 Ok(())
@@ -198,7 +198,7 @@ impl Filesystem {
     ) -> Result<(), Errno> {
         if self.opens_unasked && flags & (OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits() == 0
         {
-            // Reading what nobody changes needs no handle: the kernel never asks again.
+            // Reading a directory that only the kernel changes needs no handle: the kernel does not ask again.
             return Err(Errno::NOSYS);
         }
         self.prepare_open(&held.node, who, flags, kill_suidgid)?;
@@ -206,7 +206,7 @@ impl Filesystem {
             held.writers.fetch_add(1, Relaxed);
             held.told.store(0, Relaxed);
             if self.is_short_of_space() {
-                // What does not fit is told at the first write that can know of it.
+                // Data that do not fit are reported at the first write that can know of it.
                 self.have_it_ask(number);
             }
         }

@@ -1,4 +1,4 @@
-//! What is agreed on with the kernel.
+//! The agreement with the kernel.
 
 use super::Filesystem;
 use crate::options::MountOptions;
@@ -13,7 +13,7 @@ impl Filesystem {
         !self.read_only && !self.write_through
     }
 
-    /// What is wanted of the kernel's offer.
+    /// The features wanted of the kernel's offer.
     pub(super) fn wants(&self) -> Wants {
         let short_times = self.shared.volume.geometry().inode_size <= SHORT_INODE;
         Wants {
@@ -24,7 +24,8 @@ impl Filesystem {
 }
 
 impl MountOptions {
-    /// What a mount with these options agrees on with the kernel: for others that are to be asked the same.
+    /// The features that a mount with these options agrees on with the kernel, for other servers that need the
+    /// same.
     ///
     /// ```
     /// use fuse_server::InitFlags;
@@ -47,7 +48,7 @@ fn wanted(read_only: bool, writes_back: bool) -> Wants {
     let mut flags = F::ASYNC_READ | F::ASYNC_DIO | F::BIG_WRITES | F::MAX_PAGES;
     // Names: several threads in one directory, attributes with the listing when they will be asked for.
     flags |= F::PARALLEL_DIROPS | F::DO_READDIRPLUS | F::READDIRPLUS_AUTO;
-    // Nothing changes but through this kernel: what it knows stays good until it says otherwise itself.
+    // Only this kernel makes changes, so its knowledge stays valid until it changes something itself.
     flags |= F::CACHE_SYMLINKS | F::EXPLICIT_INVAL_DATA;
     // A node number says all: directories need not be opened, nor, where nothing changes, files.
     flags |= F::NO_OPENDIR_SUPPORT | F::EXPORT_SUPPORT;

@@ -35,7 +35,7 @@ fn every_option_of_the_page_does_what_it_says() {
             match what {
                 "does" => {
                     let options = result.unwrap_or_else(|e| panic!("{e}"));
-                    // What is so unless another option says otherwise is taken back by it.
+                    // A default can be restored after another option changed it.
                     let mut other = MountOptions::default();
                     other.parse("ro,nosuid,nodev,noexec,sync,dirsync,noatime,nodiratime,lazytime,noauto_da_alloc,errors=shutdown").unwrap();
                     let before = other.clone();

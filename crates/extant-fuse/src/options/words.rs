@@ -1,9 +1,9 @@
 //! Options that mean nothing here, and those that are refused: the tables behind the one in docs/mount.md.
 
-/// Options that ask for what is so in any case, that are about something that there is not, or that concern those who
-/// mount. With `=` behind it an option has a value, any or the one given.
+/// Options that ask for the default, that are about things which do not exist here, or that concern the mounting
+/// program. With `=` behind it an option has a value, any or the given one.
 const NOTHING: &[&str] = &[
-    // Of every mount.
+    // Options of every mount.
     "defaults",
     "auto",
     "noauto",
@@ -19,7 +19,7 @@ const NOTHING: &[&str] = &[
     "nomand",
     "iversion",
     "noiversion",
-    // Of ext4.
+    // Options of ext4.
     "acl",
     "user_xattr",
     "bsddf",
@@ -58,7 +58,7 @@ const NOTHING: &[&str] = &[
     "i_version",
     "dax=inode",
     "dax=never",
-    // Of FUSE.
+    // Options of FUSE.
     "default_permissions",
     "fd=",
     "rootmode=",

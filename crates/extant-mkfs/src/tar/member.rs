@@ -11,7 +11,7 @@ use ext4_format::timestamp::Timestamp;
 /// Extended headers beyond this are an attack, not a header.
 const LONGEST_HEADER: u64 = 64 << 20;
 
-/// What a member is.
+/// The kind of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MemberKind {
     File {
@@ -42,17 +42,17 @@ pub(crate) struct Member {
     pub xattrs: RawXattrs,
     /// Part of an ACL could not be kept: it names people, not numbers.
     pub unresolved_acl: bool,
-    /// A type that nobody knows, taken for a file.
+    /// The type byte, if it is unknown; the member is taken for a file.
     pub unknown_type: Option<u8>,
 }
 
 /// Reads members one after the other.
 pub(super) struct Members<'s, 'a> {
     stream: &'s mut Stream<'a>,
-    /// What global headers say.
+    /// The records of global headers.
     global: Pax,
     started: bool,
-    /// Data is not kept: whoever asks for members reads it from the stream before the next one.
+    /// Data are not kept: the caller reads them from the stream before the next member.
     in_passing: bool,
     /// Data and padding of the last member not yet passed.
     data: u64,
@@ -90,8 +90,8 @@ impl<'s, 'a> Members<'s, 'a> {
         Ok(n)
     }
 
-    /// What begins with an end mark is an archive of nothing, unless more than zeros come soon: disk images begin with
-    /// zeros, too.
+    /// Tells an empty archive, which begins with an end mark, from other files: disk images begin with zeros, too,
+    /// but more than zeros follow soon.
     fn check_nothing(&mut self) -> Result<()> {
         let mut head = vec![0; 1 << 16];
         let n = self.stream.read(&mut head)?;

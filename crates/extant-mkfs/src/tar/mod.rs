@@ -64,7 +64,7 @@ pub(super) fn scan(
     Ok(())
 }
 
-/// Where a reader is in a sparse file's map.
+/// A reader's position in a sparse file's map.
 struct MapPosition {
     inode: u32,
     segment: usize,

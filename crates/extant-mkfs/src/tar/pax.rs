@@ -6,7 +6,7 @@ use ext4_format::acl::{Acl, AclEntry, Tag};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
-/// What extended headers say of a member.
+/// The records that extended headers have for a member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pax {
     pub path: Option<Vec<u8>>,

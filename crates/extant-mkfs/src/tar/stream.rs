@@ -19,7 +19,7 @@ const WINDOW: usize = 16 << 10;
 /// How often a waiting reader asks whether to go on.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Where member data can be read later: which file, and where in it.
+/// Where member data can be read later: the file, and the offset in it.
 pub(crate) type Origin = u64;
 /// Bits of an origin that are the offset.
 const OFFSET_BITS: u32 = 48;
@@ -103,7 +103,7 @@ fn in_thread(mut reader: Input, monitor: &Monitor) -> Result<(io::Result<Vec<u8>
     let (sender, read) = sync_channel(1);
     std::thread::spawn(move || {
         let bytes = magic(&mut reader);
-        // Nobody waits any more after a stop.
+        // After a stop the channel has no receiver.
         let _ = sender.send((bytes, reader));
     });
     loop {
@@ -120,7 +120,7 @@ fn in_thread(mut reader: Input, monitor: &Monitor) -> Result<(io::Result<Vec<u8>
     }
 }
 
-/// What [`Stream`] reads from.
+/// The bytes behind a [`Stream`].
 enum Feed {
     /// Headers are read where they are; data stays.
     File {
@@ -378,7 +378,7 @@ impl<'a> Stream<'a> {
         self.monitor.check()
     }
 
-    /// Reads a stream to its end, so that whoever writes it can finish and its checksum is checked.
+    /// Reads a stream to its end, so that its writer can finish and its checksum is checked.
     pub fn drain(&mut self) -> Result<()> {
         while let Feed::Thread { .. } = self.from {
             let n = self.peek()?.len();
@@ -391,7 +391,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Reads, decompresses and hands on until the end, an error, or nobody listens.
+/// Reads, decompresses and sends until the end, an error, or the receiver is gone.
 fn produce(raw: impl Read + Send, compression: Compression, to: &SyncSender<io::Result<Vec<u8>>>) {
     match compression {
         Compression::None => pump(raw, to),
@@ -402,7 +402,7 @@ fn produce(raw: impl Read + Send, compression: Compression, to: &SyncSender<io::
         }
         Compression::Zstd => match zstd::stream::read::Decoder::new(raw) {
             Ok(mut decoder) => {
-                // As large a window as `zstd --long` makes.
+                // The largest window that `zstd --long` makes.
                 let _ = decoder.window_log_max(31);
                 pump(decoder, to);
             }

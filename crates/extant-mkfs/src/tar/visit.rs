@@ -1,5 +1,5 @@
-//! An archive for whoever puts its members somewhere else: one pass, the data as it comes, nothing
-//! kept.
+//! One pass over an archive for a caller that puts its members somewhere else: the data are shown as they come,
+//! nothing is kept.
 
 use super::TarInput;
 use super::member::{Member, MemberKind, Members};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What a member of an archive is.
+/// The kind of an archive's member.
 ///
 /// ```
 /// use extant_mkfs::TarKind;
@@ -57,7 +57,7 @@ pub enum TarKind {
 pub struct TarMember {
     /// Path, as it stands in the archive.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The kind.
     pub kind: TarKind,
     /// Permissions.
     pub mode: u16,
@@ -120,8 +120,8 @@ impl Read for Data<'_, '_, '_> {
     }
 }
 
-/// Reads an archive once, from front to back, and shows every member with its data; data that is not
-/// read is passed over. It ends with the first error, or when `cancel` is raised.
+/// Reads an archive once, from front to back, and shows every member with its data; unread data are skipped. It
+/// ends with the first error, or when `cancel` is raised.
 ///
 /// # Errors
 /// [`MkfsError::Tar`] for bytes that are no archive, [`MkfsError::Io`], [`MkfsError::Interrupted`], and
@@ -133,7 +133,7 @@ pub fn read_tar<E: From<MkfsError>>(
 ) -> Result<(), E> {
     let monitor = Monitor::new(None, cancel);
     let mut store = Store::default();
-    // Nothing is spooled: the data is read in passing.
+    // Nothing is spooled: the data are read in passing.
     let mut stream = Stream::open(input, &mut store, Path::new("."), &monitor)?;
     let mut members = Members::in_passing(&mut stream);
     while let Some(member) = members.next()? {
@@ -147,7 +147,7 @@ pub fn read_tar<E: From<MkfsError>>(
 mod tests {
     use super::*;
 
-    /// An archive of two files, the first of which nobody reads.
+    /// An archive of two files; the data of the first are not read.
     fn archive() -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for (path, content) in [("skipped", vec![1; 70_000]), ("read", b"here\n".to_vec())] {
