@@ -2,9 +2,9 @@
 //!
 //! The image's name ends at the first `:/`, or at a `:` that ends the argument (`IMAGE:` is its root). `IMAGE:<12>` is
 //! the inode of that number, and `IMAGE:<12>/path` a path that starts there, if it is a directory.
-//! A file of the host whose own name looks like that is written with a leading `./`, `../` or `/`: if such
-//! a name exists as it stands, it is meant. So `./a:/b` is the host's file `./a:/b` if there is one, and
-//! else `/b` in the image `./a`.
+//! A file of the host whose own name looks like that is written with a leading `./`, `../` or `/`: if a file of
+//! exactly that name exists, the argument means that file. So `./a:/b` is the host's file `./a:/b` if there is one,
+//! and else `/b` in the image `./a`.
 
 use crate::show::show;
 use crate::streams::is_stream;
@@ -28,7 +28,7 @@ pub struct Address {
 pub enum Location {
     /// In an image.
     Image(Address),
-    /// Of the host.
+    /// A path of the host.
     Host(PathBuf),
 }
 
@@ -57,7 +57,7 @@ fn number(path: &[u8]) -> Option<(u32, &[u8])> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
     let rest = &rest[end + 1..];
     let whole = rest.is_empty() || rest.starts_with(b"/");
-    // What is too large to be a number of an inode is one that no image has.
+    // A number that is too large stands for an inode that no image has.
     (plain && whole && !digits.is_empty()).then(|| (digits.parse().unwrap_or(u32::MAX), rest))
 }
 
@@ -158,7 +158,7 @@ impl ValueParserFactory for Rooted {
     }
 }
 
-/// What `disk.img:etc` was meant to be, if there is a `disk.img` and no file of the whole name.
+/// The address that `disk.img:etc` probably means, if there is a `disk.img` and no file of the whole name.
 fn slash_forgotten(path: &Path) -> Option<String> {
     let text = path.to_str()?;
     let (image, inside) = text.split_once(':')?;

@@ -1,9 +1,10 @@
-//! The server of a mount gives up what it does not need: it parses bytes that nobody vouches for.
+//! The server of a mount gives up the rights that it does not need, because it parses bytes of unknown origin.
 //!
-//! Two steps. [`paths`] comes when the image is open, before a byte of it has been looked at, and before there are
-//! threads: no privileges by exec, and by Landlock no files but those few that serving takes. [`calls`] comes when all is set
-//! up: by seccomp, for all threads, no calls but those of a list. Nothing is opened, connected to or run after that,
-//! whatever a parser is made to do. Taking the mount away, which a confined process may not, is for [`crate::keeper`].
+//! There are two steps. [`paths`] comes when the image is open, before a byte of it has been read, and before there
+//! are threads: no privileges by exec, and by Landlock no files but the few that serving needs. [`calls`] comes when
+//! all is set up: by seccomp, for all threads, no system calls but those of a list. Nothing is opened, connected to
+//! or run after that, whatever a parser is made to do. Unmounting, which a confined process may not do, is left to
+//! [`crate::keeper`].
 //!
 //! Where the kernel lacks one of the two, the other holds alone.
 
@@ -23,9 +24,9 @@ use std::path::Path;
 /// The newest version of Landlock that is asked for; an older kernel gives what it has.
 const NEWEST: ABI = ABI::V6;
 
-/// No privileges by exec, and no files but these: what the C library and the server look up in /proc and /sys, channels
-/// of /dev/fuse, and the sockets below `sockets`. Of the calling thread, and of those that
-/// it starts from now on.
+/// Allows no privileges by exec, and no files but these: files in /proc and /sys that the C library and the server
+/// read, channels of /dev/fuse, and the sockets below `sockets`. Applies to the calling thread and to the threads
+/// that it starts from now on.
 pub fn paths(sockets: &Path) -> Result<()> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let write = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
@@ -45,7 +46,7 @@ pub fn paths(sockets: &Path) -> Result<()> {
         .scope(Scope::Signal)?
         .create()?;
     for (path, access) in allowed {
-        // What is not there needs no rule.
+        // A path that does not exist needs no rule.
         if let Ok(file) = PathFd::new(path) {
             rules = rules.add_rule(PathBeneath::new(file, access))?;
         }
@@ -64,7 +65,7 @@ pub fn has_landlock() -> bool {
     status.is_ok_and(|s| s.is_ok_and(|s| s.ruleset != RulesetStatus::NotEnforced))
 }
 
-/// What every kernel that has seccomp calls the same.
+/// System calls that have the same name on every architecture with seccomp.
 const CALLS: &[libc::c_long] = &[
     // Data of the image, of channels, of control clients.
     libc::SYS_read,
@@ -150,8 +151,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// What serving over io_uring takes besides: each thread that comes makes a ring of its own. What is done by a ring no filter of
-/// calls sees; Landlock does.
+/// Further calls of serving over io_uring: each new thread makes a ring of its own. Operations of a ring are
+/// invisible to a filter of calls; Landlock covers them.
 const RING_CALLS: &[libc::c_long] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -182,7 +183,7 @@ fn argument(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule> {
     Ok(SeccompRule::new(vec![condition])?)
 }
 
-/// What is allowed.
+/// The list of allowed calls.
 fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let rings = if needs.rings { RING_CALLS } else { &[] };
@@ -223,7 +224,7 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     )?)
 }
 
-/// The C library starts threads by clone3, whose flags no filter can see, and by clone where there is none.
+/// The C library starts threads by clone3, whose flags no filter can see, and by clone where clone3 is missing.
 fn without_clone3() -> Result<SeccompFilter> {
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
@@ -236,11 +237,11 @@ fn without_clone3() -> Result<SeccompFilter> {
     )?)
 }
 
-/// What a server needs that another does not.
+/// The differences between servers' needs.
 pub struct Needs<'a> {
     /// The directory from which it takes a name away at its end.
     pub own: Option<BorrowedFd<'a>>,
-    /// It serves over io_uring.
+    /// The server uses io_uring.
     pub rings: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Images of containers as sources: OCI image layouts, as directories or archives, and archives of `docker save`. What
-//! they hold is a list of layers, each an archive with white-outs, for one or several platforms.
+//! Images of containers as sources: OCI image layouts, as directories or archives, and archives of `docker save`.
+//! They hold a list of layers, each an archive with white-outs, for one or several platforms.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// What keeps unpacked layers there.
+    /// The layers, and the directory that keeps unpacked ones.
     pub fn into_parts(self) -> (Vec<PathBuf>, Option<tempfile::TempDir>) {
         (self.files, self.unpacked)
     }
@@ -29,7 +29,7 @@ const MOST_NESTED: usize = 4;
 struct Index {
     #[serde(default)]
     manifests: Vec<Descriptor>,
-    /// Of a manifest; an index has none.
+    /// The layers of a manifest; an index has none.
     #[serde(default)]
     layers: Vec<Descriptor>,
 }
@@ -204,7 +204,7 @@ fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// What an archive of an image has at its top, and no root file system has.
+/// Whether this name is at the top of an image's archive, and of no root file system.
 fn is_part_of_image(name: &Path) -> bool {
     let mut parts = name.components().filter_map(|part| match part {
         Component::Normal(part) => part.to_str(),
@@ -246,8 +246,8 @@ fn is_archive_of_image(path: &Path) -> Result<bool> {
     Ok(described)
 }
 
-/// Unpacks the archive of an image: plain files by plain names, and links to such, as older `docker save` made them for layers
-/// that are there twice.
+/// Unpacks the archive of an image: plain files by plain names, and links to them, which older `docker save` made for
+/// repeated layers.
 fn unpack(path: &Path, dir: &Path) -> Result<()> {
     let mut archive = tar::Archive::new(open(path)?);
     let mut links = Vec::new();
@@ -266,7 +266,7 @@ fn unpack(path: &Path, dir: &Path) -> Result<()> {
             }
             continue;
         }
-        // Of what leads out nothing is unpacked.
+        // An entry that leads out of the directory is not unpacked.
         entry.unpack_in(dir)?;
     }
     for (name, target) in links {

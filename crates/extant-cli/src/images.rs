@@ -22,7 +22,7 @@ const CACHE: u64 = 256 << 20;
 /// Journals are left alone, by `--noload`.
 static NOLOAD: AtomicBool = AtomicBool::new(false);
 
-/// From now on images are read without what their journals hold.
+/// From now on images are read without the contents of their journals.
 pub fn leave_journals(yes: bool) {
     NOLOAD.store(yes, Ordering::Relaxed);
 }

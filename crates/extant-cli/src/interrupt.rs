@@ -56,8 +56,8 @@ pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(&RAISED)
 }
 
-/// From now on SIGINT ends nothing here, however often it comes: it is for the command in the foreground, which gets it
-/// from the terminal as well, while this process serves what that works with.
+/// From now on SIGINT does not end this process, however often it comes: it is meant for the command in the
+/// foreground, which gets it from the terminal as well, while this process serves the command's mount.
 pub fn leave_to_child() -> Result<()> {
     let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
     signal_hook::low_level::pipe::register(SIGINT, waker).context("install signal handlers")?;
@@ -73,8 +73,8 @@ pub fn leave_to_child() -> Result<()> {
     Ok(())
 }
 
-/// Does something once, on a thread of its own, when the user asks to stop. For work that waits for something
-/// else than this flag.
+/// Runs `work` once, on a thread of its own, when the user asks to stop: for work that waits for something else than
+/// this flag.
 pub fn on_signal(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -1,9 +1,9 @@
-//! The keeper of a mount: a small process beside the server that mounts for it and takes the mount away, which the server
-//! may not do once it has confined itself. It never sees a byte of the image.
+//! The keeper of a mount: a small process beside the server that mounts for it and takes the mount away, because the
+//! server may do neither once it has confined itself. The keeper never sees a byte of the image.
 //!
-//! The two talk over a pair of sockets, the keeper's end being its standard input: the server sends a request of
-//! [`REQUEST`] bytes, the keeper a reply (an error number of the system, or 0; the length of a text; the text, empty if all
-//! went well) with the descriptor of a new mount. It ends when the server does.
+//! The two talk over a pair of sockets; the keeper's end is its standard input. The server sends a request of
+//! [`REQUEST`] bytes, the keeper a reply (an error number of the system, or 0; the length of a text; the text, empty
+//! if all went well) with the descriptor of a new mount. The keeper ends when the server does.
 
 use crate::serving::Serving;
 use anyhow::{Context, Result};
@@ -62,7 +62,7 @@ impl Keeper {
         Command::new(program)
             .args(words)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // What goes wrong is in its replies; whoever reads the server's errors to their end does not wait for this.
+            // Errors are in its replies, and a reader of the server's errors does not wait for the keeper.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -168,7 +168,7 @@ fn send(
 
 /// The keeper's end, on standard input: does what the server asks until that is gone.
 pub fn run(serving: &Serving<'_>) -> Result<()> {
-    // Signals of the terminal are for the server, who asks for what follows from them.
+    // Signals of the terminal are for the server, which asks the keeper for the consequences.
     let _ = rustix::process::setsid();
     let input = std::io::stdin();
     let mut line = UnixStream::from(input.as_fd().try_clone_to_owned()?);

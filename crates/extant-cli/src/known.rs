@@ -1,4 +1,4 @@
-//! What a device or file holds already, for whoever is about to overwrite it.
+//! The present content of a device or file, for a warning before it is overwritten.
 
 use std::fs::File;
 use std::io;
@@ -29,7 +29,7 @@ const MARKS: &[(u64, &[u8], &str)] = &[
     (510, b"\x55\xaa", "an MBR partition table"),
 ];
 
-/// Where the superblock of ext2, ext3 and ext4 has its magic number, its label, and where it was last mounted.
+/// Positions of the magic number of ext2, ext3 and ext4, of the label, and of the last mount point.
 const EXT_MAGIC: (usize, [u8; 2]) = (1080, [0x53, 0xef]);
 const EXT_LABEL: std::ops::Range<usize> = 1144..1160;
 const EXT_LAST_MOUNTED: std::ops::Range<usize> = 1160..1224;
@@ -37,7 +37,7 @@ const EXT_LAST_MOUNTED: std::ops::Range<usize> = 1160..1224;
 /// Bytes that are looked at.
 const LOOKED_AT: usize = 66 << 10;
 
-/// What the file or device holds: a file system by name, or data of any kind; `None` if it begins with zeros.
+/// The content of the file or device: a file system by name, or data of any kind; `None` if it begins with zeros.
 pub fn content(path: &Path) -> io::Result<Option<String>> {
     let file = File::open(path)?;
     let mut head = vec![0; LOOKED_AT];
@@ -78,7 +78,8 @@ fn name(head: &[u8]) -> Option<String> {
     }
 }
 
-/// Who uses a block device just now: where it is mounted, or that it is swapped on; `None` for a file, or if nobody does.
+/// The present use of a block device: where it is mounted, or that it is swapped on; `None` for a file, or if it is
+/// not used.
 pub fn user(path: &Path) -> io::Result<Option<String>> {
     let meta = path.metadata()?;
     if !meta.file_type().is_block_device() {

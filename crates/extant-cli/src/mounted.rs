@@ -15,10 +15,10 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// What is mounted on a directory, or on one above it.
+    /// The mount on a directory, or on one above it.
     ///
     /// # Errors
-    /// No image of ours is.
+    /// The mount is not one of ours.
     pub fn at(dir: &Path) -> Result<Self> {
         let full = absolute(dir).with_context(|| dir.display().to_string())?;
         let entry = fuse_server::mounted_at(&full).context("/proc/self/mountinfo")?;

@@ -1,4 +1,4 @@
-//! What goes to standard output and standard error, and with which exit code.
+//! Standard output, standard error and exit codes.
 
 use crate::interrupt::Interrupted;
 use anyhow::Result;
@@ -12,12 +12,12 @@ pub fn stdout() -> BufWriter<Stdout> {
     BufWriter::with_capacity(1 << 16, Stdout(io::stdout().lock()))
 }
 
-/// Standard output, whose errors say what they are of.
+/// Standard output, whose errors name it.
 pub struct Stdout(StdoutLock<'static>);
 
 fn named(e: io::Error) -> io::Error {
     match e.kind() {
-        // Handled by whoever asks for the kind; the first is never told, the other is tried again.
+        // The caller handles both kinds: it does not report the first, and retries after the other.
         io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => e,
         kind => io::Error::new(kind, format!("standard output: {e}")),
     }
@@ -41,8 +41,8 @@ pub fn json(value: &impl Serialize) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The end of what was printed to `out` as it was found, or is printed as JSON now. Of two errors that of the work
-/// is the one to tell.
+/// Ends the output: entries were printed to `out` as they were found, or are printed as JSON now. Of two errors the
+/// error of the work is reported.
 pub fn end(
     done: Result<()>,
     mut out: impl Write,
@@ -57,7 +57,7 @@ pub fn end(
     Ok(flushed?)
 }
 
-/// What was done, in one line on standard error, for people only: quiet when that is not a terminal.
+/// Reports the result in one line on standard error, for people: silent when that is not a terminal.
 pub fn summary(line: &str) -> Result<()> {
     if io::stderr().is_terminal() {
         writeln!(io::stderr(), "{line}")?;
@@ -78,7 +78,7 @@ pub fn ask(question: &str) -> Result<bool> {
 
 /// One line on standard error.
 pub fn complain(what: impl fmt::Display) {
-    // Where to complain that complaining failed?
+    // An error of standard error has no place to be reported.
     let _ = writeln!(io::stderr(), "extant: {what}");
 }
 
@@ -110,7 +110,7 @@ pub fn each<T>(
         match work(operand) {
             Ok(()) => {}
             Err(e) if silent(&e) || e.chain().any(|e| e.is::<Interrupted>()) => return Err(e),
-            // One of several that this operand stands for.
+            // One of several files that this operand stands for.
             Err(e) if e.is::<Told>() => failed = true,
             Err(e) => {
                 complain(with_advice(&e));
@@ -137,7 +137,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(141);
     }
     if error.chain().any(|e| e.is::<Interrupted>()) {
-        // Where it stopped is of no interest.
+        // The point of interruption does not matter.
         complain(Interrupted);
         return ExitCode::from(130);
     }
@@ -171,7 +171,7 @@ fn with_advice(error: &anyhow::Error) -> String {
     }
 }
 
-/// `No such file or directory (os error 2)` without what is in parentheses.
+/// `No such file or directory (os error 2)` without the parentheses.
 fn without_numbers(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let mut out = parts.next().unwrap_or_default().to_string();

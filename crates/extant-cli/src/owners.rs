@@ -1,5 +1,5 @@
-//! Owners as people write them: numbers, or names as the image's own /etc/passwd and /etc/group have them.
-//! The host's accounts are never asked: whose files are in an image is the image's matter.
+//! Owners as people write them: numbers, or names as the image's own /etc/passwd and /etc/group have them. The host's
+//! accounts are never consulted: owners in an image belong to the image.
 
 use crate::show::show;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -22,7 +22,7 @@ pub struct OwnerSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Group {
     None,
-    /// That of the user.
+    /// The group of the user.
     Login,
     Name(String),
 }
@@ -59,7 +59,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 impl OwnerSpec {
-    /// For places where there is no image yet: numbers only.
+    /// Numbers only, for use where no image exists yet.
     pub fn numbers(&self) -> Result<Owner> {
         let of = |text: &String| {
             number(text).with_context(|| {

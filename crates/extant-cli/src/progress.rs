@@ -119,7 +119,7 @@ fn with_files(template: &str, files: Arc<AtomicU64>) -> ProgressStyle {
 }
 
 impl Progress {
-    /// Counts things whose number is not known.
+    /// Counts things whose total is unknown.
     pub fn count(what: &str) -> Self {
         let template = "{spinner} {msg}: {human_pos} ({per_sec}) {elapsed}";
         line(style(template), what, 0)
@@ -167,7 +167,7 @@ impl Progress {
         }
     }
 
-    /// So many more.
+    /// Adds to the count.
     pub fn add(&self, n: u64) {
         self.0.bar.inc(n);
     }

@@ -6,8 +6,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Says that the service is ready. Without a service manager nobody is told; one that does not listen is no reason to
-/// serve less.
+/// Tells the service manager that the service is ready, if there is one. An error is ignored: the service runs all
+/// the same.
 pub fn ready() {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = tell(&socket, b"READY=1\n")

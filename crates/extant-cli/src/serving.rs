@@ -39,7 +39,7 @@ impl From<TransportArg> for Transport {
     }
 }
 
-/// What lists of options after `-o` say together.
+/// The options of all lists after `-o`.
 pub fn mount_options(lists: &[String]) -> Result<MountOptions> {
     let mut options = MountOptions::default();
     let parse = |list: &String| options.parse(list);
@@ -55,7 +55,7 @@ pub fn mount_options(lists: &[String]) -> Result<MountOptions> {
     Ok(options)
 }
 
-/// What is mounted where, and how.
+/// An image, its mount point and the options.
 pub struct Serving<'a> {
     /// The image.
     pub image: PathBuf,
@@ -91,7 +91,7 @@ const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 const INVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const PERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 
-/// What a directory must grant who makes something in it, as in a mode.
+/// The permission that a directory must grant to a maker of files, as in a mode.
 const WRITE: u16 = 2;
 const SEARCH: u16 = 1;
 
@@ -118,8 +118,8 @@ impl Serving<'_> {
         Ok(options)
     }
 
-    /// The size of blocks with which the kernel is to hold the device, if what is mounted is one and this is root, whom
-    /// alone it does that for.
+    /// The block size with which the kernel is to hold the device, if the image is a block device and this process is
+    /// root's: for other users the kernel does not do that.
     fn block_size(&self, image: &Path) -> Option<u32> {
         let meta = image.metadata().ok()?;
         let root = rustix::process::geteuid().is_root() && self.scratch.is_none();
@@ -198,7 +198,7 @@ impl Serving<'_> {
             "{}: not a directory: first the image, then the directory to mount it on",
             self.dir.display()
         );
-        // That there is one, which is said as by all commands.
+        // Checks that the image exists, with the error that all commands give.
         crate::images::identity(&self.image)?;
         let image = self
             .image
@@ -236,7 +236,7 @@ impl Serving<'_> {
             read_only: options.read_only,
             block_device,
         };
-        // The kernel first: from then on the device is nobody else's.
+        // The kernel comes first: from then on the device is held exclusively.
         let held = self.block_size(&image).and_then(|block_size| {
             match keeper.mount(&dir, how(Some(block_size))) {
                 Ok(connection) => Some(Ok(connection)),
@@ -307,7 +307,7 @@ impl Serving<'_> {
     }
 }
 
-/// Tells a user who cannot make anything in the image's root directory what to do about that.
+/// Advises a user who cannot make files in the image's root directory.
 fn say_whose_root(volume: &Volume, image: &Path) -> Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let (uid, gid) = (user.as_raw(), group.as_raw());
@@ -356,7 +356,7 @@ impl Ready {
         &self.dir
     }
 
-    /// Serves until it is unmounted, then closes the image, and tells those who wait for that.
+    /// Serves until the image is unmounted, then closes it, and answers the clients that wait for that.
     pub fn serve(self) -> Result<()> {
         let Self {
             session,

@@ -1,5 +1,5 @@
-//! What the machine has that this command depends on: its tools, its package manager, its users' numbers. Files of the
-//! system are looked up below a root directory, so that tests can plant them.
+//! The parts of the machine that this command depends on: tools, package manager, users' numbers. Files of the system
+//! are looked up below a root directory, so that tests can plant them.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Something that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// What, in words.
+    /// The missing thing, in words.
     pub what: String,
     /// The line to type that brings it, if there is one.
     pub remedy: Option<String>,
@@ -68,7 +68,7 @@ impl System {
         self.user == 0
     }
 
-    /// Where a file of the system is.
+    /// The path of a file of the system.
     pub fn file(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))
     }
@@ -133,7 +133,7 @@ impl System {
         self.as_root(&line)
     }
 
-    /// The user's name, or the number of one who has none.
+    /// The user's name, or the number of a user without a name.
     pub fn user_name(&self) -> String {
         let number = self.user.to_string();
         let accounts = self.text("/etc/passwd").unwrap_or_default();
@@ -200,7 +200,7 @@ mod tests {
         );
         plant(dir.path(), "etc/subuid", "annabel:1:2\nann:100000:65536\n");
         assert_eq!(lacks().what, "/etc/subgid has no line for ann");
-        // By number is as good.
+        // A line with the number is as good.
         plant(dir.path(), "etc/subgid", "1000:100000:65536\n");
         plant(dir.path(), "usr/bin/newuidmap", "");
         let lack = Lack::mended_by("newgidmap is missing", "sudo apt install uidmap");

@@ -1,5 +1,5 @@
-//! Times as people write and read them: in the zone that TZ names, else in that of the system, as
-//! coreutils do. What machines read is in UTC.
+//! Times as people write and read them: in the zone that TZ names, else in that of the system, as in coreutils. Times
+//! for machines are in UTC.
 
 use anyhow::{Result, bail};
 use extant::Timestamp;
@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
 
 fn zoned(t: Timestamp, zone: &TimeZone) -> Zoned {
-    // What an inode can hold (1901 to 2446) is well within the years that are counted here.
+    // The times of an inode (1901 to 2446) are well within the range of this calendar.
     let nanos = i32::try_from(t.nanos()).unwrap_or(0);
     let known = jiff::Timestamp::new(t.secs(), nanos).unwrap_or_default();
     known.to_zoned(zone.clone())

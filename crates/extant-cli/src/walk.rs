@@ -60,8 +60,8 @@ pub fn sorted(dir: &Dir, path: impl AsRef<[u8]>) -> extant::Result<Vec<DirEntry>
     Ok(names)
 }
 
-/// Meets everything below `top`, directories before or after what they hold. With [`Order::Before`] the
-/// answer of `meet` says whether to go into a directory.
+/// Visits everything below `top`, directories before or after their contents. With [`Order::Before`] the answer of
+/// `meet` says whether to enter a directory.
 pub fn walk(
     top: &Dir,
     path: &[u8],

@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
     progress.done();
     let bytes = applied
         .map_err(|e| match e {
-            // It names the overlay, and says what it is not.
+            // The error names the overlay, and says which rule it breaks.
             extant::Error::Io { source, .. } if source.kind() == ErrorKind::InvalidData => {
                 advised(source, "extant mount --scratch --keep FILE writes overlays")
             }

@@ -21,7 +21,7 @@ pub struct Args {
     /// Files
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// What is in directories too
+    /// The contents of directories too
     #[arg(short = 'R', long)]
     recursive: bool,
 }

@@ -15,18 +15,18 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Copy files between the host and images, or within an image
 ///
-/// What is new in an image belongs to user 0 and group 0 unless owners are kept. With -a owners, permissions, times,
-/// extended attributes, ACLs, hard links within a source, holes, devices and links are as in the source: in an image whoever
-/// copies; on the host others than root own what they copy out, without set-id bits, and a warning tells them which
-/// devices and attributes are left out. -p keeps owners, permissions and times only. Patterns (*, ?, [...]) in paths of
-/// images are matched there. From standard input comes data alone.
+/// New files in an image belong to user 0 and group 0 unless owners are kept. With -a owners, permissions, times,
+/// extended attributes, ACLs, hard links within a source, holes, devices and links are as in the source. Into an
+/// image any user can do that; on the host users other than root own what they copy out, without set-id bits, and a
+/// warning names the devices and attributes that are left out. -p keeps owners, permissions and times only. Patterns
+/// (*, ?, [...]) in paths of images are matched there. Standard input gives data alone.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant cp hosts disk.img:/etc/hosts\n  extant cp -a disk.img:/home backup/\n  extant cp -r a.img:/data b.img:/\n  \
     date | extant cp - disk.img:/etc/stamp"
 )]
 pub struct Args {
-    /// What to copy, and where to: a name, or a directory. - is standard input, or standard output
+    /// Sources, and where to copy them: a name, or a directory. - is standard input, or standard output
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
     /// Directories and what is in them too
@@ -35,7 +35,7 @@ pub struct Args {
     /// Keep owner, permissions and times
     #[arg(short)]
     preserve: bool,
-    /// All of a tree, as above: -r -p, extended attributes, ACLs and hard links too; a file in the way is replaced
+    /// A whole tree, as above: -r -p, extended attributes, ACLs and hard links too; a file in the way is replaced
     #[arg(short, long)]
     archive: bool,
     /// The last path is a new name, even if it is a directory
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
     done
 }
 
-/// What is to be copied where, and how.
+/// The sources, the target and the rules of a copy.
 struct Job<'a> {
     args: &'a Args,
     from: &'a [Location],

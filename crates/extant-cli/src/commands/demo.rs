@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> Result<()> {
     })?;
     let volume = made.context("the image was made above")?;
     let worked = work(&volume, threads, args.files, &mut step);
-    // Whatever happened, the image is left clean.
+    // The image is left clean after an error, too.
     let closed = step("close", 1, &mut || Ok(volume.clone().close()?));
     drop(volume);
     worked.and(closed)?;

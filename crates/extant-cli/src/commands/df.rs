@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
         } else {
             (row.size, row.used, row.available)
         };
-        // As df: of what others than root may use, rounded up.
+        // As df counts: of the blocks that users other than root may use, rounded up.
         let percent = match used.saturating_add(available) {
             0 => "-".into(),
             all => format!("{}%", (u128::from(used) * 100).div_ceil(all.into())),

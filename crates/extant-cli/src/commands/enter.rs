@@ -1,5 +1,6 @@
-//! What `extant shell` runs between its mount and the command: this program once more, which enters the image by system calls,
-//! and becomes the command. A process of its own, since a root directory is of a whole process.
+//! The step of `extant shell` between its mount and the command: this program once more, which enters the image by
+//! system calls and becomes the command. It is a process of its own, because a root directory belongs to a whole
+//! process.
 
 use anyhow::{Context, Result};
 use rustix::process::Signal;
@@ -20,9 +21,9 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Where programs of a root file system are.
+/// The directories with programs of a root file system.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What of the caller's environment means something in any root file system.
+/// Variables of the caller's environment that mean something in any root file system.
 const KEPT: [&str; 10] = [
     "TERM",
     "COLORTERM",
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
         command.envs(KEPT.iter().filter_map(|k| Some((k, std::env::var_os(k)?))));
     }
     let error = command.exec();
-    // As shells say it: 127 not found, 126 found and not to be run.
+    // Exit codes as in shells: 127 not found, 126 found and not executable.
     let code = match error.kind() {
         std::io::ErrorKind::NotFound => 127,
         _ => 126,

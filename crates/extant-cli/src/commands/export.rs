@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     check_name(args, &place, packing)?;
     if address.path == b"/" {
-        // What the volume holds is data but for a little.
+        // Nearly all that the volume holds is data.
         let s = volume.statfs()?;
         let used = s.blocks.saturating_sub(s.free_blocks);
         monitor.expect(used.saturating_mul(s.block_size.into()));
@@ -142,7 +142,7 @@ fn check_name(args: &Args, place: &ImagePlace, packing: Option<Packing>) -> Resu
     Ok(())
 }
 
-/// Endings of archives of other kinds: a directory of such a name is hardly what was meant.
+/// Endings of other kinds of archives: a directory of such a name is hardly meant.
 const OTHERS: [&str; 12] = [
     ".tar.xz",
     ".txz",
@@ -158,7 +158,7 @@ const OTHERS: [&str; 12] = [
     ".squashfs",
 ];
 
-/// Writes a file. What has the name stays until all is written, so that an error costs nothing.
+/// Writes a file. An existing file of that name stays until all is written, so that an error destroys nothing.
 fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let context = || path.display().to_string();
     if path.metadata().is_ok_and(|m| !m.is_file()) {

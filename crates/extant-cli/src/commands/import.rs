@@ -15,9 +15,9 @@ use std::time::Instant;
 
 /// Put directory trees and tar archives into an image
 ///
-/// All cores work on it. What is in each SOURCE goes into the image's root, or the directory that --to names, with owners,
-/// permissions, times, extended attributes, ACLs, hard links, devices and holes. Directories are merged,
-/// files that exist are replaced. Of several sources each is a layer over those before it and over the
+/// All cores work on it. The contents of each SOURCE go into the image's root, or the directory that --to names, with
+/// owners, permissions, times, extended attributes, ACLs, hard links, devices and holes. Directories are merged,
+/// files that exist are replaced. If there are several sources, each is a layer over those before it and over the
 /// image, as with mkfs --from. The target directory keeps its own attributes if it exists.
 #[derive(clap::Args, Debug)]
 #[command(
@@ -54,7 +54,7 @@ pub struct Args {
 struct Imported {
     #[serde(flatten)]
     counts: Counts,
-    /// All of the work, and the part of it that made the result durable.
+    /// The time of the whole work, and the part of it that made the result durable.
     seconds: f64,
     sync_seconds: f64,
 }

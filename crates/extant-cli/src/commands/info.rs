@@ -72,7 +72,7 @@ struct Info {
 #[derive(Serialize)]
 struct Errors {
     count: u32,
-    /// What becomes of the image when another is found.
+    /// The policy for the next error.
     policy: &'static str,
     first: ErrorFound,
     last: ErrorFound,
@@ -131,7 +131,7 @@ struct Journal {
     bytes: u64,
     features: Vec<&'static str>,
     sequence: u32,
-    /// What the log held when the image was opened; 0: clean.
+    /// The first block of the log when the image was opened; 0: clean.
     start: u32,
     transactions_to_replay: u32,
     blocks_to_replay: u64,

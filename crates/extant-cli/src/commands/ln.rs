@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
     after_help = "Examples:\n  extant ln disk.img:/bin/busybox disk.img:/bin/sh\n  extant ln -s busybox disk.img:/bin/sh"
 )]
 pub struct Args {
-    /// What the link leads to: a file of the image, or with -s any text; several if the links go into a directory
+    /// The link's target: a file of the image, or with -s any text; several if the links go into a directory
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<OsString>,
     /// The link: a new name, or a directory to make it in

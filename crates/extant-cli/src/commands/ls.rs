@@ -60,7 +60,7 @@ pub struct Listed {
     pub facts: Facts,
 }
 
-/// What an inode says.
+/// The facts about an inode.
 #[derive(Serialize)]
 pub struct Facts {
     pub ino: u32,
@@ -84,7 +84,7 @@ pub struct Facts {
     pub crtime: String,
 }
 
-/// The facts about an inode, whose target is asked for if it is a symbolic link.
+/// Collects the facts about an inode, and reads its target if it is a symbolic link.
 pub fn facts(a: &Attributes, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) -> Result<Facts> {
     let target = if a.file_type == FileType::Symlink {
         Some(show(&read_link()?))

@@ -189,7 +189,7 @@ impl Args {
             (o.uid, o.gid) = owner.numbers().context("--owner")?;
         }
         if self.from.is_empty() {
-            // An empty volume is its root directory, which the one who makes it wants to write to.
+            // An empty volume consists of its root directory, which its maker wants to write to.
             let me = (rustix::process::getuid(), rustix::process::getgid());
             let root = (
                 o.uid.unwrap_or(me.0.as_raw()),
@@ -312,7 +312,7 @@ fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
         }
         "resize" => o.resize_to = Some(number()?),
         "lazy_itable_init" => o.lazy_itable_init = value.is_empty() || number()? != 0,
-        // Nothing is ever discarded.
+        // Nothing is ever discarded, so there is nothing to do.
         "nodiscard" => {}
         _ => bail!("no such option: extant mkfs --help lists those there are"),
     }
@@ -338,7 +338,7 @@ struct Made {
     specials: u64,
     hard_links: u64,
     data_bytes: u64,
-    /// All of the work, and the part of it that waited for the device in the end.
+    /// The time of the whole work, and the part of it that waited for the device at the end.
     seconds: f64,
     sync_seconds: f64,
     warnings: Vec<String>,
@@ -413,7 +413,7 @@ impl mkfs::Progress for Bar {
     }
 }
 
-/// What is wrong, so that an interrupt is known as one, and what to do about it.
+/// The cause, so that an interrupt is recognised, and the advice.
 fn failed(e: MkfsError) -> anyhow::Error {
     match &e {
         MkfsError::Interrupted => interrupt::Interrupted.into(),

@@ -62,7 +62,7 @@ pub struct Args {
     /// Leave the image as it is: changes go to a file that is thrown away
     #[arg(long)]
     scratch: bool,
-    /// With --scratch: keep the changes in this file; go on with it if it is there. See `extant apply`
+    /// With --scratch: keep the changes in this file, and continue with it if it exists. See `extant apply`
     #[arg(long, value_name = "FILE", requires = "scratch")]
     keep: Option<PathBuf>,
     /// How requests come from the kernel
@@ -84,12 +84,12 @@ pub struct Args {
     /// Started by `extant shell`: ends with it, and tells its errors there
     #[arg(long, hide = true, requires = "serve")]
     attached: bool,
-    /// Has no descriptors of who called it
+    /// The process has no descriptors of its caller
     #[arg(long, hide = true)]
     alone: bool,
 }
 
-/// What the server in the background says when it serves.
+/// The message of the server in the background once it serves.
 const SERVES: &str = "serves";
 
 pub fn run(args: &Args) -> Result<()> {
@@ -143,8 +143,8 @@ impl Args {
     }
 }
 
-/// This program anew, with these words and one more for `mount`, and without descriptors of who called it: all but the
-/// standard ones, unless one of them is the image.
+/// This program anew, with these words and one more for `mount`, and without its caller's descriptors: all but the
+/// standard ones are closed, unless one of them is the image.
 fn anew(image: &Path, words: impl Iterator<Item = OsString>, more: &str) -> Result<Command> {
     let given = ["/dev/fd/", "/proc/self/fd/"];
     if !given.iter().any(|dir| image.starts_with(dir)) {
@@ -205,13 +205,13 @@ pub fn failed(status: ExitStatus) -> anyhow::Error {
 
 fn serve_in_background(serving: &Serving<'_>, attached: bool) -> Result<()> {
     if attached {
-        // Without the shell nobody would unmount it.
+        // Ends with the shell, because nobody else would unmount it.
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
             .context("tie the server to the shell")?;
     }
     let ready = serving.start()?;
     ready.unmount_on_signal()?;
-    // Away from the terminal, whose signals and end are not for it, and from any directory.
+    // Leaves the terminal, whose signals and end do not concern the server, and every directory.
     rustix::process::setsid().context("setsid")?;
     std::env::set_current_dir("/").context("/")?;
     let null = OpenOptions::new()
@@ -240,7 +240,7 @@ pub fn from_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
             Some("-t" | "-N") => {
                 args.next();
             }
-            // Said by who called mount(8), as against the "rw" that it always says.
+            // The caller of mount(8) gave this option, unlike the "rw" that mount(8) always adds.
             Some("-w" | "--rw") => out.retain(|arg| arg != "--helper"),
             Some("-r" | "--ro") => out.extend(["-o".into(), "ro".into()]),
             _ => out.push(arg),

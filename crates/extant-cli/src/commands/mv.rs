@@ -16,7 +16,7 @@ use std::ffi::OsString;
     after_help = "Examples:\n  extant mv disk.img:/a disk.img:/b\n  extant mv disk.img:/a disk.img:/b disk.img:/dir"
 )]
 pub struct Args {
-    /// What to move, and where to: a new name, or a directory
+    /// Sources, and where to move them: a new name, or a directory
     #[arg(value_name = "IMAGE:/PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
     /// Replace nothing

@@ -12,13 +12,13 @@ use extant::{Error, FileType};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant rm -r disk.img:/var/cache")]
 pub struct Args {
-    /// What to remove
+    /// The files to remove
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
     /// Directories and what is in them too
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// What does not exist is no error
+    /// Ignore names that do not exist
     #[arg(short, long)]
     force: bool,
     /// Empty directories too

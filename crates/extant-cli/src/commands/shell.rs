@@ -17,7 +17,8 @@ use std::process::{Command, ExitStatus};
 /// The command runs in a user and mount name space of its own, in which you are root and the image is mounted on its
 /// working directory: nobody else sees the mount, and it is gone when the command ends. Files it makes belong to root
 /// inside the image. Needs no privilege, but a kernel that lets users make user name spaces. Where /etc/subuid and
-/// /etc/subgid give you user and group numbers, all of them are there, as package managers need; its exit status is that of the command.
+/// /etc/subgid give you user and group numbers, all of them are available inside, as package managers need. The exit
+/// status is that of the command.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant shell disk.img\n  extant shell disk.img -- tar xpf /tmp/rootfs.tar\n  \
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(enter(args));
     }
     let status = inside(args)?;
-    // As a shell says it.
+    // Exit codes as in shells.
     let code = status.code().or(status.signal().map(|s| 128 + s));
     std::process::exit(code.unwrap_or(1))
 }
@@ -123,7 +124,7 @@ fn told(lack: Lack) -> anyhow::Error {
 }
 
 fn inside(args: &Args) -> Result<ExitStatus> {
-    // What is wrong with them is said before anything is mounted.
+    // Errors in them are reported before anything is mounted.
     mount_options(&args.o)?;
     let place = tempfile::tempdir()
         .context("a directory to mount on")?
@@ -161,7 +162,7 @@ fn mounted_on(place: &Path, args: &Args) -> Result<ExitStatus> {
         .canonicalize()
         .with_context(|| place.display().to_string())?;
     let ran = command(args, &dir);
-    // What the command left running keeps it busy: it is detached then, and served until that ends.
+    // Processes that the command left running keep the mount busy: it is detached then, and served until they end.
     if fuse_server::unmount(&dir).is_err() {
         fuse_server::detach(&dir).with_context(|| dir.display().to_string())?;
     }
@@ -191,7 +192,7 @@ fn command(args: &Args, dir: &Path) -> Result<ExitStatus> {
         .env_remove(INSIDE)
         .status();
     for place in shown.iter().rev() {
-        // What still uses it keeps it until it ends; nobody else finds it any more.
+        // Processes that still use the mount keep it until they end; no other process finds it any more.
         let _ = unmount(place, UnmountFlags::DETACH);
     }
     status.with_context(|| words[0].to_string_lossy().into_owned())

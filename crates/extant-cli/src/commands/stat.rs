@@ -17,7 +17,7 @@ pub struct Args {
     /// Files
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// What a symbolic link leads to, not the link
+    /// The target of a symbolic link, not the link
     #[arg(short = 'L', long = "dereference")]
     follow: bool,
     /// As JSON

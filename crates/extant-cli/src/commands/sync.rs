@@ -53,13 +53,13 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// As long as others keep a mount busy, at most.
+/// How long to retry at most while other programs keep a mount busy.
 const BUSY: Duration = Duration::from_secs(10);
-/// Where the kernel does not tell, its requests to write have been handed over when none has come for so long.
+/// Where the kernel does not tell, its requests to write are taken as handed over when none has come for this long.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// Returns when the requests by which the kernel writes back have been answered. For a mount of a file it does not wait for them
-/// itself in syncfs(2), though it has made them all when that returns.
+/// Returns when the requests by which the kernel writes back have been answered. For a mount of a file syncfs(2) does
+/// not wait for them itself, though it has made all of them when it returns.
 fn wait_for_write_back(mounted: &Mounted, client: &mut Client) -> Result<()> {
     let until = Instant::now() + BUSY;
     let mut last = None;

@@ -34,12 +34,12 @@ pub struct Args {
     json: bool,
 }
 
-/// What a tree has shown.
+/// The result of a listing.
 #[derive(Default)]
 struct Shown {
     directories: u64,
     files: u64,
-    /// As JSON shows it.
+    /// The entries for JSON.
     list: Vec<Listed>,
 }
 
@@ -121,14 +121,14 @@ fn tree(
 }
 
 fn draw(out: &mut impl Write, rows: &[(usize, String)]) -> Result<()> {
-    // From the end: whether a name of the same directory comes later, by depth.
+    // Computed from the end: whether a name of the same directory comes later, by depth.
     let mut later: Vec<bool> = Vec::new();
     let mut last = vec![false; rows.len()];
     for (is_last, (depth, _)) in last.iter_mut().zip(rows).rev() {
         later.resize(depth + 1, false);
         *is_last = !std::mem::replace(&mut later[*depth], true);
     }
-    // What stands left of a name: one piece for each directory on the way.
+    // The pieces to the left of a name, one for each directory on the way.
     let mut rails: Vec<&str> = Vec::new();
     for ((depth, line), last) in rows.iter().zip(last) {
         rails.truncate(depth.saturating_sub(1));

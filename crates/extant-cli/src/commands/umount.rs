@@ -22,7 +22,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let mounted = Mounted::at(&args.dir)?;
-    // Before it is unmounted: afterwards the server may end at any moment. One of another user is not asked.
+    // Connects before unmounting: afterwards the server may end at any moment. The server of another user is not
+    // asked.
     let mut server = mounted.client().ok();
     if let Some(server) = &mut server {
         // Its answer says that it has taken this client on, and will not end without a word.

@@ -47,7 +47,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
     let mut out = output::stdout();
     let mut found = Vec::new();
     let done = Images::each(false, &args.paths, NoMatch::Fails, |place| {
-        // As getfattr: what a symbolic link leads to is not asked for here, the link itself is.
+        // As in getfattr the link itself is asked, not its target.
         let names = match &args.name {
             Some(name) => vec![name.as_bytes().to_vec()],
             None => {

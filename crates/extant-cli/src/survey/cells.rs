@@ -101,12 +101,12 @@ impl Counts {
         self.0.iter().copied().map(u64::from).sum()
     }
 
-    /// What most blocks are used for of those that are in use; free if none is.
+    /// The most frequent use of the blocks in use; free if none is in use.
     pub fn most(&self) -> Use {
         let used = Use::ALL
             .into_iter()
             .filter(|&u| u != Use::Free && self.get(u) > 0);
-        // Of two the rarer kind, which come first.
+        // Of two equal ones the rarer kind, which comes first.
         used.rev().max_by_key(|&u| self.get(u)).unwrap_or(Use::Free)
     }
 
@@ -124,7 +124,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Nothing is counted yet.
+    /// Cells without counts.
     pub fn new(layout: Layout) -> Self {
         let count = usize::try_from(layout.count()).unwrap_or(usize::MAX);
         Self {
@@ -133,7 +133,7 @@ impl Cells {
         }
     }
 
-    /// So many blocks from this one on; what is outside of the volume does not count.
+    /// Counts `len` blocks from `start` on; blocks outside of the volume do not count.
     pub fn add(&mut self, what: Use, start: u64, len: u64) {
         let mut at = start.max(self.layout.first);
         let end = start.saturating_add(len).min(self.layout.end);
@@ -172,7 +172,7 @@ impl Cells {
         }
     }
 
-    /// Each cell's counts.
+    /// The counts of each cell.
     pub fn iter(&self) -> impl Iterator<Item = &Counts> {
         self.counts.iter()
     }

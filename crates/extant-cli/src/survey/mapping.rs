@@ -1,4 +1,4 @@
-//! Mappings of inodes, run by run. Nothing of them is kept but the numbers of the nodes that were looked at.
+//! Mappings of inodes, run by run. Only the numbers of visited nodes are kept.
 
 use ext4_format::extent::{self, Node, NodeRules};
 use ext4_format::geometry::Geometry;
@@ -37,7 +37,7 @@ impl<'a> Walker<'a> {
     /// Notes a block of metadata.
     ///
     /// # Errors
-    /// It was noted before.
+    /// The block was noted before.
     pub fn first_visit(&mut self, block: BlockNr, what: &'static str) -> Result<(), FormatError> {
         match self.seen.insert(block.0) {
             true => Ok(()),

@@ -1,8 +1,9 @@
-//! What the blocks of an image are used for, without a word of memory for each: counts by group and by the cells of a picture.
+//! The use of an image's blocks, without a word of memory for each block: counts by group and by the cells of a
+//! picture.
 //!
-//! The bytes are hostile. A group or inode that breaks a rule is counted as damaged and left out. No node of a mapping is looked
-//! at twice, and no more blocks are counted as files' than there are, so the time grows with the bytes that the image really has,
-//! and with the number of its groups and inodes.
+//! The bytes are hostile. A group or inode that breaks a rule is counted as damaged and left out. No node of a
+//! mapping is visited twice, and no more blocks are counted as files' than there are, so the time grows with the real
+//! size of the image and with the number of its groups and inodes.
 
 mod cells;
 mod mapping;
@@ -19,11 +20,11 @@ use extant::Volume;
 use mapping::{Mapping, Walker};
 use serde::Serialize;
 
-/// What a block is used for.
+/// The use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Use {
-    /// Nothing.
+    /// No use.
     Free,
     /// Superblocks, descriptors, and blocks kept for more of these.
     Super,
@@ -39,7 +40,7 @@ pub enum Use {
     Files,
     /// In use for something else: mappings, attributes, the orphan file.
     Other,
-    /// Of a group whose bitmap cannot be read.
+    /// A block of a group whose bitmap cannot be read.
     Unknown,
 }
 
@@ -47,7 +48,7 @@ impl Use {
     /// How many there are.
     pub const COUNT: usize = 9;
 
-    /// All of them, in the order of their numbers.
+    /// All uses, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Free,
         Self::Super,
@@ -66,7 +67,7 @@ impl Use {
 pub struct Fragmentation {
     /// Regular files with any block.
     pub files: u64,
-    /// Those of them that lie in more than one piece.
+    /// Files that lie in more than one piece.
     pub fragmented: u64,
     /// Pieces of all of them.
     pub extents: u64,
@@ -87,7 +88,7 @@ pub struct FreeRuns {
     pub blocks: u64,
 }
 
-/// What was found.
+/// The result of a survey.
 pub struct Survey {
     /// By group.
     pub groups: Cells,
@@ -196,7 +197,7 @@ impl Surveyor<'_> {
         }
     }
 
-    /// Nothing is known of a group's blocks but what others say.
+    /// Counts a group whose bitmap is unreadable: its blocks are known from other metadata only.
     fn unknown(&mut self, first: u64, blocks: u64, why: &impl ToString) {
         self.end_run();
         self.add(Use::Unknown, first, blocks);
@@ -214,7 +215,7 @@ impl Surveyor<'_> {
         self.run = 0;
     }
 
-    /// What is free and what is in use by a group's bitmap.
+    /// Counts free blocks and blocks in use by a group's bitmap.
     fn blocks(&mut self, nr: GroupNr, desc: &GroupDesc) -> extant::Result<()> {
         let geometry = self.geometry;
         let map = if geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
@@ -246,13 +247,13 @@ impl Surveyor<'_> {
         Ok(())
     }
 
-    /// What a group's inodes have.
+    /// Counts the blocks of a group's inodes.
     fn inodes(&mut self, nr: GroupNr, desc: &GroupDesc) -> extant::Result<()> {
         let geometry = self.geometry;
         if geometry.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
             return Ok(());
         }
-        // Each has one of its own; who says otherwise wants to keep us busy.
+        // Each group has a bitmap of its own; a shared one would only cost time.
         self.walker.first_visit(desc.inode_bitmap, "inode bitmap")?;
         let map = self.volume.metadata_block(desc.inode_bitmap)?;
         bitmap::verify_inode_bitmap(&map, desc, geometry, nr)?;
@@ -343,7 +344,7 @@ impl Surveyor<'_> {
 #[derive(Default)]
 struct Pieces {
     count: u64,
-    /// Where the file goes on if it stays in one piece: logical and physical.
+    /// The continuation of a file in one piece: logical and physical block.
     next: Option<(u64, u64)>,
 }
 

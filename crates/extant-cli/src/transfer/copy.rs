@@ -1,15 +1,15 @@
 //! From one side to the other, from many threads.
 //!
-//! Work is a directory to be listed, or a few files of one to be copied. Whoever lists a directory makes
-//! its subdirectories on the other side before they become work, so that every file finds its place,
-//! however large or flat the tree is. Names of files met before (hard links) and the attributes of
-//! directories come last, when nobody adds to a directory any more.
+//! A piece of work is a directory to be listed, or a few files of one directory to be copied. The thread that lists a
+//! directory makes its subdirectories on the other side before they become work, so that every file finds its
+//! directory, however large or flat the tree is. Names of files met before (hard links) and the attributes of
+//! directories come last, when no thread adds to a directory any more.
 //!
-//! A directory is opened on both sides when its turn comes, and its files are reached through these
-//! handles. Who has listed a directory copies its files before listing another, so that no more
-//! directories are open than there are threads, however deep the tree is; and threads keep to
-//! directories of their own while there are enough, because file systems make names in one directory
-//! one after the other. When there are no more directories, threads take over files of others.
+//! A directory is opened on both sides when its turn comes, and its files are reached through these handles. A thread
+//! that has listed a directory copies its files before it lists another, so that no more directories are open than
+//! there are threads, however deep the tree is; and threads keep to directories of their own while there are enough,
+//! because file systems make names in one directory one after the other. When no directories are left, threads take
+//! files from others.
 
 use super::layers::{remove_all, stays};
 use super::steps::{content, is_refusal, make_way, skip_refused};
@@ -48,15 +48,15 @@ enum Task {
 struct Stack {
     /// Paths from the top.
     directories: Vec<Vec<u8>>,
-    /// Of each thread.
+    /// The files of each thread's directory.
     files: Vec<Vec<Files>>,
     busy: usize,
     failed: Option<anyhow::Error>,
 }
 
 impl Stack {
-    /// What a thread does next: files of its own directory, else another directory, else files of the
-    /// thread that has most.
+    /// The next task of a thread: files of its own directory, else another directory, else files of the thread that
+    /// has most.
     fn next(&mut self, thread: usize) -> Option<Task> {
         let own = self.files.get_mut(thread).and_then(Vec::pop);
         if let Some(files) = own {
@@ -75,7 +75,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From where to where, and how.
+/// The two sides, and the rules.
 #[derive(Clone, Copy)]
 pub struct Route<'a> {
     pub src: &'a dyn Side,
@@ -96,11 +96,11 @@ struct Copy<'a> {
     /// The directory copied from, and the one copied to.
     src: Box<dyn Side>,
     dst: Box<dyn Side>,
-    /// Where the tree begins: nothing of another file system is gone into, if the rules say so.
+    /// The device of the tree's top: the rules may forbid to enter other file systems.
     device: u64,
     stack: Mutex<Stack>,
     changed: Condvar,
-    /// Where the first name of a file with several went.
+    /// The new path of the first name of a file with several names.
     first_names: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     links: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     directories: Mutex<Vec<Made>>,
@@ -274,7 +274,7 @@ fn existing(side: &dyn Side, path: &[u8]) -> Result<Meta> {
         .with_context(|| side.show(path))
 }
 
-/// What is before the last slash of a path from the top.
+/// The part of a path from the top before its last slash.
 fn parent(path: &[u8]) -> &[u8] {
     let slash = path.iter().rposition(|&b| b == b'/');
     &path[..slash.unwrap_or(0)]
@@ -458,7 +458,7 @@ impl Copy<'_> {
             .transfer(from, to, &meta, false, Existing::Replace)
     }
 
-    /// What had to wait for all else: other names of files, attributes of directories.
+    /// Does the work that had to wait for all else: other names of files, attributes of directories.
     fn finish(&self) -> Result<()> {
         let dst = &*self.dst;
         for (first, to) in std::mem::take(&mut *lock(&self.links)) {

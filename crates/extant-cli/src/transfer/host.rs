@@ -63,8 +63,8 @@ impl HostSide {
         Ok((Start::There(dir), &path[slash + 1..]))
     }
 
-    /// A path that starts at the working directory, for calls that take nothing else. It holds while
-    /// the first answer lives.
+    /// A path that starts at the working directory, for calls that take nothing else. It is valid while the first
+    /// part of the answer lives.
     fn whole<'s>(&'s self, path: &[u8]) -> rustix::io::Result<(Option<Start<'s>>, Vec<u8>)> {
         let whole = join(&self.path, path);
         if whole.len() <= LONG_PATH {
@@ -77,7 +77,7 @@ impl HostSide {
     }
 }
 
-/// Where a path starts.
+/// The directory at which a path starts.
 enum Start<'a> {
     Here(BorrowedFd<'a>),
     There(OwnedFd),
@@ -278,7 +278,7 @@ impl Side for HostSide {
 
     fn make_dir(&self, path: &[u8], bits: u16) -> Result<()> {
         let (dir, path) = self.place(path)?;
-        // What is to be put in needs the owner's permissions; the final ones come last.
+        // Filling a directory needs the owner's permissions; the final ones come last.
         Ok(rustix::fs::mkdirat(dir, path, mode(bits & 0o777 | 0o700))?)
     }
 

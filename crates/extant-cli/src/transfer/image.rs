@@ -19,9 +19,9 @@ const LONG_PATH: usize = 4000;
 pub struct ImageSide {
     dir: Dir,
     image: PathBuf,
-    /// Where it is, for messages.
+    /// The path, for messages.
     path: Vec<u8>,
-    /// What "." is, if that is no directory: an inode that was named by its number.
+    /// The inode that "." stands for, if that is no directory: an inode named by its number.
     single: Option<Node>,
 }
 
@@ -36,7 +36,7 @@ impl ImageSide {
         }
     }
 
-    /// Where the path of a place starts.
+    /// The side at which the path of a place starts.
     pub fn at(place: &ImagePlace) -> Self {
         let single = place.node().cloned();
         Self {
@@ -129,7 +129,7 @@ impl Side for ImageSide {
     }
 
     fn directory(&self, path: &[u8], _follow: bool) -> Result<Box<dyn Side>> {
-        // Nobody else changes an image that is open: no link can have come in between.
+        // No other process changes an open image, so no link can have appeared in between.
         Ok(Box::new(Self {
             dir: step(&self.dir, path)?,
             image: self.image.clone(),

@@ -48,7 +48,7 @@ pub fn remove_all(side: &dyn Side, path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What the layer at hand has put in place: a white-out may come after what it must not take away.
+/// Names that the present layer has put in place: a white-out may come after names that it must not remove.
 #[derive(Default)]
 pub struct Touched {
     /// Directories, by their inodes, that the layer has or has something in.
@@ -89,7 +89,7 @@ impl Touched {
         Ok(())
     }
 
-    /// What was put in place may be gone: paths may lead elsewhere.
+    /// Names that were put in place may be gone, so paths may lead elsewhere.
     pub fn forget_paths(&mut self) {
         self.last = None;
     }

@@ -32,7 +32,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What a name leads to, on whichever side.
+/// The inode that a name leads to, on either side.
 #[derive(Clone, Debug)]
 pub struct Meta {
     pub kind: FileType,
@@ -55,10 +55,10 @@ pub struct Meta {
 /// Name and value of an extended attribute.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 
-/// What happens to a regular file that is in the way.
+/// The fate of a regular file that is in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It gives its name to a new file.
+    /// A new file takes its name.
     Replace,
     /// It is emptied and written.
     Overwrite,
@@ -69,7 +69,7 @@ pub enum Existing {
 pub trait Side: Send + Sync {
     /// A path for messages.
     fn show(&self, path: &[u8]) -> String;
-    /// What can be done about a path that leads nowhere.
+    /// Advice about a path that leads nowhere.
     fn missing(&self, _path: &[u8]) -> Option<String> {
         None
     }
@@ -80,7 +80,7 @@ pub trait Side: Send + Sync {
     /// A directory as a side of its own. Unless `follow`, no symbolic link may be on the way: for paths
     /// that a walk has found.
     fn directory(&self, path: &[u8], follow: bool) -> Result<Box<dyn Side>>;
-    /// What a name leads to; `follow`: a last symbolic link too.
+    /// The inode that a name leads to; `follow`: through a last symbolic link, too.
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>>;
     /// Names of the directory, in order, with their types.
     fn list(&self) -> Result<Vec<(Vec<u8>, FileType)>>;
@@ -130,7 +130,7 @@ pub trait Sink {
     fn apply(&self, meta: &Meta, rules: &Rules) -> Result<()>;
 }
 
-/// What was moved.
+/// Counts of moved things.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     pub directories: u64,
@@ -204,7 +204,7 @@ impl Monitor {
         }
     }
 
-    /// So many bytes will it be, as far as that is known.
+    /// Announces the total number of bytes, as far as it is known.
     pub fn expect(&self, bytes: u64) {
         self.progress.expect(bytes, Arc::clone(&self.files));
     }

@@ -1,8 +1,8 @@
 //! Work done by many threads whose results are taken in the order in which the work was found.
 //!
-//! One thread finds pieces of work, others do them, and the caller's own thread takes the results. A
-//! piece that is found holds a place in a queue of bounded length until its result is taken, so that
-//! no more than so many results are in memory, whoever is slow.
+//! One thread finds pieces of work, others do them, and the caller's own thread takes the results. A piece holds a
+//! place in a queue of bounded length from its discovery until its result is taken, so the number of results in
+//! memory is bounded, whichever thread is slow.
 
 use anyhow::{Result, anyhow};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -11,9 +11,9 @@ use std::sync::{Mutex, PoisonError};
 /// Results waiting to be taken, for each thread.
 const AHEAD: usize = 4;
 
-/// Runs `find`, which gives each piece of work to the function it gets; `work` in `threads` threads; and
-/// `take`, in the order of the pieces. The first failure in this order is returned, and ends everything.
-/// With one thread all is done by the caller, piece by piece.
+/// Runs `find`, which passes each piece of work to its argument; `work` in `threads` threads; and `take`, in the
+/// order of the pieces. The first failure in this order is returned, and ends everything. With one thread the caller
+/// does all of it, piece by piece.
 pub fn ordered<J: Send, R: Send>(
     threads: usize,
     find: impl FnOnce(&mut dyn FnMut(J) -> Result<()>) -> Result<()> + Send,
@@ -31,10 +31,10 @@ pub fn ordered<J: Send, R: Send>(
         for _ in 0..threads {
             s.spawn(|| {
                 loop {
-                    // The lock is held while waiting: who has it gets the next piece.
+                    // The lock is held while waiting: its holder gets the next piece.
                     let next = pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((piece, result)) = next else { return };
-                    // Nobody takes it any more after a failure.
+                    // After a failure no result is taken any more.
                     let _ = result.send(work(piece));
                 }
             });
@@ -64,7 +64,7 @@ pub fn ordered<J: Send, R: Send>(
     })
 }
 
-/// Nobody takes results any more; why, the taker says.
+/// No results are taken any more; the taking side reports why.
 #[derive(Debug)]
 struct Stopped;
 

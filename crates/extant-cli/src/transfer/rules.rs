@@ -1,4 +1,4 @@
-//! What is kept on the way, and what is changed.
+//! Properties that are kept on the way, and properties that are changed.
 
 use super::Meta;
 use crate::owners::OwnerSpec;
@@ -29,7 +29,7 @@ pub struct OwnerArgs {
     pub no_xattrs: bool,
 }
 
-/// What a move keeps and changes.
+/// The rules of a move.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub keep_owner: bool,
@@ -41,7 +41,7 @@ pub struct Rules {
     pub threads: usize,
     /// The source is a layer: its white-outs count, and it replaces directories by other things.
     pub layer: bool,
-    /// What is mounted in the tree stays behind; the mount points come, empty.
+    /// Contents of mounts in the tree are left out; the mount points come, empty.
     pub one_file_system: bool,
     /// A file that is left out: the image itself, if it is in the tree.
     pub skip: Option<(u64, u64)>,
@@ -90,7 +90,7 @@ impl Rules {
         }
     }
 
-    /// With the user's wishes; names of owners are those of a volume.
+    /// The rules with the user's wishes; names of owners are those of a volume.
     pub fn with(mut self, args: &OwnerArgs, volume: &Volume) -> Result<Self> {
         if let Some(owner) = &args.owner {
             (self.uid, self.gid) = owner.resolve(volume).context("--owner")?;
@@ -102,7 +102,7 @@ impl Rules {
         Ok(self)
     }
 
-    /// What a file is to be on the other side.
+    /// A file's properties on the other side.
     pub fn adjust(&self, mut meta: Meta) -> Meta {
         meta.uid = self.uid.unwrap_or_else(|| self.uid_map.map(meta.uid));
         meta.gid = self.gid.unwrap_or_else(|| self.gid_map.map(meta.gid));

@@ -52,7 +52,7 @@ pub fn content(source: &dyn Source, sink: &dyn Sink, meta: &Meta, monitor: &Moni
             .max(1)
     ];
     let mut at = 0;
-    // What was data when it was asked; a file that shrinks meanwhile ends early.
+    // The ranges were data when they were asked for; a file that shrinks meanwhile ends early.
     'stretches: while at < meta.size {
         let stretch = if meta.dense {
             Some((at, meta.size))

@@ -14,7 +14,7 @@ pub struct Job {
     pub stretches: Vec<(u64, u64)>,
 }
 
-/// What an entry says.
+/// The properties of an entry.
 #[derive(Clone)]
 pub struct Item {
     pub meta: Meta,
@@ -28,7 +28,7 @@ pub struct InFlight {
     none: Condvar,
 }
 
-/// One of what was handed out; done when it is dropped, even by a panic.
+/// One piece that was handed out; dropping it marks it as done, even during a panic.
 pub struct Done<'a>(pub &'a InFlight);
 
 impl Drop for Done<'_> {

@@ -1,9 +1,9 @@
 //! A tar archive into a tree.
 //!
-//! One thread reads the archive. It makes directories, links and whatever else is small itself; files
-//! up to a megabyte it hands to other threads, a path always to the same one, so that a later entry
-//! for a path comes after an earlier one. What needs an earlier file in place (a hard link, a file
-//! that becomes a directory) waits until all handed out is done.
+//! One thread reads the archive. It makes directories, links and all other small things itself; files up to a
+//! megabyte it hands to other threads, a path always to the same one, so that a later entry for a path comes after an
+//! earlier one. An entry that needs an earlier file in place (a hard link, a file that becomes a directory) waits
+//! until all handed out files are done.
 
 use super::layers::{Touched, remove_all};
 use super::steps::{make_way, skip_refused};
@@ -26,7 +26,7 @@ use std::sync::{Mutex, PoisonError};
 const SMALL: u64 = 1 << 20;
 /// Files waiting for one thread.
 const QUEUE: usize = 64;
-/// Paths remembered as handed out; at more everybody waits for them once.
+/// Paths remembered as handed out; when there are more the reader waits for all of them once.
 const REMEMBERED: usize = 1 << 16;
 
 /// Puts what an archive holds into directory `to`.
@@ -77,7 +77,7 @@ pub fn read_tar(
         let read = reader.run(archive);
         drop(reader.queues.drain(..));
         in_flight.wait();
-        // What stopped the others stopped the reader too.
+        // An error of another thread stopped the reader, too.
         if let Some(e) = failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(e);
         }
@@ -97,7 +97,7 @@ struct Reader<'a> {
     hasher: RandomState,
     /// Attributes of directories, to be set last.
     directories: HashMap<Vec<u8>, Item>,
-    /// Of a layer, what it has put in place.
+    /// The names that the present layer has put in place.
     touched: Option<Touched>,
     /// Paths, by their hashes, of files that may not be there yet.
     handed_out: HashSet<u64>,
@@ -424,7 +424,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 enum Stop {
     /// Something here.
     Here(anyhow::Error),
-    /// Another thread failed, and says why itself.
+    /// Another thread failed and reports the reason itself.
     Elsewhere,
 }
 

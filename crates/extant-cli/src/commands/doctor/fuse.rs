@@ -1,4 +1,4 @@
-//! What mounting needs: the device, the helper, what it is allowed.
+//! The needs of mounting: the device, the helper, permissions.
 
 use super::Finding;
 use crate::system::{Lack, System};
@@ -66,7 +66,7 @@ fn device(system: &System) -> Result<String, Lack> {
         io::ErrorKind::PermissionDenied => "it is not yours to open",
         _ => "it cannot be opened",
     };
-    // By its mode, where its owner can help; what the container's rules forbid is another error.
+    // Permissions can be changed by the device's owner; a refusal by the container's rules is another error.
     let by_mode = error.raw_os_error() == Some(rustix::io::Errno::ACCESS.raw_os_error());
     let remedy = match () {
         () if by_mode => system.as_root("chmod 666 /dev/fuse"),

@@ -30,21 +30,21 @@ pub struct Args {
 enum FindingState {
     /// It works.
     Works,
-    /// It does not, and without root more would work if it did.
+    /// It does not work, and users without root could do more if it did.
     Missing,
-    /// It does not, and what depends on it does without, or takes root anyway.
+    /// It does not work, and its dependants do without it, or need root anyway.
     Optional,
 }
 
-/// One thing that was looked at.
+/// One finding.
 #[derive(Debug, Serialize)]
 struct Finding {
-    /// What it is.
+    /// The examined thing.
     name: &'static str,
-    /// What needs it.
+    /// Its dependants.
     needed_for: &'static str,
     state: FindingState,
-    /// What was found.
+    /// The result in words.
     found: String,
     /// The line to type.
     remedy: Option<String>,
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         print(&findings)?;
     }
-    // What is missing has been told.
+    // The missing things have been reported.
     if works { Ok(()) } else { Err(output::told()) }
 }
 

@@ -19,7 +19,7 @@ pub fn findings(system: &System) -> Vec<Finding> {
     ]
 }
 
-/// With less than this, commands on large images and mounts are better told to keep less in memory.
+/// With less memory than this, commands on large images and mounts should be told to keep less in memory.
 const ENOUGH: u64 = 512 << 20;
 
 fn memory(system: &System) -> Result<String, Lack> {
@@ -105,7 +105,7 @@ fn huge(system: &System) -> Result<String, Lack> {
     }
 }
 
-/// What newer systems give every user.
+/// The limit that newer systems give every user.
 const LOCKED: u64 = 8 << 20;
 
 fn locked(system: &System) -> Result<String, Lack> {

@@ -1,4 +1,4 @@
-//! What `extant shell` needs: user name spaces, and numbers for the users inside.
+//! The needs of `extant shell`: user name spaces, and numbers for the users inside.
 
 use super::Finding;
 use crate::name_spaces::{self, unshare};

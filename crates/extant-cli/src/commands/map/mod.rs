@@ -16,9 +16,10 @@ use std::path::PathBuf;
 
 /// Show what the blocks of an image are used for, as a picture
 ///
-/// Each cell stands for so many blocks, and shows what most of them that are in use are used for; a cell is lighter, or its
-/// letter small, if less than half of it is in use. Below are the sums, how files lie, and how long the free runs are. The image
-/// is opened read-only: what is in its journal is seen, but nothing is written.
+/// Each cell stands for the same number of blocks, and shows the most frequent use of its blocks in use; a cell is
+/// lighter, or its letter small, if less than half of it is in use. Below are the sums, how files lie, and how long
+/// the free runs are. The image is opened read-only: the contents of its journal are taken into account, but nothing
+/// is written.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant map disk.img\n  extant map --svg map.svg disk.img\n  extant map --json disk.img"
@@ -44,7 +45,7 @@ struct Look {
     /// Key in JSON.
     key: &'static str,
     letter: char,
-    /// Of the palette of 256 colours.
+    /// Its number in the palette of 256 colours.
     colour: u8,
     /// The same as red, green and blue.
     rgb: &'static str,
@@ -121,7 +122,7 @@ impl Look {
     }
 }
 
-/// What is shown of an image.
+/// The facts that are shown of an image.
 struct Shown<'a> {
     image: String,
     volume: &'a Volume,
@@ -170,7 +171,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 impl Shown<'_> {
-    /// Where the image is from, in one line.
+    /// The image's origin, in one line.
     fn title(&self) -> String {
         let geometry = self.volume.geometry();
         let name = std::path::Path::new(&self.image).file_name();

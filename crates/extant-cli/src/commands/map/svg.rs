@@ -1,5 +1,6 @@
-//! The picture as SVG: a path for each look that cells have, with a piece for each stretch of cells that look alike. So a large
-//! picture stays small. It is plain text; a crate for drawings would write each cell by itself.
+//! The picture as SVG: one path for each look that cells have, with a piece for each stretch of cells that look
+//! alike, so a large picture stays small. The SVG is plain text; a crate for drawings would write each cell by
+//! itself.
 
 use super::{LOOKS, Look, Shown};
 use crate::show::human;

@@ -22,7 +22,7 @@ pub fn columns() -> u32 {
     u32::try_from(cells).unwrap_or(u32::MAX)
 }
 
-/// Colours are for terminals, and not for who does not want them.
+/// Colours are for terminals, unless the user refuses them.
 pub fn coloured() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

@@ -30,7 +30,7 @@ struct Cell {
     bytes: AtomicU64,
 }
 
-/// What a thread counts, on cache lines of its own.
+/// The counts of a thread, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct TaskPart([Cell; KINDS.len()]);
@@ -137,10 +137,10 @@ impl Drop for Demo {
     fn drop(&mut self) {
         self.shared.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
-        // It is memory, and gone.
+        // The volume is in memory, and gone.
         let _ = self.shared.volume.clone().close();
     }
 }

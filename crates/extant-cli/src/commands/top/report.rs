@@ -6,7 +6,7 @@ use extant_fuse::RequestCount;
 use extant_fuse::control::{LockStatus, MemoryStatus, SpaceStatus};
 use serde::Serialize;
 
-/// What happened in an interval.
+/// The events of an interval.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub image: String,
@@ -80,7 +80,7 @@ pub struct LockRate {
 }
 
 impl Report {
-    /// What happened between two looks; pushes are counted from the first one on.
+    /// The events between two samples; pushes are counted from the first sample on.
     pub fn between(first: &Sample, before: &Sample, after: &Sample) -> Self {
         let interval = after.at.saturating_duration_since(before.at).as_secs_f64();
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / interval.max(1e-9);

@@ -47,7 +47,7 @@ struct Screen<'a> {
     report: Option<Report>,
     /// The lock meter was on when this began.
     metered: bool,
-    /// It was off, and is on.
+    /// The meter was off and has been switched on.
     switched: bool,
 }
 

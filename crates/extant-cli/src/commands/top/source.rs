@@ -1,5 +1,5 @@
-//! Where the figures come from: a mount, or a demonstration in this process. A thread of its own asks, so that a server that
-//! takes its time does not hold up the keys.
+//! The source of the figures: a mount, or a demonstration in this process. A thread of its own asks, so that a slow
+//! server does not delay the keys.
 
 use super::demo::Demo;
 use crate::interrupt;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Who is asked.
+/// The asked server.
 pub enum Source {
     /// A mount's server, and the directory for messages.
     Mount(Client, String),
@@ -68,7 +68,7 @@ pub struct Sample {
     pub status: Status,
 }
 
-/// What comes from the thread that asks.
+/// The samples of the asking thread.
 pub struct Samples {
     samples: Receiver<Result<Sample>>,
     orders: Sender<bool>,
@@ -94,7 +94,7 @@ impl Samples {
                 });
                 let failed = sample.is_err();
                 if samples_in.send(sample).is_err() || failed {
-                    // What was ordered before the end is done.
+                    // Orders from before the end are carried out.
                     orders_out.try_iter().for_each(|on| drop(source.meter(on)));
                     return;
                 }
@@ -158,7 +158,7 @@ impl Samples {
             thread::sleep(Duration::from_millis(5));
         }
         if asking.is_finished() {
-            // It has no result, and a panic has been told.
+            // It has no result, and a panic has been reported.
             let _ = asking.join();
         }
     }

@@ -10,7 +10,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph};
 use std::path::Path;
 
-/// By what requests are sorted.
+/// The order of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     #[default]
@@ -38,7 +38,7 @@ impl Sort {
     }
 }
 
-/// What the keys have set.
+/// The settings that keys change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ui {
     pub sort: Sort,
@@ -87,7 +87,7 @@ pub fn draw(frame: &mut Frame<'_>, report: Option<&Report>, ui: Ui) {
 fn panels(frame: &mut Frame<'_>, report: &Report, ui: Ui, body: Rect) {
     let columns = [Constraint::Percentage(60), Constraint::Min(32)];
     let [left, right] = Layout::horizontal(columns).areas(body);
-    // Of a tall screen locks get the rest: there are more classes of them than kinds of requests in use.
+    // On a tall screen locks get the remaining lines: there are more classes of them than kinds of requests in use.
     let wanted = u16::try_from(report.requests.len())
         .unwrap_or(u16::MAX)
         .saturating_add(3);
@@ -223,7 +223,7 @@ fn request_lines(r: &Report, sort: Sort, width: usize, height: usize) -> Vec<Lin
     };
     match sort {
         Sort::Name => rows.sort_by(|a, b| a.kind.cmp(&b.kind)),
-        // Of those that rest the ones that were asked more.
+        // Idle requests are sorted by their total number.
         _ => rows.sort_by(|a, b| {
             let by = key(b)
                 .partial_cmp(&key(a))
@@ -325,7 +325,7 @@ fn log_lines(r: &Report, width: usize) -> Vec<Line<'static>> {
             &or_dash(p.per_second, |n| format!("{n:.1}")),
             width,
         ),
-        // Of median, 99th percentile and longest.
+        // The median, the 99th percentile and the longest.
         row("p50 p99 max", &times, width),
     ]
 }

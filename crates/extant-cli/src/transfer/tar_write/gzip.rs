@@ -46,7 +46,7 @@ pub fn gzip(
                 Ok(out.write_all(&bytes)?)
             },
         );
-        // Why there is less to pack, or nobody packs, is said by who failed first.
+        // The thread that failed first reports why there is less to pack, or no packer left.
         let filled: Result<()> = filler
             .join()
             .map_err(|_| anyhow::anyhow!("a thread ended early"))?;
@@ -104,7 +104,7 @@ fn deflate(block: &[u8]) -> Result<Vec<u8>> {
         let rest = block.get(taken..).context("more was taken than given")?;
         compress.compress_vec(rest, &mut out, FlushCompress::Sync)?;
         let all = compress.total_in() == block.len() as u64;
-        // With room to spare nothing is left inside.
+        // With room to spare no output is left inside the compressor.
         if all && out.len() < out.capacity() {
             return Ok(out);
         }

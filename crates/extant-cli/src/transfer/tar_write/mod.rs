@@ -1,9 +1,8 @@
 //! A tree as a tar archive, read by many threads.
 //!
-//! One thread walks the tree, says which names are hard links, and cuts the work into pieces: a few small
-//! files with their headers, or a stretch of a large one. Others read what the pieces need into buffers,
-//! and the caller writes these in the order of the walk, so that the archive is the same whatever the
-//! number of threads.
+//! One thread walks the tree, finds hard links, and cuts the work into pieces: a few small files with their headers,
+//! or a stretch of a large one. Other threads read the data of the pieces into buffers, and the caller writes these
+//! in the order of the walk, so that the archive does not depend on the number of threads.
 
 mod gzip;
 mod header;
@@ -85,7 +84,7 @@ pub fn pack(
 
 /// A member to be.
 struct Member {
-    /// Where its name is looked up.
+    /// The side that its name is looked up in.
     dir: Arc<dyn Side>,
     path: Vec<u8>,
     /// Whether a last symbolic link stands for what it leads to.
@@ -103,7 +102,7 @@ impl Member {
     }
 }
 
-/// Where a file has data, starts and ends.
+/// The ranges of a file's data, starts and ends.
 type Stretches = Vec<(u64, u64)>;
 
 /// A piece of work.
