@@ -6,7 +6,7 @@ use crate::target::{Open, Target, TaskDir, TaskFile};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// What is done.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct AgeParams {
     /// Tasks, each with a directory of its own.
@@ -19,12 +19,12 @@ pub struct AgeParams {
     pub seed: u64,
 }
 
-/// What has become of the files of one target.
+/// The files of one target after a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgeReport {
     /// Which.
     pub target: String,
-    /// What was done.
+    /// The parameters.
     pub params: AgeParams,
     /// Files there are at the end.
     pub files: u64,
@@ -63,7 +63,7 @@ impl Random {
         (self.next() >> 16) % n.max(1)
     }
 
-    /// From 4 KiB to 4 MiB: every power of two as often as another.
+    /// A size from 4 KiB to 4 MiB, every power of two equally often.
     fn size(&mut self) -> u64 {
         let class = 4096 << self.below(10);
         class + self.below(class)
@@ -109,7 +109,7 @@ impl Task {
             let piece = piece.min(g.size - g.at);
             g.file.write_at(g.at, &data[..piece as usize])?;
             g.at += piece;
-            // Now and then somebody wants to be sure.
+            // Now and then a file is synced.
             if self.random.below(24) == 0 {
                 g.file.fsync()?;
             }

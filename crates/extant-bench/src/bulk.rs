@@ -20,7 +20,7 @@ pub enum Direction {
     Out,
 }
 
-/// What a program leaves behind.
+/// The result of a program.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// One file.
@@ -29,7 +29,7 @@ pub enum Output {
     Directory(PathBuf),
 }
 
-/// What comes before a run and is not timed.
+/// Preparations of a run, which are not timed.
 pub type Prepare<'a> = Box<dyn Fn() -> Result<()> + 'a>;
 
 /// A way to move the tree.
@@ -40,7 +40,7 @@ pub struct Mover<'a> {
     pub direction: Direction,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// What it makes.
+    /// The result of the program.
     pub output: Output,
     /// Set-up.
     pub prepare: Prepare<'a>,
@@ -48,12 +48,12 @@ pub struct Mover<'a> {
     pub rounds: usize,
     /// Whether it runs in the round that does not count.
     pub warm_up: bool,
-    /// Seconds that the program itself spent on making its result durable, from what it said on
-    /// standard output. They count as sync, not as work.
+    /// Seconds that the program itself spent on making its result durable, parsed from its standard output. They
+    /// count as sync, not as work.
     pub own_sync: fn(&[u8]) -> f64,
 }
 
-/// What is in the tree.
+/// The content of the tree.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Moved {
     /// Names of all kinds, directories too.
@@ -76,7 +76,7 @@ pub struct Round {
 /// Medians of all rounds of one mover.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was measured.
+    /// The mover.
     pub name: String,
     /// Which way the tree went.
     pub direction: Direction,
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(order, ["ours", "ours", "peer", "ours", "ours"]);
         assert_eq!(prepared.get(), 5);
         assert_eq!((reports[0].rounds.len(), reports[1].rounds.len()), (3, 1));
-        // All of the time was said to be sync, and no more than all.
+        // The program said that all of the time was sync; the rest is zero, not negative.
         let round = reports[0].rounds[0];
         assert!(round.run.wall == 0.0 && round.sync > 0.0 && round.peak > 0);
         assert!(

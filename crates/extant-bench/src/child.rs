@@ -1,4 +1,4 @@
-//! Another program as what is measured: wall time, CPU time and peak memory of one child process.
+//! Another program as the measured target: wall time, CPU time and peak memory of one child process.
 
 use crate::stats::Elapsed;
 use anyhow::{Context, Result, bail};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wait4::Wait4;
 
-/// What a child took, and said on standard output.
+/// The costs of a child process, and its standard output.
 #[derive(Debug)]
 pub struct Ran {
     /// From its start to its end; CPU of it and of the children it waited for.
@@ -32,7 +32,7 @@ pub struct Ran {
 pub fn run(command: &mut Command) -> Result<Ran> {
     let name = command.get_program().to_string_lossy().into_owned();
     let context = || name.clone();
-    // Files, not pipes: nobody has to read while the child runs.
+    // Files, not pipes: they need no reader while the child runs.
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command
         .stdin(Stdio::null())

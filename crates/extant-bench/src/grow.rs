@@ -45,10 +45,10 @@ pub struct Rates {
     pub slowest: f64,
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was measured.
+    /// The target.
     pub target: String,
     /// Its shape.
     pub params: Params,

@@ -19,7 +19,7 @@ pub struct Latencies(Option<Histogram<u64>>);
 /// An hour; what takes longer counts as that.
 const LONGEST: u64 = 3_600_000_000_000;
 
-/// What is shown of latencies, in nanoseconds.
+/// The latencies in a report, in nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// Operations that were timed.
@@ -53,7 +53,7 @@ impl Latencies {
         Self(Histogram::new_with_bounds(1, LONGEST, 2).ok())
     }
 
-    /// One more operation.
+    /// Records one operation.
     pub fn record(&mut self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if let Some(histogram) = &mut self.0 {
@@ -69,7 +69,7 @@ impl Latencies {
         }
     }
 
-    /// What is shown.
+    /// The figures for a report.
     pub fn summary(&self) -> Summary {
         let Some(histogram) = self.0.as_ref().filter(|h| !h.is_empty()) else {
             return Summary::default();

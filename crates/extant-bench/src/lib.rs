@@ -23,8 +23,7 @@ pub mod target;
 pub mod tree;
 pub mod workload;
 
-/// The example of the project's README is compiled, so that who copies it gets code that works: here, because this crate is not
-/// published without the repository.
+/// Compiles the example of the project's README: here, because this crate is not published without the repository.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

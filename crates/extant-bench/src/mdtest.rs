@@ -1,5 +1,5 @@
-//! mdtest: T tasks create n empty files each, meet, and remove them; each in an own directory or all
-//! in one. What makes it durable is timed apart.
+//! mdtest: T tasks create n empty files each, meet, and remove them; each in an own directory or all in one. Making
+//! the result durable is timed separately.
 
 use crate::names::Names;
 use crate::runner::each_together;
@@ -37,7 +37,7 @@ pub struct Round {
 /// Medians of all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was measured.
+    /// The target.
     pub target: String,
     /// Its shape.
     pub params: Params,
@@ -75,7 +75,7 @@ impl Report {
     }
 }
 
-/// What mdtest's files are called.
+/// The beginning of the names of mdtest's files.
 pub(crate) const PREFIX: &str = "file.mdtest";
 
 /// Each task's work on its files; each on a CPU of its own if there are as many.

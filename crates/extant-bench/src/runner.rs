@@ -24,11 +24,11 @@ pub struct Shape {
     pub rounds: usize,
 }
 
-/// What one thread repeats.
+/// The work that one thread repeats.
 pub trait Task: Send {
-    /// One operation; false when there is nothing left to do, and nothing was done.
+    /// One operation; false if no work was left, and none was done.
     fn op(&mut self) -> Result<bool>;
-    /// It is not called again in this round: whoever waits for it need not.
+    /// Called when the task is not called again in this round: no other task waits for it.
     fn leave(&mut self) {}
 }
 
@@ -42,14 +42,14 @@ pub type Counts = BTreeMap<&'static str, f64>;
 pub trait Contender {
     /// Name in the report.
     fn name(&self) -> String;
-    /// What comes before a round and is not timed.
+    /// Prepares a round, untimed.
     fn prepare(&self, shape: &Shape) -> Result<Tasks>;
-    /// What makes the work of a round complete, timed apart.
+    /// Completes the work of a round, timed separately.
     fn finish(&self, tasks: &mut Tasks) -> Result<()> {
         let _ = tasks;
         Ok(())
     }
-    /// What that is.
+    /// The name of the completion.
     fn finishes(&self) -> &'static str {
         "sync"
     }
@@ -61,7 +61,7 @@ pub trait Contender {
     fn other_cpu(&self) -> f64 {
         0.0
     }
-    /// What is counted beside the operations.
+    /// Counts beside the operations.
     fn counts(&self) -> Counts {
         Counts::new()
     }
@@ -72,20 +72,20 @@ pub trait Contender {
 pub struct Round {
     /// Operations done.
     pub ops: u64,
-    /// All of them.
+    /// All operations.
     pub run: Elapsed,
-    /// What completes them.
+    /// The completion.
     pub finish: Elapsed,
-    /// What was counted meanwhile.
+    /// Counts of the round.
     pub counts: Counts,
 }
 
 /// Medians of all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was done.
+    /// The workload.
     pub workload: String,
-    /// Who did it.
+    /// The contender.
     pub target: String,
     /// Its shape.
     pub shape: Shape,
@@ -95,7 +95,7 @@ pub struct Report {
     pub ops_finished: f64,
     /// CPU of one operation in nanoseconds.
     pub cpu_ns: f64,
-    /// What completes a round.
+    /// The name of the completion.
     pub finishes: &'static str,
     /// Its seconds.
     pub finish_seconds: f64,
@@ -150,7 +150,7 @@ const STRIDE: u32 = 32;
 /// Operations as long as this are all timed.
 const LONG: Duration = Duration::from_micros(10);
 
-/// What a thread did.
+/// The result of a thread.
 #[derive(Default)]
 struct Done {
     ops: u64,
@@ -233,7 +233,7 @@ pub(crate) fn each_together<W: Send, D: Send>(
         met.wait();
         let watch = Stopwatch::start();
         go.wait();
-        // All are waited for, so that none still works when a failure is told.
+        // All threads are joined, so that none still works when a failure is reported.
         let all: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
         let elapsed = watch.elapsed();
         let done = all
@@ -252,7 +252,7 @@ fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<Done>, Elapsed)> {
         let end = *end.get_or_init(|| Instant::now() + Duration::from_secs_f64(seconds));
         let done = work(&mut **task, end, &failed);
         task.leave();
-        // One that fails ends all of them.
+        // A task that fails ends all of them.
         if done.is_err() {
             failed.store(true, Ordering::Relaxed);
         }

@@ -68,7 +68,7 @@ pub fn first<'a>(reports: &'a [Report], of: &Report) -> Option<&'a Report> {
     (!std::ptr::eq(first, of)).then_some(first)
 }
 
-/// What a round counted, in one line; nothing if nothing was.
+/// The counts of a round in one line; empty if there are none.
 pub fn counts(report: &Report) -> String {
     let one = |(name, n): (&&str, &f64)| match *name {
         "sort ns" => format!("sorting {}", duration(*n)),

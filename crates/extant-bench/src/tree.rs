@@ -47,7 +47,7 @@ impl Shape {
 pub(crate) struct Noise(u64);
 
 impl Noise {
-    /// One of many sequences.
+    /// One of many sequences, by its seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(0x9e37_79b9_7f4a_7c15 ^ seed.rotate_left(32))
     }

@@ -1,5 +1,5 @@
-//! Committing a transaction's items [C1, C3]: three items of 32 bytes each, and a push that takes all that was
-//! committed and sorts it, by whoever finds a context full.
+//! Committing a transaction's items [C1, C3]: three items of 32 bytes each. The task that finds a context full pushes
+//! it: it takes all committed items and sorts them.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};

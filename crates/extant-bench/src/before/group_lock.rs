@@ -21,7 +21,7 @@ const HELD: usize = 128;
 /// Into so many parts goals are spread.
 pub const SPREAD: u32 = 16;
 
-/// Where a run of blocks is.
+/// The position of a run of blocks.
 #[derive(Clone, Copy)]
 struct GroupBit {
     group: u32,
@@ -30,7 +30,7 @@ struct GroupBit {
 
 struct Groups {
     groups: Vec<SpinLock<Box<[u8]>, Group>>,
-    /// The group where the last blocks were found, for everybody.
+    /// The group where the last blocks were found, one goal for all tasks.
     goal: AtomicU32,
 }
 
@@ -92,7 +92,7 @@ impl Groups {
 
 struct Allocate {
     groups: Arc<Groups>,
-    /// None: the goal that all share, and waiting.
+    /// `None`: the goal that all tasks share, and waiting for its lock.
     goal: Option<u32>,
     held: Vec<GroupBit>,
     left: u64,

@@ -1,16 +1,16 @@
 //! The list of all inodes in core [P1, P2]: a thousand threads each bring a batch of inodes in core; when all are
-//! there, all drop theirs at once. With walks, who brings in a 400,000th inode also walks over all of them, as sync
-//! does: with 4,000,000 inodes that is ten times.
+//! there, all threads drop theirs at once. With walks, the thread that brings in each 400,000th inode also walks over
+//! all of them, as sync does: with 4,000,000 inodes that is ten times.
 //!
-//! *Before* is `s_inodes` as Linux had it: a doubly linked list through the inodes, so that who adds or removes
-//! one writes to its neighbours; one spin lock; and walks that hold it from the first inode to the last. sync,
-//! drop_caches, umount and quota went over the list like that: of an inode without pages, which nearly all are, they saw
-//! so with the inode's own lock held, and went on without letting go of the list's.
+//! *Before* is `s_inodes` as Linux had it: a doubly linked list through the inodes, so that adding or removing one
+//! writes to its neighbours; one spin lock; and walks that hold it from the first inode to the last. sync,
+//! drop_caches, umount and quota walked the list like that: they looked at each inode with its own lock held, found
+//! no pages in nearly all of them, and continued without releasing the list's lock.
 //!
 //! *After* is the engine's [`SlotList`]: a slab and a lock per slot, walks that hold a lock for 32 elements.
 //!
-//! In both an inode takes 256 bytes, a quarter of what one of ext4 takes in Linux, and one line of it is touched; what an
-//! inode is for besides is left out.
+//! In both an inode takes 256 bytes, a quarter of an inode of ext4 in Linux, and one line of it is touched; the rest
+//! of an inode's work is left out.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};
@@ -31,7 +31,7 @@ lock_class!(
     Waiting = "tasks of inode-list"
 );
 
-/// Who adds the last of so many inodes walks.
+/// The task that adds each inode of this number walks.
 const WALK: u32 = 400_000;
 
 /// No neighbour.
@@ -45,13 +45,13 @@ struct Inode {
     after: AtomicU32,
     /// Its place on the slots' lists.
     at: AtomicU64,
-    /// Who walks pins it, or takes its lock: an atomic operation, and another to let go.
+    /// A walk pins the inode, or takes its lock: one atomic operation, and another to release it.
     pins: AtomicU32,
     /// Pages it has: what a walk looks for.
     pages: AtomicU32,
 }
 
-/// All that there may be; a number is a handle.
+/// All inodes that there may be; a number is a handle.
 struct Inodes(Vec<Inode>);
 
 impl Inodes {
@@ -156,7 +156,7 @@ impl InodeList for SlotList<u64> {
     }
 }
 
-/// Where all tasks wait for one another; one whose time is over leaves, and is waited for no longer.
+/// The meeting point of all tasks. A task whose time is over leaves, and the others do not wait for it.
 struct Meeting {
     away: Mutex<usize, Waiting>,
     all: Condvar,

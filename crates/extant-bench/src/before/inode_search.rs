@@ -42,7 +42,7 @@ impl LockedGroup {
         })
     }
 
-    /// Finds, locks, tests again, and starts over when somebody else was faster.
+    /// Finds, locks, tests again, and starts over when another task was faster.
     fn take(&self) -> Option<u32> {
         loop {
             let bit = self.find()?;
@@ -94,7 +94,7 @@ pub const STRETCH: u32 = 256;
 
 struct After {
     groups: Arc<Vec<AtomicBitmap>>,
-    /// The next stretch of all groups that nobody has.
+    /// The next stretch that no task has, over all groups.
     next: Arc<AtomicU32>,
     stretch: u32,
     left: u64,
@@ -114,7 +114,7 @@ impl After {
             }
             self.stretch = self.next.fetch_add(1, Ordering::Relaxed);
             if self.stretch >= stretches {
-                // What others have not used of theirs.
+                // Numbers that other tasks left in their stretches.
                 return (0..stretches).find_map(|s| self.take_in(s));
             }
         }

@@ -1,5 +1,5 @@
-//! How it was done before: the algorithms that the mechanisms of this engine replace, each built from the same
-//! crates as what replaces it, and run beside it. They live here only.
+//! The algorithms that the mechanisms of this engine replace, each built from the same crates as its replacement, and
+//! run beside it. They live here only.
 //!
 //! Locks of the "before" side are spin locks, as those in the kernel were; they yield to other threads after some
 //! turns, since user threads may be preempted while they hold one.
@@ -29,9 +29,9 @@ type Make = fn(&Shape) -> Result<Tasks>;
 pub struct Pair {
     /// Its name.
     pub name: &'static str,
-    /// What is compared.
+    /// The comparison, in a few words.
     pub about: &'static str,
-    /// What was done before, in a few words.
+    /// The algorithm before, in a few words.
     pub before_is: &'static str,
     /// Tasks, and operations of a round, if they are part of the definition.
     pub size: Option<(usize, u64)>,
@@ -41,13 +41,13 @@ pub struct Pair {
     before_shares: Sharing,
 }
 
-/// What cores share in an algorithm, beside the words of its locks: what a meter does not see.
+/// The state that cores share in an algorithm, beside the words of its locks: a lock meter does not see it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sharing {
     /// How many locks there are: cores are spread over them, and one more core than locks is the first that shares one.
     /// `None` if each core has its own.
     pub instances: Option<f64>,
-    /// Lines that somebody else wrote and that are fetched while the lock is held.
+    /// Lines written by another core that are fetched while the lock is held.
     pub lines: f64,
     /// And for each further core.
     pub lines_each_core: f64,
@@ -63,7 +63,7 @@ impl Sharing {
         line: None,
     };
 
-    /// One lock for all.
+    /// One lock for all cores.
     const fn one(lines: f64) -> Self {
         Self {
             instances: Some(1.0),
@@ -79,7 +79,7 @@ const AT_ONCE: f64 = 8.0;
 /// A thousand threads, each with so many inodes that it is not their start that is measured.
 const MANY: Option<(usize, u64)> = Some((1000, 4_000_000));
 
-/// All of them.
+/// All pairs.
 pub const PAIRS: [Pair; 5] = [
     Pair {
         name: "inode-search",
@@ -165,7 +165,7 @@ impl Pair {
         PAIRS.into_iter().find(|pair| pair.name == name)
     }
 
-    /// What this engine does, and what it replaces.
+    /// The engine's algorithm, and the one that it replaces.
     pub fn algorithms(&self) -> [Algorithm; 2] {
         let algorithm = |name, make, shares| Algorithm { name, make, shares };
         [
@@ -207,7 +207,7 @@ mod tests {
             let reports = runner::run(pair.name, &[&after, &before], shape, || Ok(())).unwrap();
             let ops: Vec<u64> = reports.iter().map(|r| r.rounds[0].ops).collect();
             assert!(ops[0] > 0 && ops[0] == ops[1], "{}: {ops:?}", pair.name);
-            // One whose time is over leaves, and no other waits for it.
+            // A task whose time is over leaves, and the others do not wait for it.
             let short = Shape {
                 seconds: 0.001,
                 tasks: 20,

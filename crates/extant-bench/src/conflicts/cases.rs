@@ -101,7 +101,7 @@ impl Op {
         }
     }
 
-    /// It adds or takes away a name.
+    /// Whether it adds or removes a name.
     fn changes_names(self) -> bool {
         use Op::*;
         matches!(
@@ -110,7 +110,7 @@ impl Op {
         )
     }
 
-    /// It changes nothing.
+    /// Whether it changes nothing.
     fn reads(self) -> bool {
         use Op::*;
         matches!(
@@ -120,7 +120,7 @@ impl Op {
     }
 }
 
-/// What the two sides of a case have in common.
+/// The relation between the two sides of a case.
 ///
 /// ```
 /// use extant_bench::conflicts::cases::Relation;
@@ -145,7 +145,7 @@ pub enum Relation {
     SameThing,
 }
 
-/// All relations.
+/// All relations, in the order of the report.
 pub const RELATIONS: [Relation; 7] = [
     Relation::OwnDirectories,
     Relation::OneDirectory,
@@ -248,7 +248,7 @@ pub struct Case {
     pub a: Op,
     /// Side B.
     pub b: Op,
-    /// What they have in common.
+    /// The relation.
     pub relation: Relation,
 }
 

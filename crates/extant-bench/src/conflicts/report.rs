@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// How many cases came out how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// All.
+    /// The number of cases.
     pub cases: usize,
     /// No operation of one side shares a written line with any of the other.
     pub free: usize,
@@ -27,7 +27,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Of these cases.
+    /// Counts these cases.
     pub fn of<'a>(results: impl IntoIterator<Item = &'a CaseResult>) -> Self {
         let mut counts = Self::default();
         for result in results {
@@ -56,13 +56,13 @@ impl Counts {
 pub struct Meeting {
     /// The two places, in alphabetical order.
     pub places: [String; 2],
-    /// What they meet at.
+    /// The object that holds the line.
     pub object: String,
     /// Cases in which they meet in every round.
     pub always: usize,
     /// Cases in which they do in fewer, or only operations of different rounds do.
     pub at_times: usize,
-    /// One of these cases.
+    /// A case in which they meet.
     pub example: String,
 }
 

@@ -17,20 +17,20 @@ use std::time::Duration;
 /// Lines of memory that two operations of a case share, by the code that touches them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Where side A touches it.
+    /// The code of side A.
     pub a: String,
-    /// Where side B touches it.
+    /// The code of side B.
     pub b: String,
-    /// Who writes: `A`, `B` or `both`.
+    /// The writing side: `A`, `B` or `both`.
     pub writer: &'static str,
-    /// What it is.
+    /// The object that holds the line.
     pub object: String,
     /// Address of one of the lines.
     pub line: u64,
     /// In how many rounds an operation of A and the next one of B met there. In none: only operations of
     /// different rounds did.
     pub rounds: usize,
-    /// Both sides touch it in the memory allocator.
+    /// Both accesses are in the memory allocator.
     pub allocator: bool,
 }
 
@@ -48,11 +48,11 @@ pub enum Outcome {
     AtTimes,
     /// Every round has.
     Conflict,
-    /// It could not be run.
+    /// The case could not be run.
     Failed,
 }
 
-/// One case and what was found.
+/// One case and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseResult {
     /// Its name.
@@ -110,7 +110,7 @@ pub fn run(
     for case in cases {
         let rounds = traced.cases.recv().map_err(|_| traced.ended())?;
         let (found, clean) = traced.places(&rounds)?;
-        // Of what is met every time: looking for a name is traced, too, and takes its time.
+        // Only for lines that are met in every round: looking up names is traced, too, and takes time.
         let unknown: Vec<_> = found
             .iter()
             .filter(|(key, (_, rounds, _))| *rounds == ROUNDS && !objects.contains_key(*key))
@@ -226,7 +226,7 @@ impl Traced {
     }
 }
 
-/// Where an access comes from, and whether that is the allocator.
+/// The code of an access, and whether it belongs to the allocator.
 fn describe(symbols: &mut Symbols, access: Access) -> (String, bool) {
     let at = symbols.place(access.at).clone();
     if at.ours {
@@ -328,7 +328,7 @@ fn read(
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // What is behind these locks is whole at any moment.
+    // The data behind these locks are consistent at any moment.
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)

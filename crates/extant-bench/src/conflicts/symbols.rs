@@ -1,19 +1,19 @@
-//! From the address of an instruction to the line of code it was made from.
+//! Lines of code by the addresses of instructions.
 
 use addr2line::Loader;
 use anyhow::{Result, anyhow};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What an instruction is part of.
+/// The code that an instruction belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePlace {
     /// `file:line function`, innermost function first among those of the engine, if it is the engine's; else the
     /// innermost of all.
     pub text: String,
-    /// Of the engine, whole or inlined.
+    /// Code of the engine, whole or inlined.
     pub ours: bool,
-    /// Of the memory allocator.
+    /// Code of the memory allocator.
     pub allocator: bool,
 }
 
@@ -24,11 +24,11 @@ pub struct Symbols {
     known: HashMap<u64, CodePlace>,
 }
 
-/// Where the engine's own source is.
+/// The directory of the engine's own source.
 const ENGINE: &str = "crates/extant/src/";
 
 impl Symbols {
-    /// For a program loaded at these addresses.
+    /// Symbols of a program loaded at these addresses.
     pub fn new(program: &Path, at: std::ops::Range<u64>) -> Result<Self> {
         let loader = Loader::new(program)
             .map_err(|e| anyhow!("debug information of {}: {e}", program.display()))?;

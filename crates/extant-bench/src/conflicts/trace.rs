@@ -1,8 +1,8 @@
-//! From lackey's stream of accesses to conflicts.
+//! Conflicts in lackey's stream of accesses.
 //!
 //! Lackey prints a line for each instruction (`I  04001000,3`) and after it one for each of its loads (` L`), stores
-//! (` S`) and both at once (` M`). Only what lies between the marks of an operation is looked at; the rest is skipped
-//! with a glance at each line.
+//! (` S`) and both at once (` M`). Only lines between the marks of an operation are examined; the others cost one
+//! glance each.
 
 use super::traced::Mark;
 use std::collections::HashMap;
@@ -35,9 +35,9 @@ type Touched = HashMap<u64, Line>;
 pub struct Conflict {
     /// Its address.
     pub line: u64,
-    /// What side A did.
+    /// The access of side A.
     pub a: Access,
-    /// What side B did.
+    /// The access of side B.
     pub b: Access,
     /// Side A wrote.
     pub a_writes: bool,
@@ -45,10 +45,10 @@ pub struct Conflict {
     pub b_writes: bool,
 }
 
-/// What the rounds of one case showed.
+/// The result of one case's rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    /// For each round the conflicts of its two operations.
+    /// The conflicts of the two operations, for each round.
     pub rounds: Vec<Vec<Conflict>>,
     /// Conflicts of all operations of one side with all of the other.
     pub together: Vec<Conflict>,
@@ -57,7 +57,7 @@ pub struct Rounds {
 /// Reads a trace.
 pub struct Reader<F> {
     marks: u64,
-    /// Says whether an instruction belongs to the engine's code.
+    /// Tells whether an instruction belongs to the engine's code.
     ours: F,
     known: HashMap<u64, bool>,
     inside: Option<bool>,
@@ -67,7 +67,7 @@ pub struct Reader<F> {
 }
 
 impl<F: FnMut(u64) -> bool> Reader<F> {
-    /// For marks at this address.
+    /// A reader for marks at this address.
     pub fn new(marks: u64, ours: F) -> Self {
         Self {
             marks,

@@ -1,8 +1,8 @@
-//! The process that is traced: two threads that take turns, with marks in the trace around each operation.
+//! The traced process: two threads that take turns, with marks in the trace around each operation.
 //!
-//! Marks are stores to words of a static, whose address is said on standard output before the first of them. After
-//! each case the process waits for a line on standard input: addresses whose names the reader wants to know, which are
-//! looked up in the volume while it is still as the case left it.
+//! Marks are stores to words of a static, whose address is printed on standard output before the first of them. After
+//! each case the process waits for a line on standard input: addresses whose names the reader wants, which are looked
+//! up in the volume while it is still as the case left it.
 
 use super::cases::Case;
 use super::work::{Side, Work};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What a store to a mark says.
+/// The meaning of a store to a mark.
 ///
 /// ```
 /// use extant_bench::conflicts::traced::Mark;
@@ -72,13 +72,13 @@ impl Mark {
 pub struct Hello {
     /// Address of the first mark.
     pub marks: u64,
-    /// Where the program was loaded: address of an instruction less its address in the file.
+    /// Load offset of the program: address of an instruction less its address in the file.
     pub bias: u64,
-    /// Where it ends.
+    /// The end of the program's addresses.
     pub end: u64,
 }
 
-/// What it says after each case.
+/// The message after each case.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// Why the case could not be run.
@@ -101,7 +101,7 @@ struct Worker {
 
 impl Worker {
     fn start<'s>(scope: &'s std::thread::Scope<'s, '_>, volume: &'s Volume, second: bool) -> Self {
-        // Of fixed size: what they need is not allocated message by message, and does not wander.
+        // The channels have a fixed size: their memory is not allocated message by message, and does not move.
         let (jobs, inbox) = mpsc::sync_channel(1);
         let (outbox, done) = mpsc::sync_channel(1);
         scope.spawn(move || {
@@ -143,7 +143,7 @@ fn run(work: Option<&mut Work>, round: usize, second: bool) -> Result<()> {
     if round < WARM {
         return work(round);
     }
-    // Meanwhile the other threads come to rest where they wait: the trace does not say whose an access is.
+    // Meanwhile the other threads come to rest at their waits: the trace does not tell the thread of an access.
     std::thread::sleep(Duration::from_millis(2));
     let begin = if second { Mark::BeginB } else { Mark::BeginA };
     begin.set();
@@ -199,7 +199,7 @@ pub fn main(image: &Path) -> Result<()> {
         }
         Ok(())
     })?;
-    // What the volume holds is of no use to anybody, and closing it would be traced.
+    // The volume's contents are not needed, and closing it would be traced.
     std::process::exit(0)
 }
 
@@ -210,7 +210,7 @@ fn say(what: &impl Serialize) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Where this process has its program.
+/// The addresses of this process's program.
 fn loaded_at() -> Result<(u64, u64)> {
     let program = std::env::current_exe()?;
     let maps = std::fs::read_to_string("/proc/self/maps")?;

@@ -1,4 +1,4 @@
-//! What each operation of a case does, and what it finds there.
+//! The work of each operation of a case, and the files that it needs.
 
 use super::cases::{Op, Relation};
 use super::{ROUNDS, WARM};
@@ -44,7 +44,7 @@ pub struct Side {
 /// An operation that is ready to run round after round.
 pub type Work = Box<dyn FnMut(usize) -> Result<()>>;
 
-/// Where a side works.
+/// The directory and names of a side.
 struct CasePlace {
     dir: Dir,
     prefix: String,

@@ -9,11 +9,11 @@ use std::io::BufRead;
 pub enum Op {
     /// Opens or makes a file or directory.
     Create {
-        /// Where.
+        /// The path.
         path: String,
         /// The create options say that it is a directory.
         directory: bool,
-        /// It is made if it is not there.
+        /// Make the file if it is missing.
         make: bool,
         /// How later lines call it.
         handle: u32,
@@ -24,16 +24,16 @@ pub enum Op {
     Write {
         /// To what.
         handle: u32,
-        /// From where on.
+        /// First byte.
         offset: u64,
         /// Bytes.
         len: u32,
     },
     /// Reads.
     Read {
-        /// From what.
+        /// The source.
         handle: u32,
-        /// From where on.
+        /// First byte.
         offset: u64,
         /// Bytes.
         len: u32,
@@ -67,7 +67,7 @@ pub enum Op {
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where it stands in the file.
+    /// Its line in the file.
     pub line: usize,
     /// The operation.
     pub op: Op,

@@ -40,7 +40,7 @@ pub struct Round {
 /// Medians of all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was measured.
+    /// The target.
     pub target: String,
     /// Its shape.
     pub params: Params,
@@ -91,7 +91,7 @@ impl Report {
     }
 }
 
-/// What one client did.
+/// The result of one client.
 #[derive(Default)]
 struct Done {
     bytes: u64,

@@ -1,4 +1,4 @@
-//! mount: what programs do with a mounted file system, over several of them in turn: names and data, in the kernel's
+//! mount: the use of a mounted file system by programs, over several targets in turn: names and data, in the kernel's
 //! cache and not, whole trees. Each client works in a directory of its own.
 
 mod data;
@@ -31,7 +31,7 @@ pub trait MountTarget: Target {
     }
     /// Afterwards neither the kernel nor a server has anything of it in memory.
     fn make_cold(&self) -> Result<()>;
-    /// Afterwards the kernel knows no name in it that nobody uses.
+    /// Makes the kernel forget every name in it that no process uses.
     fn forget_names(&self) -> Result<()> {
         // Linux drops the names of a file system whose options change. Helpers of mount(8) are left out.
         let mut mount = Command::new("mount");
@@ -50,7 +50,7 @@ impl MountTarget for PathTarget {
     }
 }
 
-/// What the rows work on.
+/// The input of the rows.
 #[derive(Clone, Debug)]
 pub struct Material {
     /// Files of all clients, in the rows on names.
@@ -69,9 +69,9 @@ struct OnPlace<'a> {
     place: &'a dyn MountTarget,
     row: Row,
     with: &'a Material,
-    /// Where it works.
+    /// The directory of the work.
     name: String,
-    /// What rounds work on is there, and they leave it as it is.
+    /// The files that rounds work on exist, and rounds leave them as they are.
     kept: Cell<bool>,
     spent: Spent,
 }
@@ -194,7 +194,7 @@ pub struct Measured {
     /// In operations, with every round.
     #[serde(flatten)]
     pub report: Report,
-    /// What the figure is.
+    /// The unit of the figure.
     pub unit: Unit,
     /// Median of the rounds, in its unit.
     pub figure: f64,
@@ -205,11 +205,11 @@ pub struct Measured {
 /// How many times as fast something is as others, where both were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
-    /// As the floor of its transport.
+    /// Times as fast as the floor of its transport.
     pub floor: Option<f64>,
-    /// As the kernel's ext4.
+    /// Times as fast as the kernel's ext4.
     pub kernel: Option<f64>,
-    /// As fuse2fs.
+    /// Times as fast as fuse2fs.
     pub fuse2fs: Option<f64>,
 }
 
@@ -229,8 +229,8 @@ impl Times {
     }
 }
 
-/// Runs a row over all places, which take turns. One that cannot do it is left out, and says why. After the time `within`
-/// no further round begins, but for the first that counts.
+/// Runs a row over all targets, which take turns. A target that cannot do it is left out, with the reason. After the
+/// time `within` no further round begins, but for the first that counts.
 pub fn run(
     row: Row,
     places: &[&dyn MountTarget],
@@ -249,7 +249,7 @@ pub fn run(
     let remove = |c: &OnPlace<'_>| c.kept.get().then(|| c.remove()).transpose();
     let removed: Vec<_> = on.iter().map(remove).collect();
     let reports = reports?;
-    // Of one that failed, its report tells.
+    // For a failed target its report has the reason.
     for (report, removed) in reports.iter().zip(removed) {
         if report.failed.is_none() {
             removed?;

@@ -108,7 +108,7 @@ fn all_names(files: u64) -> Vec<String> {
     (0..files).map(|_| names.next().to_string()).collect()
 }
 
-/// So many empty files.
+/// Makes this many empty files.
 pub(super) fn fill(dir: &Path, files: u64) -> Result<()> {
     let (dir, mut names) = (open(dir)?, names());
     (0..files).try_for_each(|_| dir.create(names.next()))

@@ -3,12 +3,12 @@
 use crate::runner::Report;
 use serde::Serialize;
 
-/// What is measured.
+/// The rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
     /// Empty files are made.
     Create,
-    /// They are removed.
+    /// Files are removed.
     Unlink,
     /// Files are looked at, which the kernel knows.
     Stat,
@@ -16,13 +16,13 @@ pub enum Row {
     Getattr,
     /// Files are looked at, which the kernel has forgotten, and a server has not.
     Lookup,
-    /// Files are looked at, which nobody has in memory.
+    /// Attributes of files that no cache holds.
     StatCold,
     /// Files are opened and closed.
     Open,
     /// A directory is listed, and all in it looked at.
     Readdir,
-    /// Pages are read, which nobody has in memory.
+    /// Pages that no cache holds are read.
     ReadCold,
     /// Pages are read, which the kernel has in memory.
     Read,
@@ -32,7 +32,7 @@ pub enum Row {
     Write,
     /// Pages are written past it.
     WriteDirect,
-    /// A file is read, which nobody has in memory.
+    /// A file that no cache holds is read.
     StreamRead,
     /// A file is written and made durable.
     StreamWrite,
@@ -42,11 +42,11 @@ pub enum Row {
     Untar,
     /// A tree is compared with its repository.
     GitStatus,
-    /// The same when nobody has it in memory.
+    /// The same with empty caches.
     GitStatusCold,
 }
 
-/// What a figure is.
+/// The units of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// Operations a second; more is better.
@@ -112,7 +112,7 @@ impl Row {
         }
     }
 
-    /// What an operation of it is.
+    /// A row's operation.
     pub fn about(self) -> &'static str {
         match self {
             Self::Create => "make and close an empty file",
@@ -152,7 +152,7 @@ impl Row {
         Self::ALL.into_iter().find(|row| row.name() == name)
     }
 
-    /// Whether nobody may have anything in memory before.
+    /// Whether all caches must be empty before.
     pub fn is_cold(self) -> bool {
         matches!(
             self,
@@ -174,7 +174,7 @@ impl Row {
         (repository || self == Self::Untar, repository)
     }
 
-    /// What its figure is.
+    /// The unit of its figure.
     pub fn unit(self) -> Unit {
         match self {
             Self::Readdir => Unit::NamesPerSecond,

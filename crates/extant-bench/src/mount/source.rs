@@ -19,8 +19,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Packs a tree into a scratch directory: this one, or one of so many files that is made for it. It gets a
-    /// repository if git is there.
+    /// Packs a tree into a scratch directory: the given one, or one with this many files that is made for it. It gets
+    /// a repository if git is installed.
     pub fn make(scratch: &Path, from: Option<&Path>, files: usize) -> Result<Self> {
         let tree = scratch.join("tree");
         std::fs::create_dir(&tree).with_context(|| tree.display().to_string())?;
@@ -164,7 +164,7 @@ fn write_tree(top: &Path, files: usize) -> Result<()> {
         if number % IN_ONE == 0 {
             std::fs::create_dir_all(&dir)?;
         }
-        // As many of 256 to 511 bytes as of 16 to 32 KiB.
+        // Sizes from 256 bytes to 32 KiB, every power of two equally often.
         let least = 256 << noise.below(7);
         let size = least + noise.below(least);
         noise.fill(&mut content[..size]);

@@ -1,4 +1,4 @@
-//! What operations cost on one core, and what two make together.
+//! The costs of operations on one core, and the rate of two tasks together.
 
 use crate::before::{Algorithm, Pair, Sharing};
 use crate::runner::{self, Contender, Shape};
@@ -19,7 +19,7 @@ lockmeter::lock_class!(
     Empty = "(empty)"
 );
 
-/// What is predicted.
+/// The predicted workloads.
 ///
 /// ```
 /// use extant_bench::predict::measure::Workload;
@@ -92,17 +92,17 @@ pub struct LockUse {
     pub per_op: f64,
     /// Mean hold in nanoseconds, every one measured, less what measuring adds.
     pub hold_ns: f64,
-    /// Who shares it, if the model does not know by its class.
+    /// The sharing of the lock, if the model does not know it by its class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Sharing>,
 }
 
-/// What one workload showed.
+/// The measurements of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// The workload.
     pub name: String,
-    /// It is done as it was before.
+    /// It runs the algorithm before.
     pub before: bool,
     /// CPU time of an operation, one task.
     pub cpu_ns: f64,
@@ -202,7 +202,7 @@ fn round(
             })
             .collect();
         start.wait();
-        // By the tasks' own clocks: this thread may wake when they are done.
+        // The times are of the tasks' own clocks: this thread may wake when they are done.
         let (mut first, mut last, mut cpu) = (None, None, 0.0);
         for task in running {
             let (begin, end, used) = task.join().map_err(|_| anyhow!("a task panicked"))??;
@@ -282,7 +282,7 @@ fn locks(
     fresh: &dyn Fn() -> Result<Volume>,
 ) -> Result<Vec<LockUse>> {
     let volume = fresh()?;
-    // What the task finds is made with the meter off.
+    // The task's files are made with the meter off.
     let mut task = workload.task(&volume, 0, ops)?;
     let one_lock: lockmeter::Mutex<(), OneLock> = lockmeter::Mutex::new(());
     let locks = metered(|| {
@@ -297,7 +297,7 @@ fn locks(
     Ok(locks)
 }
 
-/// What a run, which returns how many operations it was, took of locks, every hold measured.
+/// The use of locks by a run, every hold measured; the run returns its number of operations.
 fn metered(run: impl FnOnce() -> Result<u64>) -> Result<Vec<LockUse>> {
     let empty: lockmeter::Mutex<(), Empty> = lockmeter::Mutex::new(());
     lockmeter::set_exact_hold(true);
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
     use std::sync::{Mutex, PoisonError};
 
-    /// The meter is the process's own: who switches it takes turns.
+    /// The meter belongs to the process, so its users take turns.
     static METER: Mutex<()> = Mutex::new(());
 
     #[test]

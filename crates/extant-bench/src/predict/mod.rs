@@ -1,11 +1,11 @@
-//! What more cores would bring: throughput for any number of cores, from what one core needs and what it holds.
+//! Throughput for any number of cores, predicted from the costs and the holds of one core.
 //!
 //! - [`mva`]: the queueing model;
 //! - [`measure`]: what an operation costs, which locks it takes and how long it holds them, on one core;
 //! - [`model`]: from those figures to stations;
 //! - [`report`] has tables and plots.
 //!
-//! What is assumed is said in [`model`], and in the report.
+//! The assumptions are listed in [`model`], and in the report.
 
 pub mod measure;
 pub mod model;

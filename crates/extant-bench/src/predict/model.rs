@@ -1,7 +1,7 @@
-//! From measured figures to a closed queueing network.
+//! A closed queueing network from measured figures.
 //!
-//! A core is a customer that runs one operation after another. What an operation does alone is a delay; what only
-//! one core can do at a time is a station:
+//! A core is a customer that runs one operation after another. The part of an operation that needs no other core is a
+//! delay; every part that only one core can do at a time is a station:
 //! - each class of locks that several cores share, with the demand acquisitions × hold; classes that belong to a slot, or to
 //!   an object that only one task works on, are no stations;
 //! - each cache line that the conflict test found shared, with the demand of a transfer for each time it is touched.
@@ -18,7 +18,7 @@ use super::measure::Measured;
 use super::mva::{Point, Station, solve};
 use serde::Serialize;
 
-/// What is assumed of the machine.
+/// The assumptions about the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Costs {
     /// Nanoseconds to fetch a line that another core wrote.
@@ -30,7 +30,7 @@ pub struct Costs {
 /// A line that the conflict test found shared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SharedLine {
-    /// Where it is touched.
+    /// The place in the code.
     pub place: String,
     /// In how many of an operation's runs, 0 to 1.
     pub share: f64,
@@ -61,7 +61,7 @@ fn shared(class: &str, costs: Costs) -> Option<f64> {
     }
 }
 
-/// Of so many instances nobody meets another at one.
+/// With so many instances no core meets another at one.
 const APART: f64 = 1e9;
 
 /// Stations for so many cores.
@@ -79,10 +79,10 @@ pub fn stations(
                 let (instances, cores) = (shares.instances?, f64::from(cores.max(1)));
                 let lines = shares.lines + shares.lines_each_core * (cores - 1.0);
                 if cores <= instances {
-                    // Each has one to itself, and waits for nobody.
+                    // Each core has an instance to itself, and waits for none.
                     (APART, 0.0, lines)
                 } else {
-                    // Of those that share one, it is another that had it last.
+                    // Of the cores that share an instance, another one had it last.
                     (instances, 1.0 - instances / cores, lines)
                 }
             }
@@ -98,10 +98,10 @@ pub fn stations(
     locks.chain(lines).filter(|s| s.demand_ns > 0.0).collect()
 }
 
-/// What so many cores make of a workload.
+/// The throughput of a workload on this many cores.
 pub fn predict(measured: &Measured, lines: &[SharedLine], costs: Costs, cores: u32) -> Point {
     let stations = stations(measured, lines, costs, cores);
-    // What is done with locks held is part of the operation's time: that of one core holds no transfers.
+    // Time with locks held is part of the operation's time; that of one core contains no transfers.
     let held: f64 = self::stations(measured, &[], costs, 1)
         .iter()
         .map(|s| s.demand_ns)

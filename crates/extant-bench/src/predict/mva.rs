@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-/// What serves one operation at a time: a lock, or a cache line that wanders.
+/// A station that serves one operation at a time: a lock, or a cache line that moves between cores.
 ///
 /// ```
 /// use extant_bench::predict::mva::Station;

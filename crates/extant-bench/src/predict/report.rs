@@ -16,11 +16,11 @@ pub const CORES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// A workload as it is and as it was before, measured and predicted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prediction {
-    /// What was measured.
+    /// The measurements.
     pub now: Measured,
     /// The same as it was before.
     pub before: Measured,
-    /// What that is.
+    /// The algorithm before, in a few words.
     pub before_is: &'static str,
     /// Lines that are shared now: by the conflict test, or as the algorithm has them.
     pub lines: Vec<SharedLine>,

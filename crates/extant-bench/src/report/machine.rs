@@ -1,4 +1,4 @@
-//! What a report was made on.
+//! The machine of a report.
 
 use super::Params;
 use std::fs::read_to_string;

@@ -15,12 +15,12 @@ pub use sections::{Section, sections};
 
 use crate::child;
 
-/// What a report is made of and where it goes.
+/// The input of a report and its place.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// The command `extant`.
     pub program: PathBuf,
-    /// Where the report and its plots go.
+    /// The directory of the report and its plots.
     pub dir: PathBuf,
     /// Few and short rounds.
     pub quick: bool,
@@ -53,7 +53,7 @@ pub fn write(params: &Params, mut between: impl FnMut(&str) -> Result<()>) -> Re
                 failed.push(section.title.to_string());
             }
         }
-        // What there is already, should the rest be given up.
+        // Writes what exists so far, in case the rest is given up.
         let path = params.dir.join("REPORT.md");
         std::fs::write(&path, &text).with_context(|| path.display().to_string())?;
     }

@@ -1,4 +1,4 @@
-//! What is run for a report, and how each part of it is shown.
+//! The sections of a report: their commands, and their form.
 
 use super::figures::{Bulk, Dbench, Mdtest, Mounted, Repeated};
 use super::{Params, markdown, plots, shown};
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What a command's JSON is.
+/// The form of a command's JSON.
 #[derive(Clone, Copy, Debug)]
 enum SectionKind {
     /// Of workloads that repeat an operation; what is plotted of it.
@@ -27,13 +27,13 @@ enum SectionKind {
 pub struct Section {
     /// Its heading.
     pub title: &'static str,
-    /// What is seen in it.
+    /// The content in one sentence.
     pub about: &'static str,
-    /// What is run.
+    /// The program.
     pub program: PathBuf,
-    /// With what.
+    /// Its arguments.
     pub args: Vec<OsString>,
-    /// What the program is called in the report.
+    /// The program's name in the report.
     called: &'static str,
     kind: SectionKind,
 }

@@ -1,4 +1,4 @@
-//! What the machine allows: tasks that share no volume.
+//! The machine's own limit: tasks that share no volume.
 
 use super::{LibTarget, Target, TaskDir, is_missing};
 use crate::runner::Counts;
@@ -27,7 +27,7 @@ impl Apart {
         })
     }
 
-    /// What the volume says that has the path.
+    /// Calls the volume that has the path.
     fn where_it_is<T>(&self, path: &str, f: impl Fn(&LibTarget) -> Result<T>) -> Result<T> {
         let mut answers = self.volumes.iter().map(f);
         answers
@@ -60,7 +60,7 @@ impl Target for Apart {
     fn sync(&self) -> Result<()> {
         std::thread::scope(|s| {
             let all: Vec<_> = self.volumes.iter().map(|v| s.spawn(|| v.sync())).collect();
-            // All are waited for, whatever one of them says.
+            // All threads are joined, even after an error of one.
             let all: Vec<_> = all.into_iter().map(|t| t.join()).collect();
             all.into_iter()
                 .try_for_each(|synced| synced.map_err(|_| anyhow!("sync panicked"))?)

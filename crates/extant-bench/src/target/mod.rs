@@ -1,4 +1,4 @@
-//! What a workload runs against: a volume in process, or a directory of a mounted file system.
+//! The targets of a workload: a volume in process, or a directory of a mounted file system.
 
 mod apart;
 mod lib_target;
@@ -32,11 +32,11 @@ pub trait Target: Sync {
     fn other_cpu(&self) -> f64 {
         0.0
     }
-    /// Of how many extents each of these files consists; what they hold is durable.
+    /// The number of extents of each of these files, whose contents are durable.
     fn extents(&self, _paths: &[String]) -> Result<Vec<u64>> {
         anyhow::bail!("{}: extents cannot be counted", self.name())
     }
-    /// What its log has done so far, if it says so.
+    /// Counts of its log so far, if it tells them.
     fn counts(&self) -> Counts {
         Counts::new()
     }
@@ -45,11 +45,11 @@ pub trait Target: Sync {
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// It must be there.
+    /// The file must exist.
     Existing,
-    /// It is made if it is not there.
+    /// The file is made if it does not exist.
     Create,
-    /// It is made, or cut to nothing.
+    /// The file is made, or cut to nothing.
     Truncate,
 }
 
@@ -83,7 +83,7 @@ pub trait TaskDir: Send + Sync {
     fn again(&self) -> Result<Box<dyn TaskDir>>;
 }
 
-/// What a walk through a directory finds.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// The name.
@@ -94,7 +94,7 @@ pub struct Name {
 
 /// A walk through a directory, as readdir and rewinddir make it.
 pub trait Lister: Send {
-    /// One name further; false at the end. "." and ".." may be among them.
+    /// Advances by one name; false at the end. "." and ".." may be among the names.
     fn advance(&mut self) -> Result<bool>;
     /// Back to the start.
     fn rewind(&mut self) -> Result<()>;

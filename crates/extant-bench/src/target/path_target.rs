@@ -58,8 +58,8 @@ const SWITCH: &str = "/proc/sys/vm/drop_caches";
 /// How long the kernel may take to drop what it holds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Has the kernel drop what it holds of all file systems. It waits for every one of them, for ever for one whose server
-/// is gone or stuck: so a process that can be left behind asks for it.
+/// Makes the kernel drop its caches of all file systems. It waits for every one of them, for ever if the server of
+/// one is gone or stuck: so a process that can be left behind makes the request.
 fn drop_caches() -> Result<()> {
     let mut child = Command::new("sh")
         .args(["-c", &format!("echo 3 > {SWITCH}")])
@@ -76,7 +76,7 @@ fn drop_caches() -> Result<()> {
             return Ok(());
         }
         if start.elapsed() > PATIENCE {
-            // It has no effect before the kernel is done, and is not waited for.
+            // The kill has no effect before the kernel is done, and is not waited for.
             let _ = child.kill();
             bail!("not done after {} s", PATIENCE.as_secs());
         }
@@ -99,7 +99,7 @@ pub fn cpu_of(process: u32) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// What filefrag says of each file, a line each: "NAME: N extents found".
+/// The output of filefrag for each file, a line each: "NAME: N extents found".
 fn filefrag(root: &Path, paths: &[String]) -> Result<Vec<u64>> {
     let out = Command::new("filefrag")
         .args(paths.iter().map(|p| root.join(p)))

@@ -10,7 +10,7 @@ use crate::runner::{Shape, Tasks};
 use crate::target::TaskDir;
 use anyhow::Result;
 
-/// One of them.
+/// A row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     name: &'static str,
@@ -36,7 +36,7 @@ const fn data(name: &'static str, kind: data::DataRow, about: &'static str) -> R
     row(name, RowKind::Data(kind), about)
 }
 
-/// All of them.
+/// All rows.
 pub const ROWS: [Row; 19] = [
     names(
         "MWCL",
@@ -140,7 +140,7 @@ impl Row {
             .find(|row| row.name.eq_ignore_ascii_case(name))
     }
 
-    /// What it does.
+    /// The row's operation.
     pub fn about(&self) -> &'static str {
         self.about
     }

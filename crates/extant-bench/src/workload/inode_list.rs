@@ -48,7 +48,7 @@ impl Workload for Files {
 /// Its name.
 pub const NAME: &str = "inode-list";
 
-/// The workload over a target. What is timed apart is the dropping.
+/// The workload over a target. Dropping the inodes is timed separately.
 pub struct InodeList<'a> {
     target: &'a dyn Target,
     files: OnTarget<'a>,

@@ -1,4 +1,4 @@
-//! What the log is measured by: commits and fsync.
+//! Workloads of the log: commits and fsync.
 
 use super::{Workload, tasks};
 use crate::names::Names;
@@ -120,7 +120,7 @@ mod tests {
         };
         let commits = both(&Commits, shape);
         let round = &commits[0].rounds[0];
-        // Each is a transaction; the set-up of the round is committed before.
+        // Each operation is a transaction; the set-up of the round is committed before.
         assert!(round.counts["commits"] >= round.ops as f64, "{round:?}");
         assert!(commits[1].counts.is_empty());
         let fsync = both(&Fsync, shape);

@@ -26,7 +26,7 @@ pub trait Workload {
 pub struct OnTarget<'a> {
     target: &'a dyn Target,
     workload: &'a dyn Workload,
-    /// Where the current round works.
+    /// The directory of the current round.
     place: String,
     made: Cell<bool>,
 }
