@@ -2,7 +2,7 @@
 
 use super::volume::{Guard, Volume};
 use crate::base::error::{Error, Result};
-use crate::volume::engine::ended;
+use crate::store::health::ended;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

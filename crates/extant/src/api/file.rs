@@ -7,7 +7,7 @@ use crate::data::fallocate::{Fallocate, Seek};
 use crate::data::read_write::Keep;
 use crate::incore::inode::Inode;
 use crate::inodes::attributes::{Attributes, SetAttributes};
-use crate::lifecycle::open_files::Opened;
+use crate::inodes::open_files::Opened;
 use crate::types::credentials::{Credentials, READ, WRITE};
 use crate::volume::engine::Engine;
 use ext4_format::FileType;

@@ -1,17 +1,18 @@
 //! Opening a volume.
 
 use super::control::ErrorPolicy;
-use super::volume::{StatFs, Volume};
+use super::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::base::locks::Mutex;
+use crate::commit::formatter::Formatter;
 use crate::commit::formatter::directory::Allowance;
-use crate::commit::formatter::{Formatter, Moment};
 use crate::commit::journal::recovery::{self, Recovery};
 use crate::commit::journal::settle::Settling;
 use crate::commit::journal::{Journal, LogArea, Writer};
 use crate::incore::inode_index::InodeIndex;
 use crate::inodes::access_times::AccessTimes;
 use crate::log::Log;
+use crate::log::kick::Kick;
 use crate::space::block::BlockAlloc;
 use crate::space::counts::{Reserve, Space};
 use crate::space::inode::InodeAlloc;
@@ -19,10 +20,12 @@ use crate::space::search::BlockScan;
 use crate::store::buffers::{Buffers, Image};
 use crate::store::damage::Damage;
 use crate::store::groups::{self, Groups, Totals};
+use crate::store::health::{DamageHook, StopHook, ended};
+use crate::store::limits::Limits;
 use crate::store::mapping::MappingReader;
 use crate::store::superblock;
 use crate::store::system_zone::{self, SystemZone};
-use crate::volume::engine::{DamageHook, Engine, Kick, Limits, StopHook, ended};
+use crate::volume::engine::Engine;
 use blockdev::{Access, BlockDevice, FileDevice};
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
@@ -34,7 +37,7 @@ use ext4_format::superblock::{
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
 use percpu::{Counter, PerSlot, SlotList};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -665,141 +668,5 @@ impl Opening<'_> {
             buffers.publish(replay.home, Image::read(recovery::image(area, replay)?), 0);
         }
         Ok(Recovery::of(&plan))
-    }
-}
-
-impl Engine {
-    /// The primary superblock, as it is in memory.
-    pub(crate) fn raw_superblock(&self) -> Result<RawSuperblock> {
-        let (block, offset) = self.superblock_place();
-        let image = self.buffers.read(block)?;
-        let bytes = image
-            .get(offset..offset + SUPERBLOCK_SIZE)
-            .ok_or_else(|| FormatError::corrupt("superblock position", Where::Superblock))?;
-        let mut sb = RawSuperblock::parse(bytes)?;
-        self.damage.apply(&mut sb);
-        Ok(sb)
-    }
-
-    pub(crate) fn superblock_place(&self) -> (BlockNr, usize) {
-        let bs = u64::from(self.geometry.block_size);
-        (
-            BlockNr(SUPERBLOCK_OFFSET / bs),
-            (SUPERBLOCK_OFFSET % bs) as usize,
-        )
-    }
-
-    /// Writes the superblock in place, past the journal: only while nothing is logged, at open, freezing and close.
-    pub(crate) fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
-        let now = crate::base::now().secs();
-        let _place = self.superblock_io.lock();
-        let (block, image) = formatter.superblock_update(&self.buffers, now, moment)?;
-        self.device
-            .write_at(block.offset(self.geometry.block_size), &image)
-            .map_err(|e| Error::block_io("write", block, e))?;
-        self.buffers.replace_clean(block, image);
-        self.flush()
-    }
-
-    /// Says on the device that the volume is in use, before the first commit.
-    pub(crate) fn mark_open(&self, formatter: &Formatter) -> Result<()> {
-        if !self.marked_open.load(Ordering::Relaxed) {
-            self.write_superblock(formatter, Moment::Open)?;
-            self.marked_open.store(true, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Finishes what a crash interrupted: orphans without links are freed, others truncated to size.
-    fn process_orphans(&self, orphans: &[InodeNr]) -> Result<()> {
-        for &ino in orphans {
-            let inode = match self.inode(ino) {
-                Ok(inode) => inode,
-                Err(e) => {
-                    tracing::error!(ino = ino.0, error = %e, "orphan");
-                    return Err(e);
-                }
-            };
-            let (links, size) = {
-                let mut state = inode.state.lock();
-                state.orphan = true;
-                (state.core.links, state.core.size)
-            };
-            if links == 0 {
-                self.reap(&inode)?;
-            } else {
-                self.finish_truncate(&inode, size)?;
-            }
-        }
-        if orphans.is_empty() {
-            Ok(())
-        } else {
-            self.push_all()
-        }
-    }
-
-    /// Records why the volume stops in its superblock, as far as the device lets it, if it is damage of the volume.
-    #[track_caller]
-    pub(crate) fn record_error(&self, why: &Error) {
-        let closed = self.check_here().is_err();
-        if !closed && self.read_only.is_none() && matches!(why, Error::Format(_)) {
-            self.add_damage(why, "stop", None);
-            self.write_errors();
-        }
-    }
-
-    pub(crate) fn statfs(&self) -> Result<StatFs> {
-        let raw = self.raw_superblock()?;
-        let (free_blocks, available_blocks) = self.space.free();
-        Ok(StatFs {
-            block_size: self.geometry.block_size,
-            blocks: self
-                .geometry
-                .blocks_count
-                .saturating_sub(u64::from(raw.overhead_blocks.get())),
-            free_blocks,
-            available_blocks,
-            inodes: u64::from(self.geometry.inodes_count),
-            free_inodes: self.inodes.free(),
-            name_max: 255,
-            uuid: self.geometry.uuid,
-        })
-    }
-
-    /// Names the volume, durably.
-    pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
-        self.check_writable()?;
-        let mut name = [0; 16];
-        match name.get_mut(..label.len()) {
-            Some(place) if !label.contains(&0) => place.copy_from_slice(label),
-            _ => {
-                return Err(Error::Invalid(
-                    "a label has at most 16 bytes, none of them 0",
-                ));
-            }
-        }
-        self.formatter.lock().set_label(name);
-        // Something to format: the root's core as it is.
-        let root = self.root()?;
-        let tx = self.begin_core()?;
-        let mut state = root.state.lock();
-        let seen = state
-            .stamp
-            .max(root.directory().map_or(0, |n| n.last_stamp()));
-        tx.commit(seen, |c| self.log_core(&root, &mut state, c));
-        drop(state);
-        self.sync()?;
-        // At its place, too: programs that look for file systems on devices find it by its new name.
-        match self.freeze() {
-            Ok(()) => self.thaw(),
-            // Then it is there.
-            Err(Error::Busy(_)) => {}
-            Err(e) => return Err(e),
-        }
-        Ok(())
-    }
-
-    pub(crate) fn label(&self) -> Result<String> {
-        Ok(String::from_utf8_lossy(self.raw_superblock()?.label()).into_owned())
     }
 }

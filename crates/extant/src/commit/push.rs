@@ -14,7 +14,7 @@ use crate::base::schedule::{self, Point};
 use crate::commit::formatter::{Formatter, MetaSpace, Moment, Output};
 use crate::log::Fullness;
 use crate::types::item::{InodeEvent, ItemList};
-use crate::volume::engine::{Engine, ended};
+use crate::volume::engine::Engine;
 use ext4_format::BlockNr;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -375,47 +375,6 @@ impl Engine {
             insist!(logged.is_err(), RevokedIsNotLogged, "block {block}");
         }
         Ok(())
-    }
-
-    /// Stops the volume: no further change reaches the device, every waiter is told.
-    pub(crate) fn stop(&self, why: &Error) {
-        tracing::error!(error = %why, "volume stopped");
-        let reason = self.reason(why);
-        let failed = self.check_here().is_ok() && self.stopped.set(reason.clone()).is_ok();
-        // On demand, perhaps after a failure.
-        let _ = self.stopped.set(reason.clone());
-        self.record_error(why);
-        if failed && self.fail_all {
-            self.ended.store(ended::FAILED, Ordering::Release);
-        }
-        {
-            let _durable = self.log.durable.lock();
-            self.log.durable_changed.notify_all();
-        }
-        if let Some(hook) = self.on_stop.as_ref().filter(|_| failed) {
-            (hook.0)(&reason);
-        }
-    }
-
-    /// Why a volume stops, in words. A host that fails is not a volume that is damaged.
-    fn reason(&self, why: &Error) -> String {
-        let Error::Io { source, .. } = why else {
-            return why.to_string();
-        };
-        let full = [
-            std::io::ErrorKind::StorageFull,
-            std::io::ErrorKind::QuotaExceeded,
-            std::io::ErrorKind::FileTooLarge,
-        ];
-        let host = match full.contains(&source.kind()) {
-            true => "the host has no room for the image",
-            false => "the host failed",
-        };
-        let rest = match self.geometry.features.has_journal() {
-            true => "nothing more is written, and the next opening recovers what was synced",
-            false => "nothing more is written, and e2fsck is needed, as after a cut of power",
-        };
-        format!("{host} ({why}); {rest}")
     }
 }
 

@@ -1,5 +1,6 @@
 //! File data: read, written, placed, written back, cut off.
 
+pub mod attributes;
 pub mod copy;
 pub mod extents;
 pub mod fallocate;

@@ -32,63 +32,9 @@ impl Engine {
             .max_file_size(inode_flags & flags::EXTENTS != 0)
     }
 
-    /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as
-    /// pushes give any back.
-    pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
-        if self.space.take(who, blocks) {
-            return Ok(true);
-        }
-        if self.discard_aside() && self.space.take(who, blocks) {
-            return Ok(true);
-        }
-        loop {
-            // What is written back goes to the device, which a closing gate waits for. Waiting for the gate comes before
-            // the locks below: who is inside may need them to leave.
-            let _pass = self.gate.enter();
-            // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
-            // and waits.
-            let _short = self.short_of_space.lock();
-            let _no_trim = self.trimming.lock();
-            let before = self.space.settled();
-            self.push_and_release()?;
-            if self.space.take(who, blocks) || self.discard_aside() && self.space.take(who, blocks)
-            {
-                return Ok(true);
-            }
-            if self.dirty_bytes.sum() > 0 {
-                self.settle_promises()?;
-                self.push_and_release()?;
-            }
-            if self.space.take(who, blocks) {
-                return Ok(true);
-            }
-            if self.space.settled() == before {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Takes the space of data: a block for each that is in a hole, and what the mapping may need. Data whose blocks are
-    /// there, preallocated, can be written on a full volume too: its mapping seldom needs a block, and may take it of
-    /// what is withheld.
-    pub(super) fn take_for_data(
-        &self,
-        who: &Credentials,
-        in_holes: u64,
-        for_map: u32,
-    ) -> Result<bool> {
-        let for_map = u64::from(for_map);
-        if in_holes == 0
-            && (for_map == 0 || self.space.take(who, for_map) || self.space.take_to_give(for_map))
-        {
-            return Ok(true);
-        }
-        self.take_space(who, in_holes + for_map)
-    }
-
     /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
     /// into what they need, and a push gives the rest back. The caller has passed the gate.
-    fn settle_promises(&self) -> Result<()> {
+    pub(crate) fn settle_promises(&self) -> Result<()> {
         for inode in self.in_core.iter() {
             let Some(file) = inode.touched_file() else {
                 continue;

@@ -4,13 +4,12 @@
 //! the orphan list meanwhile: after a crash the rest is finished at open.
 
 use crate::base::error::{Error, Result};
-use crate::base::now;
 use crate::incore::file::FileMap;
-use crate::incore::inode::{Content, Inode, State};
+use crate::incore::inode::Inode;
 use crate::log::Commit;
 use crate::types::credentials::Credentials;
 use crate::types::extent_map::Run;
-use crate::types::item::{InodeEvent, MapItem, MiscEvent};
+use crate::types::item::{MapItem, MiscEvent};
 use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FileType};
@@ -170,7 +169,7 @@ impl Engine {
     }
 
     /// Logs that blocks of data are free.
-    pub(super) fn log_freed(&self, run: &Run, c: &mut Commit<'_>) {
+    pub(crate) fn log_freed(&self, run: &Run, c: &mut Commit<'_>) {
         self.space.note_leaving(u64::from(run.len));
         c.bits(run.physical, run.len, false);
     }
@@ -272,110 +271,5 @@ impl Engine {
         });
         state.orphan = !leaves;
         Ok(())
-    }
-
-    /// The last link and the last handle are gone, or the inode is an orphan found at open: its blocks
-    /// and its number become free.
-    pub(crate) fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _pass = self.gate.enter();
-        let mut map = inode.file_with_data().map(|f| f.map.write());
-        if let Some(map) = &mut map {
-            self.drop_pages(inode, 0, u32::MAX);
-            self.load_map(inode, map)?;
-            let all: Vec<Run> = map.extents.iter().copied().collect();
-            if !self.in_one_step(inode, &all) {
-                self.remove_in_steps(inode, map, 0)?;
-            }
-        }
-        let mapped = self.prepare_free(inode, map.as_deref_mut())?;
-        let tx = self.begin_core()?;
-        let mut state = inode.state.lock();
-        if state.freed {
-            return Ok(());
-        }
-        let seen = state.stamp;
-        tx.commit(seen, |c| {
-            if state.orphan {
-                state.orphan = false;
-                c.misc(inode.ino, MiscEvent::OrphanRemove);
-            }
-            self.log_free(inode, &mut state, map.as_deref_mut(), &mapped, c);
-        });
-        drop(state);
-        self.forget(inode);
-        Ok(())
-    }
-
-    /// What freeing an inode needs from the device, before anything is logged: its data runs and the
-    /// bitmaps of all that becomes free.
-    pub(crate) fn prepare_free(
-        &self,
-        inode: &Inode,
-        map: Option<&mut FileMap>,
-    ) -> Result<Vec<Run>> {
-        self.inodes.ensure_loaded(inode.ino, self)?;
-        let runs = match (map, inode.ftype) {
-            (Some(map), _) => {
-                self.load_map(inode, map)?;
-                map.extents.iter().copied().collect()
-            }
-            (None, FileType::Symlink) => match &inode.content {
-                Content::Symlink(link) if link.block.is_some() => link.block.into_iter().collect(),
-                _ if inode.size.load(Ordering::Relaxed) > Self::FAST_SYMLINK_MAX as u64 => {
-                    self.read_mapping(inode)?.iter().copied().collect()
-                }
-                _ => Vec::new(),
-            },
-            _ => Vec::new(),
-        };
-        self.load_bitmaps_of(&runs)?;
-        Ok(runs)
-    }
-
-    /// Sees to it that an inode that is open, and loses its last name, can be freed when it is closed: nobody would be
-    /// there to hear that it cannot, and without a journal nothing would lead to it. It holds its runs until then.
-    pub(crate) fn prepare_death(&self, inode: &Inode) -> Result<Vec<Run>> {
-        self.inodes.ensure_loaded(inode.ino, self)?;
-        Ok(Vec::new())
-    }
-
-    /// Logs that the inode is free, with the data blocks it held.
-    pub(crate) fn log_free(
-        &self,
-        inode: &Inode,
-        state: &mut State,
-        map: Option<&mut FileMap>,
-        runs: &[Run],
-        c: &mut Commit<'_>,
-    ) {
-        for run in runs {
-            self.log_freed(run, c);
-        }
-        if let Some(map) = map {
-            map.extents = Default::default();
-        }
-        state.freed = true;
-        state.core_dirty = false;
-        state.core.links = 0;
-        state.core.size = 0;
-        state.disk_size = 0;
-        // 1970 would read as "never deleted".
-        state.core.dtime = (now().secs() as u32).max(1);
-        state.stamp = c.stamp;
-        c.inode(inode.ino, InodeEvent::Free, state.core);
-        inode.logged_in(c.context);
-        if state.born == c.context {
-            self.inodes.release_at_once(inode.ino, c.stamp, c.context);
-        } else {
-            self.inodes.note_leaving();
-        }
-    }
-
-    /// A freed inode leaves memory.
-    pub(crate) fn forget(&self, inode: &Arc<Inode>) {
-        self.discard_window_of(inode);
-        self.drop_pages(inode, 0, u32::MAX);
-        self.index.remove(inode);
-        self.delist(inode);
     }
 }

@@ -4,17 +4,14 @@
 use crate::base::error::{Error, Result};
 use crate::base::in_flight::{InFlight, Piece};
 use crate::base::invariants::{Rule, insist};
-use crate::base::locks;
-use crate::base::parallel;
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
+use crate::base::{locks, parallel};
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::incore::pages::{CHUNK_PAGES, SharedChunk};
 use crate::types::extent_map::{Found, Run};
-use crate::types::item::InodeEvent;
 use crate::volume::engine::Engine;
-use ext4_format::inode::InodeCore;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,15 +60,6 @@ fn has_grown(before: i64, now: i64, limit: u64) -> bool {
 }
 
 impl Engine {
-    /// Remembers that write-back must visit the inode.
-    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) {
-        if !inode.on_dirty_list.load(Ordering::Relaxed)
-            && !inode.on_dirty_list.swap(true, Ordering::AcqRel)
-        {
-            self.dirty_inodes.local().lock().push(Arc::clone(inode));
-        }
-    }
-
     /// What this slot counts of dirty and of cached bytes, for [`Engine::balance_dirty`].
     pub(crate) fn page_counts(&self) -> PageCounts {
         PageCounts {
@@ -216,69 +204,6 @@ impl Engine {
         (state.freed || !state.core_dirty && file.overwrites.latest().is_none())
             && file.promised.load(Ordering::Relaxed) == 0
             && !file.pages.may_be_dirty()
-    }
-
-    /// Times of overwriting that slots noted go into the core.
-    pub(crate) fn fold_overwrites(&self, inode: &Inode, state: &mut crate::incore::inode::State) {
-        let file = inode.touched_file();
-        if let Some(time) = file.and_then(|f| f.overwrites.take()) {
-            state.core.mtime = time;
-            state.core.ctime = state.core.ctime.max(time);
-            state.core_dirty = true;
-        }
-    }
-
-    /// The same for a copy of the core, to look at.
-    pub(crate) fn add_overwrites(&self, inode: &Inode, core: &mut InodeCore) {
-        let file = inode.touched_file();
-        if let Some(time) = file.and_then(|f| f.overwrites.latest()) {
-            core.mtime = time;
-            core.ctime = core.ctime.max(time);
-        }
-    }
-
-    /// Logs an inode's core as it is now.
-    pub(crate) fn log_core(
-        &self,
-        inode: &Inode,
-        state: &mut crate::incore::inode::State,
-        c: &mut crate::log::Commit<'_>,
-    ) {
-        self.note_core(inode, state, c);
-        c.inode(inode.ino, InodeEvent::Update, state.disk_core());
-    }
-
-    /// The inode's core as it is now is being logged.
-    pub(crate) fn note_core(
-        &self,
-        inode: &Inode,
-        state: &mut crate::incore::inode::State,
-        c: &crate::log::Commit<'_>,
-    ) {
-        state.stamp = c.stamp;
-        self.fold_overwrites(inode, state);
-        self.insist(!state.freed, Rule::FreedIsNotLogged, || {
-            format!("inode {}", inode.ino)
-        });
-        self.insist(
-            state.disk_size <= state.core.size,
-            Rule::SizeHasItsData,
-            || {
-                format!(
-                    "inode {}: {} of {}",
-                    inode.ino, state.disk_size, state.core.size
-                )
-            },
-        );
-        // A size not yet backed by data on the device is not logged: write-back will come to it.
-        state.core_dirty = state.disk_size != state.core.size;
-        state.lazy_times = false;
-        if let Some(dir) = inode.directory() {
-            dir.core_stamp.store(c.stamp, Ordering::Relaxed);
-            // This item outranks those of earlier names, so it must know their times.
-            self.fold_times(dir, &mut state.core);
-        }
-        inode.logged_in(c.context);
     }
 
     pub(crate) fn write_back_locked(&self, inode: &Arc<Inode>, map: &mut FileMap) -> Result<()> {
@@ -688,6 +613,26 @@ fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
         }
     }
     runs
+}
+
+impl Engine {
+    /// Drops clean pages until the cache is a fifth below its limit: first those not used since the
+    /// last walk, then any.
+    pub(crate) fn shrink_pages(&self) {
+        let target = self.limits.cache_bytes / 5 * 4;
+        let bs = i64::from(self.geometry.block_size);
+        for force in [false, true] {
+            for inode in self.in_core.iter() {
+                if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) <= target {
+                    return;
+                }
+                if let Some(file) = inode.touched_file() {
+                    let dropped = file.pages.sweep(force);
+                    self.cached_bytes.add(-i64::from(dropped) * bs);
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::base::locks::{self, ReadMostly, RwLock};
 use crate::incore::noted_time::NotedTime;
 use crate::incore::pages::Pages;
-use crate::lifecycle::open_files::Openers;
+use crate::inodes::open_files::Openers;
 use crate::log::Relog;
 use crate::space::window::Window;
 use crate::types::extent_map::ExtentMap;

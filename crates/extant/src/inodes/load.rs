@@ -2,19 +2,17 @@
 //! block images, and it only reads. Everything is checked here, once.
 
 use crate::base::error::{Error, Result};
-use crate::incore::bucket::{Dentry, NameHash};
 use crate::incore::directory::Directory;
 use crate::incore::inode::{Content, Inode};
 use crate::store::buffers::Image;
 use crate::store::mapping::MappingReader;
 use crate::types::extent_map::{ExtentMap, Found};
-use crate::types::name::Name;
 use crate::types::no_key;
 use crate::volume::engine::Engine;
 use ext4_format::features::Incompat;
 use ext4_format::inode::{self, flags};
 use ext4_format::xattr::{self, XattrSet};
-use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, checksum, dir_entry};
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, dir_entry};
 use std::ops::{Deref, Range};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -222,150 +220,6 @@ impl Engine {
             .filter(|t| !t.is_empty() && !t.contains(&0))
             .ok_or_else(|| Error::corrupt_inode("symbolic link's target", inode.ino))
             .inspect_err(|e| self.note_damage(e, "read_symlink", Some(inode.ino)))
-    }
-
-    /// Runs `visit` on every leaf and index block of a directory, checked; htree index blocks hold no
-    /// live entries but "." and "..", so one walk over all blocks sees all names.
-    fn each_directory_block(
-        &self,
-        dir: &Inode,
-        mut visit: impl FnMut(u32, &[u8]) -> Result<bool>,
-    ) -> Result<()> {
-        let raw = self.raw_inode(dir.ino)?;
-        let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
-        let map = self
-            .mapping_reader(dir)
-            .read(core.flags, inode::i_block(&raw)?)?;
-        let bs = u64::from(self.geometry.block_size);
-        if core.size == 0 || core.size % bs != 0 {
-            return Err(Error::corrupt_inode("directory size", dir.ino));
-        }
-        let blocks = u32::try_from(core.size / bs)
-            .map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
-        let seed = checksum::inode_seed(self.geometry.csum_seed, dir.ino, core.generation);
-        let mut logical = 0;
-        while logical < blocks {
-            let run = match map.at(logical) {
-                Found::Mapped(run) if !run.unwritten => run,
-                _ => {
-                    return Err(FormatError::corrupt(
-                        "hole in a directory",
-                        Where::InodeBlock(dir.ino, u64::from(logical)),
-                    )
-                    .into());
-                }
-            };
-            for i in 0..run.len.min(blocks - logical) {
-                let block = BlockNr(run.physical.0 + u64::from(i));
-                let image = self.buffers.read(block)?;
-                if self.geometry.features.has_metadata_csum() && !image.is_verified() {
-                    verify_directory_block(
-                        &image,
-                        core.flags & flags::INDEX != 0 && logical + i == 0,
-                        seed,
-                    )
-                    .map_err(|e| e.at(Where::Block(block, 0)))?;
-                    image.set_verified();
-                }
-                if !visit(logical + i, &image).map_err(|e| match e {
-                    Error::Format(f) => f.at(Where::Block(block, 0)).into(),
-                    other => other,
-                })? {
-                    return Ok(());
-                }
-            }
-            logical += run.len;
-        }
-        Ok(())
-    }
-
-    /// All names of a directory.
-    pub(crate) fn read_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
-        self.parse_names(dir)
-            .inspect_err(|e| self.note_damage(e, "read_names", Some(dir.ino)))
-    }
-
-    fn parse_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
-        let mut names = Vec::new();
-        let encrypted = dir.has_flag(flags::ENCRYPT);
-        let one_block = dir.directory().is_some_and(|names| {
-            names.size.load(Ordering::Relaxed) == u64::from(self.geometry.block_size)
-        });
-        let indexed =
-            self.geometry.features.has_dir_index() && (one_block || dir.has_flag(flags::INDEX));
-        self.each_directory_block(dir, |logical, block| {
-            let entries = match encrypted {
-                true => dir_entry::encrypted_entries(block),
-                false => dir_entry::entries(block),
-            };
-            for entry in entries {
-                let entry = entry?;
-                if logical == 0 && (entry.name == b"." || entry.name == b"..") {
-                    continue;
-                }
-                let shown;
-                let name = match encrypted {
-                    true => {
-                        let hash = indexed.then(|| self.hash(entry.name));
-                        shown = no_key::name(hash, entry.name);
-                        &shown[..]
-                    }
-                    false => entry.name,
-                };
-                dir_entry::check_name(name)?;
-                if entry.inode.0 > self.geometry.inodes_count {
-                    return Err(FormatError::corrupt(
-                        "inode number of a name",
-                        Where::Buffer(entry.offset),
-                    )
-                    .into());
-                }
-                let ftype = match entry.file_type {
-                    Some(ftype) => ftype,
-                    // Without the filetype feature only the inode says it.
-                    None => {
-                        let raw = self.raw_inode(entry.inode)?;
-                        inode::decode_core(&raw, &self.geometry, entry.inode)?
-                            .file_type()
-                            .ok_or_else(|| Error::corrupt_inode("inode type", entry.inode))?
-                    }
-                };
-                names.push(Dentry {
-                    hash: self.hash(name),
-                    ino: entry.inode,
-                    ftype,
-                    name: Name::new(name)?,
-                });
-            }
-            Ok(true)
-        })?;
-        Ok(names)
-    }
-
-    /// Where a name of a directory leads, by its index on disk.
-    pub(crate) fn lookup_on_disk(
-        &self,
-        dir: &Inode,
-        name: &[u8],
-        hash: NameHash,
-    ) -> Result<Option<InodeNr>> {
-        self.with_index(dir, |index| {
-            Ok(index.lookup(name, hash.major)?.map(|(ino, _)| ino))
-        })
-        .inspect_err(|e| self.note_damage(e, "lookup_on_disk", Some(dir.ino)))
-    }
-
-    /// Where ".." of a directory leads.
-    pub(crate) fn read_parent(&self, dir: &Inode) -> Result<InodeNr> {
-        let mut parent = None;
-        self.each_directory_block(dir, |_, block| {
-            parent = dir_entry::find(block, b"..")?.map(|e| e.inode);
-            Ok(false)
-        })?;
-        parent
-            .filter(|p| p.0 != 0 && p.0 <= self.geometry.inodes_count)
-            .ok_or_else(|| Error::corrupt_inode("directory without \"..\"", dir.ino))
-            .inspect_err(|e| self.note_damage(e, "read_parent", Some(dir.ino)))
     }
 }
 

@@ -7,24 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Drops clean pages until the cache is a fifth below its limit: first those not used since the
-    /// last walk, then any.
-    pub(crate) fn shrink_pages(&self) {
-        let target = self.limits.cache_bytes / 5 * 4;
-        let bs = i64::from(self.geometry.block_size);
-        for force in [false, true] {
-            for inode in self.in_core.iter() {
-                if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) <= target {
-                    return;
-                }
-                if let Some(file) = inode.touched_file() {
-                    let dropped = file.pages.sweep(force);
-                    self.cached_bytes.add(-i64::from(dropped) * bs);
-                }
-            }
-        }
-    }
-
     /// Drops inodes when there are more than the limit; whoever brings inodes in sees to it now and then.
     /// After a walk that found too few to drop, the next waits until there are many more.
     pub(crate) fn bound_inodes(&self) {

@@ -1,4 +1,5 @@
 //! When an inode leaves memory, and when it ends.
 
 pub mod evict;
-pub mod open_files;
+pub mod handles;
+pub mod reap;

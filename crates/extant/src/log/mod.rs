@@ -10,6 +10,7 @@
 //! What a commit charges is an estimate, which keeps contexts to about half of the journal. What holds
 //! is measured: a context that turns out larger than a transaction can be is formatted in parts.
 
+pub mod kick;
 mod relog;
 pub mod transaction;
 

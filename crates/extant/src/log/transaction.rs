@@ -1,11 +1,8 @@
 //! One operation's transaction: opened with a reservation before any lock, committed under the locks.
 
-use crate::base::error::Result;
 use crate::base::invariants::Rule;
 use crate::base::planted::{self, Fault};
-use crate::base::schedule::{self, Point};
 use crate::incore::bucket::{Bucket, Dentry};
-use crate::types::credentials::Credentials;
 use crate::types::extent_map::Run;
 use crate::types::item::*;
 use crate::volume::engine::Engine;
@@ -51,8 +48,8 @@ impl Cost {
 
 /// An open transaction. Dropped without a commit, it gives its reservation back.
 pub struct Transaction<'a> {
-    engine: &'a Engine,
-    reserved: u32,
+    pub(crate) engine: &'a Engine,
+    pub(crate) reserved: u32,
 }
 
 /// The moment of commit: where an operation says what it did.
@@ -71,75 +68,7 @@ pub struct Commit<'a> {
     /// Items of the commit before were changed, and none added.
     pub(super) in_place: bool,
     /// Blocks reserved for the formatter.
-    reserved: u32,
-}
-
-impl Engine {
-    /// Opens a transaction in the name of a caller: waits for log space and reserves metadata blocks.
-    /// Call it with no bucket or inode locked.
-    pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
-        self.gate.look();
-        self.check_writable()?;
-        self.throttle()?;
-        crate::base::stir::point();
-        schedule::reached(Point::Begun);
-        if !self.take_space(who, u64::from(cost.meta_blocks))? {
-            return Err(self.no_space("no block left for metadata"));
-        }
-        Ok(Transaction {
-            engine: self,
-            reserved: cost.meta_blocks,
-        })
-    }
-}
-
-impl Engine {
-    /// Opens a transaction that changes only what is there, and takes away: it allocates nothing, and
-    /// works on a full volume.
-    pub(crate) fn begin_core(&self) -> Result<Transaction<'_>> {
-        self.gate.look();
-        self.begin_promised(0)
-    }
-
-    /// Opens a transaction that makes room, for which it may need some: it works on a full volume.
-    pub(crate) fn begin_giving(&self, cost: Cost) -> Result<Transaction<'_>> {
-        let blocks = u64::from(cost.meta_blocks);
-        self.gate.look();
-        // What others did not need of what they took comes back with a push.
-        if !self.space.take_to_give(blocks) {
-            self.push_and_release()?;
-            if !self.space.take_to_give(blocks) {
-                return Err(self.no_space("no block left for metadata"));
-            }
-        }
-        self.begin_promised(cost.meta_blocks)
-            .inspect_err(|_| self.space.give(blocks))
-    }
-
-    /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never
-    /// fails for lack of space. The caller has passed the gate of a frozen volume, or does no more than commit.
-    pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
-        self.check_writable()?;
-        self.throttle()?;
-        Ok(Transaction {
-            engine: self,
-            reserved,
-        })
-    }
-}
-
-impl Engine {
-    /// As [`Engine::begin_promised`], for whoever holds locks: `None` where a push would have to be waited for.
-    pub(crate) fn begin_at_once(&self, reserved: u32) -> Result<Option<Transaction<'_>>> {
-        self.check_writable()?;
-        if self.must_push(self.log.context()) {
-            return Ok(None);
-        }
-        Ok(Some(Transaction {
-            engine: self,
-            reserved,
-        }))
-    }
+    pub(crate) reserved: u32,
 }
 
 impl Transaction<'_> {

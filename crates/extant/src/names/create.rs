@@ -7,46 +7,17 @@ use crate::base::schedule::{self, Point};
 use crate::incore::bucket::Dentry;
 use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::{Content, Inode, State, StateGuard, Symlink};
+use crate::inodes::new::New;
 use crate::log::{Commit, Cost};
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::extent_map::Run;
 use crate::types::item::{InodeEvent, MiscEvent};
 use crate::types::name::Name;
 use crate::volume::engine::Engine;
-use ext4_format::inode::{InodeCore, flags};
-use ext4_format::xattr::XattrSet;
-use ext4_format::{BlockNr, FileType, InodeNr};
-use std::cell::Cell;
-use std::hash::{BuildHasher, RandomState};
+use ext4_format::inode::flags;
+use ext4_format::{FileType, InodeNr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-
-thread_local! {
-    /// How many inodes this thread has made, from a random number on.
-    static MADE: Cell<u32> = Cell::new(RandomState::new().hash_one(0) as u32);
-}
-
-/// The generation of a new inode, by which NFS and FUSE tell the lives of a number apart. A thread gives none twice in
-/// 2^32 inodes, however fast they follow each other; those of two threads, and of two mounts, are equal by chance alone.
-fn generation() -> u32 {
-    let mut n = MADE.replace(MADE.get().wrapping_add(1));
-    // A permutation of 32-bit numbers (the finalizer of MurmurHash3): no two counts become one generation.
-    n = (n ^ n >> 16).wrapping_mul(0x85EB_CA6B);
-    n = (n ^ n >> 13).wrapping_mul(0xC2B2_AE35);
-    n ^ n >> 16
-}
-
-/// What to make.
-pub(crate) enum New<'a> {
-    /// An empty regular file.
-    File,
-    /// An empty directory.
-    Directory,
-    /// A symbolic link with this target.
-    Symlink(&'a [u8]),
-    /// A device (with its number), FIFO or socket.
-    Special(FileType, u32),
-}
 
 /// How to make it.
 #[derive(Clone, Copy, Debug)]
@@ -73,37 +44,6 @@ impl LinkRight<'_> {
     fn stamp(&self, names: &Directory) -> u64 {
         let state = self.state.as_ref();
         state.map_or(0, |state| state.stamp.max(names.last_stamp()))
-    }
-}
-
-impl New<'_> {
-    /// What mknod makes of a type.
-    pub(crate) fn special(ftype: FileType, rdev: u32) -> Result<Self> {
-        match ftype {
-            FileType::Regular => Ok(Self::File),
-            FileType::Directory | FileType::Symlink => Err(Error::Invalid("mknod of this type")),
-            special => Ok(Self::Special(special, rdev)),
-        }
-    }
-
-    /// Only root makes it. A whiteout anybody may make.
-    fn is_device(&self) -> bool {
-        match self {
-            Self::Special(FileType::CharDevice, 0) => false,
-            Self::Special(ftype, _) => {
-                matches!(ftype, FileType::CharDevice | FileType::BlockDevice)
-            }
-            _ => false,
-        }
-    }
-
-    pub(crate) fn ftype(&self) -> FileType {
-        match self {
-            Self::File => FileType::Regular,
-            Self::Directory => FileType::Directory,
-            Self::Symlink(_) => FileType::Symlink,
-            Self::Special(t, _) => *t,
-        }
     }
 }
 
@@ -368,66 +308,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts a newborn inode where it is found: index and per-slot list.
-    pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
-        self.enlist(inode);
-        self.index.insert(Arc::clone(inode));
-    }
-
-    pub(crate) fn new_core(
-        &self,
-        who: &Credentials,
-        parent: &Inode,
-        what: &New<'_>,
-        mode: u16,
-        time: ext4_format::timestamp::Timestamp,
-    ) -> InodeCore {
-        let (_, parent_gid, parent_mode) = parent.owner_and_mode();
-        let ftype = what.ftype();
-        let set_gid = parent_mode & 0o2000 != 0;
-        let mut mode = mode & 0o7777;
-        if set_gid && ftype == FileType::Directory {
-            mode |= 0o2000;
-        } else if set_gid
-            && mode & 0o2010 == 0o2010
-            && !who.is_unbound()
-            && !who.in_group(parent_gid)
-        {
-            // Nobody makes a program that runs as a group he is no member of.
-            mode &= !0o2000;
-        }
-        let inherited = parent.flags.load(Ordering::Relaxed) & flags::INHERITED;
-        let by_extents = self.geometry.features.has_extents();
-        let mapped = matches!(what, New::File | New::Directory)
-            || matches!(what, New::Symlink(target) if target.len() > Self::FAST_SYMLINK_MAX);
-        InodeCore {
-            mode: ftype.mode_bits() | mode,
-            links: if ftype == FileType::Directory { 2 } else { 1 },
-            uid: who.uid,
-            gid: if set_gid { parent_gid } else { who.gid },
-            size: match what {
-                New::Symlink(target) => target.len() as u64,
-                _ => 0,
-            },
-            flags: flags::of_type(ftype, inherited)
-                | if by_extents && mapped {
-                    flags::EXTENTS
-                } else {
-                    0
-                },
-            generation: generation(),
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            dtime: 0,
-            rdev: match what {
-                New::Special(FileType::CharDevice | FileType::BlockDevice, rdev) => *rdev,
-                _ => 0,
-            },
-        }
-    }
-
     /// Targets up to this long are kept in the inode.
     pub(crate) const FAST_SYMLINK_MAX: usize = 59;
 
@@ -487,14 +367,6 @@ impl Engine {
         }
     }
 
-    /// Where the first block of an inode should lie.
-    pub(crate) fn goal_of(&self, ino: InodeNr) -> BlockNr {
-        match self.geometry.group_of_inode(ino) {
-            Some((group, _)) => self.blocks.goal_for(group, ino.0),
-            None => BlockNr(self.geometry.first_data_block),
-        }
-    }
-
     /// The right to add one subdirectory, with the name's bucket locked. Far from the limit of links nothing is taken for
     /// it.
     fn room_for_subdirectory<'a>(
@@ -535,40 +407,5 @@ impl Engine {
         }
         state.core.links = 1;
         self.log_core(dir, state, c);
-    }
-
-    /// Takes the per-slot change times into a directory's core, which is about to be logged; a change made now
-    /// has been noted. They are later than any time that a caller has set, whatever that was.
-    pub(crate) fn fold_times(&self, names: &Directory, core: &mut InodeCore) {
-        if let Some(newest) = names.last_change() {
-            core.mtime = newest;
-            core.ctime = core.ctime.max(newest);
-        }
-    }
-
-    /// The mode of a new inode, and the ACLs it takes over: a default ACL stands in the place of the umask.
-    pub(crate) fn inherited_acls(
-        &self,
-        who: &Credentials,
-        parent: &Inode,
-        ftype: FileType,
-        mode: u16,
-    ) -> Result<(u16, Option<Arc<XattrSet>>)> {
-        if ftype == FileType::Symlink {
-            return Ok((mode, None));
-        }
-        let Some(default) = self.acl(parent, crate::inodes::xattrs::DEFAULT)? else {
-            return Ok((mode & !who.umask(), None));
-        };
-        let access = default.inherit(mode);
-        let mode = mode & !0o777 | access.mode();
-        let mut set = XattrSet::default();
-        if access.equivalent_mode().is_none() {
-            set.set(crate::inodes::xattrs::ACCESS, &access.to_disk())?;
-        }
-        if ftype == FileType::Directory {
-            set.set(crate::inodes::xattrs::DEFAULT, &default.to_disk())?;
-        }
-        Ok((mode, (!set.is_empty()).then(|| Arc::new(set))))
     }
 }

@@ -30,11 +30,6 @@ const MAX_LINKS: u32 = 40;
 type Target = Box<[u8]>;
 
 impl Engine {
-    pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
-        let (major, minor) = self.hasher.hash(name);
-        NameHash { major, minor }
-    }
-
     /// The root directory.
     pub(crate) fn root(&self) -> Result<Arc<Inode>> {
         self.inode(InodeNr::ROOT)

@@ -12,6 +12,7 @@
 
 pub mod create;
 pub mod index_room;
+pub mod load;
 pub mod lookup;
 pub mod remove;
 pub mod rename;

@@ -214,35 +214,6 @@ impl Engine {
             Ok(())
         }
     }
-
-    /// A handle was closed; the last one of a file without a name frees it.
-    pub(crate) fn closed(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return Ok(());
-        }
-        crate::base::stir::point();
-        self.discard_window_of(inode);
-        let dead = {
-            let state = inode.state.lock();
-            state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
-        };
-        if dead && self.check_writable().is_ok() {
-            self.reap(inode)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// A handle is opened: the inode stays until it is closed, whatever happens to its names.
-    pub(crate) fn opened(&self, inode: &Inode) -> Result<()> {
-        crate::base::stir::point();
-        let state = inode.state.lock();
-        if state.freed || state.core.links == 0 {
-            return Err(Error::NotFound);
-        }
-        inode.opens.fetch_add(1, Ordering::AcqRel);
-        Ok(())
-    }
 }
 
 fn check_removable(name: &[u8]) -> Result<()> {

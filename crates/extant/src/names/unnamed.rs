@@ -4,8 +4,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::now;
 use crate::incore::inode::{Content, Inode};
+use crate::inodes::new::New;
 use crate::log::Cost;
-use crate::names::create::New;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::item::{InodeEvent, MiscEvent};
 use crate::volume::engine::Engine;

@@ -4,8 +4,8 @@
 use crate::base::error::Result;
 use crate::incore::bucket::Dentry;
 use crate::incore::inode::{Content, Inode};
+use crate::inodes::new::New;
 use crate::log::Commit;
-use crate::names::create::New;
 use crate::space::inode::Allocated;
 use crate::types::credentials::Credentials;
 use crate::types::item::{InodeEvent, MiscEvent};

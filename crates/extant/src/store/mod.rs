@@ -5,6 +5,8 @@ pub mod damage;
 pub mod flushes;
 pub mod gate;
 pub mod groups;
+pub mod health;
+pub mod limits;
 pub mod mapping;
 pub mod superblock;
 pub mod system_zone;

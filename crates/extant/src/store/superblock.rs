@@ -1,11 +1,12 @@
 //! Opening bytes as a superblock: which features are known, and where a backup may be.
 
 use crate::base::error::{Error, Result};
+use crate::volume::engine::Engine;
 use blockdev::BlockDevice;
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{FormatError, Where};
+use ext4_format::{BlockNr, FormatError, Where};
 
 /// Incompatible features that are read and written here.
 const INCOMPAT: Incompat = Incompat::FILETYPE
@@ -170,4 +171,26 @@ fn check_mmp(device: &dyn BlockDevice, geometry: &Geometry, block: u64) -> Resul
         .into());
     }
     Ok(())
+}
+
+impl Engine {
+    /// The primary superblock, as it is in memory.
+    pub(crate) fn raw_superblock(&self) -> Result<RawSuperblock> {
+        let (block, offset) = self.superblock_place();
+        let image = self.buffers.read(block)?;
+        let bytes = image
+            .get(offset..offset + SUPERBLOCK_SIZE)
+            .ok_or_else(|| FormatError::corrupt("superblock position", Where::Superblock))?;
+        let mut sb = RawSuperblock::parse(bytes)?;
+        self.damage.apply(&mut sb);
+        Ok(sb)
+    }
+
+    pub(crate) fn superblock_place(&self) -> (BlockNr, usize) {
+        let bs = u64::from(self.geometry.block_size);
+        (
+            BlockNr(SUPERBLOCK_OFFSET / bs),
+            (SUPERBLOCK_OFFSET % bs) as usize,
+        )
+    }
 }

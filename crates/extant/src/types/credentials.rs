@@ -1,11 +1,7 @@
 //! Who calls, and what the mode bits and ACLs let them do.
 
-use crate::base::error::{Error, Result};
 use crate::base::now;
-use crate::incore::inode::Inode;
-use crate::volume::engine::Engine;
 use ext4_format::inode::InodeCore;
-use ext4_format::inode::flags;
 use ext4_format::timestamp::Timestamp;
 use std::sync::Arc;
 
@@ -27,7 +23,7 @@ pub struct Credentials {
     /// Supplementary groups, if there are any: a server makes credentials for each request.
     groups: Option<Arc<[u32]>>,
     umask: u16,
-    checked: bool,
+    pub(crate) checked: bool,
     cache: bool,
     /// The cache itself, which brings what somebody has written before.
     late: bool,
@@ -190,83 +186,3 @@ pub const READ: u16 = 4;
 pub const WRITE: u16 = 2;
 /// Execute or search permission bit.
 pub const EXECUTE: u16 = 1;
-
-impl Engine {
-    /// Fails unless the caller has all the permission bits of `wanted` on the inode. Nobody writes an immutable one.
-    pub(crate) fn permit(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
-        if wanted & WRITE != 0 && inode.has_flag(flags::IMMUTABLE) {
-            return Err(Error::NotPermitted);
-        }
-        if who.checked {
-            return Ok(());
-        }
-        let (uid, gid, mode) = inode.owner_and_mode();
-        if who.is_privileged() {
-            // Even root executes a file only if somebody may.
-            let nobody = wanted & EXECUTE != 0 && inode.directory().is_none() && mode & 0o111 == 0;
-            return if nobody {
-                Err(Error::PermissionDenied)
-            } else {
-                Ok(())
-            };
-        }
-        if who.uid != uid
-            && let Some(acl) = self.acl(inode, crate::inodes::xattrs::ACCESS)?
-        {
-            let granted = acl.permits(uid, gid, who.uid, |g| who.in_group(g), wanted as u8);
-            return if granted {
-                Ok(())
-            } else {
-                Err(Error::PermissionDenied)
-            };
-        }
-        let bits = if who.uid == uid {
-            mode >> 6
-        } else if who.in_group(gid) {
-            mode >> 3
-        } else {
-            mode
-        };
-        if bits & wanted == wanted {
-            Ok(())
-        } else {
-            Err(Error::PermissionDenied)
-        }
-    }
-
-    /// Fails unless the caller has all the permission bits of `wanted`, and the volume and the inode can be written if
-    /// that is among them; a device, FIFO or socket is written without the volume.
-    pub(crate) fn check_access(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
-        use ext4_format::FileType::{Directory, Regular, Symlink};
-        if wanted & WRITE != 0 && matches!(inode.ftype, Regular | Directory | Symlink) {
-            self.check_writable()?;
-        }
-        self.permit(who, inode, wanted)
-    }
-
-    /// The sticky-bit rule: who may remove or rename `victim` out of `dir`.
-    pub(crate) fn permit_removal(
-        &self,
-        who: &Credentials,
-        dir: &Inode,
-        victim: &Inode,
-    ) -> Result<()> {
-        let (dir_uid, _, dir_mode) = dir.owner_and_mode();
-        let sticky = dir_mode & 0o1000 != 0;
-        if !sticky || who.is_unbound() || who.uid == dir_uid || who.uid == victim.owner_and_mode().0
-        {
-            Ok(())
-        } else {
-            Err(Error::NotPermitted)
-        }
-    }
-
-    /// Fails unless the caller owns the inode.
-    pub(crate) fn permit_owner(&self, who: &Credentials, inode: &Inode) -> Result<()> {
-        if who.is_unbound() || who.uid == inode.owner_and_mode().0 {
-            Ok(())
-        } else {
-            Err(Error::NotPermitted)
-        }
-    }
-}

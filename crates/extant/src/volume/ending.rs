@@ -2,7 +2,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::commit::formatter::Moment;
-use crate::volume::engine::{Engine, ended};
+use crate::store::health::ended;
+use crate::volume::engine::Engine;
 use std::sync::atomic::Ordering;
 
 impl Engine {

@@ -4,5 +4,10 @@ pub mod background;
 pub mod ending;
 pub mod engine;
 pub mod freeze;
+pub mod label;
+pub mod orphans;
 pub mod trim;
 pub mod whereabouts;
+
+#[cfg(test)]
+mod rules_tests;

@@ -10,7 +10,6 @@
 //! Lock order: bucket, inode state, slot.
 
 use crate::base::locks::{self, Mutex};
-use crate::incore::file::FileData;
 use crate::incore::inode::{Inode, State};
 use crate::volume::engine::Engine;
 use ext4_format::{FileType, InodeNr};
@@ -50,13 +49,13 @@ impl Openers {
 
 /// A slot's reference to a file, and how many handles it has by it.
 pub(crate) struct SlotsOwn {
-    inode: Arc<Inode>,
+    pub(crate) inode: Arc<Inode>,
     opens: AtomicU32,
 }
 
 impl SlotsOwn {
     /// One handle more, or less; false if the count has been gathered. The handles left otherwise.
-    fn count(&self, change: i32) -> Option<u32> {
+    pub(crate) fn count(&self, change: i32) -> Option<u32> {
         let step = |n: u32| (n & GATHERED == 0).then(|| n.wrapping_add_signed(change));
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
         let before = self.opens.fetch_update(set, fetch, step).ok()?;
@@ -224,28 +223,6 @@ impl Engine {
         };
         inode.opens.load(Ordering::Relaxed) > 0
             || inode.by_slots.load(Ordering::Relaxed) && self.open_files.slots.iter().any(has_some)
-    }
-
-    /// A file's handle is closed. Its slot's count is all that changes, but if blocks may be set aside for the file,
-    /// which the last one gives back.
-    pub(crate) fn close(&self, handle: &Opened) -> crate::Result<()> {
-        let Opened::BySlot(own) = handle else {
-            return self.closed(handle);
-        };
-        let set_aside = |file: &FileData| !file.window.read().is_empty();
-        match own.count(-1) {
-            None => self.closed(handle),
-            Some(0) if own.inode.touched_file().is_some_and(set_aside) => {
-                let state = own.inode.state.lock();
-                self.gather_opens(&own.inode, &state);
-                if own.inode.opens.load(Ordering::Acquire) == 0 {
-                    drop(state);
-                    self.discard_window_of(&own.inode);
-                }
-                Ok(())
-            }
-            Some(_) => Ok(()),
-        }
     }
 
     /// All slots forget the files they remember, so that those that are closed can leave memory.

@@ -1,0 +1,153 @@
+//! Transactions are opened: where an operation waits for room in the log, and reserves blocks for the formatter.
+
+use crate::base::error::{Error, Result};
+use crate::base::schedule::{self, Point};
+use crate::log::transaction::Cost;
+use crate::log::transaction::Transaction;
+use crate::types::credentials::Credentials;
+use crate::volume::engine::Engine;
+use ext4_format::InodeNr;
+
+impl Engine {
+    /// Opens a transaction in the name of a caller: waits for log space and reserves metadata blocks.
+    /// Call it with no bucket or inode locked.
+    pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
+        self.gate.look();
+        self.check_writable()?;
+        self.throttle()?;
+        crate::base::stir::point();
+        schedule::reached(Point::Begun);
+        if !self.take_space(who, u64::from(cost.meta_blocks))? {
+            return Err(self.no_space("no block left for metadata"));
+        }
+        Ok(Transaction {
+            engine: self,
+            reserved: cost.meta_blocks,
+        })
+    }
+
+    /// Opens a transaction that changes only what is there, and takes away: it allocates nothing, and
+    /// works on a full volume.
+    pub(crate) fn begin_core(&self) -> Result<Transaction<'_>> {
+        self.gate.look();
+        self.begin_promised(0)
+    }
+
+    /// Opens a transaction that makes room, for which it may need some: it works on a full volume.
+    pub(crate) fn begin_giving(&self, cost: Cost) -> Result<Transaction<'_>> {
+        let blocks = u64::from(cost.meta_blocks);
+        self.gate.look();
+        // What others did not need of what they took comes back with a push.
+        if !self.space.take_to_give(blocks) {
+            self.push_and_release()?;
+            if !self.space.take_to_give(blocks) {
+                return Err(self.no_space("no block left for metadata"));
+            }
+        }
+        self.begin_promised(cost.meta_blocks)
+            .inspect_err(|_| self.space.give(blocks))
+    }
+
+    /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never
+    /// fails for lack of space. The caller has passed the gate of a frozen volume, or does no more than commit.
+    pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
+        self.check_writable()?;
+        self.throttle()?;
+        Ok(Transaction {
+            engine: self,
+            reserved,
+        })
+    }
+
+    /// As [`Engine::begin_promised`], for whoever holds locks: `None` where a push would have to be waited for.
+    pub(crate) fn begin_at_once(&self, reserved: u32) -> Result<Option<Transaction<'_>>> {
+        self.check_writable()?;
+        if self.must_push(self.log.context()) {
+            return Ok(None);
+        }
+        Ok(Some(Transaction {
+            engine: self,
+            reserved,
+        }))
+    }
+}
+
+impl Engine {
+    /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as
+    /// pushes give any back.
+    pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
+        if self.space.take(who, blocks) {
+            return Ok(true);
+        }
+        if self.discard_aside() && self.space.take(who, blocks) {
+            return Ok(true);
+        }
+        loop {
+            // What is written back goes to the device, which a closing gate waits for. Waiting for the gate comes before
+            // the locks below: who is inside may need them to leave.
+            let _pass = self.gate.enter();
+            // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
+            // and waits.
+            let _short = self.short_of_space.lock();
+            let _no_trim = self.trimming.lock();
+            let before = self.space.settled();
+            self.push_and_release()?;
+            if self.space.take(who, blocks) || self.discard_aside() && self.space.take(who, blocks)
+            {
+                return Ok(true);
+            }
+            if self.dirty_bytes.sum() > 0 {
+                self.settle_promises()?;
+                self.push_and_release()?;
+            }
+            if self.space.take(who, blocks) {
+                return Ok(true);
+            }
+            if self.space.settled() == before {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes the space of data: a block for each that is in a hole, and what the mapping may need. Data whose blocks are
+    /// there, preallocated, can be written on a full volume too: its mapping seldom needs a block, and may take it of
+    /// what is withheld.
+    pub(crate) fn take_for_data(
+        &self,
+        who: &Credentials,
+        in_holes: u64,
+        for_map: u32,
+    ) -> Result<bool> {
+        let for_map = u64::from(for_map);
+        if in_holes == 0
+            && (for_map == 0 || self.space.take(who, for_map) || self.space.take_to_give(for_map))
+        {
+            return Ok(true);
+        }
+        self.take_space(who, in_holes + for_map)
+    }
+}
+
+impl Engine {
+    /// A number for a new inode. Numbers freed by what is not yet durable come back with a push, for which nothing may be
+    /// locked.
+    pub(crate) fn allocate_inode(
+        &self,
+        parent: InodeNr,
+        is_dir: bool,
+    ) -> Result<crate::space::inode::Allocated> {
+        let allocate = || self.inodes.allocate(parent, is_dir, self);
+        match allocate() {
+            Err(Error::NoSpace(_)) => {
+                self.push_and_release()?;
+                allocate().map_err(|e| self.explain_space(e))
+            }
+            other => other,
+        }
+    }
+
+    /// Without a journal a freed number rests for a while [I3].
+    pub(crate) fn rests_inode_numbers(&self) -> bool {
+        !self.geometry.features.has_journal()
+    }
+}

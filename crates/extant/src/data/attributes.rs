@@ -1,0 +1,108 @@
+//! Attributes are set here and not in `inodes`, for the size is one of them.
+
+use crate::base::error::{Error, Result};
+use crate::base::now;
+use crate::incore::inode::Inode;
+use crate::inodes::attributes::SetAttributes;
+use crate::inodes::attributes::changed_flags;
+use crate::log::Cost;
+use crate::types::credentials::Credentials;
+use crate::volume::engine::Engine;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Changes attributes.
+    pub(crate) fn set_attributes(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        let _span = lockmeter::span!("set attributes");
+        self.check_writable()?;
+        self.permit_attributes(who, inode, set)?;
+        if set.is_cached_times() && self.set_times_of_removed(inode, set) {
+            return Ok(());
+        }
+        if let Some(size) = set.size {
+            self.truncate(who, inode, size)?;
+            if !set.has_more_than_size() {
+                return Ok(());
+            }
+        }
+        let acl = match set.mode {
+            Some(mode) if inode.has_acl.load(Ordering::Relaxed) => {
+                self.acl_after_chmod(inode, mode)?
+            }
+            _ => None,
+        };
+        let chown = (set.uid.is_some() || set.gid.is_some()) && inode.directory().is_none();
+        if chown {
+            self.drop_capability(who, inode)?;
+        }
+        let tx = match acl {
+            // It is as long as it was, and may be in a block that is other inodes' too.
+            Some(_) => self.begin_giving(Cost::XATTR)?,
+            None => self.begin_core()?,
+        };
+        let names = inode.directory();
+        // The formatter, too, must find that what is set is later than every change of a name noted until then.
+        let _still = names.map(|names| names.table.lock_all());
+        let mut state = inode.state.lock();
+        if state.freed {
+            return Err(Error::NotFound);
+        }
+        let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
+        let time = now();
+        self.fold_overwrites(inode, &mut state);
+        tx.commit(seen, |c| {
+            let core = &mut state.core;
+            if let Some(names) = names {
+                self.fold_times(names, core);
+                names.reset_time();
+            }
+            if let Some(new) = set.mode {
+                let mut new = new & 0o7777;
+                if !who.is_unbound() && !who.in_group(set.gid.unwrap_or(core.gid)) {
+                    new &= !0o2000;
+                }
+                core.mode = core.mode & 0o170_000 | new;
+            }
+            if chown && set.mode.is_none() {
+                core.mode = who.mode_after_chown(core.mode, core.gid);
+            }
+            core.uid = set.uid.unwrap_or(core.uid);
+            core.gid = set.gid.unwrap_or(core.gid);
+            if let Some(new) = set.flags {
+                core.flags = changed_flags(core.flags, new);
+            }
+            self.set_times(core, set, time);
+            let core = state.core;
+            inode.mirror(&core);
+            if let Some(acl) = &acl {
+                self.log_xattrs(inode, &mut state, acl, c);
+            }
+            self.log_core(inode, &mut state, c);
+        });
+        self.tell_attributes(inode);
+        Ok(())
+    }
+
+    /// Sets times of a file that no name leads to, nor ever will: it goes with its last handle, or when a crash is recovered
+    /// from, so nothing is logged. A cache above sends such times with every removal. False if it is no such file.
+    pub(crate) fn set_times_of_removed(&self, inode: &Inode, set: &SetAttributes) -> bool {
+        if inode.directory().is_some() {
+            return false;
+        }
+        let mut state = inode.state.lock();
+        if state.freed || state.unnamed || state.core.links > 0 {
+            return false;
+        }
+        self.fold_overwrites(inode, &mut state);
+        self.set_times(&mut state.core, set, now());
+        drop(state);
+        self.tell_attributes(inode);
+        true
+    }
+}

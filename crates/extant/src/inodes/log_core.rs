@@ -1,0 +1,95 @@
+//! An inode's core is logged, with all that is noted for it elsewhere.
+
+use crate::base::invariants::Rule;
+use crate::incore::directory::Directory;
+use crate::incore::inode::Inode;
+use crate::types::item::InodeEvent;
+use crate::volume::engine::Engine;
+use ext4_format::inode::InodeCore;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Remembers that write-back must visit the inode.
+    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) {
+        if !inode.on_dirty_list.load(Ordering::Relaxed)
+            && !inode.on_dirty_list.swap(true, Ordering::AcqRel)
+        {
+            self.dirty_inodes.local().lock().push(Arc::clone(inode));
+        }
+    }
+
+    /// Times of overwriting that slots noted go into the core.
+    pub(crate) fn fold_overwrites(&self, inode: &Inode, state: &mut crate::incore::inode::State) {
+        let file = inode.touched_file();
+        if let Some(time) = file.and_then(|f| f.overwrites.take()) {
+            state.core.mtime = time;
+            state.core.ctime = state.core.ctime.max(time);
+            state.core_dirty = true;
+        }
+    }
+
+    /// The same for a copy of the core, to look at.
+    pub(crate) fn add_overwrites(&self, inode: &Inode, core: &mut InodeCore) {
+        let file = inode.touched_file();
+        if let Some(time) = file.and_then(|f| f.overwrites.latest()) {
+            core.mtime = time;
+            core.ctime = core.ctime.max(time);
+        }
+    }
+
+    /// Logs an inode's core as it is now.
+    pub(crate) fn log_core(
+        &self,
+        inode: &Inode,
+        state: &mut crate::incore::inode::State,
+        c: &mut crate::log::Commit<'_>,
+    ) {
+        self.note_core(inode, state, c);
+        c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+    }
+
+    /// The inode's core as it is now is being logged.
+    pub(crate) fn note_core(
+        &self,
+        inode: &Inode,
+        state: &mut crate::incore::inode::State,
+        c: &crate::log::Commit<'_>,
+    ) {
+        state.stamp = c.stamp;
+        self.fold_overwrites(inode, state);
+        self.insist(!state.freed, Rule::FreedIsNotLogged, || {
+            format!("inode {}", inode.ino)
+        });
+        self.insist(
+            state.disk_size <= state.core.size,
+            Rule::SizeHasItsData,
+            || {
+                format!(
+                    "inode {}: {} of {}",
+                    inode.ino, state.disk_size, state.core.size
+                )
+            },
+        );
+        // A size not yet backed by data on the device is not logged: write-back will come to it.
+        state.core_dirty = state.disk_size != state.core.size;
+        state.lazy_times = false;
+        if let Some(dir) = inode.directory() {
+            dir.core_stamp.store(c.stamp, Ordering::Relaxed);
+            // This item outranks those of earlier names, so it must know their times.
+            self.fold_times(dir, &mut state.core);
+        }
+        inode.logged_in(c.context);
+    }
+}
+
+impl Engine {
+    /// Takes the per-slot change times into a directory's core, which is about to be logged; a change made now
+    /// has been noted. They are later than any time that a caller has set, whatever that was.
+    pub(crate) fn fold_times(&self, names: &Directory, core: &mut InodeCore) {
+        if let Some(newest) = names.last_change() {
+            core.mtime = newest;
+            core.ctime = core.ctime.max(newest);
+        }
+    }
+}

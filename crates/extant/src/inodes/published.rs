@@ -1,0 +1,21 @@
+//! What a push made of inodes is shown in those in memory.
+
+use crate::commit::formatter::Published;
+use crate::volume::engine::Engine;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    pub(crate) fn note_published(&self, published: &Published) {
+        if let Some(inode) = self.index.get(published.ino) {
+            inode
+                .sectors
+                .fetch_add(published.sectors_delta, Ordering::Relaxed);
+            if let Some(file) = inode.touched_file().filter(|_| published.tree_delta != 0) {
+                file.tree.note_formatted(published.tree_delta);
+            }
+            if let (Some(size), Some(dir)) = (published.size, inode.directory()) {
+                dir.size.store(size, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Bitmaps of groups come into memory, checked.
+
+use crate::base::error::{Error, Result};
+use crate::commit::formatter::first_unused;
+use crate::space::block::GroupSource;
+use crate::space::inode::InodeSource;
+use crate::space::search::Request;
+use crate::store::groups::Groups;
+use crate::volume::engine::Engine;
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
+
+impl Engine {
+    /// Allocates one block whose number was taken from [`Engine::space`] before.
+    pub(crate) fn allocate_block(&self, goal: BlockNr) -> Result<BlockNr> {
+        match self.heed(self.blocks.allocate(&Request::near(goal, 1), self)) {
+            Ok((block, _)) => Ok(block),
+            Err(e) => Err(self.explain_space(e)),
+        }
+    }
+
+    pub(crate) fn load_bitmaps(&self, start: BlockNr, len: u32) -> Result<()> {
+        self.blocks.ensure_loaded(start, len, self)
+    }
+
+    /// A group's block bitmap as words. It must agree with the count in the group's descriptor, and the volume's own
+    /// blocks must be in use by it: without checksums nothing else tells a bitmap that was overwritten.
+    pub(crate) fn checked_block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
+        let (geometry, buffers) = (&self.geometry, &self.buffers);
+        let (map, desc) = self.groups.block_bitmap(geometry, buffers, group)?;
+        let words = Groups::words(&map, geometry.blocks_in_group(group));
+        self.zone.check_bitmap(buffers, group, &words)?;
+        let free: u32 = words.iter().map(|w| w.count_zeros()).sum();
+        if free != desc.free_blocks {
+            let what = "count of free blocks that the bitmap agrees with";
+            return Err(FormatError::corrupt(what, Where::Group(group)).into());
+        }
+        Ok(words)
+    }
+
+    /// A group's inode bitmap as words. Reserved inodes must be in use by it, and when it is read first it must agree with
+    /// the counts in the group's descriptor.
+    pub(crate) fn checked_inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
+        let (geometry, buffers) = (&self.geometry, &self.buffers);
+        let map = self.groups.inode_bitmap(geometry, buffers, group, again)?;
+        let words = Groups::words(&map, geometry.inodes_per_group);
+        let reserved = if group.0 == 0 {
+            geometry.first_ino - 1
+        } else {
+            0
+        };
+        if let Some(free) = (0..reserved).find(|&i| !ext4_format::bitmap::test(&map, i)) {
+            let ino = geometry.inode_nr(group, free);
+            return Err(Error::corrupt_inode("reserved inode marked free", ino));
+        }
+        let free: u32 = words.iter().map(|w| w.count_zeros()).sum();
+        if !again && free != self.groups.get(geometry, buffers, group)?.free_inodes {
+            let what = "count of free inodes that the bitmap agrees with";
+            return Err(FormatError::corrupt(what, Where::Group(group)).into());
+        }
+        if !again {
+            let desc = self.groups.get(geometry, buffers, group)?;
+            self.check_unused(group, desc, &map)?;
+        }
+        Ok(words)
+    }
+
+    /// No inode is in use where the group's descriptor says that the table never was. e2fsck and the kernel do not look
+    /// there, and what comes and goes in the group would hide that they should.
+    pub(crate) fn check_unused(&self, group: GroupNr, desc: &GroupDesc, map: &[u8]) -> Result<()> {
+        let unused = first_unused(&self.geometry, desc, group);
+        match ext4_format::bitmap::find_one(map, unused, self.geometry.inodes_per_group) {
+            None => Ok(()),
+            Some(index) => {
+                let ino = self.geometry.inode_nr(group, index);
+                let what = "inode in use in the part of its table that is said to be unused";
+                Err(Error::corrupt_inode(what, ino))
+            }
+        }
+    }
+
+    /// Notes what is wrong with a group, and that nothing is allocated there.
+    #[cold]
+    pub(crate) fn refuse_group(&self, group: GroupNr, error: &Error, function: &'static str) {
+        if matches!(error, Error::Format(_)) {
+            self.damage.refuse(group);
+            self.note_damage(error, function, None);
+        }
+    }
+}
+
+impl GroupSource for Engine {
+    fn free_blocks(&self, group: GroupNr) -> Result<u32> {
+        match self.groups.get(&self.geometry, &self.buffers, group) {
+            Ok(desc) => Ok(desc.free_blocks),
+            Err(e) => {
+                self.refuse_group(group, &e, "descriptor");
+                Err(e)
+            }
+        }
+    }
+
+    fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
+        self.checked_block_bitmap(group)
+            .inspect_err(|e| self.refuse_group(group, e, "block_bitmap"))
+    }
+
+    #[cold]
+    fn check_in_use(&self, group: GroupNr, from: u32, to: u32) -> Result<()> {
+        let (map, _) = self
+            .groups
+            .block_bitmap(&self.geometry, &self.buffers, group)?;
+        match ext4_format::bitmap::find_zero(&map, from, to) {
+            None => Ok(()),
+            Some(bit) => {
+                let first = self.geometry.group_first_block(group).0;
+                let block = BlockNr(first + u64::from(bit));
+                let what = "block to be freed that is free by its bitmap";
+                let e = FormatError::corrupt(what, Where::Block(block, 0)).into();
+                self.note_damage(&e, "free_blocks", None);
+                Err(e)
+            }
+        }
+    }
+
+    fn lost(&self, blocks: u32) {
+        self.space.settle(0, u64::from(blocks));
+    }
+}
+
+impl InodeSource for Engine {
+    fn free_inodes(&self, group: GroupNr) -> Result<u32> {
+        GroupSource::free_blocks(self, group)?;
+        let desc = self.groups.get(&self.geometry, &self.buffers, group)?;
+        Ok(desc.free_inodes)
+    }
+
+    fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
+        self.checked_inode_bitmap(group, again)
+            .inspect_err(|e| self.refuse_group(group, e, "inode_bitmap"))
+    }
+
+    #[cold]
+    fn check_in_use(&self, ino: InodeNr) -> Result<()> {
+        let bad = || Error::corrupt_inode("inode to be freed that is free by its bitmap", ino);
+        let (group, index) = self.geometry.group_of_inode(ino).ok_or_else(bad)?;
+        let map = self
+            .groups
+            .inode_bitmap(&self.geometry, &self.buffers, group, true)?;
+        let checked = if ext4_format::bitmap::test(&map, index) {
+            let desc = self.groups.now(&self.geometry, &self.buffers, group)?;
+            self.check_unused(group, &desc, &map)
+        } else {
+            Err(bad())
+        };
+        checked.inspect_err(|e| self.note_damage(e, "free_inode", Some(ino)))
+    }
+}
+
+impl Engine {
+    /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
+    pub(crate) fn give_blocks_back(&self, start: BlockNr, len: u32) -> Result<()> {
+        let given = self.blocks.give_back(start, len);
+        given.inspect_err(|e| self.stop(e))
+    }
+}
+
+impl Engine {
+    /// Where the first block of an inode should lie.
+    pub(crate) fn goal_of(&self, ino: InodeNr) -> BlockNr {
+        match self.geometry.group_of_inode(ino) {
+            Some((group, _)) => self.blocks.goal_for(group, ino.0),
+            None => BlockNr(self.geometry.first_data_block),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a volume says of itself: how full it is, and its name.
+
+use crate::api::volume::StatFs;
+use crate::base::error::{Error, Result};
+use crate::volume::engine::Engine;
+
+impl Engine {
+    pub(crate) fn statfs(&self) -> Result<StatFs> {
+        let raw = self.raw_superblock()?;
+        let (free_blocks, available_blocks) = self.space.free();
+        Ok(StatFs {
+            block_size: self.geometry.block_size,
+            blocks: self
+                .geometry
+                .blocks_count
+                .saturating_sub(u64::from(raw.overhead_blocks.get())),
+            free_blocks,
+            available_blocks,
+            inodes: u64::from(self.geometry.inodes_count),
+            free_inodes: self.inodes.free(),
+            name_max: 255,
+            uuid: self.geometry.uuid,
+        })
+    }
+
+    /// Names the volume, durably.
+    pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let mut name = [0; 16];
+        match name.get_mut(..label.len()) {
+            Some(place) if !label.contains(&0) => place.copy_from_slice(label),
+            _ => {
+                return Err(Error::Invalid(
+                    "a label has at most 16 bytes, none of them 0",
+                ));
+            }
+        }
+        self.formatter.lock().set_label(name);
+        // Something to format: the root's core as it is.
+        let root = self.root()?;
+        let tx = self.begin_core()?;
+        let mut state = root.state.lock();
+        let seen = state
+            .stamp
+            .max(root.directory().map_or(0, |n| n.last_stamp()));
+        tx.commit(seen, |c| self.log_core(&root, &mut state, c));
+        drop(state);
+        self.sync()?;
+        // At its place, too: programs that look for file systems on devices find it by its new name.
+        match self.freeze() {
+            Ok(()) => self.thaw(),
+            // Then it is there.
+            Err(Error::Busy(_)) => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn label(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(self.raw_superblock()?.label()).into_owned())
+    }
+}

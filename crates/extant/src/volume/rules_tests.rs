@@ -1,0 +1,84 @@
+//! A broken rule stops the volume, and nothing after the last commit reaches the image.
+
+use crate::Volume;
+use crate::base::error::Error;
+use crate::base::invariants::Rule;
+use crate::log::Cost;
+use crate::store::buffers::Image;
+use crate::types::credentials::Credentials;
+use crate::types::extent_map::Run;
+use crate::volume::engine::Engine;
+use ext4_format::BlockNr;
+
+/// Breaks a rule of a volume on which something was made durable and something was not; the volume stops with the
+/// rule's text, and the image has the first and not the second.
+fn breaks(rule: Rule, how: impl FnOnce(&Engine)) {
+    let device = std::sync::Arc::new(blockdev::MemDevice::new(16 << 20));
+    let options = crate::mkfs::MkfsOptions {
+        size: Some(16 << 20),
+        zeroed_device: true,
+        ..Default::default()
+    };
+    crate::mkfs::format(&*device, &options).unwrap();
+    let open = || -> Volume {
+        let device = std::sync::Arc::clone(&device);
+        let options = crate::OpenOptions::new().background(false);
+        options.open_device(device).unwrap()
+    };
+    let volume = open();
+    volume.write_file("/durable", b"1").unwrap();
+    volume.sync().unwrap();
+    volume.create("/not", 0o600).unwrap();
+    how(volume.guard_engine());
+    let error = volume.sync().unwrap_err().to_string();
+    assert!(error.contains(rule.text()), "{error}");
+    let error = volume.create("/more", 0o600).map(drop).unwrap_err();
+    assert!(matches!(error, Error::ReadOnly(_)), "{error}");
+    assert_eq!(volume.read_file("/durable").unwrap(), b"1");
+    volume.close().unwrap_err();
+    let volume = open();
+    assert_eq!(volume.read_file("/durable").unwrap(), b"1");
+    assert!(matches!(volume.stat("/not"), Err(Error::NotFound)));
+}
+
+#[test]
+fn blocks_that_are_free_are_not_freed() {
+    breaks(Rule::FreedWasUsed, |engine| {
+        let block = engine.allocate_block(BlockNr(2000)).unwrap();
+        engine.give_blocks_back(block, 1).unwrap();
+        assert!(engine.give_blocks_back(block, 1).is_err());
+    });
+}
+
+#[test]
+fn a_run_beyond_the_volume_is_not_logged() {
+    breaks(Rule::RunInVolume, |engine| {
+        let tx = engine.begin(&Credentials::root(), Cost::MAP).unwrap();
+        let run = Run {
+            logical: 0,
+            len: 2,
+            physical: BlockNr(engine.geometry.blocks_count - 1),
+            unwritten: false,
+        };
+        tx.commit(0, |c| c.map_run(ext4_format::InodeNr(12), run, true));
+    });
+}
+
+#[test]
+fn contexts_become_durable_in_order() {
+    breaks(Rule::DurableInOrder, |engine| {
+        let settled = engine.log.settled(engine.log.durable());
+        engine.heed(settled).unwrap_err();
+    });
+}
+
+#[test]
+fn nothing_is_written_home_while_the_volume_is_frozen() {
+    breaks(Rule::FrozenIsStill, |engine| {
+        assert!(engine.gate.close() && engine.gate.shut());
+        let images = [(BlockNr(2000), Image::made(vec![1; 4096]))];
+        let written = crate::commit::journal::home::write_home(engine, &images);
+        engine.heed(written).unwrap_err();
+        engine.gate.open();
+    });
+}
