@@ -51,7 +51,7 @@ pub use api::file::{File, OpenFlags};
 pub use api::node::{MakeNode, Node};
 pub use api::open::OpenOptions;
 pub use api::scratch;
-pub use api::volume::{StatFs, Volume};
+pub use api::volume::Volume;
 pub use api::watch::Watch;
 pub use base::error::{Error, Result};
 #[doc(hidden)]
@@ -67,14 +67,15 @@ pub use ext4_format::FileType;
 pub use ext4_format::geometry::Geometry;
 pub use ext4_format::timestamp::Timestamp;
 pub use extant_mkfs as mkfs;
-pub use inodes::access_times::AccessTimes;
 pub use inodes::attributes::{Attributes, SetAttributes, SetTime};
 pub use inodes::observe::{InodeInCore, InodeObserver};
 pub use inodes::xattrs::SetXattr;
 pub use names::rename::RenameMode;
 pub use space::search::BlockScan;
 pub use store::damage::Damage;
+pub use types::access_times::AccessTimes;
 pub use types::credentials::Credentials;
+pub use volume::statfs::StatFs;
 pub use watch::watchers::WatchEvent;
 
 /// The README's example is compiled, so that who copies it gets code that works.

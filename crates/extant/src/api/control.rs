@@ -1,8 +1,9 @@
 //! Stopping a volume, holding it still, and what it keeps in memory.
 
-use super::volume::{Guard, Volume};
+use super::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::store::health::ended;
+use crate::volume::guard::Guard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,11 +1,8 @@
 //! Path operations, relative to a directory.
 
-use super::caller::{Caller, Hold};
 use super::file::{File, OpenFlags, check_open};
-use super::volume::Guard;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
-use crate::incore::bucket::Dentry;
 use crate::incore::inode::Inode;
 use crate::inodes::attributes::{Attributes, SetAttributes};
 use crate::inodes::new::New;
@@ -16,7 +13,10 @@ use crate::names::lookup::PATH_MAX;
 use crate::names::rename::RenameMode;
 use crate::names::walk_cache::At;
 use crate::types::credentials::{Credentials, EXECUTE, READ};
+use crate::types::dentry::Dentry;
+use crate::volume::caller::{Caller, Hold};
 use crate::volume::engine::Engine;
+use crate::volume::guard::Guard;
 use crossbeam_utils::CachePadded;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! An open file.
 
-use super::caller::Caller;
 use crate::base::error::{Error, Result};
 use crate::data::extents::Extent;
 use crate::data::fallocate::{Fallocate, Seek};
@@ -9,6 +8,7 @@ use crate::incore::inode::Inode;
 use crate::inodes::attributes::{Attributes, SetAttributes};
 use crate::inodes::open_files::Opened;
 use crate::types::credentials::{Credentials, READ, WRITE};
+use crate::volume::caller::Caller;
 use crate::volume::engine::Engine;
 use ext4_format::FileType;
 use ext4_format::inode::flags as inode_flags;

@@ -1,6 +1,5 @@
 //! The public interface: open a volume, work on it by path or handle, close it.
 
-pub(crate) mod caller;
 pub mod control;
 pub mod dir;
 pub mod file;

@@ -13,42 +13,14 @@ use crate::inodes::xattrs::SetXattr;
 use crate::names::create::How;
 use crate::names::rename::RenameMode;
 use crate::types::credentials::Credentials;
+use crate::volume::caller::Share;
 use crate::volume::engine::Engine;
-use crossbeam_utils::CachePadded;
 use ext4_format::inode::flags as inode_flags;
 use ext4_format::{FileType, InodeNr};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// A slot's reference to the engine: nodes count their use of the volume here, so that two tasks that make nodes
-/// share no counter. Padded: the count of its uses stands apart from what operations read.
-pub(crate) type Share = Arc<CachePadded<Arc<Engine>>>;
-
-impl Engine {
-    /// The share of the calling thread's slot.
-    fn share(self: &Arc<Self>) -> Share {
-        let mut place = self.node_shares.local().lock();
-        if let Some(share) = &*place {
-            return Arc::clone(share);
-        }
-        let share = Arc::new(CachePadded::new(Arc::clone(self)));
-        // The engine holds what holds the engine until the volume is closed, and not after that.
-        if self.check_here().is_ok() {
-            *place = Some(Arc::clone(&share));
-        }
-        share
-    }
-
-    /// The volume is closed: no share is kept any more.
-    pub(crate) fn drop_shares(&self) {
-        for place in self.node_shares.iter() {
-            let old = place.lock().take();
-            drop(old);
-        }
-    }
-}
 
 /// What [`Node::make`] makes.
 ///

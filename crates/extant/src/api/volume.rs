@@ -4,13 +4,14 @@ use super::dir::Dir;
 use super::node::Node;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
-use crate::base::locks::{self, Mutex};
+use crate::base::locks::Mutex;
 use crate::commit::journal::recovery::Recovery;
 use crate::commit::statistics::Statistics;
 use crate::inodes::observe::InodeObserver;
-use crate::store::health::ended;
 use crate::types::credentials::Credentials;
 use crate::volume::engine::Engine;
+use crate::volume::guard::Guard;
+use crate::volume::statfs::StatFs;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::RawSuperblock;
@@ -40,85 +41,6 @@ use std::thread::JoinHandle;
 pub struct Volume {
     root: Dir,
     pub(super) guard: Arc<Guard>,
-}
-
-/// Ends the background thread and closes the volume when the last clone goes.
-pub(crate) struct Guard {
-    pub(super) engine: Arc<Engine>,
-    background: Mutex<Option<JoinHandle<()>>, locks::Volume>,
-    closed: Mutex<bool, locks::Volume>,
-    recovery: Recovery,
-    journal: Option<jbd2::Superblock>,
-    orphans_left: usize,
-}
-
-impl Guard {
-    fn close(&self) -> Result<()> {
-        let mut closed = self.closed.lock();
-        if std::mem::replace(&mut *closed, true) {
-            return Ok(());
-        }
-        self.engine.thaw();
-        self.engine.kick.end();
-        if let Some(thread) = self.background.lock().take() {
-            // It only ends; what it could not do, closing says.
-            let _ = thread.join();
-        }
-        let closed = self.engine.shut_down();
-        self.engine.end();
-        closed
-    }
-
-    fn invalidate(&self) {
-        let mut closed = self.closed.lock();
-        if std::mem::replace(&mut *closed, true) {
-            return;
-        }
-        self.engine
-            .cut_off(ended::GONE, "the volume was closed by force");
-        self.engine.kick.end();
-        if let Some(thread) = self.background.lock().take() {
-            let _ = thread.join();
-        }
-        self.engine.end();
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Err(e) = self.close() {
-            tracing::error!(error = %e, "closing a volume");
-        }
-    }
-}
-
-/// Free and total space, as statfs shows it.
-///
-/// ```
-/// # fn main() -> Result<(), extant::Error> {
-/// let stats = extant::doc_volume().statfs()?;
-/// assert!(stats.available_blocks <= stats.free_blocks);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatFs {
-    /// Bytes of a block.
-    pub block_size: u32,
-    /// Blocks for data: all but the file system's own fixed metadata.
-    pub blocks: u64,
-    /// Free blocks; promised ones are not free.
-    pub free_blocks: u64,
-    /// Free blocks that others than root may use.
-    pub available_blocks: u64,
-    /// Inodes.
-    pub inodes: u64,
-    /// Free inodes.
-    pub free_inodes: u64,
-    /// Longest name in bytes.
-    pub name_max: u32,
-    /// Identifies the volume.
-    pub uuid: [u8; 16],
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Watching a directory, a file or a volume.
 
-use super::caller::Caller;
 use crate::incore::inode::Inode;
+use crate::volume::caller::Caller;
 use crate::watch::watchers::{Events, WatchEvent};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
 //! What every room uses: errors, lock classes, rules that are checked at run time, hooks of the tests, small tools.
 
+pub mod address;
 pub mod block_memory;
 pub mod chunked;
 pub mod error;

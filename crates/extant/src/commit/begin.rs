@@ -2,8 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::schedule::{self, Point};
-use crate::log::transaction::Cost;
-use crate::log::transaction::Transaction;
+use crate::log::transaction::{Cost, Transaction};
 use crate::types::credentials::Credentials;
 use crate::volume::engine::Engine;
 use ext4_format::InodeNr;

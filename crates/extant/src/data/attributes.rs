@@ -3,8 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::now;
 use crate::incore::inode::Inode;
-use crate::inodes::attributes::SetAttributes;
-use crate::inodes::attributes::changed_flags;
+use crate::inodes::attributes::{SetAttributes, changed_flags};
 use crate::log::Cost;
 use crate::types::credentials::Credentials;
 use crate::volume::engine::Engine;

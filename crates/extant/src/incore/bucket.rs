@@ -1,45 +1,11 @@
 //! The names of a directory that fall into one interval of its hash, and where a name stands in their order.
 
+use crate::types::dentry::Dentry;
+use crate::types::dentry::NameHash;
 use crate::types::item::Stamp;
-use crate::types::name::Name;
-use ext4_format::{FileType, InodeNr};
 
 /// A bucket longer than this asks for a larger table; so many entries have a tag.
 pub(super) const LONG_BUCKET: usize = 20;
-
-/// Place of a name in the directory's order: hash, then minor hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NameHash {
-    /// Hash, low bit clear.
-    pub major: u32,
-    /// Minor hash.
-    pub minor: u32,
-}
-
-impl NameHash {
-    /// Readdir cookie: 63 bits; 0 is the start, 1 and 2 are left for "." and "..".
-    pub fn cookie(self) -> u64 {
-        (u64::from(self.major >> 1) << 32 | u64::from(self.minor)).max(3)
-    }
-
-    /// Eight bits that differ between names of one bucket.
-    fn tag(self) -> u8 {
-        (self.minor ^ self.major >> 1) as u8
-    }
-}
-
-/// One name.
-#[derive(Clone, Debug)]
-pub struct Dentry {
-    /// Where it stands.
-    pub hash: NameHash,
-    /// Where it leads.
-    pub ino: InodeNr,
-    /// Type of the inode.
-    pub ftype: FileType,
-    /// The name.
-    pub name: Name,
-}
 
 /// The names of one interval of the hash, as they came; order is made when it is asked for. A bucket and
 /// its lock fill one cache line. A search compares tags, looks at the entry whose tag agrees, and at no other.
@@ -157,6 +123,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ext4_format::{FileType, InodeNr};
 
     #[test]
     fn a_split_parts_the_names_and_keeps_them_found() {

@@ -8,13 +8,13 @@
 //! Lock order: buckets of the lower inode number first, and within a directory as the [table](NameTable) has it; inode
 //! states after buckets.
 
+use crate::base::address::within;
 use crate::base::locks::{self, Mutex};
-use crate::incore::bucket::Dentry;
+use crate::incore::index_room::IndexRoom;
 use crate::incore::name_table::{BucketGuard, LARGE, NameTable};
 use crate::incore::noted_time::NotedTime;
-use crate::names::index_room::IndexRoom;
+use crate::types::dentry::Dentry;
 use crate::types::item::Stamp;
-use crate::volume::whereabouts::within;
 use crossbeam_utils::CachePadded;
 use ext4_format::InodeNr;
 use ext4_format::inode::LINK_MAX;

@@ -3,7 +3,6 @@
 use crate::base::locks::{self, ReadMostly, RwLock};
 use crate::incore::noted_time::NotedTime;
 use crate::incore::pages::Pages;
-use crate::inodes::open_files::Openers;
 use crate::log::Relog;
 use crate::space::window::Window;
 use crate::types::extent_map::ExtentMap;
@@ -11,7 +10,7 @@ use ext4_format::timestamp::Timestamp;
 use percpu::PerSlot;
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
 /// exclusively to change the mapping, the size or what is promised.
@@ -176,3 +175,26 @@ impl FileData {
         }
     }
 }
+
+/// Which slots open a file.
+#[derive(Debug, Default)]
+pub struct Openers {
+    last: AtomicU8,
+    changes: AtomicU8,
+}
+
+impl Openers {
+    /// This slot opens it, and counts at the inode. Whether several slots do.
+    pub(crate) fn note(&self) -> bool {
+        let me = percpu::slot::current().index() as u8;
+        if self.last.load(Ordering::Relaxed) != me {
+            self.last.store(me, Ordering::Relaxed);
+            let changes = self.changes.load(Ordering::Relaxed).saturating_add(1);
+            self.changes.store(changes, Ordering::Relaxed);
+        }
+        self.changes.load(Ordering::Relaxed) >= CHANGES
+    }
+}
+
+/// After so many opens by another slot than the one before a file is one that several open.
+const CHANGES: u8 = 3;

@@ -4,10 +4,10 @@
 //! lock each, so look-ups of different inodes share nothing. A run is far less than a group: a volume of many groups
 //! has a directory here and a file there, and a whole group's table is 70 kB.
 
+use crate::base::address::within;
 use crate::base::chunked::Chunked;
 use crate::base::locks::{self, ReadMostly};
 use crate::incore::inode::Inode;
-use crate::volume::whereabouts::within;
 use ext4_format::InodeNr;
 use std::sync::{Arc, OnceLock};
 

@@ -10,9 +10,10 @@
 //!
 //! Lock order: the lower bucket first, and a bucket before its halves.
 
+use crate::base::address::within;
 use crate::base::locks::{self, ReadMostly};
-use crate::incore::bucket::{Bucket, Dentry, LONG_BUCKET, NameHash};
-use crate::volume::whereabouts::within;
+use crate::incore::bucket::{Bucket, LONG_BUCKET};
+use crate::types::dentry::{Dentry, NameHash};
 use std::cmp::Ordering as Cmp;
 use std::ops::Deref;
 use std::sync::OnceLock;

@@ -5,12 +5,13 @@
 //!
 //! Lock order: index, chunk, page.
 
+use crate::base::address::within;
 use crate::base::locks::{self, ReadMostly, RwLock};
-use crate::volume::whereabouts::within;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// Pages per chunk.
 pub const CHUNK_PAGES: u32 = 16;

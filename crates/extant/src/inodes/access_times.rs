@@ -7,30 +7,13 @@
 use crate::base::locks::{self, Mutex};
 use crate::base::now;
 use crate::incore::inode::{Inode, State};
+use crate::types::access_times::AccessTimes;
 use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 use ext4_format::timestamp::Timestamp;
 use percpu::PerSlot;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-
-/// Which reads change the time of the last access.
-///
-/// ```
-/// use extant::{AccessTimes, OpenOptions};
-/// let as_linux_mounts = OpenOptions::new().access_times(AccessTimes::Relative).lazy_times(true);
-/// # let _ = as_linux_mounts;
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AccessTimes {
-    /// None does.
-    #[default]
-    None,
-    /// The first after a change, and the first in a day.
-    Relative,
-    /// Every one.
-    Strict,
-}
 
 /// Seconds after which a time that was read is noted again, and after which a lazy one is written.
 const DAY: i64 = 24 * 60 * 60;

@@ -16,36 +16,14 @@ use ext4_format::{FileType, InodeNr};
 use percpu::PerSlot;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Files that a slot remembers.
 const PLACES: usize = 64;
 /// How often another file must come to a place before what is there makes room.
 const PATIENCE: u8 = 16;
-/// After so many opens by another slot than the one before a file is one that several open.
-const CHANGES: u8 = 3;
 /// In a slot's count: it has been gathered, and handles count at the inode.
 const GATHERED: u32 = 1 << 31;
-
-/// Which slots open a file.
-#[derive(Debug, Default)]
-pub struct Openers {
-    last: AtomicU8,
-    changes: AtomicU8,
-}
-
-impl Openers {
-    /// This slot opens it, and counts at the inode. Whether several slots do.
-    fn note(&self) -> bool {
-        let me = percpu::slot::current().index() as u8;
-        if self.last.load(Ordering::Relaxed) != me {
-            self.last.store(me, Ordering::Relaxed);
-            let changes = self.changes.load(Ordering::Relaxed).saturating_add(1);
-            self.changes.store(changes, Ordering::Relaxed);
-        }
-        self.changes.load(Ordering::Relaxed) >= CHANGES
-    }
-}
 
 /// A slot's reference to a file, and how many handles it has by it.
 pub(crate) struct SlotsOwn {
@@ -120,7 +98,7 @@ impl OpenFiles {
     /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let inside =
-            |slot: &Mutex<Places, _>| crate::volume::whereabouts::within(slot, address).is_some();
+            |slot: &Mutex<Places, _>| crate::base::address::within(slot, address).is_some();
         let found = self.slots.iter().any(inside);
         found.then(|| "open files of a slot".into())
     }

@@ -2,9 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
-use crate::types::credentials::Credentials;
-use crate::types::credentials::EXECUTE;
-use crate::types::credentials::WRITE;
+use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 

@@ -2,7 +2,8 @@
 
 use crate::base::invariants::Rule;
 use crate::base::planted::{self, Fault};
-use crate::incore::bucket::{Bucket, Dentry};
+use crate::incore::bucket::Bucket;
+use crate::types::dentry::Dentry;
 use crate::types::extent_map::Run;
 use crate::types::item::*;
 use crate::volume::engine::Engine;

@@ -13,54 +13,21 @@
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Mutex, MutexGuard};
 use crate::commit::formatter::directory::{Allowance, DirReader};
-use crate::incore::bucket::NameHash;
 use crate::incore::directory::Directory;
+use crate::incore::index_room::BATCH;
+use crate::incore::index_room::IndexRoom;
 use crate::incore::inode::Inode;
 use crate::incore::name_table::BucketGuard;
 use crate::log::Cost;
 use crate::log::kick::Kick;
 use crate::log::transaction::Transaction;
 use crate::types::credentials::Credentials;
+use crate::types::dentry::NameHash;
 use crate::types::extent_map::Found;
 use crate::volume::engine::Engine;
 use ext4_format::inode::{self, flags};
 use ext4_format::{FormatError, InodeNr, Where, checksum};
-use percpu::{BoundedCounter, PerSlot};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Tokens that a slot takes at hand.
-const BATCH: u64 = 1 << 14;
-
-/// The account of one directory.
-pub struct IndexRoom {
-    tokens: BoundedCounter,
-    /// Tokens there are: at hand, with operations under way, and used in contexts not yet formatted.
-    there: AtomicU64,
-    /// Tokens used in a context, by its parity.
-    used: [PerSlot<AtomicU64>; 2],
-    /// Context in which a push was asked for because tokens became few.
-    asked: AtomicU64,
-    /// Held by an operation for which there were too few tokens.
-    alone: Mutex<(), locks::IndexFull>,
-}
-
-impl IndexRoom {
-    fn new(tokens: u64) -> Self {
-        Self {
-            tokens: BoundedCounter::new(tokens, BATCH),
-            there: AtomicU64::new(tokens),
-            used: Default::default(),
-            asked: AtomicU64::new(0),
-            alone: Mutex::new(()),
-        }
-    }
-
-    fn give(&self, tokens: u64) {
-        if tokens > 0 {
-            self.tokens.give(tokens);
-        }
-    }
-}
+use std::sync::atomic::Ordering;
 
 /// The right to add one name.
 pub(crate) struct Room<'a> {

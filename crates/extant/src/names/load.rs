@@ -1,9 +1,9 @@
 //! Names that are not in memory: read, and looked up through the index on the device.
 
 use crate::base::error::{Error, Result};
-use crate::incore::bucket::{Dentry, NameHash};
 use crate::incore::inode::Inode;
 use crate::inodes::load::verify_directory_block;
+use crate::types::dentry::{Dentry, NameHash};
 use crate::types::extent_map::Found;
 use crate::types::name::Name;
 use crate::types::no_key;

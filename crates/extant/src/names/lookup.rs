@@ -1,12 +1,12 @@
 //! From a path to an inode.
 
 use crate::base::error::{Error, Result};
-use crate::incore::bucket::{Dentry, NameHash};
 use crate::incore::directory::Directory;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::attributes::Attributes;
 use crate::names::walk_cache::At;
 use crate::types::credentials::{Credentials, EXECUTE};
+use crate::types::dentry::{Dentry, NameHash};
 use crate::types::name::NAME_MAX;
 use crate::volume::engine::Engine;
 use ext4_format::inode::flags;

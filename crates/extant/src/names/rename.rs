@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::now;
-use crate::incore::bucket::{Bucket, Dentry, NameHash};
+use crate::incore::bucket::Bucket;
 use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::{Inode, State, StateGuard};
 use crate::incore::name_table::BucketGuard;
@@ -11,6 +11,7 @@ use crate::names::index_room::Room;
 use crate::names::remove::Fate;
 use crate::names::whiteout::Whiteout;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
+use crate::types::dentry::{Dentry, NameHash};
 use crate::types::item::MiscEvent;
 use crate::types::name::Name;
 use crate::volume::engine::Engine;

@@ -12,8 +12,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Mutex};
-use crate::incore::bucket::NameHash;
 use crate::incore::inode::Inode;
+use crate::types::dentry::NameHash;
 use crate::volume::engine::Engine;
 use percpu::PerSlot;
 use std::ops::Deref;

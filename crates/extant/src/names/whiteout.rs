@@ -2,12 +2,12 @@
 //! they say that there is nothing of that name below.
 
 use crate::base::error::Result;
-use crate::incore::bucket::Dentry;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::new::New;
 use crate::log::Commit;
 use crate::space::inode::Allocated;
 use crate::types::credentials::Credentials;
+use crate::types::dentry::Dentry;
 use crate::types::item::{InodeEvent, MiscEvent};
 use crate::volume::engine::Engine;
 use ext4_format::FileType;

@@ -1,11 +1,10 @@
 //! Bitmaps of groups come into memory, checked.
 
 use crate::base::error::{Error, Result};
-use crate::commit::formatter::first_unused;
 use crate::space::block::GroupSource;
 use crate::space::inode::InodeSource;
 use crate::space::search::Request;
-use crate::store::groups::Groups;
+use crate::store::groups::{Groups, first_unused};
 use crate::volume::engine::Engine;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};

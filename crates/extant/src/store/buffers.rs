@@ -344,6 +344,18 @@ impl Buffers {
     }
 }
 
+/// Where the formatter gets the images it starts from.
+pub trait BlockImages: Sync {
+    /// The newest image of a metadata block.
+    fn image(&self, block: BlockNr) -> Result<Arc<Image>>;
+}
+
+impl BlockImages for crate::store::buffers::Buffers {
+    fn image(&self, block: BlockNr) -> Result<Arc<Image>> {
+        self.read(block)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,12 +9,10 @@
 //! open; those of a larger one as they are needed, for a million of them take 64 MiB.
 
 use crate::base::error::Result;
-use crate::commit::formatter::BlockImages;
-use crate::store::buffers::Buffers;
-use ext4_format::bitmap;
+use crate::store::buffers::{BlockImages, Buffers};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
-use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
+use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where, bitmap};
 use std::sync::OnceLock;
 
 /// Groups up to which all descriptors are read at open: 2 TiB in blocks of 4 KiB.
@@ -257,6 +255,24 @@ impl Groups {
         }
         words
     }
+}
+
+/// First index of a group's inode table that was never in use.
+pub fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr) -> u32 {
+    if !geometry.features.has_group_csum() {
+        return geometry.inodes_per_group;
+    }
+    let reserved = if group.0 == 0 {
+        geometry.first_ino - 1
+    } else {
+        0
+    };
+    let used = if desc.flags & INODE_UNINIT != 0 {
+        0
+    } else {
+        geometry.inodes_per_group.saturating_sub(desc.itable_unused)
+    };
+    used.max(reserved).min(geometry.inodes_per_group)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::Rule;
-use crate::incore::bucket::NameHash;
 use crate::store::damage::Damage;
+use crate::types::dentry::NameHash;
 use crate::volume::engine::Engine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! How much memory an open volume may use, and the habits it keeps to.
 
-use crate::inodes::access_times::AccessTimes;
+use crate::types::access_times::AccessTimes;
 use std::time::Duration;
 
 /// Sizes and habits that an open volume keeps to.

@@ -2,7 +2,7 @@
 //! loader for files and by the formatter for directories.
 
 use crate::base::error::Result;
-use crate::commit::formatter::BlockImages;
+use crate::store::buffers::BlockImages;
 use crate::store::system_zone::SystemZone;
 use crate::types::extent_map::{ExtentMap, Run};
 use ext4_format::extent::{self, Node, NodeRules};

@@ -5,7 +5,7 @@
 //! inode tables of a flex group lie in it, unless the image was made by hand. Nothing is read before it is asked for.
 
 use crate::base::error::{Error, Result};
-use crate::commit::formatter::BlockImages;
+use crate::store::buffers::BlockImages;
 use crate::store::groups::{self, DescTable};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;

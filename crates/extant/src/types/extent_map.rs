@@ -1,8 +1,7 @@
 //! The mapping of one file in memory: sorted, merged runs of logical to physical blocks. Indirect
 //! files look the same here; only the formatter knows how a mapping is written down.
 
-use ext4_format::BlockNr;
-use ext4_format::extent;
+use ext4_format::{BlockNr, extent};
 use std::collections::BTreeMap;
 
 /// Longest run, written. Unwritten extents on disk are one block shorter; the formatter splits.

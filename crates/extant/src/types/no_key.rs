@@ -4,7 +4,7 @@
 //! first bytes and, if it is longer, a digest of the rest, in the letters of base64 for URLs. Here the key is never there, so
 //! encrypted directories hold these names in memory instead of those on disk.
 
-use crate::incore::bucket::NameHash;
+use crate::types::dentry::NameHash;
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
 

@@ -1,7 +1,5 @@
 //! The engine of one open volume: what all layers share, and how they find each other.
 
-use crate::api::caller::Hold;
-use crate::api::node::Share;
 use crate::base::locks::{self, Mutex};
 use crate::commit::formatter::Formatter;
 use crate::commit::formatter::directory::Allowance;
@@ -27,10 +25,10 @@ use crate::store::damage::DamageLog;
 use crate::store::flushes::Flushes;
 use crate::store::gate::Gate;
 use crate::store::groups::Groups;
-use crate::store::health::DamageHook;
-use crate::store::health::StopHook;
+use crate::store::health::{DamageHook, StopHook};
 use crate::store::limits::Limits;
 use crate::store::system_zone::SystemZone;
+use crate::volume::caller::{Hold, Share};
 use crate::watch::watchers::Watchers;
 use blockdev::BlockDevice;
 use crossbeam_utils::CachePadded;

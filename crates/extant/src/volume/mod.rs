@@ -1,11 +1,13 @@
 //! One open volume: owns one of each layer and wires them.
 
 pub mod background;
+pub mod caller;
 pub mod ending;
 pub mod engine;
 pub mod freeze;
-pub mod label;
+pub mod guard;
 pub mod orphans;
+pub mod statfs;
 pub mod trim;
 pub mod whereabouts;
 

@@ -1,5 +1,6 @@
 //! What stands at an address of an open volume's memory: the names that the conflict test gives to cache lines.
 
+use crate::base::address::within;
 use crate::incore::inode::{Content, Inode};
 use crate::volume::engine::Engine;
 use std::mem::offset_of;
@@ -7,14 +8,6 @@ use std::sync::Arc;
 
 /// Bytes of counts before what an `Arc` holds.
 const COUNTS: usize = 2 * size_of::<usize>();
-
-/// Offset of an address in a value, if it is in it.
-pub(crate) fn within<T: ?Sized>(value: &T, address: usize) -> Option<usize> {
-    let start = std::ptr::from_ref(value).cast::<u8>().addr();
-    address
-        .checked_sub(start)
-        .filter(|&offset| offset < size_of_val(value))
-}
 
 /// The last field that begins at or before an offset.
 macro_rules! field {

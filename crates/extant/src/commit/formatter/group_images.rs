@@ -4,10 +4,9 @@ use super::bits::Run;
 use super::workspace::Workspace;
 use crate::base::error::Result;
 use crate::store::groups::DescTable;
-use ext4_format::bitmap;
-use ext4_format::geometry::Geometry;
+use crate::store::groups::first_unused;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
-use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
+use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where, bitmap};
 use std::collections::BTreeSet;
 
 /// How the use of inode numbers changed.
@@ -25,24 +24,6 @@ struct Piece {
     bit: u32,
     len: u32,
     alloc: bool,
-}
-
-/// First index of a group's inode table that was never in use.
-pub fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr) -> u32 {
-    if !geometry.features.has_group_csum() {
-        return geometry.inodes_per_group;
-    }
-    let reserved = if group.0 == 0 {
-        geometry.first_ino - 1
-    } else {
-        0
-    };
-    let used = if desc.flags & INODE_UNINIT != 0 {
-        0
-    } else {
-        geometry.inodes_per_group.saturating_sub(desc.itable_unused)
-    };
-    used.max(reserved).min(geometry.inodes_per_group)
 }
 
 /// Bitmaps and descriptors at work.

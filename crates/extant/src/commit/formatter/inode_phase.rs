@@ -1,19 +1,19 @@
 //! The first step of a batch: inode records, and through them mappings, directories and attributes.
 //! Inodes come by number, so each block of an inode table is opened once.
 
-use super::Published;
 use super::batch::{Fate, InodeChanges, NamesSum};
 use super::directory::{self, DirUpdate, NetName};
-use super::group_images::{InodeBits, first_unused};
+use super::group_images::InodeBits;
 use super::ledger::Ledger;
-use super::map_changes;
 use super::mapping::{self, DirFile, Owner};
 use super::orphans::OrphanChange;
 use super::superblock::Needs;
 use super::units::Shared;
 use super::workspace::Workspace;
+use super::{Published, map_changes};
 use crate::base::block_memory;
 use crate::base::error::{Error, Result};
+use crate::store::groups::first_unused;
 use crate::types::item::{InodeItem, MiscEvent};
 use ext4_format::features::{Compat, RoCompat};
 use ext4_format::group_desc::{GroupDesc, INODE_ZEROED};

@@ -23,11 +23,13 @@ mod units;
 pub mod workspace;
 mod xattrs;
 
-pub use group_images::first_unused;
 pub use superblock::Moment;
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::Mutex;
+#[cfg(test)]
+use crate::store::buffers::BlockImages;
+use crate::store::buffers::BlockImages;
 use crate::store::buffers::Image;
 use crate::store::damage::DamageLog;
 use crate::store::groups::{DescTable, Totals};
@@ -37,8 +39,6 @@ use batch::Batch;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, InodeNr};
-#[cfg(test)]
-use ext4_format::{GroupNr, group_desc::GroupDesc};
 use gaps::Gaps;
 use group_images::GroupImages;
 use ledger::Ledger;
@@ -48,18 +48,6 @@ use std::time::{Duration, Instant};
 use units::{Crew, Part, Shared};
 use workspace::Workspace;
 use xattrs::{XattrBatch, XattrBlocks};
-
-/// Where the formatter gets the images it starts from.
-pub trait BlockImages: Sync {
-    /// The newest image of a metadata block.
-    fn image(&self, block: BlockNr) -> Result<Arc<Image>>;
-}
-
-impl BlockImages for crate::store::buffers::Buffers {
-    fn image(&self, block: BlockNr) -> Result<Arc<Image>> {
-        self.read(block)
-    }
-}
 
 /// Where the formatter gets blocks for directories, index and extent blocks and attributes.
 pub trait MetaSpace: Sync {

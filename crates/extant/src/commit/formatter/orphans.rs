@@ -2,10 +2,10 @@
 //! file where the volume has one, else (or when it is full) on the list that begins in the
 //! superblock and goes on through the inodes' deletion times.
 
-use super::BlockImages;
 use super::superblock;
 use super::workspace::Workspace;
 use crate::base::error::{Error, Result};
+use crate::store::buffers::BlockImages;
 use crate::store::buffers::NumberMap;
 use crate::store::groups::DescTable;
 use crate::store::mapping::MappingReader;

@@ -1,9 +1,10 @@
 //! The primary superblock: the head of the orphan list inside a batch, and what open, sync and close
 //! write. The backups are left as mkfs made them, as the kernel leaves them.
 
+use super::Formatter;
 use super::workspace::Workspace;
-use super::{BlockImages, Formatter};
 use crate::base::error::Result;
+use crate::store::buffers::BlockImages;
 use crate::store::buffers::Image;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 use ext4_format::geometry::Geometry;

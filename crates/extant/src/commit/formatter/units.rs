@@ -5,16 +5,17 @@
 //! locks: attribute blocks ([`XattrBatch`]), the table blocks known to be zeros ([`Gaps`]), and the space that
 //! blocks are taken from. On a corrupt image two units may claim one block; joining their workspaces finds it.
 
+use super::MetaSpace;
 use super::batch::{Batch, Each};
 use super::gaps::Gaps;
 use super::inode_phase::{InodePhase, InodesDone};
 use super::ledger::Ledger;
 use super::workspace::Workspace;
 use super::xattrs::XattrBatch;
-use super::{BlockImages, MetaSpace};
 use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
 use crate::base::parallel::{MAX_THREADS, cpus, panicked};
+use crate::store::buffers::BlockImages;
 use crate::store::groups::DescTable;
 use crate::store::system_zone::SystemZone;
 use ext4_format::geometry::Geometry;

@@ -1,9 +1,9 @@
 //! The block images a batch works on: old ones are borrowed from [`BlockImages`], changed ones are
 //! owned copies until the batch is done.
 
-use super::BlockImages;
 use crate::base::block_memory;
 use crate::base::error::Result;
+use crate::store::buffers::BlockImages;
 use crate::store::buffers::{Image, NumberMap};
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, FormatError, Where};

@@ -5,7 +5,7 @@ use super::leaf::{Leaf, Pending, Renewed};
 use super::pages::{Dir, Role, Shape, at};
 use crate::base::error::Result;
 use crate::base::parallel::panicked;
-use crate::commit::formatter::BlockImages;
+use crate::store::buffers::BlockImages;
 use ext4_format::BlockNr;
 use ext4_format::hash::DirHasher;
 

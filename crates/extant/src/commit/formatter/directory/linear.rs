@@ -3,9 +3,8 @@
 use super::leaf::{self, Item, Merged, Pending, Wanted};
 use super::pages::{Dir, Page, Role, at};
 use crate::base::error::Result;
-use ext4_format::dir_entry;
 use ext4_format::htree::RootInit;
-use ext4_format::{FileType, InodeNr};
+use ext4_format::{FileType, InodeNr, dir_entry};
 
 impl<'a> Dir<'a, '_> {
     /// Applies the batch to a new or linear directory; returns whether it has become indexed.

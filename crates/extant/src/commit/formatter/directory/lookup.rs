@@ -2,7 +2,7 @@
 
 use super::pages::{Page, Role, Shape, at};
 use crate::base::error::{Error, Result};
-use crate::commit::formatter::BlockImages;
+use crate::store::buffers::BlockImages;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::{DirHasher, HashVersion};
 use ext4_format::htree::{self, Index};

@@ -3,11 +3,11 @@
 use super::leaf::{self, Item, Merged};
 use super::{DirBlocks, DirUpdate};
 use crate::base::error::{Error, Result};
-use crate::commit::formatter::BlockImages;
 use crate::commit::formatter::workspace::{Bytes, Workspace};
-use crate::store::buffers::Image;
+use crate::store::buffers::{BlockImages, Image};
+use ext4_format::geometry::Geometry;
 use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
-use ext4_format::{BlockNr, FormatError, InodeNr, Where, dir_entry, geometry::Geometry};
+use ext4_format::{BlockNr, FormatError, InodeNr, Where, dir_entry};
 use std::ops::Deref;
 use std::sync::Arc;
 

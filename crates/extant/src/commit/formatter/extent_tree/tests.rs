@@ -1,7 +1,8 @@
 use super::*;
 use crate::base::error::Error;
-use crate::commit::formatter::{BlockImages, MetaSpace, map_changes::Target};
-use crate::store::buffers::Image;
+use crate::commit::formatter::MetaSpace;
+use crate::commit::formatter::map_changes::Target;
+use crate::store::buffers::{BlockImages, Image};
 use crate::store::system_zone::SystemZone;
 use ext4_format::InodeNr;
 use ext4_format::geometry::Geometry;

@@ -1,22 +1,22 @@
 //! In whose name handles work, and what keeps the volume open for them.
 
-use super::volume::Guard;
 use crate::base::error::Result;
 use crate::types::credentials::Credentials;
 use crate::volume::engine::Engine;
+use crate::volume::guard::Guard;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
 /// What a handle holds a volume by. Handles made in one slot share it, and count themselves there.
 pub(crate) struct Hold {
-    pub(super) engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     /// Keeps the volume open.
-    pub(super) guard: Option<Arc<Guard>>,
+    pub(crate) guard: Option<Arc<Guard>>,
 }
 
 impl Hold {
     /// That of the calling thread's slot. The slot's own reference does not keep the volume open.
-    pub(super) fn of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Arc<CachePadded<Self>> {
+    pub(crate) fn of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Arc<CachePadded<Self>> {
         let mut place = engine.holds.local().lock();
         if let Some(hold) = place.upgrade() {
             return hold;
@@ -34,7 +34,7 @@ impl Hold {
 /// through it count their use of it there: two tasks share no counter.
 pub(crate) struct Caller {
     /// Padded: the count of its uses, which every new handle writes, stands apart from what operations read.
-    pub(super) hold: Arc<CachePadded<Hold>>,
+    pub(crate) hold: Arc<CachePadded<Hold>>,
     pub(crate) who: Credentials,
 }
 
@@ -52,11 +52,39 @@ impl Caller {
     }
 
     /// The same volume in somebody's name, with a share of its own.
-    pub(super) fn to(&self, who: Credentials) -> Arc<Self> {
+    pub(crate) fn to(&self, who: Credentials) -> Arc<Self> {
         let hold = match &self.hold.guard {
             Some(guard) => Hold::of(&self.hold.engine, guard),
             None => Arc::clone(&self.hold),
         };
         Arc::new(Self { hold, who })
+    }
+}
+
+/// A slot's reference to the engine: nodes count their use of the volume here, so that two tasks that make nodes
+/// share no counter. Padded: the count of its uses stands apart from what operations read.
+pub(crate) type Share = Arc<CachePadded<Arc<Engine>>>;
+
+impl Engine {
+    /// The share of the calling thread's slot.
+    pub(crate) fn share(self: &Arc<Self>) -> Share {
+        let mut place = self.node_shares.local().lock();
+        if let Some(share) = &*place {
+            return Arc::clone(share);
+        }
+        let share = Arc::new(CachePadded::new(Arc::clone(self)));
+        // The engine holds what holds the engine until the volume is closed, and not after that.
+        if self.check_here().is_ok() {
+            *place = Some(Arc::clone(&share));
+        }
+        share
+    }
+
+    /// The volume is closed: no share is kept any more.
+    pub(crate) fn drop_shares(&self) {
+        for place in self.node_shares.iter() {
+            let old = place.lock().take();
+            drop(old);
+        }
     }
 }

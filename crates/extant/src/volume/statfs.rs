@@ -1,6 +1,5 @@
 //! What a volume says of itself: how full it is, and its name.
 
-use crate::api::volume::StatFs;
 use crate::base::error::{Error, Result};
 use crate::volume::engine::Engine;
 
@@ -59,4 +58,33 @@ impl Engine {
     pub(crate) fn label(&self) -> Result<String> {
         Ok(String::from_utf8_lossy(self.raw_superblock()?.label()).into_owned())
     }
+}
+
+/// Free and total space, as statfs shows it.
+///
+/// ```
+/// # fn main() -> Result<(), extant::Error> {
+/// let stats = extant::doc_volume().statfs()?;
+/// assert!(stats.available_blocks <= stats.free_blocks);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks for data: all but the file system's own fixed metadata.
+    pub blocks: u64,
+    /// Free blocks; promised ones are not free.
+    pub free_blocks: u64,
+    /// Free blocks that others than root may use.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// Longest name in bytes.
+    pub name_max: u32,
+    /// Identifies the volume.
+    pub uuid: [u8; 16],
 }

@@ -1,0 +1,19 @@
+//! Which reads are noted.
+
+/// Which reads change the time of the last access.
+///
+/// ```
+/// use extant::{AccessTimes, OpenOptions};
+/// let as_linux_mounts = OpenOptions::new().access_times(AccessTimes::Relative).lazy_times(true);
+/// # let _ = as_linux_mounts;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// None does.
+    #[default]
+    None,
+    /// The first after a change, and the first in a day.
+    Relative,
+    /// Every one.
+    Strict,
+}

@@ -1,0 +1,38 @@
+//! A name in its directory's order, and where it leads.
+
+use crate::types::name::Name;
+use ext4_format::{FileType, InodeNr};
+
+/// Place of a name in the directory's order: hash, then minor hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NameHash {
+    /// Hash, low bit clear.
+    pub major: u32,
+    /// Minor hash.
+    pub minor: u32,
+}
+
+impl NameHash {
+    /// Readdir cookie: 63 bits; 0 is the start, 1 and 2 are left for "." and "..".
+    pub fn cookie(self) -> u64 {
+        (u64::from(self.major >> 1) << 32 | u64::from(self.minor)).max(3)
+    }
+
+    /// Eight bits that differ between names of one bucket.
+    pub(crate) fn tag(self) -> u8 {
+        (self.minor ^ self.major >> 1) as u8
+    }
+}
+
+/// One name.
+#[derive(Clone, Debug)]
+pub struct Dentry {
+    /// Where it stands.
+    pub hash: NameHash,
+    /// Where it leads.
+    pub ino: InodeNr,
+    /// Type of the inode.
+    pub ftype: FileType,
+    /// The name.
+    pub name: Name,
+}
