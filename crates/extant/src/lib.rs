@@ -45,11 +45,10 @@ mod types;
 mod volume;
 mod watch;
 
-pub use api::control::{ErrorPolicy, Frozen, Memory, Shutdown};
+pub use api::control::{Frozen, Memory, Shutdown};
 pub use api::dir::{Dir, DirEntry};
 pub use api::file::{File, OpenFlags};
 pub use api::node::{MakeNode, Node};
-pub use api::open::OpenOptions;
 pub use api::scratch;
 pub use api::volume::Volume;
 pub use api::watch::Watch;
@@ -75,6 +74,7 @@ pub use space::search::BlockScan;
 pub use store::damage::Damage;
 pub use types::access_times::AccessTimes;
 pub use types::credentials::Credentials;
+pub use volume::options::{ErrorPolicy, OpenOptions};
 pub use volume::statfs::StatFs;
 pub use watch::watchers::WatchEvent;
 

@@ -23,28 +23,6 @@ pub enum Shutdown {
     NoLogFlush,
 }
 
-/// What becomes of a volume after a failure, or when damage is found on it. A failure to write metadata or the journal
-/// always stops it; damage that an operation meets stops it if the policy says so.
-///
-/// ```
-/// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
-/// # let _ = options;
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ErrorPolicy {
-    /// What the superblock asks for: `remount-ro` and `panic` are [`ErrorPolicy::ReadOnly`], everything else
-    /// [`ErrorPolicy::Continue`].
-    #[default]
-    Superblock,
-    /// Damage is recorded and the volume goes on without what is damaged. After a failed write nothing can be changed
-    /// any more.
-    Continue,
-    /// Nothing can be changed any more; reading goes on.
-    ReadOnly,
-    /// Every further operation fails.
-    Shutdown,
-}
-
 /// Bytes and objects that a volume has in memory.
 ///
 /// ```
@@ -112,15 +90,17 @@ impl Volume {
     /// ```
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
         let engine = &self.guard.engine;
-        engine.check_here()?;
-        let writes = engine.read_only.is_none();
+        engine.store.check_here()?;
+        let writes = engine.store.health.read_only.is_none();
         let done = match how {
             Shutdown::Sync => match engine.freeze() {
                 // Then everything is durable.
                 Err(Error::Busy(_)) => Ok(()),
                 other => other,
             },
-            Shutdown::LogFlush if writes && !engine.gate.is_shut() => engine.push_all(),
+            Shutdown::LogFlush if writes && !engine.store.gate.is_shut() => {
+                engine.commit.push_all()
+            }
             Shutdown::LogFlush | Shutdown::NoLogFlush => Ok(()),
         };
         engine.cut_off(ended::SHUT_DOWN, "the volume was shut down");
@@ -173,7 +153,7 @@ impl Volume {
     /// ```
     pub fn trim(&self, start: u64, len: u64, least: u64) -> Result<u64> {
         let engine = &self.guard.engine;
-        engine.check_here()?;
+        engine.store.check_here()?;
         engine.trim(start, len, least)
     }
 
@@ -190,13 +170,13 @@ impl Volume {
     pub fn memory(&self) -> Memory {
         let engine = &self.guard.engine;
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
-        let block = u64::from(engine.geometry.block_size);
+        let block = u64::from(engine.store.geometry.block_size);
         Memory {
-            data: count(engine.cached_bytes.sum()),
-            dirty: count(engine.dirty_bytes.sum()),
-            metadata: engine.buffers.count() as u64 * block,
-            dirty_metadata: engine.buffers.dirty_count() as u64 * block,
-            inodes: count(engine.in_core_count.sum()),
+            data: count(engine.data.cached_bytes.sum()),
+            dirty: count(engine.data.dirty_bytes.sum()),
+            metadata: engine.store.buffers.count() as u64 * block,
+            dirty_metadata: engine.store.buffers.dirty_count() as u64 * block,
+            inodes: count(engine.inodes.in_core_count.sum()),
         }
     }
 
@@ -210,6 +190,6 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn is_over(&self) -> bool {
-        self.guard.engine.ended.load(Ordering::Acquire) != ended::NOT
+        self.guard.engine.store.health.ended.load(Ordering::Acquire) != ended::NOT
     }
 }

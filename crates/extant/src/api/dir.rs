@@ -7,11 +7,11 @@ use crate::incore::inode::Inode;
 use crate::inodes::attributes::{Attributes, SetAttributes};
 use crate::inodes::new::New;
 use crate::inodes::open_files::Opened;
+use crate::inodes::walk_cache::At;
 use crate::inodes::xattrs::SetXattr;
 use crate::names::create::How;
 use crate::names::lookup::PATH_MAX;
 use crate::names::rename::RenameMode;
-use crate::names::walk_cache::At;
 use crate::types::credentials::{Credentials, EXECUTE, READ};
 use crate::types::dentry::Dentry;
 use crate::volume::caller::{Caller, Hold};
@@ -86,8 +86,8 @@ pub(crate) fn entries(
         ino: e.ino.0,
         file_type: e.ftype,
     };
-    let names = engine.list(dir, cookie, at_least)?;
-    engine.accessed(dir);
+    let names = engine.names.list(dir, cookie, at_least)?;
+    engine.inodes.accessed(dir);
     Ok(names.into_iter().map(entry).collect())
 }
 
@@ -98,7 +98,7 @@ impl Dir {
             who: Credentials::root(),
         };
         Ok(Self {
-            inode: engine.root()?,
+            inode: engine.names.root()?,
             caller: Arc::new(caller),
         })
     }
@@ -153,7 +153,9 @@ impl Dir {
         if path.is_empty() {
             return Err(Error::NotFound);
         }
-        self.engine()?.walk(self.who(), &self.inode, path, follow)
+        self.engine()?
+            .names
+            .walk(self.who(), &self.inode, path, follow)
     }
 
     /// Does something to what a path leads to. If that is removed before it is done, the name may well be
@@ -212,7 +214,7 @@ impl Dir {
         if dir.directory().is_none() {
             return Err(Error::NotDirectory);
         }
-        self.engine()?.permit(self.who(), &dir, EXECUTE)?;
+        self.engine()?.inodes.permit(self.who(), &dir, EXECUTE)?;
         Ok(Some((dir, last)))
     }
 
@@ -224,12 +226,15 @@ impl Dir {
     ) -> Result<R> {
         // The common case needs no walk, and counts no use of the directory.
         if !path.contains(&b'/') && !path.is_empty() {
-            self.engine()?.permit(self.who(), &self.inode, EXECUTE)?;
+            self.engine()?
+                .inodes
+                .permit(self.who(), &self.inode, EXECUTE)?;
             return f(&self.inode, path);
         }
-        let (dir, name) = self
-            .engine()?
-            .walk_to_parent(self.who(), &self.inode, path, false)?;
+        let (dir, name) =
+            self.engine()?
+                .names
+                .walk_to_parent(self.who(), &self.inode, path, false)?;
         f(&dir, &name)
     }
 
@@ -304,18 +309,18 @@ impl Dir {
         if flags.contains(OpenFlags::CREATE) {
             return self.open_or_create(path, flags, mode);
         }
-        if self.engine()?.open_files.has_some()
+        if self.engine()?.inodes.open_files.has_some()
             && let Some((dir, name)) = self.last_step(path)?
-            && let Some(opened) = self.engine()?.open_remembered(&dir, name)
+            && let Some(opened) = self.engine()?.inodes.open_remembered(&dir, name)
         {
             let file = File::of(Arc::clone(&self.caller), opened, flags);
             return self.finish_open(file, false);
         }
         let inode = self.at_inode(path, !flags.contains(OpenFlags::NO_FOLLOW), |inode| {
-            self.engine()?.opened(inode)?;
+            self.engine()?.lifecycle.opened(inode)?;
             Ok(Arc::clone(inode))
         })?;
-        let opened = self.engine()?.remember_open(inode);
+        let opened = self.engine()?.inodes.remember_open(inode);
         let file = File::of(Arc::clone(&self.caller), opened, flags);
         self.finish_open(file, false)
     }
@@ -327,7 +332,7 @@ impl Dir {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::NO_FOLLOW);
         let create = |dir: &Arc<Inode>, name: &[u8]| {
-            self.engine()?.create(
+            self.engine()?.names.create(
                 self.who(),
                 dir,
                 name,
@@ -345,8 +350,11 @@ impl Dir {
                 if !follow || found.0.ftype != FileType::Symlink {
                     return Ok(found);
                 }
-                self.engine()?.closed(&found.0)?;
-                let (dir, name) = self.engine()?.walk_to_parent(self.who(), dir, name, true)?;
+                self.engine()?.lifecycle.closed(&found.0)?;
+                let (dir, name) =
+                    self.engine()?
+                        .names
+                        .walk_to_parent(self.who(), dir, name, true)?;
                 create(&dir, &name)
             })
             .map_err(|e| match e {
@@ -402,7 +410,11 @@ impl Dir {
                 exclusive: true,
                 open: false,
             };
-            Ok(self.engine()?.create(self.who(), dir, name, what, how)?.0)
+            Ok(self
+                .engine()?
+                .names
+                .create(self.who(), dir, name, what, how)?
+                .0)
         })
     }
 
@@ -495,7 +507,7 @@ impl Dir {
         }
         from.at_inode(old, false, |inode| {
             self.at_parent(new.as_ref(), |dir, name| {
-                self.engine()?.link(self.who(), inode, dir, name)
+                self.engine()?.names.link(self.who(), inode, dir, name)
             })
         })
     }
@@ -515,6 +527,7 @@ impl Dir {
     pub fn create_unnamed(&self, mode: u16) -> Result<File> {
         let inode = self
             .engine()?
+            .names
             .create_unnamed(self.who(), &self.inode, mode)?;
         Ok(self.handle(inode, OpenFlags::READ | OpenFlags::WRITE))
     }
@@ -538,7 +551,9 @@ impl Dir {
             return Err(Error::CrossDevice);
         }
         self.at_parent(path.as_ref(), |dir, name| {
-            self.engine()?.link(self.who(), file.inode(), dir, name)
+            self.engine()?
+                .names
+                .link(self.who(), file.inode(), dir, name)
         })
     }
 
@@ -558,14 +573,14 @@ impl Dir {
         let path = path.as_ref();
         let unlink = |dir: &Arc<Inode>, name: &[u8]| {
             if path.ends_with(b"/") {
-                let inode = self.engine()?.lookup(dir, name)?;
+                let inode = self.engine()?.names.lookup(dir, name)?;
                 return Err(if inode.directory().is_some() {
                     Error::IsDirectory
                 } else {
                     Error::NotDirectory
                 });
             }
-            self.engine()?.unlink(self.who(), dir, name)
+            self.engine()?.names.unlink(self.who(), dir, name)
         };
         self.at_parent(path, unlink).map_err(|e| match e {
             Error::Exists => Error::IsDirectory,
@@ -587,7 +602,7 @@ impl Dir {
     /// ```
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         self.at_parent(path.as_ref(), |dir, name| {
-            self.engine()?.rmdir(self.who(), dir, name)
+            self.engine()?.names.rmdir(self.who(), dir, name)
         })
         .map_err(|e| match e {
             Error::Exists => Error::Busy("the root directory cannot be removed"),
@@ -618,7 +633,7 @@ impl Dir {
         let (old, new) = (old.as_ref(), new.as_ref());
         let moved = self.at_parent(old, |old_dir, old_name| {
             if old.ends_with(b"/") || new.ends_with(b"/") {
-                let source = self.engine()?.lookup(old_dir, old_name)?;
+                let source = self.engine()?.names.lookup(old_dir, old_name)?;
                 if source.directory().is_none() {
                     return Err(Error::NotDirectory);
                 }
@@ -629,8 +644,12 @@ impl Dir {
                 return Err(Error::Busy("the root directory cannot be renamed"));
             }
             self.at_parent(new, |new_dir, new_name| {
-                self.engine()?
-                    .rename(self.who(), (old_dir, old_name), (new_dir, new_name), mode)
+                self.engine()?.names.rename(
+                    self.who(),
+                    (old_dir, old_name),
+                    (new_dir, new_name),
+                    mode,
+                )
             })
         });
         match moved {
@@ -644,13 +663,16 @@ impl Dir {
     fn attributes(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<Attributes> {
         let path = path.as_ref();
         if let Some((dir, name)) = self.last_step(path)?
-            && let Some(attributes) = self.engine()?.attributes_of_name(&dir, name, follow)?
+            && let Some(attributes) = self
+                .engine()?
+                .names
+                .attributes_of_name(&dir, name, follow)?
         {
             return Ok(attributes);
         }
         let mut removed = None;
         self.at_inode(path, follow, |inode| {
-            let attributes = self.engine()?.attributes(inode);
+            let attributes = self.engine()?.inodes.attributes(inode);
             // A removed directory that is open is seen as such when it is found again.
             if attributes.links == 0
                 && removed.replace(Arc::as_ptr(inode)) != Some(Arc::as_ptr(inode))
@@ -706,7 +728,7 @@ impl Dir {
     /// ```
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
         self.at_inode(path, true, |inode| {
-            self.engine()?.set_attributes(self.who(), inode, set)
+            self.engine()?.data.set_attributes(self.who(), inode, set)
         })
     }
 
@@ -723,7 +745,7 @@ impl Dir {
     /// ```
     pub fn lset_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
         self.at_inode(path, false, |inode| {
-            self.engine()?.set_attributes(self.who(), inode, set)
+            self.engine()?.data.set_attributes(self.who(), inode, set)
         })
     }
 
@@ -742,7 +764,7 @@ impl Dir {
                 size: Some(size),
                 ..Default::default()
             };
-            self.engine()?.set_attributes(self.who(), inode, &set)
+            self.engine()?.data.set_attributes(self.who(), inode, &set)
         })
     }
 
@@ -757,8 +779,8 @@ impl Dir {
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.of_inode(path, |inode| {
             let engine = self.engine()?;
-            let target = engine.symlink_target(inode)?;
-            engine.accessed(inode);
+            let target = engine.names.symlink_target(inode)?;
+            engine.inodes.accessed(inode);
             Ok(target.into_vec())
         })
     }
@@ -804,7 +826,7 @@ impl Dir {
         if inode.directory().is_none() {
             return Err(Error::NotDirectory);
         }
-        self.engine()?.permit(self.who(), &inode, READ)?;
+        self.engine()?.inodes.permit(self.who(), &inode, READ)?;
         entries(self.engine()?, &inode, cookie, at_least)
     }
 
@@ -821,7 +843,9 @@ impl Dir {
     /// ```
     pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.of_inode(path, |inode| {
-            self.engine()?.get_xattr(self.who(), inode, name.as_ref())
+            self.engine()?
+                .inodes
+                .get_xattr(self.who(), inode, name.as_ref())
         })
     }
 
@@ -836,7 +860,9 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.of_inode(path, |inode| self.engine()?.list_xattrs(self.who(), inode))
+        self.of_inode(path, |inode| {
+            self.engine()?.inodes.list_xattrs(self.who(), inode)
+        })
     }
 
     /// Sets an extended attribute of the name itself.
@@ -859,6 +885,7 @@ impl Dir {
     ) -> Result<()> {
         self.at_inode(path, false, |inode| {
             self.engine()?
+                .inodes
                 .set_xattr(self.who(), inode, name.as_ref(), Some(value), how)
         })
     }
@@ -877,6 +904,7 @@ impl Dir {
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
         self.at_inode(path, false, |inode| {
             self.engine()?
+                .inodes
                 .set_xattr(self.who(), inode, name.as_ref(), None, SetXattr::Any)
         })
     }
@@ -891,7 +919,7 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn fsync(&self) -> Result<()> {
-        self.engine()?.fsync(&self.inode, false)
+        self.engine()?.data.fsync(&self.inode, false)
     }
 
     /// Opens a regular file by inode number; for servers that keep numbers.
@@ -906,8 +934,8 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn open_ino(&self, ino: u32, flags: OpenFlags) -> Result<File> {
-        let inode = self.engine()?.inode_in_use(InodeNr(ino))?;
-        self.engine()?.opened(&inode)?;
+        let inode = self.engine()?.inodes.inode_in_use(InodeNr(ino))?;
+        self.engine()?.lifecycle.opened(&inode)?;
         self.finish_open(self.handle(inode, flags), false)
     }
 
@@ -926,7 +954,7 @@ impl Dir {
     /// # Errors
     /// [`Error::NotFound`] if the number's inode was removed, [`Error::NotDirectory`] if it is no directory.
     pub fn open_dir_ino(&self, ino: u32) -> Result<Self> {
-        let inode = self.engine()?.inode_in_use(InodeNr(ino))?;
+        let inode = self.engine()?.inodes.inode_in_use(InodeNr(ino))?;
         if inode.directory().is_none() {
             return Err(Error::NotDirectory);
         }

@@ -66,7 +66,7 @@ pub(crate) fn check_open(
     if writes {
         wanted |= WRITE;
     }
-    engine.check_access(who, inode, wanted)?;
+    engine.inodes.check_access(who, inode, wanted)?;
     if inode.ftype == FileType::Regular && inode.has_flag(inode_flags::ENCRYPT) {
         return Err(Error::NoKey);
     }
@@ -175,8 +175,8 @@ impl File {
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.readable()?;
         let engine = self.engine()?;
-        let read = engine.read(&self.inode, offset, buf, Keep::Pages)?;
-        engine.accessed(&self.inode);
+        let read = engine.data.read(&self.inode, offset, buf, Keep::Pages)?;
+        engine.inodes.accessed(&self.inode);
         Ok(read)
     }
 
@@ -208,6 +208,7 @@ impl File {
         }
         let offset = (!self.flags.contains(OpenFlags::APPEND)).then_some(offset);
         self.engine()?
+            .data
             .write(&self.caller.who, &self.inode, offset, data)
             .map(|at| (at.end - at.start) as usize)
     }
@@ -250,6 +251,7 @@ impl File {
             return Ok(end..end);
         }
         self.engine()?
+            .data
             .write(&self.caller.who, &self.inode, None, data)
     }
 
@@ -340,7 +342,7 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
-        self.engine()?.seek(&self.inode, offset, what)
+        self.engine()?.data.seek(&self.inode, offset, what)
     }
 
     /// Sets the size.
@@ -363,7 +365,9 @@ impl File {
     }
 
     pub(crate) fn truncate_unchecked(&self, size: u64) -> Result<()> {
-        self.engine()?.truncate(&self.caller.who, &self.inode, size)
+        self.engine()?
+            .data
+            .truncate(&self.caller.who, &self.inode, size)
     }
 
     /// Preallocates, punches or zeroes a range.
@@ -388,6 +392,7 @@ impl File {
             return Err(Error::NotPermitted);
         }
         self.engine()?
+            .data
             .fallocate(&self.caller.who, &self.inode, how, offset, len)
     }
 
@@ -422,7 +427,7 @@ impl File {
             return Err(Error::CrossDevice);
         }
         let (from, target) = ((self.inode(), offset), (to.inode(), to_offset));
-        engine.copy_range(&to.caller.who, from, target, len)
+        engine.data.copy_range(&to.caller.who, from, target, len)
     }
 
     /// Where the file lies on the device, in its order; neighbouring blocks are one extent. What has not been
@@ -439,7 +444,7 @@ impl File {
     /// ```
     pub fn extents(&self) -> Result<Vec<Extent>> {
         self.readable()?;
-        self.engine()?.extents(&self.inode)
+        self.engine()?.data.extents(&self.inode)
     }
 
     /// Attributes.
@@ -452,7 +457,7 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn stat(&self) -> Result<Attributes> {
-        Ok(self.engine()?.attributes(&self.inode))
+        Ok(self.engine()?.inodes.attributes(&self.inode))
     }
 
     /// Changes attributes.
@@ -467,6 +472,7 @@ impl File {
     /// ```
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         self.engine()?
+            .data
             .set_attributes(&self.caller.who, &self.inode, set)
     }
 
@@ -482,6 +488,7 @@ impl File {
     /// ```
     pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.engine()?
+            .inodes
             .get_xattr(&self.caller.who, &self.inode, name.as_ref())
     }
 
@@ -496,7 +503,9 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
-        self.engine()?.list_xattrs(&self.caller.who, &self.inode)
+        self.engine()?
+            .inodes
+            .list_xattrs(&self.caller.who, &self.inode)
     }
 
     /// Sets an extended attribute.
@@ -515,7 +524,7 @@ impl File {
         value: &[u8],
         how: crate::inodes::xattrs::SetXattr,
     ) -> Result<()> {
-        self.engine()?.set_xattr(
+        self.engine()?.inodes.set_xattr(
             &self.caller.who,
             &self.inode,
             name.as_ref(),
@@ -538,6 +547,7 @@ impl File {
     pub fn remove_xattr(&self, name: impl AsRef<[u8]>) -> Result<()> {
         let how = crate::inodes::xattrs::SetXattr::Any;
         self.engine()?
+            .inodes
             .set_xattr(&self.caller.who, &self.inode, name.as_ref(), None, how)
     }
 
@@ -551,7 +561,7 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn fsync(&self) -> Result<()> {
-        self.engine()?.fsync(&self.inode, false)
+        self.engine()?.data.fsync(&self.inode, false)
     }
 
     /// Data, and the metadata needed to read it, are on disk when this returns.
@@ -564,7 +574,7 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn fdatasync(&self) -> Result<()> {
-        self.engine()?.fsync(&self.inode, true)
+        self.engine()?.data.fsync(&self.inode, true)
     }
 
     /// Type of the file.
@@ -583,8 +593,8 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        self.caller.any_engine().finish_replacing(&self.inode);
-        if let Err(e) = self.caller.any_engine().close(&self.inode) {
+        self.caller.any_engine().data.finish_replacing(&self.inode);
+        if let Err(e) = self.caller.any_engine().lifecycle.close(&self.inode) {
             tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at close");
         }
     }

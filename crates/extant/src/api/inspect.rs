@@ -22,11 +22,11 @@ impl Volume {
     /// Corruption for a number outside of the volume.
     pub fn metadata_block(&self, block: BlockNr) -> Result<Vec<u8>> {
         let engine = &self.guard.engine;
-        if block.0 >= engine.geometry.blocks_count {
+        if block.0 >= engine.store.geometry.blocks_count {
             let what = "number of a metadata block";
             return Err(FormatError::corrupt(what, Where::Block(block, 0)).into());
         }
-        Ok(engine.buffers.read(block)?.to_vec())
+        Ok(engine.store.buffers.read(block)?.to_vec())
     }
 
     /// What the log holds now. Each slot is looked at for itself, so it is not the state of one moment.
@@ -39,7 +39,7 @@ impl Volume {
     /// ```
     pub fn log_state(&self) -> LogState {
         let engine = &self.guard.engine;
-        let (used_blocks, push_times) = engine.totals.log();
+        let (used_blocks, push_times) = engine.commit.totals.log();
         let threads = percpu::slot::users();
         let threads = threads.into_iter().chain(std::iter::repeat(0));
         let lists = engine.log.lists.each(SlotState::of);
@@ -62,6 +62,6 @@ impl Volume {
     /// assert!(volume.memory().data <= volume.cache_limit());
     /// ```
     pub fn cache_limit(&self) -> u64 {
-        self.guard.engine.limits.cache_bytes
+        self.guard.engine.store.limits.cache_bytes
     }
 }

@@ -80,14 +80,14 @@ impl Node {
 
     /// The node of a number in use.
     pub(crate) fn of_number(engine: &Arc<Engine>, ino: InodeNr) -> Result<Self> {
-        engine.check_here()?;
-        let inode = engine.inode_in_use(ino)?;
-        engine.opened(&inode)?;
+        engine.store.check_here()?;
+        let inode = engine.inodes.inode_in_use(ino)?;
+        engine.lifecycle.opened(&inode)?;
         Ok(Self::of(engine, inode))
     }
 
     fn engine(&self) -> Result<&Arc<Engine>> {
-        self.share.check_here()?;
+        self.share.store.check_here()?;
         Ok(&self.share)
     }
 
@@ -143,7 +143,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn attributes(&self) -> Result<Attributes> {
-        Ok(self.engine()?.attributes(&self.inode))
+        Ok(self.engine()?.inodes.attributes(&self.inode))
     }
 
     /// What a name of this directory leads to, "." and ".." too.
@@ -167,7 +167,7 @@ impl Node {
             return Err(Error::NotFound);
         }
         let engine = self.engine()?;
-        let inode = engine.lookup_to_hold(who, &self.inode, name)?;
+        let inode = engine.names.lookup_to_hold(who, &self.inode, name)?;
         Ok(Self::of(engine, inode))
     }
 
@@ -205,7 +205,7 @@ impl Node {
             open: true,
         };
         let engine = self.engine()?;
-        let (inode, _) = engine.create(who, &self.inode, name, &what, how)?;
+        let (inode, _) = engine.names.create(who, &self.inode, name, &what, how)?;
         Ok(Self::of(engine, inode))
     }
 
@@ -235,7 +235,9 @@ impl Node {
             open: true,
         };
         let engine = self.engine()?;
-        let (inode, made) = engine.create(who, &self.inode, name, &New::File, how)?;
+        let (inode, made) = engine
+            .names
+            .create(who, &self.inode, name, &New::File, how)?;
         Ok((Self::of(engine, inode), made))
     }
 
@@ -256,7 +258,7 @@ impl Node {
     /// ```
     pub fn make_unnamed(&self, who: &Credentials, mode: u16) -> Result<Self> {
         let engine = self.engine()?;
-        let inode = engine.create_unnamed(who, &self.inode, mode)?;
+        let inode = engine.names.create_unnamed(who, &self.inode, mode)?;
         Ok(Self::of(engine, inode))
     }
 
@@ -274,6 +276,7 @@ impl Node {
     /// ```
     pub fn link(&self, who: &Credentials, dir: &Self, name: &[u8]) -> Result<()> {
         self.same_volume(dir)?
+            .names
             .link(who, &self.inode, &dir.inode, name)
     }
 
@@ -290,7 +293,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn unlink(&self, who: &Credentials, name: &[u8]) -> Result<()> {
-        self.engine()?.unlink(who, &self.inode, name)
+        self.engine()?.names.unlink(who, &self.inode, name)
     }
 
     /// Removes an empty directory in this one.
@@ -305,7 +308,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn remove_dir(&self, who: &Credentials, name: &[u8]) -> Result<()> {
-        self.engine()?.rmdir(who, &self.inode, name)
+        self.engine()?.names.rmdir(who, &self.inode, name)
     }
 
     /// Moves a name of this directory to `to`, which may be this one too.
@@ -329,6 +332,7 @@ impl Node {
         mode: RenameMode,
     ) -> Result<()> {
         self.same_volume(to)?
+            .names
             .rename(who, (&self.inode, name), (&to.inode, new_name), mode)
     }
 
@@ -371,7 +375,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn parent(&self) -> Result<u32> {
-        Ok(self.engine()?.parent_of(&self.inode)?.0)
+        Ok(self.engine()?.names.parent_of(&self.inode)?.0)
     }
 
     /// Where this symbolic link points.
@@ -387,8 +391,8 @@ impl Node {
     /// ```
     pub fn read_link(&self) -> Result<Box<[u8]>> {
         let engine = self.engine()?;
-        let target = engine.symlink_target(&self.inode)?;
-        engine.accessed(&self.inode);
+        let target = engine.names.symlink_target(&self.inode)?;
+        engine.inodes.accessed(&self.inode);
         Ok(target)
     }
 
@@ -406,7 +410,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn check_access(&self, who: &Credentials, mask: u16) -> Result<()> {
-        self.engine()?.check_access(who, &self.inode, mask)
+        self.engine()?.inodes.check_access(who, &self.inode, mask)
     }
 
     /// Fails unless the caller may open the inode so: by its permissions, and because an immutable file is not opened
@@ -482,8 +486,8 @@ impl Node {
     fn read(&self, offset: u64, buf: &mut [u8], keep: Keep) -> Result<usize> {
         self.check_file()?;
         let engine = self.engine()?;
-        let read = engine.read(&self.inode, offset, buf, keep)?;
-        engine.accessed(&self.inode);
+        let read = engine.data.read(&self.inode, offset, buf, keep)?;
+        engine.inodes.accessed(&self.inode);
         Ok(read)
     }
 
@@ -504,7 +508,7 @@ impl Node {
     /// ```
     pub fn accessed(&self) {
         if let Ok(engine) = self.engine() {
-            engine.accessed(&self.inode);
+            engine.inodes.accessed(&self.inode);
         }
     }
 
@@ -526,6 +530,7 @@ impl Node {
             return Ok(0);
         }
         self.engine()?
+            .data
             .write(who, &self.inode, Some(offset), data)
             .map(|at| (at.end - at.start) as usize)
     }
@@ -551,7 +556,7 @@ impl Node {
         if data.is_empty() {
             return Ok(0);
         }
-        self.engine()?.write_cached(&self.inode, offset, data)
+        self.engine()?.data.write_cached(&self.inode, offset, data)
     }
 
     /// Writes at the end, atomically towards other writers; see [`File::append`](crate::File::append).
@@ -572,7 +577,7 @@ impl Node {
             let end = self.inode.size.load(Ordering::Acquire);
             return Ok(end..end);
         }
-        self.engine()?.write(who, &self.inode, None, data)
+        self.engine()?.data.write(who, &self.inode, None, data)
     }
 
     /// Sets the size of a file that was opened for writing.
@@ -592,7 +597,7 @@ impl Node {
         if self.inode.has_flag(inode_flags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        self.engine()?.truncate(who, &self.inode, size)
+        self.engine()?.data.truncate(who, &self.inode, size)
     }
 
     /// Copies a range to another file of this volume, or another place of this one; see
@@ -624,7 +629,7 @@ impl Node {
         }
         let engine = self.same_volume(to)?;
         let (from, target) = ((&self.inode, offset), (&to.inode, to_offset));
-        engine.copy_range(who, from, target, len)
+        engine.data.copy_range(who, from, target, len)
     }
 
     /// Preallocates, punches or zeroes a range of a file that was opened for writing.
@@ -651,7 +656,9 @@ impl Node {
         if takes_away && self.inode.has_flag(inode_flags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        self.engine()?.fallocate(who, &self.inode, how, offset, len)
+        self.engine()?
+            .data
+            .fallocate(who, &self.inode, how, offset, len)
     }
 
     /// Offset of the next data or hole.
@@ -667,7 +674,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
-        self.engine()?.seek(&self.inode, offset, what)
+        self.engine()?.data.seek(&self.inode, offset, what)
     }
 
     /// Where the file lies on the device; see [`File::extents`](crate::File::extents).
@@ -685,7 +692,7 @@ impl Node {
     /// ```
     pub fn extents(&self) -> Result<Vec<Extent>> {
         self.check_file()?;
-        self.engine()?.extents(&self.inode)
+        self.engine()?.data.extents(&self.inode)
     }
 
     /// Changes attributes.
@@ -701,7 +708,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn set_attributes(&self, who: &Credentials, set: &SetAttributes) -> Result<()> {
-        self.engine()?.set_attributes(who, &self.inode, set)
+        self.engine()?.data.set_attributes(who, &self.inode, set)
     }
 
     /// Takes away what the file lets its process do: set-user-id, set-group-id where it means execution, capabilities.
@@ -720,7 +727,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn strip_privileges(&self, who: &Credentials) -> Result<bool> {
-        self.engine()?.strip_privileges(who, &self.inode)
+        self.engine()?.inodes.strip_privileges(who, &self.inode)
     }
 
     /// Takes the set-group-id bit away, as setting an access ACL does for who is no member of the group.
@@ -738,8 +745,8 @@ impl Node {
     /// ```
     pub fn clear_set_group_id(&self) -> Result<()> {
         let engine = self.engine()?;
-        engine.check_writable()?;
-        engine.clear_mode(&self.inode, |_| 0o2000).map(drop)
+        engine.store.check_writable()?;
+        engine.inodes.clear_mode(&self.inode, |_| 0o2000).map(drop)
     }
 
     /// Value of an extended attribute.
@@ -755,7 +762,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn get_xattr(&self, who: &Credentials, name: &[u8]) -> Result<Vec<u8>> {
-        self.engine()?.get_xattr(who, &self.inode, name)
+        self.engine()?.inodes.get_xattr(who, &self.inode, name)
     }
 
     /// Names of the extended attributes.
@@ -771,7 +778,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn list_xattrs(&self, who: &Credentials) -> Result<Vec<Vec<u8>>> {
-        self.engine()?.list_xattrs(who, &self.inode)
+        self.engine()?.inodes.list_xattrs(who, &self.inode)
     }
 
     /// Sets an extended attribute.
@@ -794,6 +801,7 @@ impl Node {
         how: SetXattr,
     ) -> Result<()> {
         self.engine()?
+            .inodes
             .set_xattr(who, &self.inode, name, Some(value), how)
     }
 
@@ -812,6 +820,7 @@ impl Node {
     /// ```
     pub fn remove_xattr(&self, who: &Credentials, name: &[u8]) -> Result<()> {
         self.engine()?
+            .inodes
             .set_xattr(who, &self.inode, name, None, SetXattr::Any)
     }
 
@@ -830,7 +839,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn finish_writing(&self) -> Result<()> {
-        self.engine()?.finish_replacing(&self.inode);
+        self.engine()?.data.finish_replacing(&self.inode);
         Ok(())
     }
 
@@ -849,7 +858,7 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn fsync(&self, datasync: bool) -> Result<()> {
-        self.engine()?.fsync(&self.inode, datasync)
+        self.engine()?.data.fsync(&self.inode, datasync)
     }
 }
 
@@ -863,7 +872,7 @@ impl Clone for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Err(e) = self.share.closed(&self.inode) {
+        if let Err(e) = self.share.lifecycle.closed(&self.inode) {
             tracing::error!(ino = self.inode.ino.0, error = %e, "freeing a removed file at its last node");
         }
     }

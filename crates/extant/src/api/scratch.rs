@@ -33,9 +33,9 @@
 //! # }
 //! ```
 
-use crate::api::open::OpenOptions;
 use crate::api::volume::Volume;
 use crate::base::error::{Error, Result};
+use crate::volume::options::OpenOptions;
 use blockdev::{Access, BlockDevice, FileDevice, Overlay, apply_overlay};
 use std::io;
 use std::path::Path;

@@ -4,7 +4,6 @@ use super::dir::Dir;
 use super::node::Node;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
-use crate::base::locks::Mutex;
 use crate::commit::journal::recovery::Recovery;
 use crate::commit::statistics::Statistics;
 use crate::inodes::observe::InodeObserver;
@@ -19,7 +18,6 @@ use ext4_format::{InodeNr, jbd2};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 
 /// An open ext2, ext3 or ext4 volume. Cheap to clone; every clone may be used from any thread. It is
 /// also its root directory: all path operations of [`Dir`] work on it.
@@ -52,23 +50,10 @@ impl Volume {
 }
 
 impl Volume {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        background: Option<JoinHandle<()>>,
-        recovery: Recovery,
-        journal: Option<jbd2::Superblock>,
-        orphans_left: usize,
-    ) -> Result<Self> {
-        let guard = Arc::new(Guard {
-            engine: Arc::clone(&engine),
-            background: Mutex::new(background),
-            closed: Mutex::new(false),
-            recovery,
-            journal,
-            orphans_left,
-        });
+    /// The volume that a guard keeps open.
+    pub(super) fn of(guard: Arc<Guard>) -> Result<Self> {
         Ok(Self {
-            root: Dir::root_of(&engine, &guard)?,
+            root: Dir::root_of(&guard.engine, &guard)?,
             guard,
         })
     }
@@ -93,7 +78,7 @@ impl Volume {
     }
 
     fn engine(&self) -> Result<&Engine> {
-        self.guard.engine.check_here()?;
+        self.guard.engine.store.check_here()?;
         Ok(&self.guard.engine)
     }
 
@@ -146,7 +131,7 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn sync(&self) -> Result<()> {
-        self.engine()?.sync()
+        self.engine()?.data.sync()
     }
 
     /// Makes everything durable, writes the journal home and marks the volume clean. Further operations
@@ -214,7 +199,7 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn observe_inodes(&self, observer: Arc<dyn InodeObserver>) -> bool {
-        self.guard.engine.observe(observer)
+        self.guard.engine.inodes.observe(observer)
     }
 
     /// Takes the observer away: it is told that every inode goes.
@@ -226,7 +211,7 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn stop_observing(&self) {
-        self.guard.engine.stop_observing();
+        self.guard.engine.inodes.stop_observing();
     }
 
     /// Free and total space.
@@ -253,7 +238,7 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn available_blocks(&self) -> u64 {
-        self.guard.engine.space.free().1
+        self.guard.engine.space.counts.free().1
     }
 
     /// What the log has done since the volume was opened.
@@ -268,9 +253,11 @@ impl Volume {
     pub fn statistics(&self) -> Statistics {
         let engine = &self.guard.engine;
         let pushes = engine.log.pushes.load(Ordering::Relaxed);
-        engine
-            .totals
-            .read(pushes, engine.flushes.mark(), engine.geometry.block_size)
+        engine.commit.totals.read(
+            pushes,
+            engine.store.flushes.mark(),
+            engine.store.geometry.block_size,
+        )
     }
 
     /// Sizes, features and identity.
@@ -283,7 +270,7 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn geometry(&self) -> &Geometry {
-        &self.guard.engine.geometry
+        &self.guard.engine.store.geometry
     }
 
     /// What recovery had to do when the volume was opened.
@@ -305,7 +292,7 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn superblock(&self) -> Result<RawSuperblock> {
-        self.engine()?.raw_superblock()
+        self.engine()?.store.raw_superblock()
     }
 
     /// The group descriptors, as they were when the volume was opened, or, of a volume of more than 16,384 groups,
@@ -320,7 +307,10 @@ impl Volume {
     /// ```
     pub fn groups(&self) -> impl Iterator<Item = Result<&GroupDesc>> {
         let engine = &self.guard.engine;
-        engine.groups.iter(&engine.geometry, &engine.buffers)
+        engine
+            .store
+            .groups
+            .iter(&engine.store.geometry, &engine.store.buffers)
     }
 
     /// The journal's superblock as it was before the volume was opened and recovered; none without a
@@ -357,6 +347,7 @@ impl Volume {
     pub fn read_only(&self) -> Option<String> {
         self.guard
             .engine
+            .store
             .check_writable()
             .err()
             .map(|e| e.to_string())
@@ -374,7 +365,7 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn drop_caches(&self) {
-        self.guard.engine.drop_clean();
+        self.guard.engine.lifecycle.drop_clean();
     }
 
     /// Names what stands at addresses of this process, if it is this volume's; for tests of what threads share.

@@ -36,7 +36,7 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn new(caller: Caller, inode: Option<Arc<Inode>>) -> Self {
         Self {
-            events: caller.any_engine().watch(inode.as_deref()),
+            events: caller.any_engine().watch.watch(inode.as_deref()),
             caller: Arc::new(caller),
             inode,
             ended: false,
@@ -86,6 +86,6 @@ impl Iterator for Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let inode = self.inode.as_deref();
-        self.caller.any_engine().unwatch(inode, &self.events);
+        self.caller.any_engine().watch.unwatch(inode, &self.events);
     }
 }

@@ -12,6 +12,7 @@ pub mod planted;
 pub mod schedule;
 pub mod stir;
 pub mod system;
+pub mod upward;
 
 use ext4_format::timestamp::Timestamp;
 

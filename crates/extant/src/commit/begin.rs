@@ -2,25 +2,25 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::schedule::{self, Point};
+use crate::commit::Committer;
 use crate::log::transaction::{Cost, Transaction};
 use crate::types::credentials::Credentials;
-use crate::volume::engine::Engine;
 use ext4_format::InodeNr;
 
-impl Engine {
+impl Committer {
     /// Opens a transaction in the name of a caller: waits for log space and reserves metadata blocks.
     /// Call it with no bucket or inode locked.
     pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
-        self.gate.look();
-        self.check_writable()?;
+        self.store.gate.look();
+        self.store.check_writable()?;
         self.throttle()?;
         crate::base::stir::point();
         schedule::reached(Point::Begun);
         if !self.take_space(who, u64::from(cost.meta_blocks))? {
-            return Err(self.no_space("no block left for metadata"));
+            return Err(self.store.no_space("no block left for metadata"));
         }
         Ok(Transaction {
-            engine: self,
+            log: &self.log,
             reserved: cost.meta_blocks,
         })
     }
@@ -28,81 +28,82 @@ impl Engine {
     /// Opens a transaction that changes only what is there, and takes away: it allocates nothing, and
     /// works on a full volume.
     pub(crate) fn begin_core(&self) -> Result<Transaction<'_>> {
-        self.gate.look();
+        self.store.gate.look();
         self.begin_promised(0)
     }
 
     /// Opens a transaction that makes room, for which it may need some: it works on a full volume.
     pub(crate) fn begin_giving(&self, cost: Cost) -> Result<Transaction<'_>> {
         let blocks = u64::from(cost.meta_blocks);
-        self.gate.look();
+        self.store.gate.look();
         // What others did not need of what they took comes back with a push.
-        if !self.space.take_to_give(blocks) {
+        if !self.space.counts.take_to_give(blocks) {
             self.push_and_release()?;
-            if !self.space.take_to_give(blocks) {
-                return Err(self.no_space("no block left for metadata"));
+            if !self.space.counts.take_to_give(blocks) {
+                return Err(self.store.no_space("no block left for metadata"));
             }
         }
         self.begin_promised(cost.meta_blocks)
-            .inspect_err(|_| self.space.give(blocks))
+            .inspect_err(|_| self.space.counts.give(blocks))
     }
 
     /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never
     /// fails for lack of space. The caller has passed the gate of a frozen volume, or does no more than commit.
     pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         self.throttle()?;
         Ok(Transaction {
-            engine: self,
+            log: &self.log,
             reserved,
         })
     }
 
-    /// As [`Engine::begin_promised`], for whoever holds locks: `None` where a push would have to be waited for.
+    /// As [`Committer::begin_promised`], for whoever holds locks: `None` where a push would have to be waited for.
     pub(crate) fn begin_at_once(&self, reserved: u32) -> Result<Option<Transaction<'_>>> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         if self.must_push(self.log.context()) {
             return Ok(None);
         }
         Ok(Some(Transaction {
-            engine: self,
+            log: &self.log,
             reserved,
         }))
     }
 }
 
-impl Engine {
+impl Committer {
     /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as
     /// pushes give any back.
     pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
-        if self.space.take(who, blocks) {
+        if self.space.counts.take(who, blocks) {
             return Ok(true);
         }
-        if self.discard_aside() && self.space.take(who, blocks) {
+        if self.discard_aside() && self.space.counts.take(who, blocks) {
             return Ok(true);
         }
         loop {
             // What is written back goes to the device, which a closing gate waits for. Waiting for the gate comes before
             // the locks below: who is inside may need them to leave.
-            let _pass = self.gate.enter();
+            let _pass = self.store.gate.enter();
             // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
             // and waits.
             let _short = self.short_of_space.lock();
-            let _no_trim = self.trimming.lock();
-            let before = self.space.settled();
+            let _no_trim = self.space.trimming.lock();
+            let before = self.space.counts.settled();
             self.push_and_release()?;
-            if self.space.take(who, blocks) || self.discard_aside() && self.space.take(who, blocks)
+            if self.space.counts.take(who, blocks)
+                || self.discard_aside() && self.space.counts.take(who, blocks)
             {
                 return Ok(true);
             }
-            if self.dirty_bytes.sum() > 0 {
+            if self.holds_promises() {
                 self.settle_promises()?;
                 self.push_and_release()?;
             }
-            if self.space.take(who, blocks) {
+            if self.space.counts.take(who, blocks) {
                 return Ok(true);
             }
-            if self.space.settled() == before {
+            if self.space.counts.settled() == before {
                 return Ok(false);
             }
         }
@@ -119,7 +120,9 @@ impl Engine {
     ) -> Result<bool> {
         let for_map = u64::from(for_map);
         if in_holes == 0
-            && (for_map == 0 || self.space.take(who, for_map) || self.space.take_to_give(for_map))
+            && (for_map == 0
+                || self.space.counts.take(who, for_map)
+                || self.space.counts.take_to_give(for_map))
         {
             return Ok(true);
         }
@@ -127,7 +130,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Committer {
     /// A number for a new inode. Numbers freed by what is not yet durable come back with a push, for which nothing may be
     /// locked.
     pub(crate) fn allocate_inode(
@@ -135,11 +138,11 @@ impl Engine {
         parent: InodeNr,
         is_dir: bool,
     ) -> Result<crate::space::inode::Allocated> {
-        let allocate = || self.inodes.allocate(parent, is_dir, self);
+        let allocate = || self.space.inodes.allocate(parent, is_dir, &*self.space);
         match allocate() {
             Err(Error::NoSpace(_)) => {
                 self.push_and_release()?;
-                allocate().map_err(|e| self.explain_space(e))
+                allocate().map_err(|e| self.store.explain_space(e))
             }
             other => other,
         }
@@ -147,6 +150,26 @@ impl Engine {
 
     /// Without a journal a freed number rests for a while [I3].
     pub(crate) fn rests_inode_numbers(&self) -> bool {
-        !self.geometry.features.has_journal()
+        !self.store.geometry.features.has_journal()
+    }
+}
+
+impl Committer {
+    fn discard_aside(&self) -> bool {
+        self.holders
+            .get()
+            .is_some_and(|above| above.discard_aside())
+    }
+
+    fn holds_promises(&self) -> bool {
+        self.holders
+            .get()
+            .is_some_and(|above| above.holds_promises())
+    }
+
+    fn settle_promises(&self) -> Result<()> {
+        self.holders
+            .get()
+            .map_or(Ok(()), |above| above.settle_promises())
     }
 }

@@ -7,3 +7,74 @@ pub mod journal;
 pub mod push;
 pub mod statistics;
 pub mod superblock;
+
+use crate::base::error::Result;
+use crate::base::locks::{self, Mutex};
+use crate::base::upward::Upward;
+use crate::log::Log;
+use crate::space::Space;
+use crate::store::Store;
+use crate::store::health::Waiters;
+use formatter::{Formatter, Published};
+use journal::Writer;
+use journal::settle::Settling;
+use statistics::Totals;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What is above the commit layer and must learn what a push did.
+pub(crate) trait PushObserver: Send + Sync {
+    /// The formatter has changed what stat shows of an inode.
+    fn published(&self, published: &Published);
+    /// A context has been formatted, and readers see it.
+    fn formatted(&self, context: u64) -> Result<()>;
+}
+
+/// What is above the commit layer and holds blocks that are counted as taken and may come back.
+pub(crate) trait BlockHolders: Send + Sync {
+    /// Frees what is set aside for files that may grow; false if that was done in this context.
+    fn discard_aside(&self) -> bool;
+    /// There are data not yet written back, for which the worst case is reserved.
+    fn holds_promises(&self) -> bool;
+    /// Writes such data back, as far as nobody is at work on it.
+    fn settle_promises(&self) -> Result<()>;
+}
+
+/// Pushes contexts, and opens the transactions that fill them.
+pub(crate) struct Committer {
+    pub store: Arc<Store>,
+    pub space: Arc<Space>,
+    pub log: Arc<Log>,
+    pub formatter: Mutex<Formatter, locks::Formatter>,
+    pub journal: Mutex<Writer, locks::Journal>,
+    pub settling: Settling,
+    pub totals: Totals,
+    /// Held by whoever pushes because the free count has run out.
+    pub short_of_space: Mutex<(), locks::ShortOfSpace>,
+    /// The superblock on the device says that the volume is in use. It does from the first commit on: a
+    /// volume that nobody changed keeps every byte. Set with the formatter's lock held.
+    pub marked_open: AtomicBool,
+    pub observer: Upward<dyn PushObserver>,
+    pub holders: Upward<dyn BlockHolders>,
+}
+
+impl Committer {
+    /// Pushes what is in a log, to a journal or straight to its place.
+    pub fn new(log: Arc<Log>, formatter: Formatter, journal: Writer, settling: Settling) -> Self {
+        let waiters: Arc<dyn Waiters> = Arc::<Log>::clone(&log);
+        log.store.health.waiters.set(Arc::downgrade(&waiters));
+        Self {
+            store: Arc::clone(&log.store),
+            space: Arc::clone(&log.space),
+            formatter: Mutex::new(formatter),
+            journal: Mutex::new(journal),
+            settling,
+            totals: Default::default(),
+            short_of_space: Mutex::new(()),
+            marked_open: AtomicBool::new(false),
+            observer: Default::default(),
+            holders: Default::default(),
+            log,
+        }
+    }
+}

@@ -11,10 +11,10 @@ use crate::base::invariants::{Rule, insist};
 use crate::base::locks::{self, Mutex};
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
+use crate::commit::Committer;
 use crate::commit::formatter::{Formatter, MetaSpace, Moment, Output};
 use crate::log::Fullness;
 use crate::types::item::{InodeEvent, ItemList};
-use crate::volume::engine::Engine;
 use ext4_format::BlockNr;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ struct Release {
 
 /// Gives the formatter blocks out of the allocator and notes what it frees.
 struct PushSpace<'a> {
-    engine: &'a Engine,
+    engine: &'a Committer,
     taken: Mutex<Vec<BlockNr>, locks::PushSpace>,
     freed: Mutex<Vec<(BlockNr, u32)>, locks::PushSpace>,
 }
 
 impl MetaSpace for PushSpace<'_> {
     fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr> {
-        let block = self.engine.allocate_block(goal)?;
+        let block = self.engine.space.allocate_block(goal)?;
         self.taken.lock().push(block);
         Ok(block)
     }
@@ -45,7 +45,7 @@ impl MetaSpace for PushSpace<'_> {
     fn free_meta(&self, start: BlockNr, len: u32) -> Result<()> {
         // A bitmap that is not in core by now is read from the image that frees the block, and the block would be
         // used again before that is durable.
-        let loaded = self.engine.load_bitmaps(start, len);
+        let loaded = self.engine.space.load_bitmaps(start, len);
         if !planted::is(Fault::UnreadBitmap) {
             loaded?;
         }
@@ -54,7 +54,7 @@ impl MetaSpace for PushSpace<'_> {
     }
 }
 
-impl Engine {
+impl Committer {
     /// Waits, or pushes, while the current context holds as much as the journal can take.
     pub(crate) fn throttle(&self) -> Result<()> {
         let context = self.log.lists.context();
@@ -67,14 +67,14 @@ impl Engine {
     /// Whether the context must be pushed before anything more goes into it; asks for a push when that is near.
     pub(crate) fn must_push(&self, context: u64) -> bool {
         // Bitmaps leave memory with a push.
-        let bitmaps = match self.blocks.excess().max(self.inodes.excess()) {
+        let bitmaps = match self.space.blocks.excess().max(self.space.inodes.excess()) {
             0 => Fullness::Free,
             1..8 => Fullness::Soft,
             _ => Fullness::Hard,
         };
         let fullness = bitmaps.max(self.log.budget.fullness(context));
         if fullness == Fullness::Soft {
-            self.kick.wake();
+            self.log.kick.wake();
         }
         fullness == Fullness::Hard
     }
@@ -97,7 +97,7 @@ impl Engine {
     /// They must let go of them and wait for the thaw.
     pub(crate) fn push_unless_frozen(&self) -> Result<bool> {
         // Once inside, a gate that is open stays so.
-        let Some(_pass) = self.gate.try_enter() else {
+        let Some(_pass) = self.store.gate.try_enter() else {
             return Ok(false);
         };
         self.push_all()?;
@@ -107,22 +107,22 @@ impl Engine {
     /// Makes every context up to `target` durable. Callers that come together share one push.
     pub(crate) fn push_to(&self, target: u64) -> Result<()> {
         loop {
-            self.check_running()?;
+            self.store.check_running()?;
             if self.log.durable() >= target {
                 return Ok(());
             }
             let mut formatter = self.formatter.lock();
-            if self.gate.is_shut() {
+            if self.store.gate.is_shut() {
                 // Frozen: what is committed now waits in memory.
                 drop(formatter);
-                self.gate.wait_while_shut();
+                self.store.gate.wait_while_shut();
                 continue;
             }
             if self.log.formatted() >= target {
                 // Somebody else has it in hand: wait until it is on disk.
                 drop(formatter);
                 let mut durable = self.log.durable.lock();
-                while *durable < target && self.check_running().is_ok() {
+                while *durable < target && self.store.check_running().is_ok() {
                     self.log.durable_changed.wait(&mut durable);
                 }
                 continue;
@@ -138,7 +138,7 @@ impl Engine {
             let (context, release) = match pushed {
                 Ok(x) => x,
                 Err(e) => {
-                    self.stop(&e);
+                    self.store.stop(&e);
                     return Err(e);
                 }
             };
@@ -147,21 +147,22 @@ impl Engine {
             let mut journal = self.journal.lock();
             drop(formatter);
             let last = release.parts.len().saturating_sub(1);
-            let logged = self.check_running().and_then(|()| {
+            let logged = self.store.check_running().and_then(|()| {
                 let mut parts = release.parts.iter().enumerate();
                 parts.try_for_each(|(i, part)| {
                     journal.log(self, part, (i == last).then_some(context))
                 })
             });
-            let dirty = self.buffers.dirty_count() as u64 * u64::from(self.geometry.block_size);
-            if journal.wants_checkpoint() || dirty > self.limits.cache_bytes / 4 {
+            let dirty =
+                self.store.buffers.dirty_count() as u64 * u64::from(self.store.geometry.block_size);
+            if journal.wants_checkpoint() || dirty > self.store.limits.cache_bytes / 4 {
                 self.log.half_full.store(true, Ordering::Relaxed);
             }
             if let Err(e) = logged {
                 let journal = (!planted::is(Fault::PushAfterFailure)).then_some(journal);
                 schedule::reached(Point::LogFailed);
                 // With the journal still locked: whoever comes to it next finds the volume stopped.
-                self.stop(&e);
+                self.store.stop(&e);
                 drop(journal);
                 return Err(e);
             }
@@ -193,16 +194,16 @@ impl Engine {
             vec![Output::default()]
         } else {
             self.mark_open(formatter)?;
-            if self.blocks.has_shrunk() {
+            if self.space.blocks.has_shrunk() {
                 // Before an image says that these are free. Nothing is dropped meanwhile.
                 for &(start, len) in &blocks {
-                    self.load_bitmaps(start, len)?;
+                    self.space.load_bitmaps(start, len)?;
                 }
             }
-            if self.inodes.has_shrunk() {
+            if self.space.inodes.has_shrunk() {
                 let freed = items.inodes.iter().filter(|i| i.event == InodeEvent::Free);
                 for item in freed {
-                    self.inodes.ensure_loaded(item.ino, self)?;
+                    self.space.inodes.ensure_loaded(item.ino, &*self.space)?;
                 }
             }
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
@@ -210,8 +211,11 @@ impl Engine {
         };
         self.totals.formatted(commits, &parts);
         self.space
+            .counts
             .settle(reserved, parts.iter().map(|p| p.taken).sum());
-        self.measure_index_rooms(context)?;
+        if let Some(observer) = self.observer.get() {
+            observer.formatted(context)?;
+        }
         let formatted = self.log.formatted();
         insist!(
             context == formatted + 1,
@@ -219,8 +223,8 @@ impl Engine {
             "context {context} after {formatted}"
         );
         self.log.formatted.store(context, Ordering::Release);
-        self.blocks.shrink(self);
-        self.inodes.shrink(context, self);
+        self.space.blocks.shrink(&*self.space);
+        self.space.inodes.shrink(context, &*self.space);
         Ok((context, Release { blocks, parts }))
     }
 
@@ -243,12 +247,12 @@ impl Engine {
                 taken: Mutex::default(),
                 freed: Mutex::default(),
             };
-            match formatter.format(&items, &self.buffers, &space, most)? {
+            match formatter.format(&items, &self.store.buffers, &space, most)? {
                 Some(mut output) => {
                     self.check_output(&output, most)?;
                     let mut metadata = space.freed.into_inner();
                     let blocks = metadata.iter().map(|(_, len)| u64::from(*len)).sum();
-                    self.space.note_leaving(blocks);
+                    self.space.counts.note_leaving(blocks);
                     freed.append(&mut metadata);
                     // What is in core under a number that a later part gives anew is its later life.
                     let later = todo.iter().flat_map(|items| items.inodes.iter());
@@ -265,7 +269,7 @@ impl Engine {
                 }
                 None => {
                     for block in space.taken.into_inner() {
-                        self.give_blocks_back(block, 1)?;
+                        self.space.give_blocks_back(block, 1)?;
                     }
                     let inits = items.inodes.iter().filter(|i| i.event == InodeEvent::Init);
                     born.extend(inits.map(|i| i.ino));
@@ -285,20 +289,22 @@ impl Engine {
     /// Shows what the formatter made to readers.
     fn publish(&self, formatter: &Formatter, context: u64, output: &mut Output) -> Result<()> {
         for block in &output.revoked {
-            self.buffers.forget(*block);
+            self.store.buffers.forget(*block);
         }
         for block in output
             .zeroed
             .iter()
             .flat_map(|&(b, n)| b.0..b.0 + u64::from(n))
         {
-            self.buffers.forget(BlockNr(block));
+            self.store.buffers.forget(BlockNr(block));
         }
         // Descriptors last: who finds in one that its group's bitmap is written finds the bitmap.
         for last in [false, true] {
             for (block, image) in &output.blocks {
                 if output.descriptors.binary_search(block).is_ok() == last {
-                    self.buffers.publish(*block, Arc::clone(image), context);
+                    self.store
+                        .buffers
+                        .publish(*block, Arc::clone(image), context);
                     crate::base::stir::point();
                 }
             }
@@ -306,15 +312,20 @@ impl Engine {
         if !output.blocks.is_empty() {
             // The folded counts [L4].
             let now = crate::base::now().secs();
-            let (block, image) = formatter.superblock_update(&self.buffers, now, Moment::Sync)?;
-            self.buffers.publish(block, Arc::clone(&image), context);
+            let (block, image) =
+                formatter.superblock_update(&self.store.buffers, now, Moment::Sync)?;
+            self.store
+                .buffers
+                .publish(block, Arc::clone(&image), context);
             match output.blocks.binary_search_by_key(&block, |(b, _)| *b) {
                 Ok(i) => output.blocks[i].1 = image,
                 Err(i) => output.blocks.insert(i, (block, image)),
             }
         }
-        for published in &output.published {
-            self.note_published(published);
+        if let Some(observer) = self.observer.get() {
+            for published in &output.published {
+                observer.published(published);
+            }
         }
         Ok(())
     }
@@ -323,21 +334,21 @@ impl Engine {
     fn release(&self, release: Release) -> Result<()> {
         let rest = self.rests_inode_numbers();
         for part in release.parts {
-            self.inodes.release(part.freed_inodes, rest);
+            self.space.inodes.release(part.freed_inodes, rest);
         }
         // Runs that meet go back as one.
         let mut blocks = release.blocks;
         blocks.sort_unstable();
         for (start, len) in merged(blocks) {
-            self.give_blocks_back(start, len)?;
-            self.space.give_left(u64::from(len));
+            self.space.give_blocks_back(start, len)?;
+            self.space.counts.give_left(u64::from(len));
         }
-        let (free, _) = self.space.free();
-        let all = self.geometry.blocks_count;
-        self.insist(free <= all, Rule::FreeWithinVolume, || {
+        let (free, _) = self.space.counts.free();
+        let all = self.store.geometry.blocks_count;
+        self.store.insist(free <= all, Rule::FreeWithinVolume, || {
             format!("{free} of {all}")
         });
-        self.check_running()
+        self.store.check_running()
     }
 
     /// What the formatter gives is fit to be shown to readers and logged.
@@ -348,7 +359,7 @@ impl Engine {
             NoMoreThanATransaction,
             "{count} blocks of {most}"
         );
-        let size = self.geometry.block_size as usize;
+        let size = self.store.geometry.block_size as usize;
         let mut before = None;
         for (block, image) in &output.blocks {
             insist!(
@@ -364,7 +375,7 @@ impl Engine {
             );
             before = Some(*block);
         }
-        let all = self.geometry.blocks_count;
+        let all = self.store.geometry.blocks_count;
         insist!(
             before.is_none_or(|last| last.0 < all),
             BlocksInVolume,
@@ -426,9 +437,11 @@ mod tests {
         assert_eq!(volume.geometry().inodes_per_group, 16);
         let engine = volume.guard_engine();
         let unwritten = |group: u32| {
-            let desc = engine
-                .groups
-                .get(&engine.geometry, &engine.buffers, GroupNr(group));
+            let desc = engine.store.groups.get(
+                &engine.store.geometry,
+                &engine.store.buffers,
+                GroupNr(group),
+            );
             desc.is_ok_and(|d| d.flags & ext4_format::group_desc::BLOCK_UNINIT != 0)
         };
         let (next, done) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -439,7 +452,7 @@ mod tests {
                 while !done.load(Ordering::Relaxed) {
                     let group = next.load(Ordering::Relaxed);
                     if unwritten(group) {
-                        engine.block_bitmap(GroupNr(group)).map(drop)?;
+                        engine.space.block_bitmap(GroupNr(group)).map(drop)?;
                         seen.insert(group);
                     }
                 }

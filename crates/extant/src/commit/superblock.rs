@@ -1,22 +1,23 @@
 //! The superblock at its place: written past the journal while nothing is logged.
 
 use crate::base::error::{Error, Result};
+use crate::commit::Committer;
 use crate::commit::formatter::{Formatter, Moment};
-use crate::volume::engine::Engine;
 use blockdev::BlockDevice;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Committer {
     /// Writes the superblock in place, past the journal: only while nothing is logged, at open, freezing and close.
     pub(crate) fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
         let now = crate::base::now().secs();
-        let _place = self.superblock_io.lock();
-        let (block, image) = formatter.superblock_update(&self.buffers, now, moment)?;
-        self.device
-            .write_at(block.offset(self.geometry.block_size), &image)
+        let _place = self.store.superblock_io.lock();
+        let (block, image) = formatter.superblock_update(&self.store.buffers, now, moment)?;
+        self.store
+            .device
+            .write_at(block.offset(self.store.geometry.block_size), &image)
             .map_err(|e| Error::block_io("write", block, e))?;
-        self.buffers.replace_clean(block, image);
-        self.flush()
+        self.store.buffers.replace_clean(block, image);
+        self.store.flush()
     }
 
     /// Says on the device that the volume is in use, before the first commit.

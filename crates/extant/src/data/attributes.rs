@@ -2,15 +2,15 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::now;
+use crate::data::Data;
 use crate::incore::inode::Inode;
 use crate::inodes::attributes::{SetAttributes, changed_flags};
 use crate::log::Cost;
 use crate::types::credentials::Credentials;
-use crate::volume::engine::Engine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Data {
     /// Changes attributes.
     pub(crate) fn set_attributes(
         &self,
@@ -19,8 +19,8 @@ impl Engine {
         set: &SetAttributes,
     ) -> Result<()> {
         let _span = lockmeter::span!("set attributes");
-        self.check_writable()?;
-        self.permit_attributes(who, inode, set)?;
+        self.store.check_writable()?;
+        self.inodes.permit_attributes(who, inode, set)?;
         if set.is_cached_times() && self.set_times_of_removed(inode, set) {
             return Ok(());
         }
@@ -32,18 +32,18 @@ impl Engine {
         }
         let acl = match set.mode {
             Some(mode) if inode.has_acl.load(Ordering::Relaxed) => {
-                self.acl_after_chmod(inode, mode)?
+                self.inodes.acl_after_chmod(inode, mode)?
             }
             _ => None,
         };
         let chown = (set.uid.is_some() || set.gid.is_some()) && inode.directory().is_none();
         if chown {
-            self.drop_capability(who, inode)?;
+            self.inodes.drop_capability(who, inode)?;
         }
         let tx = match acl {
             // It is as long as it was, and may be in a block that is other inodes' too.
-            Some(_) => self.begin_giving(Cost::XATTR)?,
-            None => self.begin_core()?,
+            Some(_) => self.commit.begin_giving(Cost::XATTR)?,
+            None => self.commit.begin_core()?,
         };
         let names = inode.directory();
         // The formatter, too, must find that what is set is later than every change of a name noted until then.
@@ -54,11 +54,11 @@ impl Engine {
         }
         let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
         let time = now();
-        self.fold_overwrites(inode, &mut state);
+        self.inodes.fold_overwrites(inode, &mut state);
         tx.commit(seen, |c| {
             let core = &mut state.core;
             if let Some(names) = names {
-                self.fold_times(names, core);
+                self.inodes.fold_times(names, core);
                 names.reset_time();
             }
             if let Some(new) = set.mode {
@@ -76,15 +76,15 @@ impl Engine {
             if let Some(new) = set.flags {
                 core.flags = changed_flags(core.flags, new);
             }
-            self.set_times(core, set, time);
+            self.inodes.set_times(core, set, time);
             let core = state.core;
             inode.mirror(&core);
             if let Some(acl) = &acl {
-                self.log_xattrs(inode, &mut state, acl, c);
+                self.inodes.log_xattrs(inode, &mut state, acl, c);
             }
-            self.log_core(inode, &mut state, c);
+            self.inodes.log_core(inode, &mut state, c);
         });
-        self.tell_attributes(inode);
+        self.watch.tell_attributes(inode);
         Ok(())
     }
 
@@ -98,10 +98,10 @@ impl Engine {
         if state.freed || state.unnamed || state.core.links > 0 {
             return false;
         }
-        self.fold_overwrites(inode, &mut state);
-        self.set_times(&mut state.core, set, now());
+        self.inodes.fold_overwrites(inode, &mut state);
+        self.inodes.set_times(&mut state.core, set, now());
         drop(state);
-        self.tell_attributes(inode);
+        self.watch.tell_attributes(inode);
         true
     }
 }

@@ -1,18 +1,18 @@
 //! Copying from file to file inside the engine.
 
 use crate::base::error::{Error, Result};
+use crate::data::Data;
 use crate::data::fallocate::{Fallocate, Seek};
 use crate::data::read_write::Keep;
 use crate::incore::inode::Inode;
 use crate::types::credentials::Credentials;
-use crate::volume::engine::Engine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes copied at once.
 const PIECE: u64 = 1 << 20;
 
-impl Engine {
+impl Data {
     /// Copies `len` bytes, or as many as there are up to the end of the source, through the page cache. Holes of the
     /// source become holes. Returns how many bytes were copied: fewer if the space ran out after a part. It is not
     /// atomic towards others who write to the files meanwhile.
@@ -23,7 +23,7 @@ impl Engine {
         (to, to_offset): (&Arc<Inode>, u64),
         len: u64,
     ) -> Result<u64> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         if from.file().is_none() || to.file().is_none() {
             return Err(Error::Invalid("not a regular file"));
         }
@@ -100,7 +100,7 @@ impl Engine {
         }
         if last && place + len > size {
             // Written, for setting the size might cut off what somebody appends.
-            let tail = len.min(u64::from(self.geometry.block_size)) as usize;
+            let tail = len.min(u64::from(self.store.geometry.block_size)) as usize;
             let start = place + len - tail as u64;
             let written = self.write(who, to, Some(start), &vec![0; tail])?;
             return Ok(written.end.saturating_sub(place));

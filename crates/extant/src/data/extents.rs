@@ -1,8 +1,8 @@
 //! Where a file lies on the device.
 
 use crate::base::error::{Error, Result};
+use crate::data::Data;
 use crate::incore::inode::Inode;
-use crate::volume::engine::Engine;
 
 /// A part of a file that lies in one piece on the device. All in bytes.
 ///
@@ -30,16 +30,16 @@ pub struct Extent {
     pub unwritten: bool,
 }
 
-impl Engine {
+impl Data {
     /// The extents of a file, in its order.
     pub(crate) fn extents(&self, inode: &Inode) -> Result<Vec<Extent>> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let map = self.loaded_map(inode, file)?;
-        let bytes = |blocks: u64| blocks * u64::from(self.geometry.block_size);
+        let bytes = |blocks: u64| blocks * u64::from(self.store.geometry.block_size);
         let extents = map.extents.iter().map(|run| Extent {
             offset: bytes(run.logical.into()),
             len: bytes(run.len.into()),
-            physical: run.physical.offset(self.geometry.block_size),
+            physical: run.physical.offset(self.store.geometry.block_size),
             unwritten: run.unwritten,
         });
         Ok(extents.collect())

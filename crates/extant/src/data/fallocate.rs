@@ -3,6 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::invariants::Rule;
 use crate::base::planted::{self, Fault};
+use crate::data::Data;
 use crate::data::shift::Shift;
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
@@ -10,7 +11,6 @@ use crate::incore::pages::place;
 use crate::log::Cost;
 use crate::types::credentials::Credentials;
 use crate::types::extent_map::{Found, Run};
-use crate::volume::engine::Engine;
 use ext4_format::BlockNr;
 use ext4_format::inode::flags;
 use std::ops::Range;
@@ -68,7 +68,7 @@ const BATCH: usize = 32;
 /// Blocks allocated at once.
 const MAX_TAKEN: u32 = 1 << 15;
 
-impl Engine {
+impl Data {
     /// Preallocates, punches or zeroes `[offset, offset + len)`.
     pub(crate) fn fallocate(
         &self,
@@ -79,8 +79,8 @@ impl Engine {
         len: u64,
     ) -> Result<()> {
         let _span = lockmeter::span!("fallocate");
-        self.gate.look();
-        self.check_writable()?;
+        self.store.gate.look();
+        self.store.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         if len == 0 {
@@ -91,7 +91,7 @@ impl Engine {
         {
             return Ok(());
         }
-        let _pass = self.gate.enter();
+        let _pass = self.store.gate.enter();
         let mut map = file.map.write();
         self.load_map(inode, &mut map)?;
         let (size, inode_flags) = {
@@ -112,12 +112,12 @@ impl Engine {
         let shift = match how {
             Fallocate::CollapseRange | Fallocate::InsertRange => {
                 let out = how == Fallocate::CollapseRange;
-                let (most, bs) = (self.max_size(inode_flags), self.geometry.block_size);
+                let (most, bs) = (self.max_size(inode_flags), self.store.geometry.block_size);
                 Some(Shift::new(out, offset, len, size, most, bs.into())?)
             }
             _ => None,
         };
-        self.drop_capability(who, inode)?;
+        self.inodes.drop_capability(who, inode)?;
         {
             let mut state = inode.state.lock();
             let mode = who.mode_after_write(state.core.mode, state.core.gid);
@@ -126,11 +126,11 @@ impl Engine {
                 state.core_dirty = true;
                 inode.mirror(&state.core);
                 drop(state);
-                self.note_dirty(inode);
+                self.inodes.note_dirty(inode);
             }
         }
-        self.tell_written(inode);
-        let bs = u64::from(self.geometry.block_size);
+        self.watch.tell_written(inode);
+        let bs = u64::from(self.store.geometry.block_size);
         match how {
             Fallocate::Allocate { keep_size } => {
                 if end > size && !keep_size {
@@ -186,23 +186,23 @@ impl Engine {
         let map = &mut *file.map.write();
         let Range { start: offset, end } = range;
         let inode_flags = inode.flags.load(Ordering::Relaxed);
-        let bs = u64::from(self.geometry.block_size);
+        let bs = u64::from(self.store.geometry.block_size);
         let usual = map.loaded
             && map.relog.is_some_and(|r| r.is_of(self.log.context()))
             && inode_flags & flags::EXTENTS != 0
-            && end <= self.geometry.max_file_size(true)
+            && end <= self.store.geometry.max_file_size(true)
             && !inode.has_capability.load(Ordering::Relaxed)
             && file.pages.is_empty();
         if !usual {
             return Ok(false);
         }
         // The size is below 2^32 blocks.
-        let shift = self.geometry.block_size.trailing_zeros();
+        let shift = self.store.geometry.block_size.trailing_zeros();
         let (first, last) = ((offset >> shift) as u32, ((end + bs - 1) >> shift) as u32);
         if map.extents.last().map_or(0, Run::end) != u64::from(first) {
             return Ok(false);
         }
-        let Some(tx) = self.begin_at_once(0)? else {
+        let Some(tx) = self.commit.begin_at_once(0)? else {
             return Ok(false);
         };
         let mut state = inode.state.lock();
@@ -219,7 +219,7 @@ impl Engine {
             unwritten: true,
         };
         let done = len == last - first;
-        self.fold_overwrites(inode, &mut state);
+        self.inodes.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         let state = &mut *state;
@@ -232,7 +232,7 @@ impl Engine {
             state.core.ctime = ctime;
             state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
             inode.mirror(&state.core);
-            self.note_core(inode, state, c);
+            self.inodes.note_core(inode, state, c);
             if !c.extend(inode.ino, run, state.disk_core(), &mut map.relog, seen) {
                 c.reserve_late(Cost::MAP);
             }
@@ -317,15 +317,15 @@ impl Engine {
         let taken = self.take_some(who, want)?;
         let found = self.allocate_data(inode, file, map, at, taken, placed);
         let used = found.as_ref().map_or(0, |(_, len)| *len);
-        self.space.give(u64::from(taken - used));
+        self.space.counts.give(u64::from(taken - used));
         found
     }
 
     /// Takes up to `want` blocks of free space, at least one.
     fn take_some(&self, who: &Credentials, want: u32) -> Result<u32> {
-        match self.space.take_up_to(who, u64::from(want)) {
-            0 if self.take_space(who, 1)? => Ok(1),
-            0 => Err(self.no_space("no block left to preallocate")),
+        match self.space.counts.take_up_to(who, u64::from(want)) {
+            0 if self.commit.take_space(who, 1)? => Ok(1),
+            0 => Err(self.store.no_space("no block left to preallocate")),
             // At most `want`.
             n => Ok(n as u32),
         }
@@ -342,16 +342,17 @@ impl Engine {
         // The runs are neighbours: a leaf or two split, and now and then the index above.
         let cost = Cost::MAP.and(Cost::MAP.times(placed.len() as u32 / 16));
         let tx = match placed.is_empty() {
-            true => self.begin_core(),
-            false => self.begin(who, cost),
+            true => self.commit.begin_core(),
+            false => self.commit.begin(who, cost),
         };
         let tx = tx.inspect_err(|_| {
             self.unplace(&placed);
             self.space
+                .counts
                 .give(placed.iter().map(|r| u64::from(r.len)).sum());
         })?;
         let mut state = inode.state.lock();
-        self.fold_overwrites(inode, &mut state);
+        self.inodes.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         tx.commit(seen, |c| {
@@ -363,22 +364,23 @@ impl Engine {
             state.core.ctime = ctime;
             inode.mirror(&state.core);
             if let [run] = placed[..] {
-                self.note_core(inode, &mut state, c);
+                self.inodes.note_core(inode, &mut state, c);
                 c.extend(inode.ino, run, state.disk_core(), &mut map.relog, seen);
             } else {
                 for run in &placed {
                     c.map_run(inode.ino, *run, true);
                 }
-                self.log_core(inode, &mut state, c);
+                self.inodes.log_core(inode, &mut state, c);
             }
         });
         drop(state);
         self.count_added(inode, &placed);
         for run in placed {
             let replaced = map.extents.set(run);
-            self.insist(replaced.is_empty(), Rule::HoleWasEmpty, || {
-                format!("{run:?} of inode {} replaces {replaced:?}", inode.ino)
-            });
+            self.store
+                .insist(replaced.is_empty(), Rule::HoleWasEmpty, || {
+                    format!("{run:?} of inode {} replaces {replaced:?}", inode.ino)
+                });
         }
         self.note_tree(inode, map);
         Ok(())
@@ -396,7 +398,7 @@ impl Engine {
         if end <= offset {
             return Ok(());
         }
-        let bs = u64::from(self.geometry.block_size);
+        let bs = u64::from(self.store.geometry.block_size);
         // The punched part of the first and last block is zeroed in its page.
         let (inner_first, mut inner_last) = (offset.div_ceil(bs), end / bs);
         if end >= size {
@@ -445,10 +447,11 @@ impl Engine {
         let Some(bytes) = page.flatten() else {
             return Ok(());
         };
-        self.device
-            .write_at(run.physical.offset(self.geometry.block_size), &bytes)
+        self.store
+            .device
+            .write_at(run.physical.offset(self.store.geometry.block_size), &bytes)
             .map_err(|e| Error::block_io("write", run.physical, e))
-            .inspect_err(|e| self.stop(e))?;
+            .inspect_err(|e| self.store.stop(e))?;
         self.note_data(file);
         Ok(())
     }
@@ -476,15 +479,15 @@ impl Engine {
                 (n, _) => runs.get(n).map_or(last, |next| next.logical),
             };
             self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
-            let tx = self.begin_giving(Cost::MAP)?;
+            let tx = self.commit.begin_giving(Cost::MAP)?;
             let mut state = inode.state.lock();
-            self.fold_overwrites(inode, &mut state);
+            self.inodes.fold_overwrites(inode, &mut state);
             let seen = state.stamp;
             let mut gone = Vec::new();
             tx.commit(seen, |c| {
                 gone = self.log_removal(inode, map, at, upto - at, c);
                 (state.core.mtime, state.core.ctime) = who.times_of_change(&state.core);
-                self.log_core(inode, &mut state, c);
+                self.inodes.log_core(inode, &mut state, c);
             });
             drop(state);
             self.count_removed(inode, &gone);
@@ -506,7 +509,7 @@ impl Engine {
         let Some(file) = inode.file() else {
             return Ok(());
         };
-        let bs = u64::from(self.geometry.block_size);
+        let bs = u64::from(self.store.geometry.block_size);
         let block = (from / bs) as u32;
         let in_memory = file.pages.has_page(block);
         let hole = match map.extents.at(block) {
@@ -518,7 +521,7 @@ impl Engine {
         }
         let zeros = vec![0; (to - from) as usize];
         self.write_page(who, inode, map, from, &zeros, size)?;
-        self.note_dirty(inode);
+        self.inodes.note_dirty(inode);
         Ok(())
     }
 
@@ -530,7 +533,7 @@ impl Engine {
         if offset >= size {
             return Err(Error::NoSuchOffset);
         }
-        let bs = u64::from(self.geometry.block_size);
+        let bs = u64::from(self.store.geometry.block_size);
         let end = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
         let mut block = (offset / bs) as u32;
         while block < end {

@@ -11,3 +11,70 @@ pub mod shift;
 pub mod steps;
 pub mod truncate;
 pub mod write_back;
+
+use crate::base::error::Result;
+use crate::base::locks::{self, Mutex};
+use crate::commit::{BlockHolders, Committer};
+use crate::inodes::Inodes;
+use crate::log::Log;
+use crate::space::Space;
+use crate::space::window::Window;
+use crate::store::Store;
+use crate::watch::watchers::Watchers;
+use percpu::{Counter, PerSlot};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use write_back::WritingBack;
+
+/// The data of files.
+pub(crate) struct Data {
+    pub store: Arc<Store>,
+    pub space: Arc<Space>,
+    pub log: Arc<Log>,
+    pub commit: Arc<Committer>,
+    pub watch: Arc<Watchers>,
+    pub inodes: Arc<Inodes>,
+    /// Blocks set aside for the small files of each slot [B4].
+    pub shares: PerSlot<Mutex<Window, locks::Share>>,
+    /// Context in which space was short last.
+    pub short_at: AtomicU64,
+    /// Bytes of pages that are dirty.
+    pub dirty_bytes: Counter,
+    /// Bytes of pages in memory, clean and dirty.
+    pub cached_bytes: Counter,
+    /// Lists of dirty inodes that threads are writing back.
+    pub writing_back: WritingBack,
+}
+
+impl BlockHolders for Data {
+    fn discard_aside(&self) -> bool {
+        Data::discard_aside(self)
+    }
+
+    fn holds_promises(&self) -> bool {
+        self.dirty_bytes.sum() > 0
+    }
+
+    fn settle_promises(&self) -> Result<()> {
+        Data::settle_promises(self)
+    }
+}
+
+impl Data {
+    /// None in memory yet.
+    pub fn new(inodes: Arc<Inodes>) -> Self {
+        Self {
+            store: Arc::clone(&inodes.store),
+            space: Arc::clone(&inodes.space),
+            log: Arc::clone(&inodes.log),
+            commit: Arc::clone(&inodes.commit),
+            watch: Arc::clone(&inodes.watch),
+            shares: PerSlot::default(),
+            short_at: AtomicU64::new(0),
+            dirty_bytes: Counter::new(),
+            cached_bytes: Counter::new(),
+            writing_back: Default::default(),
+            inodes,
+        }
+    }
+}

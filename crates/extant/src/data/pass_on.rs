@@ -2,12 +2,12 @@
 //! kept here a second time: whole blocks from where they are, others by way of their pages.
 
 use crate::base::error::{Error, Result};
+use crate::data::Data;
 use crate::data::write_back::taken;
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::types::credentials::Credentials;
 use crate::types::extent_map::Found;
-use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 /// What is written in pieces at least this long is passed on.
 const PASSED_ON: usize = 128 * 1024;
 
-impl Engine {
+impl Data {
     /// Writes what a cache above has kept back; returns how much of it.
     pub(crate) fn write_cached(
         &self,
@@ -38,7 +38,7 @@ impl Engine {
     /// Writes whole blocks from where they are to the device. False if this is no case for it: nothing has become of the
     /// data then.
     fn write_whole(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> Result<bool> {
-        let block_size = u64::from(self.geometry.block_size);
+        let block_size = u64::from(self.store.geometry.block_size);
         let len = data.len() as u64;
         let inode_flags = inode.flags.load(Ordering::Relaxed);
         let whole = offset.is_multiple_of(block_size) && len.is_multiple_of(block_size);
@@ -50,8 +50,8 @@ impl Engine {
             return Ok(false);
         };
         let _span = lockmeter::span!("write");
-        let _pass = self.gate.enter();
-        self.check_writable()?;
+        let _pass = self.store.gate.enter();
+        self.store.check_writable()?;
         let mut map = file.map.write();
         self.load_map(inode, &mut map)?;
         {
@@ -70,7 +70,7 @@ impl Engine {
         let blocks = (first, (len / block_size) as u32);
         let who = Credentials::writing_back();
         let (in_holes, for_map) = self.needed(inode, file, &map, blocks);
-        if !self.take_for_data(&who, in_holes, for_map)? {
+        if !self.commit.take_for_data(&who, in_holes, for_map)? {
             return Ok(false);
         }
         file.promised.fetch_add(for_map, Ordering::Relaxed);
@@ -78,9 +78,10 @@ impl Engine {
         let mut placed = Vec::new();
         let written = self.write_blocks(inode, file, &map, blocks, &mut placed, |piece, done| {
             let (from, len) = (done as u64 * block_size, u64::from(piece.len) * block_size);
-            self.device
+            self.store
+                .device
                 .write_at(
-                    piece.physical.offset(self.geometry.block_size),
+                    piece.physical.offset(self.store.geometry.block_size),
                     &data[from as usize..(from + len) as usize],
                 )
                 .map_err(|e| Error::block_io("write", piece.physical, e))?;
@@ -89,10 +90,10 @@ impl Engine {
         });
         if let Err(e) = written {
             self.unplace(&taken(&placed));
-            self.space.give(in_holes);
+            self.space.counts.give(in_holes);
             self.give_back_promise(file);
             if matches!(e, Error::Io { .. }) {
-                self.stop(&e);
+                self.store.stop(&e);
                 return Err(e);
             }
             return Ok(false);
@@ -103,11 +104,13 @@ impl Engine {
             self.give_back_promise(file);
         } else if let Err(e) = self.commit_written(inode, file, &mut map, &placed, &[]) {
             // What has no block still is not promised one any more.
-            self.space.give(self.needed(inode, file, &map, blocks).0);
+            self.space
+                .counts
+                .give(self.needed(inode, file, &map, blocks).0);
             self.give_back_promise(file);
             return Err(e);
         }
-        self.tell_written(inode);
+        self.watch.tell_written(inode);
         Ok(true)
     }
 
@@ -142,12 +145,12 @@ impl Engine {
         let Some(file) = inode.touched_file() else {
             return;
         };
-        let _pass = self.gate.enter();
+        let _pass = self.store.gate.enter();
         let mut map = file.map.write();
         if self.write_back_locked(inode, &mut map).is_err() {
             return;
         }
-        let bs = u64::from(self.geometry.block_size);
+        let bs = u64::from(self.store.geometry.block_size);
         // A file's blocks have numbers of 32 bits.
         let (from, end) = (written.start.div_ceil(bs) as u32, written.end / bs);
         if u64::from(from) < end {

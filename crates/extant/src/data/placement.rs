@@ -3,11 +3,11 @@
 //! count finds that many in the bitmaps; when the count runs short, what is set aside goes back first.
 
 use crate::base::error::Result;
+use crate::data::Data;
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::space::search::Request;
 use crate::types::extent_map::{Found, Run};
-use crate::volume::engine::Engine;
 use ext4_format::BlockNr;
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ const SHARE: u32 = 512;
 const LEAST_WINDOW: u32 = 16;
 const MOST_WINDOW: u32 = 2048;
 
-impl Engine {
+impl Data {
     /// Blocks set aside for this very place of a file: counted as taken already.
     pub(crate) fn take_from_window(
         &self,
@@ -30,7 +30,7 @@ impl Engine {
     ) -> Option<(BlockNr, u32)> {
         let anywhere = map.extents.is_empty();
         let taken = file.window.lock().take(logical, want, anywhere)?;
-        self.space.use_aside(u64::from(taken.1));
+        self.space.counts.use_aside(u64::from(taken.1));
         Some(taken)
     }
 
@@ -46,13 +46,13 @@ impl Engine {
         placed: &[Run],
     ) -> Result<(BlockNr, u32)> {
         let newborn = map.extents.is_empty() && placed.is_empty();
-        let open = self.is_open(inode);
+        let open = self.inodes.is_open(inode);
         if newborn
             && want <= SMALL
             && !open
             && let Some(block) = self.take_from_share(inode, want)
         {
-            self.space.give(u64::from(want));
+            self.space.counts.give(u64::from(want));
             return Ok((block, want));
         }
         self.discard_window(file);
@@ -70,13 +70,14 @@ impl Engine {
             stream: large.then_some(inode.ino.0),
         };
         let (start, len) = self
+            .space
             .blocks
-            .allocate(&request, self)
-            .inspect_err(|_| self.space.bring_back(u64::from(extra)))
-            .map_err(|e| self.explain_space(e))?;
+            .allocate(&request, &*self.space)
+            .inspect_err(|_| self.space.counts.bring_back(u64::from(extra)))
+            .map_err(|e| self.store.explain_space(e))?;
         let used = len.min(want);
         let rest = len - used;
-        self.space.bring_back(u64::from(extra - rest));
+        self.space.counts.bring_back(u64::from(extra - rest));
         if rest > 0 {
             let next = BlockNr(start.0 + u64::from(used));
             let mut window = file.window.lock();
@@ -92,26 +93,27 @@ impl Engine {
             Found::Hole(n) => n == u32::MAX,
             Found::Mapped(_) => false,
         };
-        let most = (self.geometry.blocks_count >> 9).clamp(LEAST_WINDOW.into(), MOST_WINDOW.into());
+        let most =
+            (self.store.geometry.blocks_count >> 9).clamp(LEAST_WINDOW.into(), MOST_WINDOW.into());
         let most = most as u32;
         if !behind || want >= most || self.is_short() {
             return 0;
         }
         // With very many files that grow each gets less.
-        let most = match self.space.aside() > self.geometry.blocks_count / 8 {
+        let most = match self.space.counts.aside() > self.store.geometry.blocks_count / 8 {
             true => LEAST_WINDOW,
             false => most,
         };
         let mut window = file.window.lock();
         let mut size = window.size.max(logical / 2).clamp(LEAST_WINDOW / 2, most) * 2;
-        if self.blocks.is_busy() {
+        if self.space.blocks.is_busy() {
             // The groups are fought over: fewer visits.
             size *= 2;
         }
         let size = size.max(want).next_power_of_two().min(most);
         window.size = size;
         let extra = size.saturating_sub(want);
-        match self.space.set_aside(u64::from(extra)) {
+        match self.space.counts.set_aside(u64::from(extra)) {
             true => extra,
             false => 0,
         }
@@ -125,24 +127,27 @@ impl Engine {
             let left = share.take(0, want, true);
             match left {
                 Some((start, len)) if len == want => {
-                    self.space.use_aside(u64::from(want));
+                    self.space.counts.use_aside(u64::from(want));
                     return Some(start);
                 }
                 Some((start, len)) => self.return_aside(start, len),
                 None => {}
             }
-            if self.is_short() || !self.space.set_aside(u64::from(SHARE)) {
+            if self.is_short() || !self.space.counts.set_aside(u64::from(SHARE)) {
                 return None;
             }
-            let request = Request::near(self.goal_of(inode.ino), SHARE);
-            let (start, len) = match self.heed(self.blocks.allocate(&request, self)) {
+            let request = Request::near(self.space.goal_of(inode.ino), SHARE);
+            let (start, len) = match self
+                .store
+                .heed(self.space.blocks.allocate(&request, &*self.space))
+            {
                 Ok(found) => found,
                 Err(_) => {
-                    self.space.bring_back(u64::from(SHARE));
+                    self.space.counts.bring_back(u64::from(SHARE));
                     return None;
                 }
             };
-            self.space.bring_back(u64::from(SHARE - len));
+            self.space.counts.bring_back(u64::from(SHARE - len));
             share.fill(start, len, 0);
             if len < want {
                 return None;
@@ -152,8 +157,8 @@ impl Engine {
 
     /// Blocks set aside go back to where they came from.
     fn return_aside(&self, start: BlockNr, len: u32) {
-        match self.give_blocks_back(start, len) {
-            Ok(()) => self.space.bring_back(u64::from(len)),
+        match self.space.give_blocks_back(start, len) {
+            Ok(()) => self.space.counts.bring_back(u64::from(len)),
             Err(e) => tracing::error!(block = start.0, error = %e, "giving blocks back"),
         }
     }
@@ -178,7 +183,7 @@ impl Engine {
     /// was anything.
     pub(crate) fn discard_aside(&self) -> bool {
         self.short_at.store(self.log.context(), Ordering::Relaxed);
-        if self.space.aside() == 0 {
+        if self.space.counts.aside() == 0 {
             return false;
         }
         for share in self.shares.iter() {
@@ -187,7 +192,7 @@ impl Engine {
                 self.return_aside(start, len);
             }
         }
-        for inode in self.in_core.iter() {
+        for inode in self.inodes.in_core.iter() {
             self.discard_window_of(&inode);
         }
         true
@@ -206,13 +211,13 @@ impl Engine {
     /// free at once [C5], for the same file first.
     pub(crate) fn reclaim(&self, inode: &Inode, file: &FileData, run: Run) {
         let mut window = file.window.lock();
-        let open = self.is_open(inode);
+        let open = self.inodes.is_open(inode);
         if open && !self.is_short() && window.take_back(run.physical, run.len, run.logical) {
-            self.space.note_aside(u64::from(run.len));
+            self.space.counts.note_aside(u64::from(run.len));
             return;
         }
         drop(window);
         self.unplace(&[run]);
-        self.space.give(u64::from(run.len));
+        self.space.counts.give(u64::from(run.len));
     }
 }

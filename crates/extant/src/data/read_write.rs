@@ -2,12 +2,12 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::planted::{self, Fault};
+use crate::data::Data;
 use crate::incore::file::{FileData, FileMap, MapReader};
 use crate::incore::inode::Inode;
 use crate::incore::pages::{CHUNK_PAGES, Page, place};
 use crate::types::credentials::Credentials;
 use crate::types::extent_map::Found;
-use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,17 +25,18 @@ pub(crate) enum Keep {
     Nothing,
 }
 
-impl Engine {
+impl Data {
     /// Largest size of a file with this inode's kind of mapping.
     pub(crate) fn max_size(&self, inode_flags: u32) -> u64 {
-        self.geometry
+        self.store
+            .geometry
             .max_file_size(inode_flags & flags::EXTENTS != 0)
     }
 
     /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
     /// into what they need, and a push gives the rest back. The caller has passed the gate.
     pub(crate) fn settle_promises(&self) -> Result<()> {
-        for inode in self.in_core.iter() {
+        for inode in self.inodes.in_core.iter() {
             let Some(file) = inode.touched_file() else {
                 continue;
             };
@@ -53,7 +54,7 @@ impl Engine {
     /// Brings the mapping in core.
     pub(crate) fn load_map(&self, inode: &Inode, map: &mut FileMap) -> Result<()> {
         if !map.loaded {
-            map.extents = self.read_mapping(inode)?;
+            map.extents = self.inodes.read_mapping(inode)?;
             map.loaded = true;
             if let Some(file) = inode.touched_file() {
                 file.tree.note_read(map.extents.nodes());
@@ -95,7 +96,7 @@ impl Engine {
         let size = inode.size.load(Ordering::Acquire);
         let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let buf = &mut buf[..wanted];
-        let bs = self.geometry.block_size as usize;
+        let bs = self.store.geometry.block_size as usize;
         let (mut done, mut filled) = (0, false);
         while done < buf.len() {
             let at = offset + done as u64;
@@ -158,15 +159,19 @@ impl Engine {
         within: usize,
         buf: &mut [u8],
     ) -> Result<()> {
-        self.device
-            .read_at(block.offset(self.geometry.block_size) + within as u64, buf)
+        self.store
+            .device
+            .read_at(
+                block.offset(self.store.geometry.block_size) + within as u64,
+                buf,
+            )
             .map_err(|e| Error::block_io("read", block, e))
     }
 
     /// Reads the mapped blocks of the chunk around `block` that are not in memory.
     fn fill_chunk(&self, inode: &Inode, map: &FileMap, block: u32) -> Result<()> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let bs = self.geometry.block_size as usize;
+        let bs = self.store.geometry.block_size as usize;
         let first = block / CHUNK_PAGES * CHUNK_PAGES;
         let chunk = file.pages.get_or_make(block);
         let mut chunk = chunk.lock();
@@ -202,16 +207,16 @@ impl Engine {
         data: &[u8],
     ) -> Result<Range<u64>> {
         let _span = lockmeter::span!("write");
-        let _pass = self.gate.enter();
-        self.check_writable()?;
+        let _pass = self.store.gate.enter();
+        self.store.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let bs = self.geometry.block_size as usize;
+        let bs = self.store.geometry.block_size as usize;
         let counts = self.page_counts();
-        self.drop_capability(who, inode)?;
+        self.inodes.drop_capability(who, inode)?;
         if let Some(offset) = offset
             && self.overwrite(who, inode, offset, data)
         {
-            self.tell_written(inode);
+            self.watch.tell_written(inode);
             return Ok(offset..offset + data.len() as u64);
         }
         crate::base::stir::point();
@@ -249,19 +254,19 @@ impl Engine {
                         self.note_written(who, inode, at);
                     }
                     self.write_back_locked(inode, &mut map)?;
-                    self.push_and_release()?;
+                    self.commit.push_and_release()?;
                 }
                 Err(e) => {
-                    failed = Some(self.explain_space(e));
+                    failed = Some(self.store.explain_space(e));
                     break;
                 }
             }
         }
         if done > 0 {
             self.note_written(who, inode, offset + done as u64);
-            self.tell_written(inode);
+            self.watch.tell_written(inode);
             drop(map);
-            self.note_dirty(inode);
+            self.inodes.note_dirty(inode);
             self.balance_dirty(counts)?;
         }
         match failed {
@@ -282,7 +287,7 @@ impl Engine {
         size: u64,
     ) -> Result<()> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let bs = self.geometry.block_size as usize;
+        let bs = self.store.geometry.block_size as usize;
         // max_size bounds the block number to 32 bits.
         let (block, within) = ((at / bs as u64) as u32, (at % bs as u64) as usize);
         let bit = 1u16 << place(block).1;
@@ -297,7 +302,10 @@ impl Engine {
         if in_hole || converts {
             // Taken without the chunk's lock: it may have to wait for a push.
             let for_map = self.mapping_cost(inode, file, map, block);
-            if !self.take_for_data(who, u64::from(in_hole), for_map)? {
+            if !self
+                .commit
+                .take_for_data(who, u64::from(in_hole), for_map)?
+            {
                 return Err(Error::NoSpace("no block left for file data"));
             }
             file.promised.fetch_add(for_map, Ordering::Relaxed);
@@ -359,7 +367,7 @@ impl Engine {
                 _ => 2,
             };
         }
-        let per_block = u64::from(self.geometry.block_size / 4);
+        let per_block = u64::from(self.store.geometry.block_size / 4);
         let Some(block) = u64::from(block).checked_sub(12) else {
             return 0;
         };
@@ -379,7 +387,7 @@ impl Engine {
         let Some(file) = inode.file() else {
             return false;
         };
-        let bs = self.geometry.block_size as usize;
+        let bs = self.store.geometry.block_size as usize;
         // One block only: a write is atomic towards readers of its page.
         let within = (offset % bs as u64) as usize;
         if data.is_empty() || within + data.len() > bs {
@@ -427,7 +435,7 @@ impl Engine {
         if !noted {
             self.note_written(who, inode, 0);
         }
-        self.note_dirty(inode);
+        self.inodes.note_dirty(inode);
         true
     }
 
@@ -448,7 +456,7 @@ impl Engine {
         map: &FileMap,
         size: u64,
     ) -> Result<()> {
-        let bs = u64::from(self.geometry.block_size);
+        let bs = u64::from(self.store.geometry.block_size);
         let within = (size % bs) as usize;
         if within == 0 {
             return Ok(());
@@ -461,7 +469,7 @@ impl Engine {
         }
         let zeros = vec![0; bs as usize - within];
         self.write_page(who, inode, map, size, &zeros, size)?;
-        self.note_dirty(inode);
+        self.inodes.note_dirty(inode);
         Ok(())
     }
 
@@ -469,7 +477,7 @@ impl Engine {
     /// be written, the device has old bytes past that size, which a cut would bring back: then it stays, and write-back
     /// logs the new one.
     pub(super) fn size_to_log(&self, file: &FileData, logged: u64, size: u64) -> u64 {
-        let bs = u64::from(self.geometry.block_size);
+        let bs = u64::from(self.store.geometry.block_size);
         // max_size bounds the number to 32 bits.
         let tail = (logged / bs) as u32;
         let waits = !logged.is_multiple_of(bs) && file.pages.next_dirty(tail, tail + 1).is_some();
@@ -482,7 +490,7 @@ impl Engine {
     /// The file reaches at least to `end`, and was changed now.
     pub(super) fn note_written(&self, who: &Credentials, inode: &Inode, end: u64) {
         let mut state = inode.state.lock();
-        self.fold_overwrites(inode, &mut state);
+        self.inodes.fold_overwrites(inode, &mut state);
         let mode = who.mode_after_write(state.core.mode, state.core.gid);
         let (mtime, ctime) = who.times_of_change(&state.core);
         if state.core.mtime != mtime || state.core.mode != mode || state.core.size < end {

@@ -6,12 +6,12 @@
 //! but part of its data has moved and part has not.
 
 use crate::base::error::{Error, Result};
+use crate::data::Data;
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::log::{Commit, Cost};
 use crate::types::credentials::Credentials;
 use crate::types::extent_map::Run;
-use crate::volume::engine::Engine;
 use ext4_format::BlockNr;
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl Shift {
     }
 }
 
-impl Engine {
+impl Data {
     /// Takes a range out, or puts one in; the map is held exclusively.
     pub(super) fn shift(
         &self,
@@ -224,9 +224,9 @@ impl Engine {
         self.load_bitmaps_of(part.freed)?;
         // Leaves are filled anew, and what becomes empty is free only later.
         let cost = Cost::MAP.and(Cost::MAP.times(part.new.len() as u32 / 16));
-        let tx = self.begin(who, cost)?;
+        let tx = self.commit.begin(who, cost)?;
         let mut state = inode.state.lock();
-        self.fold_overwrites(inode, &mut state);
+        self.inodes.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         tx.commit(seen, |c| {
@@ -242,7 +242,7 @@ impl Engine {
             state.core.mtime = mtime;
             state.core.ctime = ctime;
             inode.mirror(&state.core);
-            self.log_core(inode, &mut state, c);
+            self.inodes.log_core(inode, &mut state, c);
         });
         drop(state);
         map.relog = None;

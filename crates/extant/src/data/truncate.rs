@@ -4,24 +4,24 @@
 //! the orphan list meanwhile: after a crash the rest is finished at open.
 
 use crate::base::error::{Error, Result};
+use crate::data::Data;
 use crate::incore::file::FileMap;
 use crate::incore::inode::Inode;
 use crate::log::Commit;
 use crate::types::credentials::Credentials;
 use crate::types::extent_map::Run;
 use crate::types::item::{MapItem, MiscEvent};
-use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FileType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Data {
     /// Sets the size of a regular file.
     pub(crate) fn truncate(&self, who: &Credentials, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let _span = lockmeter::span!("truncate");
-        let _pass = self.gate.enter();
-        self.check_writable()?;
+        let _pass = self.store.gate.enter();
+        self.store.check_writable()?;
         let file = inode.file().ok_or(match inode.ftype {
             FileType::Directory => Error::IsDirectory,
             _ => Error::Invalid("not a regular file"),
@@ -38,8 +38,8 @@ impl Engine {
         if size > self.max_size(inode_flags) {
             return Err(Error::FileTooLarge);
         }
-        self.drop_capability(who, inode)?;
-        let bs = u64::from(self.geometry.block_size);
+        self.inodes.drop_capability(who, inode)?;
+        let bs = u64::from(self.store.geometry.block_size);
         if size > old {
             self.zero_tail(who, inode, &map, old)?;
         }
@@ -56,9 +56,9 @@ impl Engine {
         };
         self.load_bitmaps_of(&gone)?;
         let in_steps = !self.in_one_step(inode, &gone);
-        let tx = self.begin_core()?;
+        let tx = self.commit.begin_core()?;
         let mut state = inode.state.lock();
-        self.fold_overwrites(inode, &mut state);
+        self.inodes.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
         let seen = state.stamp;
         let mut taken = Vec::new();
@@ -78,7 +78,7 @@ impl Engine {
                 state.orphan = true;
                 c.misc(inode.ino, MiscEvent::OrphanAdd);
             } else if !gone.is_empty() {
-                self.note_core(inode, &mut state, c);
+                self.inodes.note_core(inode, &mut state, c);
                 let core = state.disk_core();
                 struck_out = c.strike_out(inode.ino, &gone, first_gone, core, &mut map.relog, seen);
                 if struck_out {
@@ -88,7 +88,7 @@ impl Engine {
                 }
                 taken = self.log_removal(inode, &mut map, first_gone, u32::MAX - first_gone, c);
             }
-            self.log_core(inode, &mut state, c);
+            self.inodes.log_core(inode, &mut state, c);
         });
         let size_pending = state.core_dirty;
         drop(state);
@@ -96,7 +96,7 @@ impl Engine {
             file.replaced.store(true, Ordering::Relaxed);
         }
         if size_pending {
-            self.note_dirty(inode);
+            self.inodes.note_dirty(inode);
         }
         self.count_removed(inode, &taken);
         if struck_out {
@@ -104,7 +104,7 @@ impl Engine {
                 self.reclaim(inode, file, *run);
             }
         }
-        self.tell_written(inode);
+        self.watch.tell_written(inode);
         if in_steps {
             // Under the same lock: nobody may grow the file over what still has to go.
             self.finish_truncate_locked(inode, &mut map, first_gone)?;
@@ -116,11 +116,11 @@ impl Engine {
     pub(crate) fn drop_pages(&self, inode: &Inode, from: u32, to: u32) {
         if let Some(file) = inode.touched_file().filter(|f| !f.pages.is_empty()) {
             let dropped = file.pages.drop_range(from, to);
-            let bs = i64::from(self.geometry.block_size);
+            let bs = i64::from(self.store.geometry.block_size);
             self.cached_bytes.add(-i64::from(dropped.pages) * bs);
             self.dirty_bytes.add(-i64::from(dropped.dirty) * bs);
             if dropped.promised > 0 {
-                self.space.give(u64::from(dropped.promised));
+                self.space.counts.give(u64::from(dropped.promised));
                 file.promised_pages
                     .fetch_sub(dropped.promised, Ordering::Relaxed);
             }
@@ -163,20 +163,20 @@ impl Engine {
             let by_extents = inode.has_flag(flags::EXTENTS);
             file.tree.note_needed(
                 map.extents
-                    .tree_blocks(by_extents, self.geometry.block_size),
+                    .tree_blocks(by_extents, self.store.geometry.block_size),
             );
         }
     }
 
     /// Logs that blocks of data are free.
     pub(crate) fn log_freed(&self, run: &Run, c: &mut Commit<'_>) {
-        self.space.note_leaving(u64::from(run.len));
+        self.space.counts.note_leaving(u64::from(run.len));
         c.bits(run.physical, run.len, false);
     }
 
     pub(crate) fn load_bitmaps_of(&self, runs: &[Run]) -> Result<()> {
         runs.iter()
-            .try_for_each(|r| self.load_bitmaps(r.physical, r.len))
+            .try_for_each(|r| self.space.load_bitmaps(r.physical, r.len))
     }
 
     /// Adds blocks to the count that stat shows.
@@ -195,7 +195,7 @@ impl Engine {
 
     fn sectors_of(&self, runs: &[Run]) -> i64 {
         let blocks: u64 = runs.iter().map(|r| u64::from(r.len)).sum();
-        (blocks * u64::from(self.geometry.sectors_per_block())) as i64
+        (blocks * u64::from(self.store.geometry.sectors_per_block())) as i64
     }
 
     /// Takes away everything from `first` on, the last runs first; the inode is on the orphan list.
@@ -220,7 +220,7 @@ impl Engine {
             };
             let from = from.max(first);
             self.load_bitmaps_of(&map.extents.range(from, u32::MAX - from))?;
-            let tx = self.begin_core()?;
+            let tx = self.commit.begin_core()?;
             let mut state = inode.state.lock();
             let seen = state.stamp;
             let mut gone = Vec::new();
@@ -236,9 +236,9 @@ impl Engine {
 
     /// Finishes a truncation that a crash interrupted: what lies past the size goes.
     pub(crate) fn finish_truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
-        let _pass = self.gate.enter();
+        let _pass = self.store.gate.enter();
         if let Some(file) = inode.file() {
-            let bs = u64::from(self.geometry.block_size);
+            let bs = u64::from(self.store.geometry.block_size);
             let first = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
             let mut map = file.map.write();
             self.load_map(inode, &mut map)?;
@@ -258,7 +258,7 @@ impl Engine {
     }
 
     fn leave_orphans(&self, inode: &Arc<Inode>) -> Result<()> {
-        let tx = self.begin_core()?;
+        let tx = self.commit.begin_core()?;
         let mut state = inode.state.lock();
         let seen = state.stamp;
         // One without a name stays there until it is freed.
@@ -267,7 +267,7 @@ impl Engine {
             if leaves {
                 c.misc(inode.ino, MiscEvent::OrphanRemove);
             }
-            self.log_core(inode, &mut state, c);
+            self.inodes.log_core(inode, &mut state, c);
         });
         state.orphan = !leaves;
         Ok(())

@@ -7,11 +7,11 @@ use crate::base::invariants::{Rule, insist};
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
 use crate::base::{locks, parallel};
+use crate::data::Data;
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::incore::pages::{CHUNK_PAGES, SharedChunk};
 use crate::types::extent_map::{Found, Run};
-use crate::volume::engine::Engine;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,8 +59,8 @@ fn has_grown(before: i64, now: i64, limit: u64) -> bool {
     now.div_euclid(stretch) > before.div_euclid(stretch)
 }
 
-impl Engine {
-    /// What this slot counts of dirty and of cached bytes, for [`Engine::balance_dirty`].
+impl Data {
+    /// What this slot counts of dirty and of cached bytes, for [`Data::balance_dirty`].
     pub(crate) fn page_counts(&self) -> PageCounts {
         PageCounts {
             dirty: self.dirty_bytes.local(),
@@ -72,10 +72,10 @@ impl Engine {
     /// looked at only when the slot's own part has come into another stretch since `before`.
     pub(crate) fn balance_dirty(&self, before: PageCounts) -> Result<()> {
         let now = self.page_counts();
-        if has_grown(before.dirty, now.dirty, self.limits.dirty_bytes) {
+        if has_grown(before.dirty, now.dirty, self.store.limits.dirty_bytes) {
             self.clean_dirty()?;
         }
-        if has_grown(before.cached, now.cached, self.limits.cache_bytes) {
+        if has_grown(before.cached, now.cached, self.store.limits.cache_bytes) {
             self.bound_pages();
         }
         Ok(())
@@ -83,9 +83,9 @@ impl Engine {
 
     fn clean_dirty(&self) -> Result<()> {
         let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
-        if dirty > self.limits.dirty_bytes {
+        if dirty > self.store.limits.dirty_bytes {
             let _piece = self.writing_back.begin();
-            let mine = std::mem::take(&mut *self.dirty_inodes.local().lock());
+            let mine = std::mem::take(&mut *self.inodes.dirty_inodes.local().lock());
             self.write_back_list(mine)?;
         }
         Ok(())
@@ -93,7 +93,7 @@ impl Engine {
 
     /// Drops clean pages when there are more than the limit; whoever brings pages in sees to it.
     pub(crate) fn bound_pages(&self) {
-        if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.limits.cache_bytes {
+        if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.store.limits.cache_bytes {
             self.shrink_pages();
         }
     }
@@ -106,7 +106,7 @@ impl Engine {
             inode.on_dirty_list.store(false, Ordering::Release);
             if let Err(e) = self.write_back(&inode) {
                 // What could not be written now stays dirty, and is tried again.
-                self.note_dirty(&inode);
+                self.inodes.note_dirty(&inode);
                 self.writing_back.failed.fetch_add(1, Ordering::SeqCst);
                 first_error.get_or_insert(e);
             }
@@ -134,6 +134,7 @@ impl Engine {
     fn write_back_lists(&self) -> Result<u64> {
         let piece = self.writing_back.begin();
         let lists: Vec<_> = self
+            .inodes
             .dirty_inodes
             .iter()
             .map(|l| std::mem::take(&mut *l.lock()))
@@ -159,7 +160,7 @@ impl Engine {
                 .chunks(total.div_ceil(threads))
                 .map(|part| {
                     s.spawn(move || {
-                        let _for_the_caller = self.gate.adopt();
+                        let _for_the_caller = self.store.gate.adopt();
                         self.write_back_list(part.to_vec())
                     })
                 })
@@ -186,12 +187,12 @@ impl Engine {
             return Ok(());
         }
         drop(state);
-        let tx = self.begin_core()?;
+        let tx = self.commit.begin_core()?;
         state = inode.state.lock();
         if state.core_dirty && !state.freed {
             let names = inode.directory();
             let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
-            tx.commit(seen, |c| self.log_core(inode, &mut state, c));
+            tx.commit(seen, |c| self.inodes.log_core(inode, &mut state, c));
         }
         Ok(())
     }
@@ -213,7 +214,7 @@ impl Engine {
         let dirty = file.pages.dirty_chunks(0, u32::MAX);
         {
             let mut state = inode.state.lock();
-            self.fold_overwrites(inode, &mut state);
+            self.inodes.fold_overwrites(inode, &mut state);
             if state.freed || (dirty.is_empty() && !state.core_dirty) {
                 drop(state);
                 self.give_back_promise(file);
@@ -223,7 +224,7 @@ impl Engine {
                 return Ok(());
             }
         }
-        self.check_writable()?;
+        self.store.check_writable()?;
         self.load_map(inode, map)?;
         let runs = gather(&dirty);
         let mut placed: Vec<Run> = Vec::new();
@@ -234,7 +235,7 @@ impl Engine {
         if let Err(e) = written {
             self.unplace(&taken(&placed));
             if matches!(e, Error::Io { .. } | Error::Broken { .. }) {
-                self.stop(&e);
+                self.store.stop(&e);
             }
             return Err(e);
         }
@@ -265,7 +266,7 @@ impl Engine {
         placed: &[Run],
         dirty: &[(u32, SharedChunk)],
     ) -> Result<()> {
-        let block_size = u64::from(self.geometry.block_size);
+        let block_size = u64::from(self.store.geometry.block_size);
         let mut promised = file.promised.swap(0, Ordering::Relaxed);
         let mut rest = placed;
         loop {
@@ -275,7 +276,7 @@ impl Engine {
                 [] => promised,
                 _ => promised / rest.len() as u32 * step.len() as u32,
             };
-            let tx = match self.begin_promised(share) {
+            let tx = match self.commit.begin_promised(share) {
                 Ok(tx) => tx,
                 Err(e) => {
                     file.promised.fetch_add(promised, Ordering::Relaxed);
@@ -302,7 +303,7 @@ impl Engine {
                     };
                     c.map_run(inode.ino, written, !run.unwritten);
                 }
-                self.log_core(inode, &mut state, c);
+                self.inodes.log_core(inode, &mut state, c);
             });
             drop(state);
             self.count_added(inode, &taken(step));
@@ -311,7 +312,7 @@ impl Engine {
                     unwritten: false,
                     ..*run
                 });
-                self.insist(
+                self.store.insist(
                     run.unwritten || replaced.is_empty(),
                     Rule::HoleWasEmpty,
                     || format!("{run:?} of inode {} replaces {replaced:?}", inode.ino),
@@ -346,25 +347,26 @@ impl Engine {
             file.pages.all_written();
         }
         let promised = file.promised_pages.fetch_sub(kept, Ordering::Relaxed);
-        self.insist(promised >= kept, Rule::PromisesCover, || {
-            format!("{kept} of {promised}")
-        });
+        self.store
+            .insist(promised >= kept, Rule::PromisesCover, || {
+                format!("{kept} of {promised}")
+            });
         self.dirty_bytes
-            .add(-cleaned * i64::from(self.geometry.block_size));
+            .add(-cleaned * i64::from(self.store.geometry.block_size));
     }
 
     /// No dirty page is left to change the mapping.
     pub(crate) fn give_back_promise(&self, file: &FileData) {
         let promised = file.promised.swap(0, Ordering::Relaxed);
         if promised > 0 {
-            self.space.give(u64::from(promised));
+            self.space.counts.give(u64::from(promised));
         }
     }
 
     /// Blocks taken for pages that could not be written go back; the pages keep their promise.
     pub(crate) fn unplace(&self, runs: &[Run]) {
         for run in runs {
-            if let Err(e) = self.give_blocks_back(run.physical, run.len) {
+            if let Err(e) = self.space.give_blocks_back(run.physical, run.len) {
                 tracing::error!(block = run.physical.0, error = %e, "giving blocks back");
             }
         }
@@ -423,7 +425,7 @@ impl Engine {
                     let (physical, len) = match self.take_from_window(file, map, logical, want) {
                         Some((start, len)) => {
                             // What was promised for these blocks is not needed.
-                            self.space.give(u64::from(len));
+                            self.space.counts.give(u64::from(len));
                             (start, len)
                         }
                         None => self.allocate_data(inode, file, map, logical, want, placed)?,
@@ -463,9 +465,14 @@ impl Engine {
                 }
             }
         }
-        insist!(!self.gate.is_shut(), FrozenIsStill, "write-back of {run:?}");
-        self.device
-            .write_vectored_at(run.physical.offset(self.geometry.block_size), &slices)
+        insist!(
+            !self.store.gate.is_shut(),
+            FrozenIsStill,
+            "write-back of {run:?}"
+        );
+        self.store
+            .device
+            .write_vectored_at(run.physical.offset(self.store.geometry.block_size), &slices)
             .map_err(|e| Error::block_io("write", run.physical, e))?;
         self.note_data(file);
         Ok(())
@@ -473,7 +480,7 @@ impl Engine {
 
     /// Data of a file have been written to the device.
     pub(super) fn note_data(&self, file: &FileData) {
-        let written = self.flushes.note_data();
+        let written = self.store.flushes.note_data();
         file.written.fetch_max(written, Ordering::SeqCst);
     }
 
@@ -482,7 +489,7 @@ impl Engine {
     fn mark_of(&self, inode: &Inode) -> u64 {
         let file = inode.touched_file();
         match file.map_or(0, |file| file.written.load(Ordering::SeqCst)) {
-            0 => self.flushes.data_mark(),
+            0 => self.store.flushes.data_mark(),
             written => written - 1,
         }
     }
@@ -506,7 +513,7 @@ impl Engine {
             .or_else(|| map.extents.iter().next_back().copied());
         match before {
             Some(run) => ext4_format::BlockNr(run.physical.0 + u64::from(run.len)),
-            None => self.goal_of(inode.ino),
+            None => self.space.goal_of(inode.ino),
         }
     }
 
@@ -514,16 +521,16 @@ impl Engine {
     /// So a program that writes a new version and renames it over the old one without fsync finds one of the two after a
     /// crash, never an empty file (`auto_da_alloc`). What cannot be written stays dirty, and fsync tells.
     pub(crate) fn write_replacement(&self, inode: &Arc<Inode>) {
-        if !self.limits.auto_da_alloc || inode.touched_file().is_none() {
+        if !self.store.limits.auto_da_alloc || inode.touched_file().is_none() {
             return;
         }
         // Nobody waits here for a volume to be thawed: what is frozen is durable already.
-        let Some(_pass) = self.gate.try_enter() else {
+        let Some(_pass) = self.store.gate.try_enter() else {
             return;
         };
         if let Err(error) = self.write_back(inode) {
             tracing::debug!(ino = inode.ino.0, %error, "writing what replaces a file");
-            self.note_dirty(inode);
+            self.inodes.note_dirty(inode);
         }
     }
 
@@ -532,7 +539,7 @@ impl Engine {
         let replaced = |file: &FileData| file.replaced.load(Ordering::Relaxed);
         if let Some(file) = inode.touched_file().filter(|file| replaced(file))
             && file.replaced.swap(false, Ordering::Relaxed)
-            && self.check_running().is_ok()
+            && self.store.check_running().is_ok()
             && !inode.is_gone()
         {
             self.write_replacement(inode);
@@ -541,18 +548,18 @@ impl Engine {
 
     /// Everything of this inode that a crash must not lose is on disk when this returns.
     pub(crate) fn fsync(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
-        self.check_running()?;
-        if self.read_only.is_some() {
+        self.store.check_running()?;
+        if self.store.health.read_only.is_some() {
             return Ok(());
         }
-        let pass = self.gate.enter_or_shut();
+        let pass = self.store.gate.enter_or_shut();
         if pass.is_none() && inode.last_context.load(Ordering::Acquire) <= self.log.durable() {
             // Frozen, and durable since.
             return Ok(());
         }
-        let _pass = pass.unwrap_or_else(|| self.gate.enter());
+        let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
         if !datasync {
-            self.settle_times_of(inode);
+            self.inodes.settle_times_of(inode);
         }
         self.write_back(inode)?;
         let written = self.mark_of(inode);
@@ -560,31 +567,31 @@ impl Engine {
         let pushed = context > self.log.durable();
         schedule::reached(Point::FsyncWritten);
         if pushed {
-            self.push_to(context)?;
+            self.commit.push_to(context)?;
             if planted::is(Fault::FsyncWithoutFlush) {
                 return Ok(());
             }
         }
         // Data may have gone to blocks that were there. A push that others had begun may have flushed before them; one
         // that was begun for this has flushed after, and then there is nothing left to do.
-        self.flush_since(written)
+        self.store.flush_since(written)
     }
 
     /// Everything of the volume; what was removed has made room.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.check_running()?;
-        if self.read_only.is_some() {
+        self.store.check_running()?;
+        if self.store.health.read_only.is_some() {
             return Ok(());
         }
-        let pass = self.gate.enter_or_shut();
+        let pass = self.store.gate.enter_or_shut();
         if pass.is_none() && !self.log.is_pending() {
             // Frozen, and durable since.
             return Ok(());
         }
-        let _pass = pass.unwrap_or_else(|| self.gate.enter());
-        self.settle_times();
+        let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
+        self.inodes.settle_times();
         self.write_back_all()?;
-        self.push_and_release()
+        self.commit.push_and_release()
     }
 }
 
@@ -615,14 +622,14 @@ fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
     runs
 }
 
-impl Engine {
+impl Data {
     /// Drops clean pages until the cache is a fifth below its limit: first those not used since the
     /// last walk, then any.
     pub(crate) fn shrink_pages(&self) {
-        let target = self.limits.cache_bytes / 5 * 4;
-        let bs = i64::from(self.geometry.block_size);
+        let target = self.store.limits.cache_bytes / 5 * 4;
+        let bs = i64::from(self.store.geometry.block_size);
         for force in [false, true] {
-            for inode in self.in_core.iter() {
+            for inode in self.inodes.in_core.iter() {
                 if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) <= target {
                     return;
                 }

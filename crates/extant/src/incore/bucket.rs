@@ -1,5 +1,6 @@
 //! The names of a directory that fall into one interval of its hash, and where a name stands in their order.
 
+use crate::log::transaction::LeafNames;
 use crate::types::dentry::Dentry;
 use crate::types::dentry::NameHash;
 use crate::types::item::Stamp;
@@ -120,9 +121,22 @@ impl Bucket {
     }
 }
 
+impl LeafNames for Bucket {
+    fn charge(&mut self, context: u64) -> bool {
+        let first = self.charged != context as u32;
+        self.charged = context as u32;
+        first
+    }
+
+    fn logged(&mut self, stamp: Stamp) {
+        self.stamp = stamp;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::name::Name;
     use ext4_format::{FileType, InodeNr};
 
     #[test]

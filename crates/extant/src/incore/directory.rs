@@ -253,7 +253,7 @@ impl Directory {
         self.table.grow(self.names());
     }
 
-    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         if within(self, address).is_some() {
             return Some("directory: its header".into());

@@ -24,6 +24,9 @@ pub enum Content {
     Special,
 }
 
+/// Targets up to this long are kept in the inode.
+pub const FAST_SYMLINK_MAX: usize = 59;
+
 /// What a symbolic link holds.
 #[derive(Default)]
 pub struct Symlink {

@@ -47,7 +47,7 @@ impl InodeIndex {
         Some((&table[zero_based / CHUNK % CHUNKS], zero_based % CHUNK))
     }
 
-    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let inside = |table: &Table| within(&**table, address).is_some();
         let places = || self.runs.in_memory();

@@ -319,7 +319,7 @@ impl NameTable {
         }
     }
 
-    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub fn what_is_at(&self, address: usize) -> Option<String> {
         let level = self.level.load(Ordering::Relaxed);
         within(self.table(level), address)

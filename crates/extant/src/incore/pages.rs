@@ -159,7 +159,7 @@ pub fn place(block: u32) -> (u32, usize) {
 }
 
 impl Pages {
-    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         self.chunks.read().values().find_map(|chunk| {
             if within(&**chunk, address).is_some() {

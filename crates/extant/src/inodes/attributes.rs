@@ -4,9 +4,9 @@ use crate::base::error::{Error, Result};
 use crate::base::locks::{self, ReadGuard};
 use crate::base::now;
 use crate::incore::inode::{Inode, State};
+use crate::inodes::Inodes;
 use crate::types::credentials::{Credentials, WRITE};
 use crate::types::no_key;
-use crate::volume::engine::Engine;
 use ext4_format::inode::{InodeCore, flags};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{FileType, InodeNr};
@@ -130,7 +130,7 @@ impl SetAttributes {
     }
 }
 
-impl Engine {
+impl Inodes {
     /// Attributes of an inode. Reads memory only [L9].
     pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
         let _span = lockmeter::span!("stat");
@@ -177,7 +177,7 @@ impl Engine {
         if let Some(file) = inode.touched_file() {
             let promised = u64::from(file.promised_pages.load(Ordering::Relaxed));
             let to_come = promised + file.tree.to_come();
-            sectors += to_come * u64::from(self.geometry.block_size / 512);
+            sectors += to_come * u64::from(self.store.geometry.block_size / 512);
         }
         let mut attributes = Attributes {
             ino: inode.ino.0,
@@ -287,7 +287,7 @@ impl Engine {
     /// set-group-id where it means execution or the caller's group is another, capabilities. Whether the mode has
     /// changed.
     pub(crate) fn strip_privileges(&self, who: &Credentials, inode: &Arc<Inode>) -> Result<bool> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         if inode.directory().is_some() {
             return Ok(false);
         }
@@ -304,7 +304,7 @@ impl Engine {
         if mode & bits(mode) == 0 {
             return Ok(false);
         }
-        let tx = self.begin_core()?;
+        let tx = self.commit.begin_core()?;
         let mut state = inode.state.lock();
         if state.freed {
             return Err(Error::NotFound);
@@ -324,7 +324,7 @@ impl Engine {
             self.log_core(inode, &mut state, c);
         });
         drop(state);
-        self.tell_attributes(inode);
+        self.watch.tell_attributes(inode);
         Ok(true)
     }
 
@@ -360,7 +360,7 @@ impl Engine {
 
     /// Inodes have no room for nanoseconds.
     fn has_short_times(&self) -> bool {
-        usize::from(self.geometry.inode_size) == ext4_format::inode::GOOD_OLD_SIZE
+        usize::from(self.store.geometry.inode_size) == ext4_format::inode::GOOD_OLD_SIZE
     }
 
     /// A time as this volume's inodes can hold it, so that stat shows the same before and after a reopening.
@@ -422,13 +422,13 @@ mod tests {
         let volume = crate::doc_volume();
         volume.create("/file", 0o600)?;
         let engine = volume.guard_engine();
-        let root = &engine.root()?;
-        let file = engine.lookup(root, b"file")?;
+        let root = &engine.names.root()?;
+        let file = engine.names.lookup(root, b"file")?;
         let busy = file.state.lock();
-        let found = engine.attributes_of_name(root, b"file", false)?;
+        let found = engine.names.attributes_of_name(root, b"file", false)?;
         assert!(found.is_none());
         drop(busy);
-        let found = engine.attributes_of_name(root, b"file", false)?;
+        let found = engine.names.attributes_of_name(root, b"file", false)?;
         assert_eq!(found.map(|a| a.ino), Some(file.ino.0));
         Ok(())
     }

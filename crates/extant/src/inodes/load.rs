@@ -3,12 +3,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::incore::directory::Directory;
+use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Content, Inode};
+use crate::inodes::Inodes;
 use crate::store::buffers::Image;
 use crate::store::mapping::MappingReader;
 use crate::types::extent_map::{ExtentMap, Found};
 use crate::types::no_key;
-use crate::volume::engine::Engine;
 use ext4_format::features::Incompat;
 use ext4_format::inode::{self, flags};
 use ext4_format::xattr::{self, XattrSet};
@@ -31,7 +32,7 @@ impl Deref for RawInode {
     }
 }
 
-impl Engine {
+impl Inodes {
     /// The in-core inode of a number; reads it if need be.
     pub(crate) fn inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         crate::base::stir::point();
@@ -43,7 +44,9 @@ impl Engine {
         if loaded {
             let position = self.enlist(&inode);
             if position.to_raw().is_multiple_of(64) {
-                self.bound_inodes();
+                if let Some(evictor) = self.evictor.get() {
+                    evictor.bound_inodes();
+                }
             }
         }
         Ok(inode)
@@ -52,16 +55,17 @@ impl Engine {
     /// The in-core inode that a name leads to: if there is none, the volume is damaged.
     pub(crate) fn named_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         self.inode(ino)
-            .inspect_err(|e| self.note_damage(e, "lookup", Some(ino)))
+            .inspect_err(|e| self.store.note_damage(e, "lookup", Some(ino)))
     }
 
     /// An inode's record, in the newest image of its table block.
     pub(crate) fn raw_inode(&self, ino: InodeNr) -> Result<RawInode> {
-        let (block, offset) = self
-            .groups
-            .inode_location(&self.geometry, &self.buffers, ino)?;
-        let image = self.buffers.read(block)?;
-        let place = offset..offset + usize::from(self.geometry.inode_size);
+        let (block, offset) =
+            self.store
+                .groups
+                .inode_location(&self.store.geometry, &self.store.buffers, ino)?;
+        let image = self.store.buffers.read(block)?;
+        let place = offset..offset + usize::from(self.store.geometry.inode_size);
         if image.get(place.clone()).is_none() {
             return Err(Error::corrupt_inode("inode position", ino));
         }
@@ -69,11 +73,11 @@ impl Engine {
     }
 
     fn read_inode(&self, ino: InodeNr) -> Result<Inode> {
-        if ino.0 < self.geometry.first_ino && ino != InodeNr::ROOT {
+        if ino.0 < self.store.geometry.first_ino && ino != InodeNr::ROOT {
             return Err(Error::corrupt_inode("name leads to a reserved inode", ino));
         }
         let raw = self.raw_inode(ino)?;
-        let mut core = inode::decode_core(&raw, &self.geometry, ino)?;
+        let mut core = inode::decode_core(&raw, &self.store.geometry, ino)?;
         if core.mode == 0 {
             return Err(Error::corrupt_inode(
                 "name leads to an inode not in use",
@@ -84,7 +88,12 @@ impl Engine {
             .file_type()
             .ok_or_else(|| Error::corrupt_inode("inode type", ino))?;
         if core.flags & flags::ENCRYPT != 0
-            && !self.geometry.features.incompat.contains(Incompat::ENCRYPT)
+            && !self
+                .store
+                .geometry
+                .features
+                .incompat
+                .contains(Incompat::ENCRYPT)
         {
             return Err(Error::corrupt_inode(
                 "encrypted inode without the feature",
@@ -108,7 +117,7 @@ impl Engine {
             FileType::Regular => {
                 // Who else writes the volume may let it grow further than is done here.
                 let extents = core.flags & flags::EXTENTS != 0;
-                if core.size > self.geometry.max_addressed_size(extents) {
+                if core.size > self.store.geometry.max_addressed_size(extents) {
                     return Err(Error::corrupt_inode("file size", ino));
                 }
                 Content::File(OnceLock::new())
@@ -121,11 +130,11 @@ impl Engine {
         }
         let inode = Inode::new(ino, ftype, core, content).read_from_device();
         inode.sectors.store(
-            inode::sectors(&raw, &self.geometry).min(i64::MAX as u64) as i64,
+            inode::sectors(&raw, &self.store.geometry).min(i64::MAX as u64) as i64,
             Ordering::Relaxed,
         );
-        let has_xattrs = inode::file_acl(&raw, &self.geometry).0 != 0
-            || inode::xattr_area(&raw, &self.geometry)
+        let has_xattrs = inode::file_acl(&raw, &self.store.geometry).0 != 0
+            || inode::xattr_area(&raw, &self.store.geometry)
                 .and_then(|r| raw.get(r))
                 .is_some_and(xattr::has_inode_area);
         if has_xattrs {
@@ -141,51 +150,56 @@ impl Engine {
     pub(crate) fn mapping_reader<'a>(&'a self, inode: &Inode) -> MappingReader<'a> {
         let generation = inode.state.lock().core.generation;
         MappingReader {
-            geometry: &self.geometry,
-            images: &self.buffers,
+            geometry: &self.store.geometry,
+            images: &self.store.buffers,
             ino: inode.ino,
             generation,
-            zone: Some(&self.zone),
+            zone: Some(&self.store.zone),
         }
     }
 
     /// The mapping on the device, with every batch formatted so far.
     pub(crate) fn read_mapping(&self, inode: &Inode) -> Result<ExtentMap> {
         let raw = self.raw_inode(inode.ino)?;
-        let inode_flags = inode::decode_core(&raw, &self.geometry, inode.ino)?.flags;
+        let inode_flags = inode::decode_core(&raw, &self.store.geometry, inode.ino)?.flags;
         self.mapping_reader(inode)
             .read(inode_flags, inode::i_block(&raw)?)
-            .inspect_err(|e| self.note_damage(e, "read_mapping", Some(inode.ino)))
+            .inspect_err(|e| self.store.note_damage(e, "read_mapping", Some(inode.ino)))
     }
 
     /// Extended attributes on the device.
     pub(crate) fn read_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
         self.parse_xattrs(inode)
-            .inspect_err(|e| self.note_damage(e, "read_xattrs", Some(inode.ino)))
+            .inspect_err(|e| self.store.note_damage(e, "read_xattrs", Some(inode.ino)))
     }
 
     fn parse_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
         let raw = self.raw_inode(inode.ino)?;
-        let block = inode::file_acl(&raw, &self.geometry);
+        let block = inode::file_acl(&raw, &self.store.geometry);
         let image = match block {
             BlockNr(0) => None,
-            _ if self.zone.check(&self.buffers, block, 1).is_err() => {
+            _ if self
+                .store
+                .zone
+                .check(&self.store.buffers, block, 1)
+                .is_err() =>
+            {
                 return Err(Error::corrupt_inode(
                     "attribute block outside the data area",
                     inode.ino,
                 ));
             }
             _ => {
-                let image = self.buffers.read(block)?;
-                if self.geometry.features.has_metadata_csum() && !image.is_verified() {
-                    xattr::verify_checksum(&image, self.geometry.csum_seed, block)
+                let image = self.store.buffers.read(block)?;
+                if self.store.geometry.features.has_metadata_csum() && !image.is_verified() {
+                    xattr::verify_checksum(&image, self.store.geometry.csum_seed, block)
                         .map_err(|e| e.at(Where::Block(block, 0)))?;
                     image.set_verified();
                 }
                 Some(image)
             }
         };
-        let area = inode::xattr_area(&raw, &self.geometry).and_then(|r| raw.get(r));
+        let area = inode::xattr_area(&raw, &self.store.geometry).and_then(|r| raw.get(r));
         XattrSet::parse(area, image.as_deref().map(|i| &**i))
             .map_err(|e| e.at(Where::Inode(inode.ino)).into())
     }
@@ -194,7 +208,7 @@ impl Engine {
     pub(crate) fn read_symlink(&self, inode: &Inode) -> Result<Box<[u8]>> {
         let raw = self.raw_inode(inode.ino)?;
         let size = inode.size.load(Ordering::Relaxed) as usize;
-        let target: Option<Box<[u8]>> = if size <= Self::FAST_SYMLINK_MAX {
+        let target: Option<Box<[u8]>> = if size <= FAST_SYMLINK_MAX {
             inode::i_block(&raw)?.get(..size).map(Box::from)
         } else {
             let map = self.read_mapping(inode)?;
@@ -204,9 +218,13 @@ impl Engine {
                     inode.ino,
                 ));
             };
-            let mut bytes = vec![0; self.geometry.block_size as usize];
-            self.device
-                .read_at(run.physical.offset(self.geometry.block_size), &mut bytes)
+            let mut bytes = vec![0; self.store.geometry.block_size as usize];
+            self.store
+                .device
+                .read_at(
+                    run.physical.offset(self.store.geometry.block_size),
+                    &mut bytes,
+                )
                 .map_err(|e| Error::block_io("read", run.physical, e))?;
             bytes.get(..size).map(Box::from)
         };
@@ -219,7 +237,7 @@ impl Engine {
         target
             .filter(|t| !t.is_empty() && !t.contains(&0))
             .ok_or_else(|| Error::corrupt_inode("symbolic link's target", inode.ino))
-            .inspect_err(|e| self.note_damage(e, "read_symlink", Some(inode.ino)))
+            .inspect_err(|e| self.store.note_damage(e, "read_symlink", Some(inode.ino)))
     }
 }
 

@@ -3,13 +3,13 @@
 use crate::base::invariants::Rule;
 use crate::incore::directory::Directory;
 use crate::incore::inode::Inode;
+use crate::inodes::Inodes;
 use crate::types::item::InodeEvent;
-use crate::volume::engine::Engine;
 use ext4_format::inode::InodeCore;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Inodes {
     /// Remembers that write-back must visit the inode.
     pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) {
         if !inode.on_dirty_list.load(Ordering::Relaxed)
@@ -58,10 +58,10 @@ impl Engine {
     ) {
         state.stamp = c.stamp;
         self.fold_overwrites(inode, state);
-        self.insist(!state.freed, Rule::FreedIsNotLogged, || {
+        self.store.insist(!state.freed, Rule::FreedIsNotLogged, || {
             format!("inode {}", inode.ino)
         });
-        self.insist(
+        self.store.insist(
             state.disk_size <= state.core.size,
             Rule::SizeHasItsData,
             || {
@@ -83,7 +83,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Inodes {
     /// Takes the per-slot change times into a directory's core, which is about to be logged; a change made now
     /// has been noted. They are later than any time that a caller has set, whatever that was.
     pub(crate) fn fold_times(&self, names: &Directory, core: &mut InodeCore) {

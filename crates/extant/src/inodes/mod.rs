@@ -9,4 +9,77 @@ pub mod observe;
 pub mod open_files;
 pub mod permit;
 pub mod published;
+pub mod walk_cache;
 pub mod xattrs;
+
+use crate::base::locks::{self, Mutex};
+use crate::base::upward::Upward;
+use crate::commit::Committer;
+use crate::incore::inode::Inode;
+use crate::incore::inode_index::InodeIndex;
+use crate::log::Log;
+use crate::space::Space;
+use crate::store::Store;
+use crate::watch::watchers::Watchers;
+use access_times::LazyTimes;
+use observe::Observed;
+use open_files::OpenFiles;
+use percpu::{Counter, PerSlot, SlotList};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use walk_cache::WalkCache;
+
+/// What is above the inodes and takes those out of memory that nobody needs.
+pub(crate) trait Evictor: Send + Sync {
+    /// One more has come: if there are too many, some leave.
+    fn bound_inodes(&self);
+}
+
+/// The inodes in memory.
+pub(crate) struct Inodes {
+    pub store: Arc<Store>,
+    pub space: Arc<Space>,
+    pub log: Arc<Log>,
+    pub commit: Arc<Committer>,
+    pub watch: Arc<Watchers>,
+    /// From number to inode.
+    pub index: InodeIndex,
+    /// All of them, to be walked [P1].
+    pub in_core: SlotList<Arc<Inode>>,
+    pub in_core_count: Counter,
+    /// Inodes that the last walk for clean ones left in core.
+    pub inodes_left: AtomicU64,
+    /// Inodes that write-back must visit.
+    pub dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>, locks::DirtyInodes>>,
+    pub lazy_times: LazyTimes,
+    pub observed: Observed,
+    /// Files that several slots open.
+    pub open_files: OpenFiles,
+    /// Directories that slots have walked through.
+    pub walks: WalkCache,
+    pub evictor: Upward<dyn Evictor>,
+}
+
+impl Inodes {
+    /// None in memory yet.
+    pub fn new(commit: Arc<Committer>, watch: Arc<Watchers>) -> Self {
+        let geometry = &commit.store.geometry;
+        Self {
+            store: Arc::clone(&commit.store),
+            space: Arc::clone(&commit.space),
+            log: Arc::clone(&commit.log),
+            index: InodeIndex::new(geometry.groups, geometry.inodes_per_group),
+            in_core: SlotList::new(),
+            in_core_count: Counter::new(),
+            inodes_left: AtomicU64::new(0),
+            dirty_inodes: PerSlot::default(),
+            lazy_times: Default::default(),
+            observed: Default::default(),
+            open_files: Default::default(),
+            walks: Default::default(),
+            evictor: Default::default(),
+            watch,
+            commit,
+        }
+    }
+}

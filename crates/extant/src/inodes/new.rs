@@ -1,9 +1,10 @@
 //! New inodes.
 
 use crate::base::error::{Error, Result};
+use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::Inode;
+use crate::inodes::Inodes;
 use crate::types::credentials::Credentials;
-use crate::volume::engine::Engine;
 use ext4_format::FileType;
 use ext4_format::inode::{InodeCore, flags};
 use ext4_format::xattr::XattrSet;
@@ -12,7 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Inodes {
     /// Puts a newborn inode where it is found: index and per-slot list.
     pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
         self.enlist(inode);
@@ -42,9 +43,9 @@ impl Engine {
             mode &= !0o2000;
         }
         let inherited = parent.flags.load(Ordering::Relaxed) & flags::INHERITED;
-        let by_extents = self.geometry.features.has_extents();
+        let by_extents = self.store.geometry.features.has_extents();
         let mapped = matches!(what, New::File | New::Directory)
-            || matches!(what, New::Symlink(target) if target.len() > Self::FAST_SYMLINK_MAX);
+            || matches!(what, New::Symlink(target) if target.len() > FAST_SYMLINK_MAX);
         InodeCore {
             mode: ftype.mode_bits() | mode,
             links: if ftype == FileType::Directory { 2 } else { 1 },

@@ -7,7 +7,7 @@
 
 use crate::base::locks::{self, RwLock};
 use crate::incore::inode::Inode;
-use crate::volume::engine::Engine;
+use crate::inodes::Inodes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,7 +84,7 @@ impl Inode {
     }
 }
 
-impl Engine {
+impl Inodes {
     /// Puts an inode that came in core on the list of its slot, and shows it to the observer.
     pub(crate) fn enlist(&self, inode: &Arc<Inode>) -> percpu::Position {
         self.in_core_count.add(1);

@@ -11,7 +11,7 @@
 
 use crate::base::locks::{self, Mutex};
 use crate::incore::inode::{Inode, State};
-use crate::volume::engine::Engine;
+use crate::inodes::Inodes;
 use ext4_format::{FileType, InodeNr};
 use percpu::PerSlot;
 use std::ops::Deref;
@@ -95,7 +95,7 @@ impl OpenFiles {
         self.some.load(Ordering::Relaxed)
     }
 
-    /// For [`Engine::what_is_at`](crate::volume::engine::Engine::what_is_at).
+    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let inside =
             |slot: &Mutex<Places, _>| crate::base::address::within(slot, address).is_some();
@@ -104,11 +104,11 @@ impl OpenFiles {
     }
 }
 
-impl Engine {
+impl Inodes {
     /// Opens what a name of a directory leads to if this slot remembers it.
     pub(crate) fn open_remembered(&self, dir: &Inode, name: &[u8]) -> Option<Opened> {
         let names = dir.directory().filter(|names| names.is_complete())?;
-        let hash = self.hash(name);
+        let hash = self.store.hash(name);
         // Held, so that the name still leads there when it is counted.
         let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name)?;
@@ -292,7 +292,7 @@ mod tests {
             a.append(&[1; 4096]).unwrap();
             a.fsync().unwrap();
         }
-        let aside = || volume.guard_engine().space.aside();
+        let aside = || volume.guard_engine().space.counts.aside();
         assert!(aside() > 0);
         drop(a);
         assert!(aside() > 0, "another slot has it open");
@@ -323,6 +323,7 @@ mod tests {
         let _ = volume.unlink("/f");
         let engine = volume.guard_engine();
         let open = engine
+            .inodes
             .in_core
             .iter()
             .filter(|inode| inode.ftype == crate::FileType::Regular)

@@ -2,11 +2,11 @@
 
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
+use crate::inodes::Inodes;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
-use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 
-impl Engine {
+impl Inodes {
     /// Fails unless the caller has all the permission bits of `wanted` on the inode. Nobody writes an immutable one.
     pub(crate) fn permit(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
         if wanted & WRITE != 0 && inode.has_flag(flags::IMMUTABLE) {
@@ -54,7 +54,7 @@ impl Engine {
     pub(crate) fn check_access(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
         use ext4_format::FileType::{Directory, Regular, Symlink};
         if wanted & WRITE != 0 && matches!(inode.ftype, Regular | Directory | Symlink) {
-            self.check_writable()?;
+            self.store.check_writable()?;
         }
         self.permit(who, inode, wanted)
     }

@@ -1,10 +1,10 @@
 //! What a push made of inodes is shown in those in memory.
 
 use crate::commit::formatter::Published;
-use crate::volume::engine::Engine;
+use crate::inodes::Inodes;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Inodes {
     pub(crate) fn note_published(&self, published: &Published) {
         if let Some(inode) = self.index.get(published.ino) {
             inode

@@ -3,10 +3,10 @@
 use crate::base::error::{Error, Result};
 use crate::base::now;
 use crate::incore::inode::{Inode, State};
+use crate::inodes::Inodes;
 use crate::log::{Commit, Cost};
 use crate::types::credentials::Credentials;
 use crate::types::item::MiscEvent;
-use crate::volume::engine::Engine;
 use ext4_format::FileType;
 use ext4_format::acl::Acl;
 use ext4_format::inode::flags;
@@ -53,7 +53,7 @@ pub enum SetXattr {
     Replace,
 }
 
-impl Engine {
+impl Inodes {
     /// Looks at all attributes of an inode. Who finds them in memory counts no use of them.
     fn at_xattrs<R>(&self, inode: &Inode, f: impl FnOnce(&XattrSet) -> R) -> Result<R> {
         {
@@ -125,7 +125,7 @@ impl Engine {
         how: SetXattr,
     ) -> Result<()> {
         let _span = lockmeter::span!("set xattr");
-        self.check_writable()?;
+        self.store.check_writable()?;
         self.permit_xattr(
             who,
             inode,
@@ -213,8 +213,8 @@ impl Engine {
             // What it has may be in a block that is other inodes' too.
             let grows = needs_block && length(&set) > length(&before);
             let tx = match grows {
-                true => self.begin(who, Cost::XATTR)?,
-                false => self.begin_giving(Cost::XATTR)?,
+                true => self.commit.begin(who, Cost::XATTR)?,
+                false => self.commit.begin_giving(Cost::XATTR)?,
             };
             let mut state = inode.state.lock();
             if state.freed {
@@ -241,7 +241,7 @@ impl Engine {
                 self.log_xattrs(inode, &mut state, &set, c);
                 self.log_core(inode, &mut state, c);
             });
-            self.tell_attributes(inode);
+            self.watch.tell_attributes(inode);
             return Ok(());
         }
     }
@@ -291,9 +291,9 @@ impl Engine {
 
     /// Whether there are more attributes than the inode has room for; an error if they do not fit a block either.
     fn needs_xattr_block(&self, set: &XattrSet) -> Result<bool> {
-        let area = usize::from(self.geometry.inode_size)
-            .saturating_sub(128 + usize::from(self.geometry.want_extra_isize));
-        ext4_format::xattr::place(set, area, self.geometry.block_size as usize)
+        let area = usize::from(self.store.geometry.inode_size)
+            .saturating_sub(128 + usize::from(self.store.geometry.want_extra_isize));
+        ext4_format::xattr::place(set, area, self.store.geometry.block_size as usize)
             .map(|(_, block)| block.is_some())
             .map_err(|_| Error::NoSpace("extended attributes do not fit the inode and one block"))
     }

@@ -2,37 +2,40 @@
 //! (mechanism P2, P3), which tolerates what is added and removed meanwhile.
 
 use crate::incore::inode::Inode;
-use crate::volume::engine::Engine;
+use crate::lifecycle::Lifecycle;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Lifecycle {
     /// Drops inodes when there are more than the limit; whoever brings inodes in sees to it now and then.
     /// After a walk that found too few to drop, the next waits until there are many more.
     pub(crate) fn bound_inodes(&self) {
         let most = self
+            .store
             .limits
             .inodes
-            .max(self.inodes_left.load(Ordering::Relaxed));
-        if u64::try_from(self.in_core_count.sum()).unwrap_or(0) > most.saturating_add(most / 8) {
+            .max(self.inodes.inodes_left.load(Ordering::Relaxed));
+        if u64::try_from(self.inodes.in_core_count.sum()).unwrap_or(0)
+            > most.saturating_add(most / 8)
+        {
             self.shrink_inodes();
-            let left = u64::try_from(self.in_core_count.sum()).unwrap_or(0);
-            self.inodes_left.store(left, Ordering::Relaxed);
+            let left = u64::try_from(self.inodes.in_core_count.sum()).unwrap_or(0);
+            self.inodes.inodes_left.store(left, Ordering::Relaxed);
         }
     }
 
     /// Drops clean inodes nobody holds, if there are more in core than the limit.
     pub(crate) fn shrink_inodes(&self) {
-        let mut over = self.in_core_count.sum() - self.limits.inodes as i64;
+        let mut over = self.inodes.in_core_count.sum() - self.store.limits.inodes as i64;
         if over <= 0 {
             return;
         }
         // What has times to write can leave after the next write-back.
-        self.settle_times();
+        self.inodes.settle_times();
         let durable = self.log.durable();
-        self.walks.clear();
-        self.forget_open_files();
-        for inode in self.in_core.iter() {
+        self.inodes.walks.clear();
+        self.inodes.forget_open_files();
+        for inode in self.inodes.in_core.iter() {
             if over <= 0 {
                 return;
             }
@@ -45,42 +48,42 @@ impl Engine {
     /// Drops every clean page and inode.
     pub(crate) fn drop_clean(&self) {
         let durable = self.log.durable();
-        self.walks.clear();
-        self.forget_open_files();
-        let bs = i64::from(self.geometry.block_size);
-        for inode in self.in_core.iter() {
+        self.inodes.walks.clear();
+        self.inodes.forget_open_files();
+        let bs = i64::from(self.store.geometry.block_size);
+        for inode in self.inodes.in_core.iter() {
             if let Some(file) = inode.touched_file() {
                 let dropped = file.pages.sweep(true);
-                self.cached_bytes.add(-i64::from(dropped) * bs);
+                self.data.cached_bytes.add(-i64::from(dropped) * bs);
             }
             self.evict(&inode, durable);
         }
-        self.buffers.drop_clean();
+        self.store.buffers.drop_clean();
     }
 
     /// The volume ends: nothing of it stays in memory but what handles hold, and those who watch an inode are
     /// told. What is not written never will be.
     pub(crate) fn evict_all(&self) {
-        self.tell_unmounted(None);
-        self.walks.clear();
-        self.forget_open_files();
-        for inode in self.in_core.iter() {
-            self.tell_unmounted(Some(&inode));
+        self.watch.tell_unmounted(None);
+        self.inodes.walks.clear();
+        self.inodes.forget_open_files();
+        for inode in self.inodes.in_core.iter() {
+            self.watch.tell_unmounted(Some(&inode));
             if let Some(file) = inode.touched_file() {
                 // Whoever writes this file's data back has its mapping.
                 let _map = file.map.write();
-                self.drop_pages(&inode, 0, u32::MAX);
+                self.data.drop_pages(&inode, 0, u32::MAX);
             }
-            self.index.remove(&inode);
-            self.delist(&inode);
+            self.inodes.index.remove(&inode);
+            self.inodes.delist(&inode);
         }
-        self.buffers.clear();
+        self.store.buffers.clear();
     }
 
     fn evict(&self, inode: &Arc<Inode>, durable: u64) -> bool {
         crate::base::stir::point();
         // Held by: the index (counted there), the per-slot list, and the caller's clone.
-        let gone = self.index.evict(inode, 2, |i| {
+        let gone = self.inodes.index.evict(inode, 2, |i| {
             i.ino != ext4_format::InodeNr::ROOT
                 && i.opens.load(Ordering::Acquire) == 0
                 && i.last_context.load(Ordering::Acquire) <= durable
@@ -91,8 +94,8 @@ impl Engine {
                     .is_some_and(|s| !s.core_dirty && !s.lazy_times && !s.orphan)
         });
         if gone {
-            self.discard_window_of(inode);
-            self.delist(inode);
+            self.data.discard_window_of(inode);
+            self.inodes.delist(inode);
         }
         gone
     }
@@ -136,7 +139,7 @@ mod tests {
         for n in (0..3000).chain(0..3000) {
             volume.stat(format!("/f{n}")).unwrap();
         }
-        let count = volume.guard_engine().in_core_count.sum();
+        let count = volume.guard_engine().inodes.in_core_count.sum();
         assert!(count <= 500 + 500 / 8 + 64, "{count} inodes");
     }
 
@@ -164,7 +167,7 @@ mod tests {
             let file = volume.create(format!("/f{n}"), 0o600).unwrap();
             file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
                 .unwrap();
-            most = most.max(volume.guard_engine().blocks.loaded());
+            most = most.max(volume.guard_engine().space.blocks.loaded());
         }
         // Of 12,800: the limit, and what contexts may touch until they are pushed.
         assert!(most < 256 * 6, "{most} bitmaps in memory");
@@ -205,7 +208,7 @@ mod tests {
         let mut most = 0;
         for n in 0..300 {
             volume.unlink(format!("/f{n}")).unwrap();
-            most = most.max(volume.guard_engine().blocks.loaded());
+            most = most.max(volume.guard_engine().space.blocks.loaded());
         }
         // What came in before a push and before the one before it, each the limit and the 128 groups of an operation.
         assert!(most <= 3 * (256 + 128), "{most} bitmaps in memory");
@@ -232,7 +235,7 @@ mod tests {
             .unwrap();
         assert!(volume.geometry().groups >= 4096);
         let free = volume.statfs().unwrap().free_inodes;
-        let loaded = || volume.guard_engine().inodes.loaded();
+        let loaded = || volume.guard_engine().space.inodes.loaded();
         let most = std::sync::atomic::AtomicU32::new(0);
         std::thread::scope(|s| {
             for thread in 0..4 {
@@ -261,7 +264,7 @@ mod tests {
         // The limit is 186; of each slot up to sixteen are in use.
         let held = 16 * percpu::slot::count() as u32;
         assert!(
-            most <= 3 * (186 + held) && volume.guard_engine().inodes.has_shrunk(),
+            most <= 3 * (186 + held) && volume.guard_engine().space.inodes.has_shrunk(),
             "{most} bitmaps in memory"
         );
         for entry in volume.read_dir("/").unwrap() {
@@ -295,7 +298,7 @@ mod tests {
         for n in 0..400 {
             assert_eq!(volume.read_file(format!("/f{n}")).unwrap().len(), 20_000);
         }
-        let cached = volume.guard_engine().cached_bytes.sum();
+        let cached = volume.guard_engine().data.cached_bytes.sum();
         assert!(cached <= limit as i64 + (64 << 10), "{cached} bytes cached");
     }
 }

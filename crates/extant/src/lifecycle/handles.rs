@@ -4,23 +4,23 @@ use crate::base::error::{Error, Result};
 use crate::incore::file::FileData;
 use crate::incore::inode::Inode;
 use crate::inodes::open_files::Opened;
-use crate::volume::engine::Engine;
+use crate::lifecycle::Lifecycle;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Lifecycle {
     /// A handle was closed; the last one of a file without a name frees it.
     pub(crate) fn closed(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
             return Ok(());
         }
         crate::base::stir::point();
-        self.discard_window_of(inode);
+        self.data.discard_window_of(inode);
         let dead = {
             let state = inode.state.lock();
             state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
         };
-        if dead && self.check_writable().is_ok() {
+        if dead && self.store.check_writable().is_ok() {
             self.reap(inode)
         } else {
             Ok(())
@@ -39,7 +39,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Lifecycle {
     /// A file's handle is closed. Its slot's count is all that changes, but if blocks may be set aside for the file,
     /// which the last one gives back.
     pub(crate) fn close(&self, handle: &Opened) -> crate::Result<()> {
@@ -51,10 +51,10 @@ impl Engine {
             None => self.closed(handle),
             Some(0) if own.inode.touched_file().is_some_and(set_aside) => {
                 let state = own.inode.state.lock();
-                self.gather_opens(&own.inode, &state);
+                self.inodes.gather_opens(&own.inode, &state);
                 if own.inode.opens.load(Ordering::Acquire) == 0 {
                     drop(state);
-                    self.discard_window_of(&own.inode);
+                    self.data.discard_window_of(&own.inode);
                 }
                 Ok(())
             }

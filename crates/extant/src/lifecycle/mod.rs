@@ -3,3 +3,44 @@
 pub mod evict;
 pub mod handles;
 pub mod reap;
+
+use crate::commit::Committer;
+use crate::data::Data;
+use crate::inodes::{Evictor, Inodes};
+use crate::log::Log;
+use crate::space::Space;
+use crate::store::Store;
+use crate::watch::watchers::Watchers;
+use std::sync::Arc;
+
+/// Takes inodes out of memory, and off the volume.
+pub(crate) struct Lifecycle {
+    pub store: Arc<Store>,
+    pub space: Arc<Space>,
+    pub log: Arc<Log>,
+    pub commit: Arc<Committer>,
+    pub watch: Arc<Watchers>,
+    pub inodes: Arc<Inodes>,
+    pub data: Arc<Data>,
+}
+
+impl Evictor for Lifecycle {
+    fn bound_inodes(&self) {
+        Lifecycle::bound_inodes(self);
+    }
+}
+
+impl Lifecycle {
+    /// Over the data of a volume.
+    pub fn new(data: Arc<Data>) -> Self {
+        Self {
+            store: Arc::clone(&data.store),
+            space: Arc::clone(&data.space),
+            log: Arc::clone(&data.log),
+            commit: Arc::clone(&data.commit),
+            watch: Arc::clone(&data.watch),
+            inodes: Arc::clone(&data.inodes),
+            data,
+        }
+    }
+}

@@ -3,31 +3,32 @@
 use crate::base::error::Result;
 use crate::base::now;
 use crate::incore::file::FileMap;
+use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Content, Inode, State};
+use crate::lifecycle::Lifecycle;
 use crate::log::Commit;
 use crate::types::extent_map::Run;
 use crate::types::item::{InodeEvent, MiscEvent};
-use crate::volume::engine::Engine;
 use ext4_format::FileType;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Lifecycle {
     /// The last link and the last handle are gone, or the inode is an orphan found at open: its blocks
     /// and its number become free.
     pub(crate) fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _pass = self.gate.enter();
+        let _pass = self.store.gate.enter();
         let mut map = inode.file_with_data().map(|f| f.map.write());
         if let Some(map) = &mut map {
-            self.drop_pages(inode, 0, u32::MAX);
-            self.load_map(inode, map)?;
+            self.data.drop_pages(inode, 0, u32::MAX);
+            self.data.load_map(inode, map)?;
             let all: Vec<Run> = map.extents.iter().copied().collect();
-            if !self.in_one_step(inode, &all) {
-                self.remove_in_steps(inode, map, 0)?;
+            if !self.data.in_one_step(inode, &all) {
+                self.data.remove_in_steps(inode, map, 0)?;
             }
         }
         let mapped = self.prepare_free(inode, map.as_deref_mut())?;
-        let tx = self.begin_core()?;
+        let tx = self.commit.begin_core()?;
         let mut state = inode.state.lock();
         if state.freed {
             return Ok(());
@@ -52,29 +53,29 @@ impl Engine {
         inode: &Inode,
         map: Option<&mut FileMap>,
     ) -> Result<Vec<Run>> {
-        self.inodes.ensure_loaded(inode.ino, self)?;
+        self.space.inodes.ensure_loaded(inode.ino, &*self.space)?;
         let runs = match (map, inode.ftype) {
             (Some(map), _) => {
-                self.load_map(inode, map)?;
+                self.data.load_map(inode, map)?;
                 map.extents.iter().copied().collect()
             }
             (None, FileType::Symlink) => match &inode.content {
                 Content::Symlink(link) if link.block.is_some() => link.block.into_iter().collect(),
-                _ if inode.size.load(Ordering::Relaxed) > Self::FAST_SYMLINK_MAX as u64 => {
-                    self.read_mapping(inode)?.iter().copied().collect()
+                _ if inode.size.load(Ordering::Relaxed) > FAST_SYMLINK_MAX as u64 => {
+                    self.inodes.read_mapping(inode)?.iter().copied().collect()
                 }
                 _ => Vec::new(),
             },
             _ => Vec::new(),
         };
-        self.load_bitmaps_of(&runs)?;
+        self.data.load_bitmaps_of(&runs)?;
         Ok(runs)
     }
 
     /// Sees to it that an inode that is open, and loses its last name, can be freed when it is closed: nobody would be
     /// there to hear that it cannot, and without a journal nothing would lead to it. It holds its runs until then.
     pub(crate) fn prepare_death(&self, inode: &Inode) -> Result<Vec<Run>> {
-        self.inodes.ensure_loaded(inode.ino, self)?;
+        self.space.inodes.ensure_loaded(inode.ino, &*self.space)?;
         Ok(Vec::new())
     }
 
@@ -88,7 +89,7 @@ impl Engine {
         c: &mut Commit<'_>,
     ) {
         for run in runs {
-            self.log_freed(run, c);
+            self.data.log_freed(run, c);
         }
         if let Some(map) = map {
             map.extents = Default::default();
@@ -104,17 +105,19 @@ impl Engine {
         c.inode(inode.ino, InodeEvent::Free, state.core);
         inode.logged_in(c.context);
         if state.born == c.context {
-            self.inodes.release_at_once(inode.ino, c.stamp, c.context);
+            self.space
+                .inodes
+                .release_at_once(inode.ino, c.stamp, c.context);
         } else {
-            self.inodes.note_leaving();
+            self.space.inodes.note_leaving();
         }
     }
 
     /// A freed inode leaves memory.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
-        self.discard_window_of(inode);
-        self.drop_pages(inode, 0, u32::MAX);
-        self.index.remove(inode);
-        self.delist(inode);
+        self.data.discard_window_of(inode);
+        self.data.drop_pages(inode, 0, u32::MAX);
+        self.inodes.index.remove(inode);
+        self.inodes.delist(inode);
     }
 }

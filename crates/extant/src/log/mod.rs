@@ -18,9 +18,14 @@ use crate::base::error::Result;
 use crate::base::in_flight::InFlight;
 use crate::base::invariants::insist;
 use crate::base::locks::{self, Condvar, Mutex};
+use crate::log::kick::Kick;
+use crate::space::Space;
+use crate::store::Store;
+use crate::store::health::Waiters;
 use crate::types::item::{ItemList, SpareItems};
 use crossbeam_utils::CachePadded;
 use percpu::CommitLists;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use relog::Relog;
@@ -103,6 +108,9 @@ impl Budget {
 
 /// Committed items on their way to the journal.
 pub struct Log {
+    pub(crate) store: Arc<Store>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) kick: Kick,
     pub(crate) lists: CommitLists<ItemList>,
     pub(crate) budget: Budget,
     /// Last context that the formatter has applied: its images are what a reader sees.
@@ -133,10 +141,13 @@ const WITHOUT_JOURNAL: u64 = 1 << 17;
 impl Log {
     /// A log over a journal that holds `capacity` blocks in one transaction, or over none. Contexts are
     /// formatted in parts of `most` blocks if that is less.
-    pub fn new(capacity: Option<u64>, most: Option<u64>) -> Self {
+    pub(crate) fn new(space: Arc<Space>, capacity: Option<u64>, most: Option<u64>) -> Self {
         let parts = most.into_iter().chain(capacity).min();
         let capacity = capacity.unwrap_or(WITHOUT_JOURNAL);
         Self {
+            store: Arc::clone(&space.store),
+            space,
+            kick: Kick::default(),
             lists: CommitLists::new(),
             budget: Budget::new(capacity, percpu::slot::count() as u64),
             formatted: AtomicU64::new(0),
@@ -201,5 +212,12 @@ impl Log {
     /// Everything logged up to this context is on disk.
     pub fn durable(&self) -> u64 {
         self.durable_now.load(Ordering::Acquire)
+    }
+}
+
+impl Waiters for Log {
+    fn wake(&self) {
+        let _durable = self.durable.lock();
+        self.durable_changed.notify_all();
     }
 }

@@ -99,7 +99,7 @@ impl Commit<'_> {
             match last.map {
                 Some(map) => self.list.maps[map] = item,
                 None => {
-                    self.list.maps.push_in(item, &self.engine.log.spare.maps);
+                    self.list.maps.push_in(item, &self.log.spare.maps);
                     last.map = self.list.maps.last_position();
                 }
             }
@@ -117,7 +117,7 @@ impl Commit<'_> {
             map.len = len;
             bits.len = len;
         }
-        self.credits += 2 * u64::from(self.engine.blocks.charge(run.physical, 1, self.context));
+        self.credits += 2 * u64::from(self.log.space.blocks.charge(run.physical, 1, self.context));
         true
     }
 

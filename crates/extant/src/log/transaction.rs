@@ -2,11 +2,10 @@
 
 use crate::base::invariants::Rule;
 use crate::base::planted::{self, Fault};
-use crate::incore::bucket::Bucket;
+use crate::log::Log;
 use crate::types::dentry::Dentry;
 use crate::types::extent_map::Run;
 use crate::types::item::*;
-use crate::volume::engine::Engine;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, InodeNr};
 
@@ -47,9 +46,17 @@ impl Cost {
     }
 }
 
+/// Names that share a leaf block of their directory, as the log sees them.
+pub trait LeafNames {
+    /// The leaf block is charged for in this context; true the first time.
+    fn charge(&mut self, context: u64) -> bool;
+    /// An item with this stamp was logged for one of the names.
+    fn logged(&mut self, stamp: Stamp);
+}
+
 /// An open transaction. Dropped without a commit, it gives its reservation back.
 pub struct Transaction<'a> {
-    pub(crate) engine: &'a Engine,
+    pub(crate) log: &'a Log,
     pub(crate) reserved: u32,
 }
 
@@ -63,7 +70,7 @@ pub struct Commit<'a> {
     pub(super) slot: percpu::SlotId,
     /// The stamp of that slot's commit before.
     pub(super) before: Stamp,
-    pub(super) engine: &'a Engine,
+    pub(super) log: &'a Log,
     pub(super) list: &'a mut ItemList,
     pub(super) credits: u64,
     /// Items of the commit before were changed, and none added.
@@ -77,14 +84,14 @@ impl Transaction<'_> {
     /// [`Commit::stamp`] into those objects, whose locks the caller holds.
     pub fn commit<R>(mut self, seen: Stamp, say: impl FnOnce(&mut Commit<'_>) -> R) -> R {
         crate::base::stir::point();
-        let engine = self.engine;
+        let log = self.log;
         let reserved = std::mem::take(&mut self.reserved);
         let slot = percpu::slot::current();
-        engine.log.lists.commit_on(slot, |context, clock, list| {
+        log.lists.commit_on(slot, |context, clock, list| {
             let before = *clock;
             let stamp = percpu::stamp(clock, seen);
             let mut commit = Commit {
-                engine,
+                log,
                 context,
                 stamp,
                 slot,
@@ -100,20 +107,21 @@ impl Transaction<'_> {
             if in_place {
                 // The commit before has reserved the same.
                 if reserved > 0 {
-                    engine.space.give(u64::from(reserved));
+                    log.space.counts.give(u64::from(reserved));
                 }
             } else {
                 list.reserved_blocks += u64::from(reserved);
                 list.added += 1;
                 if list.added % PUSH_AFTER == 0 {
-                    engine.kick.wake();
+                    log.kick.wake();
                 }
             }
             if list.credits < need {
-                list.credits += engine.log.budget.draw(context, need - list.credits);
-                engine.insist(list.credits >= need, Rule::CreditsCover, || {
-                    format!("{need} of {}", list.credits)
-                });
+                list.credits += log.budget.draw(context, need - list.credits);
+                log.store
+                    .insist(list.credits >= need, Rule::CreditsCover, || {
+                        format!("{need} of {}", list.credits)
+                    });
             }
             list.credits = list.credits.saturating_sub(need);
             answer
@@ -124,7 +132,7 @@ impl Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.reserved > 0 {
-            self.engine.space.give(u64::from(self.reserved));
+            self.log.space.counts.give(u64::from(self.reserved));
         }
     }
 }
@@ -133,12 +141,12 @@ impl Commit<'_> {
     /// It needs blocks after all that its transaction has not reserved: whoever needs them must have them.
     pub fn reserve_late(&mut self, cost: Cost) {
         self.reserved += cost.meta_blocks;
-        self.engine.space.settle(0, u64::from(cost.meta_blocks));
+        self.log.space.counts.settle(0, u64::from(cost.meta_blocks));
     }
 
     /// Charges for the block that an inode is in; says if it is the first time.
     fn charge_inode(&mut self, ino: InodeNr) -> bool {
-        let first = self.engine.inodes.charge(ino, self.context);
+        let first = self.log.space.inodes.charge(ino, self.context);
         self.credits += u64::from(first);
         first
     }
@@ -147,9 +155,10 @@ impl Commit<'_> {
     pub fn inode(&mut self, ino: InodeNr, event: InodeEvent, core: ext4_format::inode::InodeCore) {
         self.charge_inode(ino);
         if event != InodeEvent::Update {
-            let geometry = &self.engine.geometry;
+            let geometry = &self.log.store.geometry;
             let inside = (geometry.first_ino..=geometry.inodes_count).contains(&ino.0);
-            self.engine
+            self.log
+                .store
                 .insist(inside, Rule::NumberInRange, || format!("inode {ino}"));
             // Bitmap and descriptor; charged again per event only while the group's stretch is new.
             self.credits += u64::from(ino.0.is_multiple_of(64)) * 2;
@@ -160,9 +169,7 @@ impl Commit<'_> {
             stamp: self.stamp,
             core,
         };
-        self.list
-            .inodes
-            .push_in(item, &self.engine.log.spare.inodes);
+        self.list.inodes.push_in(item, &self.log.spare.inodes);
     }
 
     /// Logs a name added or replaced (`ino` not 0) or removed, by which its directory has `links` subdirectories
@@ -170,17 +177,16 @@ impl Commit<'_> {
     pub fn name(
         &mut self,
         dir: InodeNr,
-        bucket: &mut Bucket,
+        bucket: &mut impl LeafNames,
         entry: &Dentry,
         (removed, links): (bool, i8),
         time: Timestamp,
     ) {
-        if bucket.charged != self.context as u32 {
-            bucket.charged = self.context as u32;
+        if bucket.charge(self.context) {
             self.credits += 1;
             self.charge_inode(dir);
         }
-        bucket.stamp = self.stamp;
+        bucket.logged(self.stamp);
         let item = NameItem {
             dir,
             ino: if removed { InodeNr(0) } else { entry.ino },
@@ -192,11 +198,11 @@ impl Commit<'_> {
             links,
             name: entry.name.clone(),
         };
-        self.list.names.push_in(item, &self.engine.log.spare.names);
+        self.list.names.push_in(item, &self.log.spare.names);
         if !removed {
             // Growth: a name takes twice its length of leaf at worst; one block in so many names.
             self.list.grown_bytes += 2 * (entry.name.as_bytes().len() as u64 + 12);
-            let block = u64::from(self.engine.geometry.block_size);
+            let block = u64::from(self.log.store.geometry.block_size);
             if self.list.grown_bytes >= block {
                 self.list.grown_bytes -= block;
                 self.credits += 2;
@@ -208,13 +214,14 @@ impl Commit<'_> {
     pub fn map_run(&mut self, ino: InodeNr, run: Run, allocated: bool) {
         let end = run.physical.0.checked_add(run.len.into());
         // At block 0 there is no run, but a hole of any length.
-        let inside =
-            run.physical.0 == 0 || end.is_some_and(|end| end <= self.engine.geometry.blocks_count);
-        self.engine.insist(inside, Rule::RunInVolume, || {
+        let inside = run.physical.0 == 0
+            || end.is_some_and(|end| end <= self.log.store.geometry.blocks_count);
+        self.log.store.insist(inside, Rule::RunInVolume, || {
             format!("{run:?} of inode {ino}")
         });
         if allocated {
-            self.engine
+            self.log
+                .store
                 .insist(run.physical.0 > 0 && run.len > 0, Rule::RunIsMapped, || {
                     format!("{run:?} of inode {ino}")
                 });
@@ -237,22 +244,22 @@ impl Commit<'_> {
             stamp: self.stamp,
             ..item
         };
-        self.list.maps.push_in(item, &self.engine.log.spare.maps);
+        self.list.maps.push_in(item, &self.log.spare.maps);
     }
 
     /// Logs data blocks allocated or freed.
     pub fn bits(&mut self, start: BlockNr, len: u32, alloc: bool) {
-        self.credits += 2 * u64::from(self.engine.blocks.charge(start, len, self.context));
+        self.credits += 2 * u64::from(self.log.space.blocks.charge(start, len, self.context));
         let item = BitsItem {
             stamp: self.stamp,
             start,
             len,
             alloc,
         };
-        self.list.bits.push_in(item, &self.engine.log.spare.bits);
+        self.list.bits.push_in(item, &self.log.spare.bits);
         if !alloc && planted::is(Fault::ReuseBeforeCommit) {
-            let _ = self.engine.blocks.give_back(start, len);
-            self.engine.space.give(u64::from(len));
+            let _ = self.log.space.blocks.give_back(start, len);
+            self.log.space.counts.give(u64::from(len));
         }
     }
 
@@ -270,6 +277,6 @@ impl Commit<'_> {
             stamp: self.stamp,
             event,
         };
-        self.list.misc.push_in(item, &self.engine.log.spare.misc);
+        self.list.misc.push_in(item, &self.log.spare.misc);
     }
 }

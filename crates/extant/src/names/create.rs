@@ -5,15 +5,16 @@ use crate::base::now;
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
 use crate::incore::directory::{Change, Directory};
+use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Content, Inode, State, StateGuard, Symlink};
 use crate::inodes::new::New;
 use crate::log::{Commit, Cost};
+use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::dentry::Dentry;
 use crate::types::extent_map::Run;
 use crate::types::item::{InodeEvent, MiscEvent};
 use crate::types::name::Name;
-use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 use ext4_format::{FileType, InodeNr};
 use std::sync::atomic::Ordering;
@@ -47,7 +48,7 @@ impl LinkRight<'_> {
     }
 }
 
-impl Engine {
+impl Names {
     /// Makes an inode under a name that is free, or finds the one the name leads to; the flag says
     /// whether it was made.
     pub(crate) fn create(
@@ -69,8 +70,8 @@ impl Engine {
             other => other?,
         };
         let names = self.names(parent)?;
-        let hash = self.hash(name.as_bytes());
-        if let Err(denied) = self.permit(who, parent, WRITE | EXECUTE) {
+        let hash = self.store.hash(name.as_bytes());
+        if let Err(denied) = self.inodes.permit(who, parent, WRITE | EXECUTE) {
             // Opening what exists needs no write permission on the directory.
             let bucket = names.table.lock(hash);
             return match bucket.find(hash, name.as_bytes()) {
@@ -81,7 +82,7 @@ impl Engine {
         }
         let ftype = what.ftype();
         let is_dir = ftype == FileType::Directory;
-        let (mode, xattrs) = self.inherited_acls(who, parent, ftype, mode)?;
+        let (mode, xattrs) = self.inodes.inherited_acls(who, parent, ftype, mode)?;
         let data = match what {
             New::Symlink(target) => self.place_symlink(who, parent, target)?,
             _ => None,
@@ -100,7 +101,7 @@ impl Engine {
             e
         };
         let begun = match is_dir || xattrs.is_some() {
-            true => self.begin(who, cost),
+            true => self.commit.begin(who, cost),
             false => self.begin_adding(who, parent, (name.as_bytes(), hash), cost),
         };
         let tx = begun.map_err(undo_data)?;
@@ -125,14 +126,14 @@ impl Engine {
             if what.is_device() && !who.is_unbound() {
                 return Err(undo_data(Error::NotPermitted));
             }
-            match self.inodes.allocate(parent.ino, is_dir, self) {
+            match self.space.inodes.allocate(parent.ino, is_dir, &*self.space) {
                 Ok(allocated) => break (bucket, room, allocated),
                 // Numbers freed by what is not yet durable come back with a push. It is waited for with the bucket
                 // unlocked: a frozen volume lets none through, and its names must be found.
                 Err(Error::NoSpace(_)) if !pushed => {
                     let held = planted::is(Fault::WaitsLocked).then_some((bucket, room));
                     schedule::reached(Point::NoInode);
-                    self.push_and_release().map_err(undo_data)?;
+                    self.commit.push_and_release().map_err(undo_data)?;
                     drop(held);
                     pushed = true;
                 }
@@ -141,13 +142,13 @@ impl Engine {
         };
         let ino = allocated.ino;
         let time = now();
-        let core = self.new_core(who, parent, what, mode, time);
+        let core = self.inodes.new_core(who, parent, what, mode, time);
         let content = match what {
             New::File => Content::File(OnceLock::new()),
             New::Directory => {
                 let dir = Directory::new(parent.ino, None);
                 dir.size
-                    .store(u64::from(self.geometry.block_size), Ordering::Relaxed);
+                    .store(u64::from(self.store.geometry.block_size), Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
             }
             New::Symlink(target) => Content::Symlink(Box::new(Symlink {
@@ -169,7 +170,7 @@ impl Engine {
             match self.room_for_subdirectory(parent, names) {
                 Ok(found) => right = found,
                 Err(e) => {
-                    self.inodes.undo(allocated);
+                    self.space.inodes.undo(allocated);
                     return Err(undo_data(e));
                 }
             }
@@ -195,8 +196,8 @@ impl Engine {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
             let links = i8::from(is_dir);
-            c.name(parent.ino, &mut bucket, &entry, (false, links), time);
-            room.use_up(c.context, &self.kick);
+            c.name(parent.ino, &mut *bucket, &entry, (false, links), time);
+            room.use_up(c.context, &self.log.kick);
             names.note(Change { names: 1, links }, time, c.stamp);
             parent.logged_in(c.context);
             self.stop_counting_links(parent, &mut right, c);
@@ -207,11 +208,11 @@ impl Engine {
         });
         drop(right);
         if let Some(run) = data {
-            self.count_added(&inode, &[run]);
+            self.data.count_added(&inode, &[run]);
         }
         let inode = Arc::new(inode);
-        self.adopt(&inode);
-        self.tell_created(parent, entry.name.as_bytes(), ino);
+        self.inodes.adopt(&inode);
+        self.watch.tell_created(parent, entry.name.as_bytes(), ino);
         bucket.add(entry);
         let long = names.table.is_long(&bucket);
         drop(bucket);
@@ -223,9 +224,9 @@ impl Engine {
 
     /// The inode of a name whose bucket is locked, so that it cannot go before it is opened.
     fn found(&self, ino: InodeNr, open: bool) -> Result<(Arc<Inode>, bool)> {
-        let inode = self.named_inode(ino)?;
+        let inode = self.inodes.named_inode(ino)?;
         if open {
-            self.opened(&inode)?;
+            self.lifecycle.opened(&inode)?;
         }
         Ok((inode, false))
     }
@@ -244,7 +245,7 @@ impl Engine {
             other => other?,
         };
         let names = self.names(parent)?;
-        let hash = self.hash(name.as_bytes());
+        let hash = self.store.hash(name.as_bytes());
         let tx = self.begin_adding(who, parent, (name.as_bytes(), hash), Cost::NAME)?;
         let (mut bucket, mut room) = self.lock_to_add(parent, names, hash, name.as_bytes())?;
         if names.is_dead() {
@@ -253,7 +254,7 @@ impl Engine {
         if bucket.find(hash, name.as_bytes()).is_some() {
             return Err(Error::Exists);
         }
-        self.permit(who, parent, WRITE | EXECUTE)?;
+        self.inodes.permit(who, parent, WRITE | EXECUTE)?;
         if inode.directory().is_some() {
             return Err(Error::NotPermitted);
         }
@@ -291,13 +292,14 @@ impl Engine {
             state.core.ctime = time;
             state.stamp = c.stamp;
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
-            c.name(parent.ino, &mut bucket, &entry, (false, 0), time);
-            room.use_up(c.context, &self.kick);
+            c.name(parent.ino, &mut *bucket, &entry, (false, 0), time);
+            room.use_up(c.context, &self.log.kick);
             names.note(Change { names: 1, links: 0 }, time, c.stamp);
             inode.logged_in(c.context);
             parent.logged_in(c.context);
         });
-        self.tell_created(parent, entry.name.as_bytes(), inode.ino);
+        self.watch
+            .tell_created(parent, entry.name.as_bytes(), inode.ino);
         drop(state);
         bucket.add(entry);
         let long = names.table.is_long(&bucket);
@@ -307,9 +309,6 @@ impl Engine {
         }
         Ok(())
     }
-
-    /// Targets up to this long are kept in the inode.
-    pub(crate) const FAST_SYMLINK_MAX: usize = 59;
 
     /// A long target is data: it goes to the device before the transaction that names its block.
     fn place_symlink(
@@ -321,23 +320,23 @@ impl Engine {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
-        if target.len() >= (self.geometry.block_size as usize).min(4096) {
+        if target.len() >= (self.store.geometry.block_size as usize).min(4096) {
             return Err(Error::NameTooLong);
         }
         if target.contains(&0) {
             return Err(Error::Invalid("a symbolic link's target holds a NUL byte"));
         }
-        if target.len() <= Self::FAST_SYMLINK_MAX {
+        if target.len() <= FAST_SYMLINK_MAX {
             return Ok(None);
         }
-        let _pass = self.gate.enter();
-        self.check_writable()?;
-        if !self.take_space(who, 1)? {
-            return Err(self.no_space("no block left for a symbolic link"));
+        let _pass = self.store.gate.enter();
+        self.store.check_writable()?;
+        if !self.commit.take_space(who, 1)? {
+            return Err(self.store.no_space("no block left for a symbolic link"));
         }
-        let goal = self.goal_of(parent.ino);
-        let placed = self.allocate_block(goal).and_then(|block| {
-            let mut bytes = vec![0; self.geometry.block_size as usize];
+        let goal = self.space.goal_of(parent.ino);
+        let placed = self.space.allocate_block(goal).and_then(|block| {
+            let mut bytes = vec![0; self.store.geometry.block_size as usize];
             bytes[..target.len()].copy_from_slice(target);
             let run = Run {
                 logical: 0,
@@ -345,15 +344,16 @@ impl Engine {
                 physical: block,
                 unwritten: false,
             };
-            self.device
-                .write_at(block.offset(self.geometry.block_size), &bytes)
+            self.store
+                .device
+                .write_at(block.offset(self.store.geometry.block_size), &bytes)
                 .map(|()| run)
                 .map_err(|e| Error::block_io("write", block, e))
         });
         match placed {
             Ok(run) => Ok(Some(run)),
             Err(e) => {
-                self.space.give(1);
+                self.space.counts.give(1);
                 Err(e)
             }
         }
@@ -361,9 +361,9 @@ impl Engine {
 
     fn give_back_data(&self, data: Option<Run>) {
         if let Some(run) = data
-            && self.give_blocks_back(run.physical, run.len).is_ok()
+            && self.space.give_blocks_back(run.physical, run.len).is_ok()
         {
-            self.space.give(u64::from(run.len));
+            self.space.counts.give(u64::from(run.len));
         }
     }
 
@@ -389,7 +389,7 @@ impl Engine {
     /// `dir_nlink` it stops being counted, else that is an error.
     pub(crate) fn is_beyond_links(&self, names: &Directory, state: &State) -> Result<bool> {
         match names.is_full_of_directories(state.core.links) {
-            true if !self.geometry.features.has_dir_nlink() => Err(Error::TooManyLinks),
+            true if !self.store.geometry.features.has_dir_nlink() => Err(Error::TooManyLinks),
             beyond => Ok(beyond),
         }
     }
@@ -406,6 +406,6 @@ impl Engine {
             names.stop_counting();
         }
         state.core.links = 1;
-        self.log_core(dir, state, c);
+        self.inodes.log_core(dir, state, c);
     }
 }

@@ -21,10 +21,10 @@ use crate::incore::name_table::BucketGuard;
 use crate::log::Cost;
 use crate::log::kick::Kick;
 use crate::log::transaction::Transaction;
+use crate::names::Names;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::NameHash;
 use crate::types::extent_map::Found;
-use crate::volume::engine::Engine;
 use ext4_format::inode::{self, flags};
 use ext4_format::{FormatError, InodeNr, Where, checksum};
 use std::sync::atomic::Ordering;
@@ -92,7 +92,7 @@ pub(crate) struct IndexRooms {
     dirs: Mutex<Vec<InodeNr>, locks::IndexRooms>,
 }
 
-impl Engine {
+impl Names {
     /// Opens a transaction that adds a name and needs no block but what that costs. It works on a full volume, too, if the
     /// directory has a place for the name in a block that is there: what a name may need at worst is then taken of what
     /// is withheld, and comes back with the next push. Should somebody else have taken that place by then, he has paid for
@@ -104,12 +104,12 @@ impl Engine {
         (name, hash): (&[u8], NameHash),
         cost: Cost,
     ) -> Result<Transaction<'_>> {
-        match self.begin(who, cost) {
+        match self.commit.begin(who, cost) {
             Err(Error::NoSpace(why)) => {
                 if !self.has_place_as_it_is(dir, name, hash)? {
                     return Err(Error::NoSpace(why));
                 }
-                self.begin_giving(cost)
+                self.commit.begin_giving(cost)
             }
             begun => begun,
         }
@@ -119,9 +119,9 @@ impl Engine {
     #[cold]
     fn has_place_as_it_is(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<bool> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
-        self.push_all()?;
+        self.commit.push_all()?;
         // As long as it is held, nobody else formats what is looked at.
-        let _formatter = self.formatter.lock();
+        let _formatter = self.commit.formatter.lock();
         let place = self.with_index(dir, |index| {
             index.has_place_as_it_is(name, (hash.major, hash.minor))
         });
@@ -174,7 +174,7 @@ impl Engine {
                 return Ok(Room::PLENTY);
             }
             let guard = room.alone.lock();
-            self.push_all()?;
+            self.commit.push_all()?;
             if room.tokens.try_take(tokens) {
                 return Ok(Room::paid(room, tokens));
             }
@@ -201,7 +201,7 @@ impl Engine {
     /// leaves room for is kept, for indexes packed by others.
     fn is_large(&self, names: &Directory) -> bool {
         let leaves =
-            names.size.load(Ordering::Relaxed) >> self.geometry.block_size.trailing_zeros();
+            names.size.load(Ordering::Relaxed) >> self.store.geometry.block_size.trailing_zeros();
         names.bytes_at_most() >= self.index_allowance.for_leaves(leaves) / 2
     }
 
@@ -209,11 +209,11 @@ impl Engine {
     fn open_account<'a>(&self, dir: &Inode, names: &'a Directory) -> Result<&'a IndexRoom> {
         let buckets = loop {
             // Most of what there is to do, while others go on.
-            self.push_all()?;
+            self.commit.push_all()?;
             // With all buckets locked nobody adds a name, and what was added is formatted by the push. Should the volume
             // be frozen just now, its names must be found: then once more after the thaw.
             let buckets = names.table.lock_all();
-            if names.room.get().is_some() || self.push_unless_frozen()? {
+            if names.room.get().is_some() || self.commit.push_unless_frozen()? {
                 break buckets;
             }
         };
@@ -239,7 +239,7 @@ impl Engine {
     pub(crate) fn measure_index_rooms(&self, context: u64) -> Result<()> {
         let dirs = self.index_rooms.dirs.lock().clone();
         for ino in dirs {
-            let inode = self.index.get(ino);
+            let inode = self.inodes.index.get(ino);
             let room = inode.as_ref().and_then(|i| i.directory()?.room.get());
             let (Some(inode), Some(room)) = (&inode, room) else {
                 // It has left memory.
@@ -269,12 +269,13 @@ impl Engine {
         dir: &Inode,
         f: impl FnOnce(&DirReader<'_>) -> Result<R>,
     ) -> Result<R> {
-        let raw = self.raw_inode(dir.ino)?;
-        let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
+        let raw = self.inodes.raw_inode(dir.ino)?;
+        let core = inode::decode_core(&raw, &self.store.geometry, dir.ino)?;
         let map = self
+            .inodes
             .mapping_reader(dir)
             .read(core.flags, inode::i_block(&raw)?)?;
-        let blocks = u32::try_from(core.size / u64::from(self.geometry.block_size))
+        let blocks = u32::try_from(core.size / u64::from(self.store.geometry.block_size))
             .map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
         let locate = |logical: u32| match map.at(logical) {
             Found::Mapped(run) if !run.unwritten => Ok(run.physical),
@@ -285,14 +286,14 @@ impl Engine {
             .into()),
         };
         f(&DirReader {
-            geometry: &self.geometry,
-            images: &self.buffers,
+            geometry: &self.store.geometry,
+            images: &self.store.buffers,
             locate: &locate,
             ino: dir.ino,
-            seed: checksum::inode_seed(self.geometry.csum_seed, dir.ino, core.generation),
+            seed: checksum::inode_seed(self.store.geometry.csum_seed, dir.ino, core.generation),
             blocks,
             indexed: core.flags & flags::INDEX != 0,
-            hasher: &self.hasher,
+            hasher: &self.store.hasher,
         })
     }
 }

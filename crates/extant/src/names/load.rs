@@ -3,16 +3,16 @@
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::inodes::load::verify_directory_block;
+use crate::names::Names;
 use crate::types::dentry::{Dentry, NameHash};
 use crate::types::extent_map::Found;
 use crate::types::name::Name;
 use crate::types::no_key;
-use crate::volume::engine::Engine;
 use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, dir_entry};
 use std::sync::atomic::Ordering;
 
-impl Engine {
+impl Names {
     /// Runs `visit` on every leaf and index block of a directory, checked; htree index blocks hold no
     /// live entries but "." and "..", so one walk over all blocks sees all names.
     pub(crate) fn each_directory_block(
@@ -20,18 +20,19 @@ impl Engine {
         dir: &Inode,
         mut visit: impl FnMut(u32, &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        let raw = self.raw_inode(dir.ino)?;
-        let core = inode::decode_core(&raw, &self.geometry, dir.ino)?;
+        let raw = self.inodes.raw_inode(dir.ino)?;
+        let core = inode::decode_core(&raw, &self.store.geometry, dir.ino)?;
         let map = self
+            .inodes
             .mapping_reader(dir)
             .read(core.flags, inode::i_block(&raw)?)?;
-        let bs = u64::from(self.geometry.block_size);
+        let bs = u64::from(self.store.geometry.block_size);
         if core.size == 0 || core.size % bs != 0 {
             return Err(Error::corrupt_inode("directory size", dir.ino));
         }
         let blocks = u32::try_from(core.size / bs)
             .map_err(|_| Error::corrupt_inode("directory size", dir.ino))?;
-        let seed = checksum::inode_seed(self.geometry.csum_seed, dir.ino, core.generation);
+        let seed = checksum::inode_seed(self.store.geometry.csum_seed, dir.ino, core.generation);
         let mut logical = 0;
         while logical < blocks {
             let run = match map.at(logical) {
@@ -46,8 +47,8 @@ impl Engine {
             };
             for i in 0..run.len.min(blocks - logical) {
                 let block = BlockNr(run.physical.0 + u64::from(i));
-                let image = self.buffers.read(block)?;
-                if self.geometry.features.has_metadata_csum() && !image.is_verified() {
+                let image = self.store.buffers.read(block)?;
+                if self.store.geometry.features.has_metadata_csum() && !image.is_verified() {
                     verify_directory_block(
                         &image,
                         core.flags & flags::INDEX != 0 && logical + i == 0,
@@ -71,17 +72,17 @@ impl Engine {
     /// All names of a directory.
     pub(crate) fn read_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
         self.parse_names(dir)
-            .inspect_err(|e| self.note_damage(e, "read_names", Some(dir.ino)))
+            .inspect_err(|e| self.store.note_damage(e, "read_names", Some(dir.ino)))
     }
 
     pub(crate) fn parse_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
         let mut names = Vec::new();
         let encrypted = dir.has_flag(flags::ENCRYPT);
         let one_block = dir.directory().is_some_and(|names| {
-            names.size.load(Ordering::Relaxed) == u64::from(self.geometry.block_size)
+            names.size.load(Ordering::Relaxed) == u64::from(self.store.geometry.block_size)
         });
-        let indexed =
-            self.geometry.features.has_dir_index() && (one_block || dir.has_flag(flags::INDEX));
+        let indexed = self.store.geometry.features.has_dir_index()
+            && (one_block || dir.has_flag(flags::INDEX));
         self.each_directory_block(dir, |logical, block| {
             let entries = match encrypted {
                 true => dir_entry::encrypted_entries(block),
@@ -95,14 +96,14 @@ impl Engine {
                 let shown;
                 let name = match encrypted {
                     true => {
-                        let hash = indexed.then(|| self.hash(entry.name));
+                        let hash = indexed.then(|| self.store.hash(entry.name));
                         shown = no_key::name(hash, entry.name);
                         &shown[..]
                     }
                     false => entry.name,
                 };
                 dir_entry::check_name(name)?;
-                if entry.inode.0 > self.geometry.inodes_count {
+                if entry.inode.0 > self.store.geometry.inodes_count {
                     return Err(FormatError::corrupt(
                         "inode number of a name",
                         Where::Buffer(entry.offset),
@@ -113,14 +114,14 @@ impl Engine {
                     Some(ftype) => ftype,
                     // Without the filetype feature only the inode says it.
                     None => {
-                        let raw = self.raw_inode(entry.inode)?;
-                        inode::decode_core(&raw, &self.geometry, entry.inode)?
+                        let raw = self.inodes.raw_inode(entry.inode)?;
+                        inode::decode_core(&raw, &self.store.geometry, entry.inode)?
                             .file_type()
                             .ok_or_else(|| Error::corrupt_inode("inode type", entry.inode))?
                     }
                 };
                 names.push(Dentry {
-                    hash: self.hash(name),
+                    hash: self.store.hash(name),
                     ino: entry.inode,
                     ftype,
                     name: Name::new(name)?,
@@ -141,7 +142,7 @@ impl Engine {
         self.with_index(dir, |index| {
             Ok(index.lookup(name, hash.major)?.map(|(ino, _)| ino))
         })
-        .inspect_err(|e| self.note_damage(e, "lookup_on_disk", Some(dir.ino)))
+        .inspect_err(|e| self.store.note_damage(e, "lookup_on_disk", Some(dir.ino)))
     }
 
     /// Where ".." of a directory leads.
@@ -152,8 +153,8 @@ impl Engine {
             Ok(false)
         })?;
         parent
-            .filter(|p| p.0 != 0 && p.0 <= self.geometry.inodes_count)
+            .filter(|p| p.0 != 0 && p.0 <= self.store.geometry.inodes_count)
             .ok_or_else(|| Error::corrupt_inode("directory without \"..\"", dir.ino))
-            .inspect_err(|e| self.note_damage(e, "read_parent", Some(dir.ino)))
+            .inspect_err(|e| self.store.note_damage(e, "read_parent", Some(dir.ino)))
     }
 }

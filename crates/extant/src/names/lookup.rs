@@ -4,11 +4,11 @@ use crate::base::error::{Error, Result};
 use crate::incore::directory::Directory;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::attributes::Attributes;
-use crate::names::walk_cache::At;
+use crate::inodes::walk_cache::At;
+use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE};
 use crate::types::dentry::{Dentry, NameHash};
 use crate::types::name::NAME_MAX;
-use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
@@ -29,10 +29,10 @@ const MAX_LINKS: u32 = 40;
 /// Where a symbolic link points.
 type Target = Box<[u8]>;
 
-impl Engine {
+impl Names {
     /// The root directory.
     pub(crate) fn root(&self) -> Result<Arc<Inode>> {
-        self.inode(InodeNr::ROOT)
+        self.inodes.inode(InodeNr::ROOT)
     }
 
     /// The entry of a name in a directory, with its inode. The bucket stays locked until the inode is
@@ -40,19 +40,20 @@ impl Engine {
     pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let _span = lockmeter::span!("lookup");
         match name {
-            b"." | b"" => return self.inode(dir.ino),
-            b".." => return self.named_inode(self.parent_of(dir)?),
+            b"." | b"" => return self.inodes.inode(dir.ino),
+            b".." => return self.inodes.named_inode(self.parent_of(dir)?),
             _ if name.len() > NAME_MAX => return Err(Error::NameTooLong),
             _ => {}
         }
-        let hash = self.hash(name);
+        let hash = self.store.hash(name);
         if let Some(found) = self.lookup_cold(dir, name, hash)? {
             return found.and_then(|inode| not_itself(dir, inode));
         }
         let names = self.names(dir)?;
         let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
-        self.named_inode(entry.ino)
+        self.inodes
+            .named_inode(entry.ino)
             .and_then(|inode| not_itself(dir, inode))
     }
 
@@ -72,15 +73,15 @@ impl Engine {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
         }
-        let hash = self.hash(name);
+        let hash = self.store.hash(name);
         let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
-        let found = self.index.at(entry.ino, |inode| {
+        let found = self.inodes.index.at(entry.ino, |inode| {
             let leads_on = follow && inode.ftype == FileType::Symlink;
             let itself = inode.ino == dir.ino;
             match leads_on || itself {
                 true => None,
-                false => self.attributes_at_once(inode),
+                false => self.inodes.attributes_at_once(inode),
             }
         });
         // A disk that says there are no links is looked at again.
@@ -100,14 +101,14 @@ impl Engine {
             if dir.directory().is_none() {
                 return Err(Error::NotDirectory);
             }
-            self.permit(who, dir, EXECUTE)?;
+            self.inodes.permit(who, dir, EXECUTE)?;
             let inode = self.lookup(dir, name)?;
             if inode.ino == dir.ino {
                 // "." of a directory that whoever asks holds, if it was removed too.
                 inode.opens.fetch_add(1, Ordering::AcqRel);
                 return Ok(inode);
             }
-            match self.opened(&inode) {
+            match self.lifecycle.opened(&inode) {
                 Ok(()) => return Ok(inode),
                 // One that is found again has no links by what the disk says.
                 Err(e) if before.is_some_and(|before| Arc::ptr_eq(&before, &inode)) => {
@@ -127,7 +128,7 @@ impl Engine {
         hash: NameHash,
     ) -> Result<Option<Result<Arc<Inode>>>> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
-        let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.geometry.block_size);
+        let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.store.geometry.block_size);
         if names.is_complete() || blocks <= COLD_LOOKUP_FROM || dir.has_flag(flags::ENCRYPT) {
             return Ok(None);
         }
@@ -140,7 +141,7 @@ impl Engine {
         }
         let found = self
             .lookup_on_disk(dir, name, hash)
-            .and_then(|ino| self.named_inode(ino.ok_or(Error::NotFound)?));
+            .and_then(|ino| self.inodes.named_inode(ino.ok_or(Error::NotFound)?));
         if names.is_complete() {
             // Names change only in a directory that is in memory: what was read may be of two moments,
             // and the number may be free by now.
@@ -153,7 +154,8 @@ impl Engine {
     pub(crate) fn names<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
         if !names.is_complete() {
-            let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.geometry.block_size);
+            let blocks =
+                names.size.load(Ordering::Relaxed) / u64::from(self.store.geometry.block_size);
             let leaves = usize::try_from(blocks).unwrap_or(usize::MAX).min(1 << 24);
             names.complete_with(leaves, || self.read_names(dir))?;
         }
@@ -214,7 +216,7 @@ impl Engine {
             if at.directory().is_none() {
                 return Err(Error::NotDirectory);
             }
-            self.permit(who, &at, EXECUTE)?;
+            self.inodes.permit(who, &at, EXECUTE)?;
             let last = parts.peek().is_none();
             if part == b"." {
                 continue;
@@ -285,7 +287,7 @@ impl Engine {
             if dir.directory().is_none() {
                 return Err(Error::NotDirectory);
             }
-            self.permit(who, &dir, EXECUTE)?;
+            self.inodes.permit(who, &dir, EXECUTE)?;
             if follow && last != b"." && last != b".." {
                 match self.lookup_link(&dir, last, true) {
                     Ok((_, Some(target))) => {
@@ -334,7 +336,7 @@ impl Engine {
         if let Some(target) = link.target.get() {
             return Ok(target.clone());
         }
-        let target = self.read_symlink(inode)?;
+        let target = self.inodes.read_symlink(inode)?;
         Ok(link.target.get_or_init(|| target).clone())
     }
 
@@ -368,7 +370,7 @@ mod tests {
         volume.sync()?;
         volume.drop_caches();
         let engine = volume.guard_engine();
-        let large = engine.lookup(&*engine.root()?, b"large")?;
+        let large = engine.names.lookup(&*engine.names.root()?, b"large")?;
         let names = large.directory().ok_or(Error::NotDirectory)?;
         let blocks = volume.stat("/large")?.size / u64::from(volume.geometry().block_size);
         assert!(blocks > super::COLD_LOOKUP_FROM);

@@ -1,7 +1,7 @@
 //! Names: looked up, made, removed, moved.
 //!
 //! # Lock order
-//! 1. `Engine::rename` (moves of directories between parents)
+//! 1. `Names::rename` (moves of directories between parents)
 //!    then that of who adds a name to a directory whose index is full ([`index_room`])
 //! 2. directory buckets, by inode number of the directory, then by bucket
 //! 3. a file's map ([`FileData::map`](crate::incore::file::FileData::map)), then its page index, then a chunk
@@ -17,5 +17,67 @@ pub mod lookup;
 pub mod remove;
 pub mod rename;
 pub mod unnamed;
-pub mod walk_cache;
+pub mod walk;
 pub mod whiteout;
+
+use crate::base::error::Result;
+use crate::base::locks::{self, Mutex};
+use crate::commit::formatter::Published;
+use crate::commit::formatter::directory::Allowance;
+use crate::commit::{Committer, PushObserver};
+use crate::data::Data;
+use crate::inodes::Inodes;
+use crate::lifecycle::Lifecycle;
+use crate::log::Log;
+use crate::space::Space;
+use crate::store::Store;
+use crate::watch::watchers::Watchers;
+use index_room::IndexRooms;
+use std::sync::Arc;
+
+/// The name space.
+pub(crate) struct Names {
+    pub store: Arc<Store>,
+    pub space: Arc<Space>,
+    pub log: Arc<Log>,
+    pub commit: Arc<Committer>,
+    pub watch: Arc<Watchers>,
+    pub inodes: Arc<Inodes>,
+    pub data: Arc<Data>,
+    pub lifecycle: Arc<Lifecycle>,
+    /// Held by renames that move a directory to another parent, so that no two make a loop.
+    pub rename: Mutex<(), locks::Rename>,
+    /// Directories so large that the room in their index must be known.
+    pub index_rooms: IndexRooms,
+    /// What any directory has room for, without an account of its own.
+    pub index_allowance: Allowance,
+}
+
+impl PushObserver for Names {
+    fn published(&self, published: &Published) {
+        self.inodes.note_published(published);
+    }
+
+    fn formatted(&self, context: u64) -> Result<()> {
+        self.measure_index_rooms(context)
+    }
+}
+
+impl Names {
+    /// Over the inodes of a volume.
+    pub fn new(lifecycle: Arc<Lifecycle>) -> Self {
+        Self {
+            store: Arc::clone(&lifecycle.store),
+            space: Arc::clone(&lifecycle.space),
+            log: Arc::clone(&lifecycle.log),
+            commit: Arc::clone(&lifecycle.commit),
+            watch: Arc::clone(&lifecycle.watch),
+            inodes: Arc::clone(&lifecycle.inodes),
+            data: Arc::clone(&lifecycle.data),
+            rename: Mutex::new(()),
+            index_rooms: Default::default(),
+            index_allowance: Allowance::new(&lifecycle.store.geometry),
+            lifecycle,
+        }
+    }
+}

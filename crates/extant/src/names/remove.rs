@@ -5,9 +5,9 @@ use crate::base::now;
 use crate::incore::directory::Change;
 use crate::incore::inode::{Inode, State};
 use crate::log::Commit;
+use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::item::{InodeEvent, MiscEvent};
-use crate::volume::engine::Engine;
 use ext4_format::inode::flags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,19 +23,21 @@ pub(crate) enum Fate {
     Orphan(bool),
 }
 
-impl Engine {
+impl Names {
     /// Removes the name of anything but a directory.
     pub(crate) fn unlink(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
         let _span = lockmeter::span!("unlink");
         let names = self.names(parent)?;
         check_removable(name)?;
         self.permit_taking(who, parent, name)?;
-        let hash = self.hash(name);
+        let hash = self.store.hash(name);
         // Taking away allocates nothing: it must work on a full volume.
-        let tx = self.begin_core()?;
+        let tx = self.commit.begin_core()?;
         let mut bucket = names.table.lock(hash);
-        let inode = self.named_inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
-        self.permit_removal(who, parent, &inode)?;
+        let inode = self
+            .inodes
+            .named_inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
+        self.inodes.permit_removal(who, parent, &inode)?;
         self.permit_change(parent, &inode)?;
         if inode.directory().is_some() {
             return Err(Error::IsDirectory);
@@ -44,14 +46,14 @@ impl Engine {
         let last = inode.state.lock().core.links <= 1;
         let may_die = last && inode.opens.load(Ordering::Acquire) == 0;
         let runs = match (last, may_die) {
-            (_, true) => self.prepare_free(&inode, map.as_deref_mut())?,
-            (true, false) => self.prepare_death(&inode)?,
+            (_, true) => self.lifecycle.prepare_free(&inode, map.as_deref_mut())?,
+            (true, false) => self.lifecycle.prepare_death(&inode)?,
             _ => Vec::new(),
         };
         let mut state = inode.state.lock();
         // Whoever touches the data now has the file open.
         let may_free = may_die
-            && self.in_one_step(&inode, &runs)
+            && self.data.in_one_step(&inode, &runs)
             && (map.is_some() || inode.touched_file().is_none());
         let time = now();
         let seen = bucket
@@ -62,7 +64,7 @@ impl Engine {
             return Err(Error::NotFound);
         };
         let fate = tx.commit(seen, |c| {
-            c.name(parent.ino, &mut bucket, &entry, (true, 0), time);
+            c.name(parent.ino, &mut *bucket, &entry, (true, 0), time);
             let gone = Change {
                 names: -1,
                 links: 0,
@@ -71,10 +73,11 @@ impl Engine {
             parent.logged_in(c.context);
             state.core.ctime = time;
             self.log_link_lost(&inode, &mut state, may_free, c, |state, c| {
-                self.log_free(&inode, state, map.as_deref_mut(), &runs, c);
+                self.lifecycle
+                    .log_free(&inode, state, map.as_deref_mut(), &runs, c);
             })
         });
-        self.tell_removed(parent, name, &inode);
+        self.watch.tell_removed(parent, name, &inode);
         drop(state);
         drop(map);
         drop(bucket);
@@ -92,7 +95,7 @@ impl Engine {
     ) -> Fate {
         state.core.links = state.core.links.saturating_sub(1);
         if state.core.links == 0 {
-            self.gather_opens(inode, state);
+            self.inodes.gather_opens(inode, state);
         }
         let fate = if state.core.links > 0 {
             Fate::Linked
@@ -120,10 +123,10 @@ impl Engine {
         crate::base::stir::point();
         match fate {
             Fate::Freed => {
-                self.forget(inode);
+                self.lifecycle.forget(inode);
                 Ok(())
             }
-            Fate::Orphan(true) => self.reap(inode),
+            Fate::Orphan(true) => self.lifecycle.reap(inode),
             Fate::Linked | Fate::Orphan(false) => Ok(()),
         }
     }
@@ -140,7 +143,7 @@ impl Engine {
         }
         let names = self.names(parent)?;
         self.permit_taking(who, parent, name)?;
-        let hash = self.hash(name);
+        let hash = self.store.hash(name);
         let mut gone = None;
         loop {
             // The victim first, unlocked: its number decides which buckets to lock first.
@@ -148,11 +151,11 @@ impl Engine {
             if victim.is_gone() {
                 crate::names::rename::refuse_second(&mut gone, &victim)?;
             }
-            self.permit_removal(who, parent, &victim)?;
+            self.inodes.permit_removal(who, parent, &victim)?;
             self.permit_change(parent, &victim)?;
             let inside = self.names(&victim)?;
-            self.prepare_free(&victim, None)?;
-            let tx = self.begin_core()?;
+            self.lifecycle.prepare_free(&victim, None)?;
+            let tx = self.commit.begin_core()?;
             let early = (victim.ino < parent.ino).then(|| inside.table.lock_all());
             let mut bucket = names.table.lock(hash);
             let all = early.unwrap_or_else(|| inside.table.lock_all());
@@ -176,7 +179,7 @@ impl Engine {
                 .max(inside.core_stamp.load(Ordering::Relaxed))
                 .max(inside.last_stamp());
             let fate = tx.commit(seen, |c| {
-                c.name(parent.ino, &mut bucket, &entry, (true, -1), time);
+                c.name(parent.ino, &mut *bucket, &entry, (true, -1), time);
                 let gone = Change {
                     names: -1,
                     links: -1,
@@ -186,10 +189,10 @@ impl Engine {
                 state.core.links = 1;
                 state.core.ctime = time;
                 self.log_link_lost(&victim, &mut state, true, c, |state, c| {
-                    self.log_free(&victim, state, None, &[], c);
+                    self.lifecycle.log_free(&victim, state, None, &[], c);
                 })
             });
-            self.tell_removed(parent, name, &victim);
+            self.watch.tell_removed(parent, name, &victim);
             drop(state);
             drop((all, bucket));
             return self.after_link_lost(&victim, fate);
@@ -198,11 +201,13 @@ impl Engine {
 
     /// Fails unless the caller may take names away from a directory; who may search it learns first that there is none.
     fn permit_taking(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
-        self.permit(who, parent, WRITE | EXECUTE).or_else(|denied| {
-            self.permit(who, parent, EXECUTE)?;
-            self.lookup(parent, name)?;
-            Err(denied)
-        })
+        self.inodes
+            .permit(who, parent, WRITE | EXECUTE)
+            .or_else(|denied| {
+                self.inodes.permit(who, parent, EXECUTE)?;
+                self.lookup(parent, name)?;
+                Err(denied)
+            })
     }
 
     /// Immutable and append-only flags forbid taking names away.

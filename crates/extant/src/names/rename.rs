@@ -7,6 +7,7 @@ use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::{Inode, State, StateGuard};
 use crate::incore::name_table::BucketGuard;
 use crate::log::Cost;
+use crate::names::Names;
 use crate::names::index_room::Room;
 use crate::names::remove::Fate;
 use crate::names::whiteout::Whiteout;
@@ -14,7 +15,6 @@ use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::dentry::{Dentry, NameHash};
 use crate::types::item::MiscEvent;
 use crate::types::name::Name;
-use crate::volume::engine::Engine;
 use crate::watch::watchers::WatchEvent;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl<'a> States<'a> {
     }
 }
 
-impl Engine {
+impl Names {
     /// Gives the inode at `(old_dir, old_name)` the name `(new_dir, new_name)`.
     pub(crate) fn rename(
         &self,
@@ -159,13 +159,13 @@ impl Engine {
         let old = Side {
             dir: old_dir,
             names: self.names(old_dir)?,
-            hash: self.hash(old_name),
+            hash: self.store.hash(old_name),
             name: old_name,
         };
         let new = Side {
             dir: new_dir,
             names: self.names(new_dir)?,
-            hash: self.hash(new_name),
+            hash: self.store.hash(new_name),
             name: new_name,
         };
         // Looking it up would find the directory itself.
@@ -200,7 +200,7 @@ impl Engine {
                 continue;
             }
             if mode == RenameMode::Replace && inodes.1.is_some_and(|t| !is_dir(t)) {
-                self.write_replacement(&source);
+                self.data.write_replacement(&source);
             }
             match self.rename_once(who, &old, &new, &checked, inodes, mode)? {
                 Some(Outcome { fate, victim, long }) => {
@@ -251,19 +251,19 @@ impl Engine {
         if target.is_some_and(|t| t.ino == source.ino) {
             return Ok(());
         }
-        self.permit(who, old.dir, WRITE | EXECUTE)?;
-        self.permit_removal(who, old.dir, source)?;
+        self.inodes.permit(who, old.dir, WRITE | EXECUTE)?;
+        self.inodes.permit_removal(who, old.dir, source)?;
         self.permit_change(old.dir, source)?;
-        self.permit(who, new.dir, WRITE | EXECUTE)?;
+        self.inodes.permit(who, new.dir, WRITE | EXECUTE)?;
         if old.dir.ino != new.dir.ino {
             // A directory that moves changes inside: its "..".
             let swapped = target.filter(|_| mode == RenameMode::Exchange);
             for moved in swapped.into_iter().chain([source]).filter(|i| is_dir(i)) {
-                self.permit(who, moved, WRITE)?;
+                self.inodes.permit(who, moved, WRITE)?;
             }
         }
         if let Some(target) = target {
-            self.permit_removal(who, new.dir, target)?;
+            self.inodes.permit_removal(who, new.dir, target)?;
             self.permit_change(new.dir, target)?;
             if mode != RenameMode::Exchange {
                 match (source.directory().is_some(), target.directory().is_some()) {
@@ -291,10 +291,10 @@ impl Engine {
             }
             let parent = self.parent_of(&at)?;
             steps += 1;
-            if parent == at.ino || steps > self.geometry.inodes_count {
+            if parent == at.ino || steps > self.store.geometry.inodes_count {
                 return Err(Error::corrupt_inode("chain of parent directories", at.ino));
             }
-            at = self.inode(parent)?;
+            at = self.inodes.inode(parent)?;
         }
         if moved.ino == InodeNr::ROOT {
             return Err(Error::Busy("the root directory cannot be renamed"));
@@ -328,8 +328,8 @@ impl Engine {
         };
         let tx = match target {
             // The names are there: their entries are changed where they are.
-            Some(_) => self.begin(who, cost)?,
-            None if with_xattrs => self.begin(who, cost.and(Cost::NAME.times(2)))?,
+            Some(_) => self.commit.begin(who, cost)?,
+            None if with_xattrs => self.commit.begin(who, cost.and(Cost::NAME.times(2)))?,
             None => {
                 let name = (new.name, new.hash);
                 self.begin_adding(who, new.dir, name, Cost::NAME.times(2))?
@@ -359,8 +359,8 @@ impl Engine {
         let last = replaced.filter(|t| is_dir(t) || t.state.lock().core.links <= 1);
         let may_die = last.is_some_and(|t| t.opens.load(Ordering::Acquire) == 0);
         let runs = match last.map(|t| match may_die {
-            true => self.prepare_free(t, map.as_deref_mut()),
-            false => self.prepare_death(t),
+            true => self.lifecycle.prepare_free(t, map.as_deref_mut()),
+            false => self.lifecycle.prepare_death(t),
         }) {
             None => Vec::new(),
             Some(Ok(runs)) => runs,
@@ -485,14 +485,14 @@ impl Engine {
             if let Some(entry) = entry {
                 let gone = old_names < 0;
                 let what = (gone, old_links);
-                c.name(old.dir.ino, &mut held.old, &entry, what, time);
+                c.name(old.dir.ino, &mut *held.old, &entry, what, time);
                 if !gone {
                     held.old.set(entry);
                 }
             }
             let bucket = held.new_bucket();
             c.name(new.dir.ino, bucket, &source_entry, (false, new_links), time);
-            room.use_up(c.context, &self.kick);
+            room.use_up(c.context, &self.log.kick);
             bucket.set(source_entry);
             let left = Change {
                 names: old_names,
@@ -511,12 +511,12 @@ impl Engine {
             }
             if let Some(state) = states.of(source) {
                 state.core.ctime = time;
-                self.log_core(source, state, c);
+                self.inodes.log_core(source, state, c);
             }
             if let (Some(target), Some(state)) = (target, target.and_then(|t| states.of(t))) {
                 state.core.ctime = time;
                 if mode == RenameMode::Exchange {
-                    self.log_core(target, state, c);
+                    self.inodes.log_core(target, state, c);
                 } else {
                     if is_dir(target) {
                         state.core.links = 1;
@@ -524,10 +524,11 @@ impl Engine {
                     fate = self.log_link_lost(
                         target,
                         state,
-                        may_die && self.in_one_step(target, &runs),
+                        may_die && self.data.in_one_step(target, &runs),
                         c,
                         |state, c| {
-                            self.log_free(target, state, map.as_deref_mut(), &runs, c);
+                            self.lifecycle
+                                .log_free(target, state, map.as_deref_mut(), &runs, c);
                         },
                     );
                 }
@@ -541,11 +542,11 @@ impl Engine {
         });
         if let Some(inode) = &whited {
             // While the names are locked: nobody looks for it before it is there.
-            self.adopt(inode);
+            self.inodes.adopt(inode);
         }
         self.tell_renamed(mode, old, new, (source, target));
         if let Some(inode) = &whited {
-            self.tell_created(old.dir, old.name, inode.ino);
+            self.watch.tell_created(old.dir, old.name, inode.ino);
         }
         let long = new.names.table.is_long(held.new_bucket());
         Ok(Some(Outcome {
@@ -556,7 +557,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Names {
     fn tell_renamed(
         &self,
         mode: RenameMode,
@@ -572,9 +573,11 @@ impl Engine {
             ino: inode.ino.0,
         };
         let (source, target) = moved;
-        self.tell(&[old.dir, new.dir, source], || event(old, new, source));
+        self.watch
+            .tell(&[old.dir, new.dir, source], || event(old, new, source));
         if let Some(target) = target.filter(|_| mode == RenameMode::Exchange) {
-            self.tell(&[old.dir, new.dir, target], || event(new, old, target));
+            self.watch
+                .tell(&[old.dir, new.dir, target], || event(new, old, target));
         }
     }
 }

@@ -6,14 +6,14 @@ use crate::base::now;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::new::New;
 use crate::log::Cost;
+use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::item::{InodeEvent, MiscEvent};
-use crate::volume::engine::Engine;
 use std::sync::{Arc, OnceLock};
 
-impl Engine {
+impl Names {
     /// Makes a regular file without a name, as it would be made in `parent`; it counts one handle, and is freed with its
-    /// last one unless [`Engine::link`] has named it.
+    /// last one unless [`Names::link`] has named it.
     pub(crate) fn create_unnamed(
         &self,
         who: &Credentials,
@@ -22,20 +22,22 @@ impl Engine {
     ) -> Result<Arc<Inode>> {
         let _span = lockmeter::span!("create");
         let names = parent.directory().ok_or(Error::NotDirectory)?;
-        self.permit(who, parent, WRITE | EXECUTE)?;
+        self.inodes.permit(who, parent, WRITE | EXECUTE)?;
         if names.is_dead() {
             return Err(Error::NotFound);
         }
         let what = New::File;
-        let (mode, xattrs) = self.inherited_acls(who, parent, what.ftype(), mode)?;
+        let (mode, xattrs) = self
+            .inodes
+            .inherited_acls(who, parent, what.ftype(), mode)?;
         let cost = match xattrs {
             Some(_) => Cost::XATTR,
             None => Cost { meta_blocks: 0 },
         };
-        let tx = self.begin(who, cost)?;
-        let allocated = self.allocate_inode(parent.ino, false)?;
+        let tx = self.commit.begin(who, cost)?;
+        let allocated = self.commit.allocate_inode(parent.ino, false)?;
         let ino = allocated.ino;
-        let mut core = self.new_core(who, parent, &what, mode, now());
+        let mut core = self.inodes.new_core(who, parent, &what, mode, now());
         core.links = 0;
         let content = Content::File(OnceLock::new());
         let mut inode = Inode::new(ino, what.ftype(), core, content);
@@ -52,7 +54,7 @@ impl Engine {
             state.unnamed = true;
         });
         let inode = Arc::new(inode);
-        self.adopt(&inode);
+        self.inodes.adopt(&inode);
         Ok(inode)
     }
 }

@@ -5,11 +5,11 @@ use crate::base::error::Result;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::new::New;
 use crate::log::Commit;
+use crate::names::Names;
 use crate::space::inode::Allocated;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::Dentry;
 use crate::types::item::{InodeEvent, MiscEvent};
-use crate::volume::engine::Engine;
 use ext4_format::FileType;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::XattrSet;
@@ -17,19 +17,21 @@ use std::sync::Arc;
 
 /// A whiteout about to be made: its number, which goes back if nothing is made.
 pub(crate) struct Whiteout<'a> {
-    engine: &'a Engine,
+    engine: &'a Names,
     allocated: Option<Allocated>,
     mode: u16,
     xattrs: Option<Arc<XattrSet>>,
 }
 
-impl Engine {
+impl Names {
     /// Takes a number for a whiteout in `dir`.
     pub(crate) fn prepare_whiteout(&self, who: &Credentials, dir: &Inode) -> Result<Whiteout<'_>> {
-        let (mode, xattrs) = self.inherited_acls(who, dir, FileType::CharDevice, 0)?;
+        let (mode, xattrs) = self
+            .inodes
+            .inherited_acls(who, dir, FileType::CharDevice, 0)?;
         Ok(Whiteout {
             engine: self,
-            allocated: Some(self.allocate_inode(dir.ino, false)?),
+            allocated: Some(self.commit.allocate_inode(dir.ino, false)?),
             mode,
             xattrs,
         })
@@ -58,7 +60,10 @@ impl Whiteout<'_> {
     ) -> Option<(Arc<Inode>, Dentry)> {
         let ino = self.allocated.take()?.ino;
         let what = New::Special(FileType::CharDevice, 0);
-        let core = self.engine.new_core(who, dir, &what, self.mode, time);
+        let core = self
+            .engine
+            .inodes
+            .new_core(who, dir, &what, self.mode, time);
         let mut inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
         c.inode(ino, InodeEvent::Init, core);
         if let Some(set) = &self.xattrs {
@@ -78,7 +83,7 @@ impl Whiteout<'_> {
 impl Drop for Whiteout<'_> {
     fn drop(&mut self) {
         if let Some(allocated) = self.allocated.take() {
-            self.engine.inodes.undo(allocated);
+            self.engine.space.inodes.undo(allocated);
         }
     }
 }

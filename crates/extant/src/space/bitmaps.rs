@@ -1,20 +1,23 @@
 //! Bitmaps of groups come into memory, checked.
 
 use crate::base::error::{Error, Result};
+use crate::space::Space;
 use crate::space::block::GroupSource;
 use crate::space::inode::InodeSource;
 use crate::space::search::Request;
 use crate::store::groups::{Groups, first_unused};
-use crate::volume::engine::Engine;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
 
-impl Engine {
-    /// Allocates one block whose number was taken from [`Engine::space`] before.
+impl Space {
+    /// Allocates one block whose number was taken from [`Space::space`] before.
     pub(crate) fn allocate_block(&self, goal: BlockNr) -> Result<BlockNr> {
-        match self.heed(self.blocks.allocate(&Request::near(goal, 1), self)) {
+        match self
+            .store
+            .heed(self.blocks.allocate(&Request::near(goal, 1), self))
+        {
             Ok((block, _)) => Ok(block),
-            Err(e) => Err(self.explain_space(e)),
+            Err(e) => Err(self.store.explain_space(e)),
         }
     }
 
@@ -25,10 +28,10 @@ impl Engine {
     /// A group's block bitmap as words. It must agree with the count in the group's descriptor, and the volume's own
     /// blocks must be in use by it: without checksums nothing else tells a bitmap that was overwritten.
     pub(crate) fn checked_block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
-        let (geometry, buffers) = (&self.geometry, &self.buffers);
-        let (map, desc) = self.groups.block_bitmap(geometry, buffers, group)?;
+        let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
+        let (map, desc) = self.store.groups.block_bitmap(geometry, buffers, group)?;
         let words = Groups::words(&map, geometry.blocks_in_group(group));
-        self.zone.check_bitmap(buffers, group, &words)?;
+        self.store.zone.check_bitmap(buffers, group, &words)?;
         let free: u32 = words.iter().map(|w| w.count_zeros()).sum();
         if free != desc.free_blocks {
             let what = "count of free blocks that the bitmap agrees with";
@@ -40,8 +43,11 @@ impl Engine {
     /// A group's inode bitmap as words. Reserved inodes must be in use by it, and when it is read first it must agree with
     /// the counts in the group's descriptor.
     pub(crate) fn checked_inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
-        let (geometry, buffers) = (&self.geometry, &self.buffers);
-        let map = self.groups.inode_bitmap(geometry, buffers, group, again)?;
+        let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
+        let map = self
+            .store
+            .groups
+            .inode_bitmap(geometry, buffers, group, again)?;
         let words = Groups::words(&map, geometry.inodes_per_group);
         let reserved = if group.0 == 0 {
             geometry.first_ino - 1
@@ -53,12 +59,12 @@ impl Engine {
             return Err(Error::corrupt_inode("reserved inode marked free", ino));
         }
         let free: u32 = words.iter().map(|w| w.count_zeros()).sum();
-        if !again && free != self.groups.get(geometry, buffers, group)?.free_inodes {
+        if !again && free != self.store.groups.get(geometry, buffers, group)?.free_inodes {
             let what = "count of free inodes that the bitmap agrees with";
             return Err(FormatError::corrupt(what, Where::Group(group)).into());
         }
         if !again {
-            let desc = self.groups.get(geometry, buffers, group)?;
+            let desc = self.store.groups.get(geometry, buffers, group)?;
             self.check_unused(group, desc, &map)?;
         }
         Ok(words)
@@ -67,11 +73,11 @@ impl Engine {
     /// No inode is in use where the group's descriptor says that the table never was. e2fsck and the kernel do not look
     /// there, and what comes and goes in the group would hide that they should.
     pub(crate) fn check_unused(&self, group: GroupNr, desc: &GroupDesc, map: &[u8]) -> Result<()> {
-        let unused = first_unused(&self.geometry, desc, group);
-        match ext4_format::bitmap::find_one(map, unused, self.geometry.inodes_per_group) {
+        let unused = first_unused(&self.store.geometry, desc, group);
+        match ext4_format::bitmap::find_one(map, unused, self.store.geometry.inodes_per_group) {
             None => Ok(()),
             Some(index) => {
-                let ino = self.geometry.inode_nr(group, index);
+                let ino = self.store.geometry.inode_nr(group, index);
                 let what = "inode in use in the part of its table that is said to be unused";
                 Err(Error::corrupt_inode(what, ino))
             }
@@ -82,15 +88,19 @@ impl Engine {
     #[cold]
     pub(crate) fn refuse_group(&self, group: GroupNr, error: &Error, function: &'static str) {
         if matches!(error, Error::Format(_)) {
-            self.damage.refuse(group);
-            self.note_damage(error, function, None);
+            self.store.health.damage.refuse(group);
+            self.store.note_damage(error, function, None);
         }
     }
 }
 
-impl GroupSource for Engine {
+impl GroupSource for Space {
     fn free_blocks(&self, group: GroupNr) -> Result<u32> {
-        match self.groups.get(&self.geometry, &self.buffers, group) {
+        match self
+            .store
+            .groups
+            .get(&self.store.geometry, &self.store.buffers, group)
+        {
             Ok(desc) => Ok(desc.free_blocks),
             Err(e) => {
                 self.refuse_group(group, &e, "descriptor");
@@ -106,31 +116,35 @@ impl GroupSource for Engine {
 
     #[cold]
     fn check_in_use(&self, group: GroupNr, from: u32, to: u32) -> Result<()> {
-        let (map, _) = self
-            .groups
-            .block_bitmap(&self.geometry, &self.buffers, group)?;
+        let (map, _) =
+            self.store
+                .groups
+                .block_bitmap(&self.store.geometry, &self.store.buffers, group)?;
         match ext4_format::bitmap::find_zero(&map, from, to) {
             None => Ok(()),
             Some(bit) => {
-                let first = self.geometry.group_first_block(group).0;
+                let first = self.store.geometry.group_first_block(group).0;
                 let block = BlockNr(first + u64::from(bit));
                 let what = "block to be freed that is free by its bitmap";
                 let e = FormatError::corrupt(what, Where::Block(block, 0)).into();
-                self.note_damage(&e, "free_blocks", None);
+                self.store.note_damage(&e, "free_blocks", None);
                 Err(e)
             }
         }
     }
 
     fn lost(&self, blocks: u32) {
-        self.space.settle(0, u64::from(blocks));
+        self.counts.settle(0, u64::from(blocks));
     }
 }
 
-impl InodeSource for Engine {
+impl InodeSource for Space {
     fn free_inodes(&self, group: GroupNr) -> Result<u32> {
         GroupSource::free_blocks(self, group)?;
-        let desc = self.groups.get(&self.geometry, &self.buffers, group)?;
+        let desc = self
+            .store
+            .groups
+            .get(&self.store.geometry, &self.store.buffers, group)?;
         Ok(desc.free_inodes)
     }
 
@@ -142,34 +156,40 @@ impl InodeSource for Engine {
     #[cold]
     fn check_in_use(&self, ino: InodeNr) -> Result<()> {
         let bad = || Error::corrupt_inode("inode to be freed that is free by its bitmap", ino);
-        let (group, index) = self.geometry.group_of_inode(ino).ok_or_else(bad)?;
-        let map = self
-            .groups
-            .inode_bitmap(&self.geometry, &self.buffers, group, true)?;
+        let (group, index) = self.store.geometry.group_of_inode(ino).ok_or_else(bad)?;
+        let map = self.store.groups.inode_bitmap(
+            &self.store.geometry,
+            &self.store.buffers,
+            group,
+            true,
+        )?;
         let checked = if ext4_format::bitmap::test(&map, index) {
-            let desc = self.groups.now(&self.geometry, &self.buffers, group)?;
+            let desc = self
+                .store
+                .groups
+                .now(&self.store.geometry, &self.store.buffers, group)?;
             self.check_unused(group, &desc, &map)
         } else {
             Err(bad())
         };
-        checked.inspect_err(|e| self.note_damage(e, "free_inode", Some(ino)))
+        checked.inspect_err(|e| self.store.note_damage(e, "free_inode", Some(ino)))
     }
 }
 
-impl Engine {
+impl Space {
     /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
     pub(crate) fn give_blocks_back(&self, start: BlockNr, len: u32) -> Result<()> {
         let given = self.blocks.give_back(start, len);
-        given.inspect_err(|e| self.stop(e))
+        given.inspect_err(|e| self.store.stop(e))
     }
 }
 
-impl Engine {
+impl Space {
     /// Where the first block of an inode should lie.
     pub(crate) fn goal_of(&self, ino: InodeNr) -> BlockNr {
-        match self.geometry.group_of_inode(ino) {
+        match self.store.geometry.group_of_inode(ino) {
             Some((group, _)) => self.blocks.goal_for(group, ino.0),
-            None => BlockNr(self.geometry.first_data_block),
+            None => BlockNr(self.store.geometry.first_data_block),
         }
     }
 }

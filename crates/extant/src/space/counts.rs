@@ -26,7 +26,7 @@ pub(crate) struct Reserve {
 }
 
 /// Free blocks of one volume.
-pub(crate) struct Space {
+pub(crate) struct Counts {
     /// Blocks that anybody may take.
     open: BoundedCounter,
     /// Blocks taken of those held back.
@@ -44,7 +44,7 @@ pub(crate) struct Space {
 /// Most blocks that a slot takes at hand.
 const BATCH: u64 = 256;
 
-impl Space {
+impl Counts {
     /// A volume of `blocks` blocks of which `free` are free.
     pub fn new(blocks: u64, free: u64, reserve: Reserve) -> Self {
         let withheld = (blocks / 50).min(4096);
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn others_leave_the_reserve() {
         // 20 withheld.
-        let space = Space::new(1000, 300, RESERVE);
+        let space = Counts::new(1000, 300, RESERVE);
         let other = Credentials::new(1000, 1000, &[]);
         assert_eq!(space.free(), (300, 230));
         assert!(!space.take(&other, 231));
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_overdraft_is_paid_first() {
-        let space = Space::new(1000, 75, RESERVE);
+        let space = Counts::new(1000, 75, RESERVE);
         let other = Credentials::new(1000, 1000, &[]);
         space.settle(3, 3 + 5 + 12);
         assert_eq!(space.free(), (58, 0));
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn who_makes_room_finds_some() {
-        let space = Space::new(1000, 71, RESERVE);
+        let space = Counts::new(1000, 71, RESERVE);
         assert!(space.take_to_give(1));
         assert!(space.take_to_give(50 + 10));
         assert!(!space.take_to_give(1), "the rest is for write-back");
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn opened_with_less_free_than_is_held_back() {
-        let space = Space::new(1000, 30, RESERVE);
+        let space = Counts::new(1000, 30, RESERVE);
         let root = Credentials::root();
         assert_eq!(space.free(), (30, 0));
         assert!(!space.take(&root, 11) && space.take(&root, 10));
@@ -294,7 +294,7 @@ mod tests {
             blocks: u64::MAX,
             ..RESERVE
         };
-        let space = Space::new(1000, 300, all);
+        let space = Counts::new(1000, 300, all);
         assert_eq!(space.free(), (300, 0));
     }
 }

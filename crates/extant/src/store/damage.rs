@@ -5,14 +5,14 @@
 //! inode and block, and the error bit of the state. The same finding (rule and place) counts once while a volume is open.
 //!
 //! The record is written to the device at once, past the journal, with the lock of the superblock's place held
-//! ([`Engine::write_errors`]), and every later image of the superblock carries it ([`DamageLog::apply`]). An older
+//! ([`Store::write_errors`]), and every later image of the superblock carries it ([`DamageLog::apply`]). An older
 //! image that the log still holds takes it away at a replay, so recovery puts it back ([`RawSuperblock::keep_errors`]).
 //!
 //! Failures of the device are no damage: nothing of them is recorded.
 
 use crate::base::error::Error;
 use crate::base::locks::{self, Mutex};
-use crate::volume::engine::Engine;
+use crate::store::Store;
 use ext4_format::superblock::{ErrorRecord, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
 use std::collections::HashSet;
@@ -145,16 +145,16 @@ fn place(at: Where) -> (u32, u64) {
     }
 }
 
-impl Engine {
+impl Store {
     /// Notes that the volume's bytes break a rule, if the error says so; `ino` is the inode at work, if there is one.
     /// By the volume's policy it stops. May be called with any lock held but those of the journal.
     #[cold]
     #[track_caller]
     pub(crate) fn note_damage(&self, error: &Error, function: &'static str, ino: Option<InodeNr>) {
-        if !self.add_damage(error, function, ino) || self.read_only.is_some() {
+        if !self.add_damage(error, function, ino) || self.health.read_only.is_some() {
             return;
         }
-        if self.stops_on_damage && self.stopped.get().is_none() {
+        if self.health.stops_on_damage && self.health.stopped.get().is_none() {
             self.stop(error);
         } else {
             self.write_errors();
@@ -184,11 +184,11 @@ impl Engine {
             secs: crate::base::now().secs(),
             code,
         };
-        if !self.damage.add(&damage) {
+        if !self.health.damage.add(&damage) {
             return false;
         }
         tracing::error!(%damage, function, "damage");
-        if let Some(hook) = &self.on_damage {
+        if let Some(hook) = &self.health.on_damage {
             (hook.0)(&damage);
         }
         true
@@ -197,7 +197,7 @@ impl Engine {
     /// Writes what has been found into the superblock on the device, as far as the device lets it. A volume that is
     /// frozen is left alone: the next image of its superblock carries it.
     pub(crate) fn write_errors(&self) {
-        if self.read_only.is_some() || self.gate.is_shut() {
+        if self.health.read_only.is_some() || self.gate.is_shut() {
             return;
         }
         let _place = self.superblock_io.lock();
@@ -206,14 +206,14 @@ impl Engine {
 
     /// The same with the lock of the superblock's place held.
     pub(crate) fn write_errors_locked(&self) {
-        if self.damage.count() == 0 {
+        if self.health.damage.count() == 0 {
             return;
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
         // From the device, not from memory: what is in memory may not be durable.
         let recorded = self.device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
             && RawSuperblock::parse(&bytes).is_ok_and(|mut sb| {
-                self.damage.apply(&mut sb);
+                self.health.damage.apply(&mut sb);
                 sb.set_checksum();
                 *sb.bytes() == bytes
                     || self.device.write_at(SUPERBLOCK_OFFSET, sb.bytes()).is_ok()
@@ -227,7 +227,7 @@ impl Engine {
     /// "No space", unless it is a damaged group whose space is missing: then that is the error.
     #[cold]
     pub(crate) fn no_space(&self, what: &'static str) -> Error {
-        match self.damage.refused.get() {
+        match self.health.damage.refused.get() {
             Some(&group) => FormatError::corrupt(
                 "bitmap or descriptor (its free space is out of use, and no other is left)",
                 Where::Group(group),

@@ -2,7 +2,7 @@
 //!
 //! Every flush has a number, taken before it begins. A write that has returned is covered by each flush whose number was
 //! taken later. So whoever has written takes the mark ([`Flushes::mark`]) and waits for a flush beyond it
-//! ([`Engine::flush_since`]): that of a push that came upon it, that of somebody else who waits, or its own.
+//! ([`Store::flush_since`]): that of a push that came upon it, that of somebody else who waits, or its own.
 //!
 //! Whoever writes file data notes the mark in the file, which fsync waits for, and in its slot
 //! ([`Flushes::note_data`]). Of a file that was not written since it came into memory, what was written before may have no
@@ -11,7 +11,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Condvar, Mutex};
-use crate::volume::engine::Engine;
+use crate::store::Store;
 use percpu::PerSlot;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,7 +55,7 @@ impl Flushes {
     }
 }
 
-impl Engine {
+impl Store {
     /// Flushes the device.
     pub(crate) fn flush(&self) -> Result<()> {
         let mut running = self.flushes.running.lock();

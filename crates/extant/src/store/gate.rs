@@ -8,7 +8,7 @@
 //! - Those of file data hold a file's mapping while they write to the device. They take a [`Pass`], counted in their
 //!   thread's slot, before they lock anything, and a closing gate waits for them.
 //! - Those of names and attributes only look whether the gate is open, before they lock anything
-//!   ([`Engine::begin`](crate::volume::engine::Engine::begin)). One that has looked a moment before it closes commits into
+//!   ([`Committer::begin`](crate::commit::Committer::begin)). One that has looked a moment before it closes commits into
 //!   memory, and no push takes that to the device before the gate opens: `fsync` and `sync` know to wait then.
 
 use crate::base::locks::{self, Condvar, Mutex};

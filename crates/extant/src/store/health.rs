@@ -2,17 +2,20 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::Rule;
+use crate::base::upward::Upward;
+use crate::store::Store;
 use crate::store::damage::Damage;
+use crate::store::damage::DamageLog;
 use crate::types::dentry::NameHash;
-use crate::volume::engine::Engine;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-impl Engine {
+impl Store {
     /// The volume has not been closed or shut down.
     #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
-        match self.ended.load(Ordering::Acquire) {
+        match self.health.ended.load(Ordering::Acquire) {
             ended::NOT => Ok(()),
             other => Err(self.why_ended(other)),
         }
@@ -20,7 +23,7 @@ impl Engine {
 
     #[cold]
     pub(crate) fn why_ended(&self, how: u8) -> Error {
-        match (how, self.stopped.get()) {
+        match (how, self.health.stopped.get()) {
             (ended::GONE, _) => Error::Stale,
             (ended::FAILED, Some(why)) => Error::Stopped(why.clone()),
             _ => Error::Stopped("the volume was shut down".into()),
@@ -30,7 +33,7 @@ impl Engine {
     /// Fails when the volume has stopped after an error.
     pub(crate) fn check_running(&self) -> Result<()> {
         self.check_here()?;
-        match self.stopped.get() {
+        match self.health.stopped.get() {
             Some(why) => Err(Error::Stopped(why.clone())),
             None => Ok(()),
         }
@@ -39,14 +42,37 @@ impl Engine {
     /// Fails when the volume cannot be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_here()?;
-        if let Some(why) = self.stopped.get() {
+        if let Some(why) = self.health.stopped.get() {
             return Err(Error::ReadOnly(format!("stopped after an error: {why}")));
         }
-        match &self.read_only {
+        match &self.health.read_only {
             Some(why) => Err(Error::ReadOnly(why.clone())),
             None => Ok(()),
         }
     }
+}
+
+/// Threads that wait for what a stop of the volume ends.
+pub(crate) trait Waiters: Send + Sync {
+    /// The volume has stopped: they look at it again.
+    fn wake(&self);
+}
+
+/// The state of a volume: there or gone, writable or not, damaged or not.
+pub(crate) struct Health {
+    /// Why nothing may be changed, if so.
+    pub read_only: Option<String>,
+    pub stopped: OnceLock<String>,
+    /// One of [`ended`]: if it is over, handles are good for nothing.
+    pub ended: AtomicU8,
+    /// A failure ends reading too.
+    pub fail_all: bool,
+    pub on_stop: Option<StopHook>,
+    /// Damage stops the volume, as a failed write does.
+    pub stops_on_damage: bool,
+    pub on_damage: Option<DamageHook>,
+    pub damage: Arc<DamageLog>,
+    pub waiters: Upward<dyn Waiters>,
 }
 
 /// Whether a volume is still there for its callers.
@@ -81,7 +107,7 @@ impl std::fmt::Debug for DamageHook {
     }
 }
 
-impl Engine {
+impl Store {
     /// Stops the volume if a rule does not hold: for where no error can be returned.
     #[inline(always)]
     pub(crate) fn insist(&self, holds: bool, rule: Rule, found: impl FnOnce() -> String) {
@@ -105,23 +131,22 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Store {
     /// Stops the volume: no further change reaches the device, every waiter is told.
     pub(crate) fn stop(&self, why: &Error) {
         tracing::error!(error = %why, "volume stopped");
         let reason = self.reason(why);
-        let failed = self.check_here().is_ok() && self.stopped.set(reason.clone()).is_ok();
+        let failed = self.check_here().is_ok() && self.health.stopped.set(reason.clone()).is_ok();
         // On demand, perhaps after a failure.
-        let _ = self.stopped.set(reason.clone());
+        let _ = self.health.stopped.set(reason.clone());
         self.record_error(why);
-        if failed && self.fail_all {
-            self.ended.store(ended::FAILED, Ordering::Release);
+        if failed && self.health.fail_all {
+            self.health.ended.store(ended::FAILED, Ordering::Release);
         }
-        {
-            let _durable = self.log.durable.lock();
-            self.log.durable_changed.notify_all();
+        if let Some(waiters) = self.health.waiters.get() {
+            waiters.wake();
         }
-        if let Some(hook) = self.on_stop.as_ref().filter(|_| failed) {
+        if let Some(hook) = self.health.on_stop.as_ref().filter(|_| failed) {
             (hook.0)(&reason);
         }
     }
@@ -148,19 +173,19 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Store {
     /// Records why the volume stops in its superblock, as far as the device lets it, if it is damage of the volume.
     #[track_caller]
     pub(crate) fn record_error(&self, why: &Error) {
         let closed = self.check_here().is_err();
-        if !closed && self.read_only.is_none() && matches!(why, Error::Format(_)) {
+        if !closed && self.health.read_only.is_none() && matches!(why, Error::Format(_)) {
             self.add_damage(why, "stop", None);
             self.write_errors();
         }
     }
 }
 
-impl Engine {
+impl Store {
     pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
         let (major, minor) = self.hasher.hash(name);
         NameHash { major, minor }

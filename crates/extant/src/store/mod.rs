@@ -10,3 +10,34 @@ pub mod limits;
 pub mod mapping;
 pub mod superblock;
 pub mod system_zone;
+
+use crate::base::locks::{self, Mutex};
+use blockdev::BlockDevice;
+use buffers::Buffers;
+use ext4_format::geometry::Geometry;
+use ext4_format::hash::DirHasher;
+use flushes::Flushes;
+use gate::Gate;
+use groups::Groups;
+use health::Health;
+use limits::Limits;
+use std::sync::Arc;
+use system_zone::SystemZone;
+
+/// The lowest layer of an open volume.
+pub(crate) struct Store {
+    pub geometry: Geometry,
+    pub device: Arc<dyn BlockDevice>,
+    pub buffers: Buffers,
+    pub groups: Groups,
+    pub hasher: DirHasher,
+    /// The volume's own blocks.
+    pub zone: Arc<SystemZone>,
+    /// Held while the superblock is written to its place on the device.
+    pub superblock_io: Mutex<(), locks::SuperblockPlace>,
+    /// Holds changes back while the volume is frozen.
+    pub gate: Gate,
+    pub flushes: Flushes,
+    pub health: Health,
+    pub limits: Limits,
+}

@@ -1,7 +1,7 @@
 //! Opening bytes as a superblock: which features are known, and where a backup may be.
 
 use crate::base::error::{Error, Result};
-use crate::volume::engine::Engine;
+use crate::store::Store;
 use blockdev::BlockDevice;
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
@@ -173,7 +173,7 @@ fn check_mmp(device: &dyn BlockDevice, geometry: &Geometry, block: u64) -> Resul
     Ok(())
 }
 
-impl Engine {
+impl Store {
     /// The primary superblock, as it is in memory.
     pub(crate) fn raw_superblock(&self) -> Result<RawSuperblock> {
         let (block, offset) = self.superblock_place();
@@ -182,7 +182,7 @@ impl Engine {
             .get(offset..offset + SUPERBLOCK_SIZE)
             .ok_or_else(|| FormatError::corrupt("superblock position", Where::Superblock))?;
         let mut sb = RawSuperblock::parse(bytes)?;
-        self.damage.apply(&mut sb);
+        self.health.damage.apply(&mut sb);
         Ok(sb)
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Starts it; it ends with the engine.
 pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<JoinHandle<()>> {
     let weak = Arc::downgrade(engine);
-    let interval = engine.limits.commit_interval;
+    let interval = engine.store.limits.commit_interval;
     std::thread::Builder::new()
         .name("extant-log".into())
         .spawn(move || background(&weak, interval))
@@ -28,12 +28,12 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
         let Some(engine) = engine.upgrade() else {
             return;
         };
-        let Some(asked) = engine.kick.wait(interval.min(Duration::from_secs(1))) else {
+        let Some(asked) = engine.log.kick.wait(interval.min(Duration::from_secs(1))) else {
             return;
         };
         let timed = last.elapsed() >= interval;
         // None: the volume is frozen.
-        let pass = engine.gate.try_enter();
+        let pass = engine.store.gate.try_enter();
         let done = if pass.is_none() {
             Ok(())
         } else if timed {
@@ -44,20 +44,23 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
                 engine.log.spare.release();
                 crate::base::block_memory::release();
             }
-            engine.settle_old_times();
-            engine.write_back_all().and_then(|()| engine.push_all())
+            engine.inodes.settle_old_times();
+            engine
+                .data
+                .write_back_all()
+                .and_then(|()| engine.commit.push_all())
         } else if asked {
-            engine.push_all()
+            engine.commit.push_all()
         } else {
             Ok(())
         };
         if let Err(e) = done {
             tracing::error!(error = %e, "background commit");
-            if engine.check_running().is_err() {
+            if engine.store.check_running().is_err() {
                 return;
             }
         }
         drop(pass);
-        engine.shrink_inodes();
+        engine.lifecycle.shrink_inodes();
     }
 }

@@ -42,7 +42,7 @@ impl Caller {
     /// The volume, unless it has been closed.
     pub(crate) fn engine(&self) -> Result<&Engine> {
         let engine = self.any_engine();
-        engine.check_here()?;
+        engine.store.check_here()?;
         Ok(engine)
     }
 
@@ -74,7 +74,7 @@ impl Engine {
         }
         let share = Arc::new(CachePadded::new(Arc::clone(self)));
         // The engine holds what holds the engine until the volume is closed, and not after that.
-        if self.check_here().is_ok() {
+        if self.store.check_here().is_ok() {
             *place = Some(Arc::clone(&share));
         }
         share

@@ -9,59 +9,62 @@ use std::sync::atomic::Ordering;
 impl Engine {
     /// Closes: everything durable and home, the volume marked clean.
     pub(crate) fn shut_down(&self) -> Result<()> {
-        if self.read_only.is_some() {
+        if self.store.health.read_only.is_some() {
             return Ok(());
         }
-        if self.ended.load(Ordering::Acquire) == ended::SHUT_DOWN {
+        if self.store.health.ended.load(Ordering::Acquire) == ended::SHUT_DOWN {
             return Ok(());
         }
-        self.check_running()?;
+        self.store.check_running()?;
         // What cannot be freed stays an orphan, for e2fsck; all else is to be safe.
         let freed = self.free_open_orphans();
-        self.sync()?;
-        let formatter = self.formatter.lock();
-        let mut journal = self.journal.lock();
-        if self.marked_open.load(Ordering::Relaxed) {
-            journal.checkpoint(self)?;
-            self.write_superblock(&formatter, Moment::Close)?;
+        self.data.sync()?;
+        let formatter = self.commit.formatter.lock();
+        let mut journal = self.commit.journal.lock();
+        if self.commit.marked_open.load(Ordering::Relaxed) {
+            journal.checkpoint(&self.commit)?;
+            self.commit.write_superblock(&formatter, Moment::Close)?;
         }
         drop(journal);
-        let _ = self.stopped.set("the volume is closed".into());
+        let _ = self.store.health.stopped.set("the volume is closed".into());
         freed
     }
 
     /// From now on nothing is committed and every handle is good for nothing; `how` is one of [`ended`]. Returns when
     /// no write is on its way.
     pub(crate) fn cut_off(&self, how: u8, why: &str) {
-        self.ended.fetch_max(how, Ordering::AcqRel);
-        self.stop(&Error::Stopped(why.into()));
-        self.gate.open();
+        self.store.health.ended.fetch_max(how, Ordering::AcqRel);
+        self.store.stop(&Error::Stopped(why.into()));
+        self.store.gate.open();
         // Who writes data has passed the gate.
-        self.gate.drain();
+        self.store.gate.drain();
         // A push has one of these locks, or is at the last stage.
-        drop(self.journal.lock());
-        drop(self.formatter.lock());
-        drop(self.journal.lock());
-        self.settling.wait();
+        drop(self.commit.journal.lock());
+        drop(self.commit.formatter.lock());
+        drop(self.commit.journal.lock());
+        self.commit.settling.wait();
     }
 
     /// The volume is closed: handles are stale, memory is given back.
     pub(crate) fn end(&self) {
-        self.ended.store(ended::GONE, Ordering::Release);
+        self.store
+            .health
+            .ended
+            .store(ended::GONE, Ordering::Release);
         self.drop_shares();
-        self.evict_all();
+        self.lifecycle.evict_all();
     }
 
     /// Files without a name that are still open are freed: their handles end with the volume.
     fn free_open_orphans(&self) -> Result<()> {
         let mut freed = Ok(());
-        for inode in self.in_core.iter() {
+        for inode in self.inodes.in_core.iter() {
             let orphan = {
                 let state = inode.state.lock();
                 state.orphan && state.core.links == 0 && !state.freed
             };
             if orphan {
-                freed = freed.and(self.reap(&inode));
+                freed = freed.and(self.lifecycle.reap(&inode));
             }
         }
         freed

@@ -9,44 +9,44 @@ impl Engine {
     /// Holds changes back and brings the device to the state of a volume that was closed; files without a name that
     /// are open stay on the orphan list. Undone by [`Engine::thaw`].
     pub(crate) fn freeze(&self) -> Result<()> {
-        self.check_running()?;
-        if !self.gate.close() {
+        self.store.check_running()?;
+        if !self.store.gate.close() {
             return Err(Error::Busy("the volume is frozen"));
         }
         // What this thread does now, it does for all who wait.
-        let _inside = self.gate.adopt();
+        let _inside = self.store.gate.adopt();
         let done = self.settle_down();
-        if done.is_err() || self.check_running().is_err() {
-            self.gate.open();
+        if done.is_err() || self.store.check_running().is_err() {
+            self.store.gate.open();
         }
-        done.and_then(|()| self.check_running())
+        done.and_then(|()| self.store.check_running())
     }
 
     fn settle_down(&self) -> Result<()> {
-        if self.read_only.is_none() {
-            self.settle_times();
-            self.write_back_all()?;
-            self.push_and_release()?;
+        if self.store.health.read_only.is_none() {
+            self.inodes.settle_times();
+            self.data.write_back_all()?;
+            self.commit.push_and_release()?;
         }
         // With both locks held no push is between them, and the next one finds the gate shut.
-        let formatter = self.formatter.lock();
-        let mut journal = self.journal.lock();
-        if self.marked_open.load(Ordering::Relaxed) {
+        let formatter = self.commit.formatter.lock();
+        let mut journal = self.commit.journal.lock();
+        if self.commit.marked_open.load(Ordering::Relaxed) {
             // A commit that came after the push above is in memory, and stays there.
-            journal.checkpoint(self)?;
-            self.write_superblock(&formatter, Moment::Close)?;
-            self.marked_open.store(false, Ordering::Relaxed);
+            journal.checkpoint(&self.commit)?;
+            self.commit.write_superblock(&formatter, Moment::Close)?;
+            self.commit.marked_open.store(false, Ordering::Relaxed);
         }
-        self.gate.shut();
-        self.gate.notify();
+        self.store.gate.shut();
+        self.store.gate.notify();
         Ok(())
     }
 
     /// Lets changes go on. The first push says on the device that the volume is in use again.
     pub(crate) fn thaw(&self) {
-        self.gate.open();
-        if self.damage.count() > 0 {
-            self.write_errors();
+        self.store.gate.open();
+        if self.store.health.damage.count() > 0 {
+            self.store.write_errors();
         }
     }
 }

@@ -26,7 +26,7 @@ impl Guard {
             return Ok(());
         }
         self.engine.thaw();
-        self.engine.kick.end();
+        self.engine.log.kick.end();
         if let Some(thread) = self.background.lock().take() {
             // It only ends; what it could not do, closing says.
             let _ = thread.join();
@@ -43,7 +43,7 @@ impl Guard {
         }
         self.engine
             .cut_off(ended::GONE, "the volume was closed by force");
-        self.engine.kick.end();
+        self.engine.log.kick.end();
         if let Some(thread) = self.background.lock().take() {
             let _ = thread.join();
         }

@@ -6,6 +6,8 @@ pub mod ending;
 pub mod engine;
 pub mod freeze;
 pub mod guard;
+pub mod open;
+pub mod options;
 pub mod orphans;
 pub mod statfs;
 pub mod trim;

@@ -8,7 +8,7 @@ impl Engine {
     /// Finishes what a crash interrupted: orphans without links are freed, others truncated to size.
     pub(crate) fn process_orphans(&self, orphans: &[InodeNr]) -> Result<()> {
         for &ino in orphans {
-            let inode = match self.inode(ino) {
+            let inode = match self.inodes.inode(ino) {
                 Ok(inode) => inode,
                 Err(e) => {
                     tracing::error!(ino = ino.0, error = %e, "orphan");
@@ -21,15 +21,15 @@ impl Engine {
                 (state.core.links, state.core.size)
             };
             if links == 0 {
-                self.reap(&inode)?;
+                self.lifecycle.reap(&inode)?;
             } else {
-                self.finish_truncate(&inode, size)?;
+                self.data.finish_truncate(&inode, size)?;
             }
         }
         if orphans.is_empty() {
             Ok(())
         } else {
-            self.push_all()
+            self.commit.push_all()
         }
     }
 }

@@ -44,20 +44,23 @@ fn breaks(rule: Rule, how: impl FnOnce(&Engine)) {
 #[test]
 fn blocks_that_are_free_are_not_freed() {
     breaks(Rule::FreedWasUsed, |engine| {
-        let block = engine.allocate_block(BlockNr(2000)).unwrap();
-        engine.give_blocks_back(block, 1).unwrap();
-        assert!(engine.give_blocks_back(block, 1).is_err());
+        let block = engine.space.allocate_block(BlockNr(2000)).unwrap();
+        engine.space.give_blocks_back(block, 1).unwrap();
+        assert!(engine.space.give_blocks_back(block, 1).is_err());
     });
 }
 
 #[test]
 fn a_run_beyond_the_volume_is_not_logged() {
     breaks(Rule::RunInVolume, |engine| {
-        let tx = engine.begin(&Credentials::root(), Cost::MAP).unwrap();
+        let tx = engine
+            .commit
+            .begin(&Credentials::root(), Cost::MAP)
+            .unwrap();
         let run = Run {
             logical: 0,
             len: 2,
-            physical: BlockNr(engine.geometry.blocks_count - 1),
+            physical: BlockNr(engine.store.geometry.blocks_count - 1),
             unwritten: false,
         };
         tx.commit(0, |c| c.map_run(ext4_format::InodeNr(12), run, true));
@@ -68,17 +71,17 @@ fn a_run_beyond_the_volume_is_not_logged() {
 fn contexts_become_durable_in_order() {
     breaks(Rule::DurableInOrder, |engine| {
         let settled = engine.log.settled(engine.log.durable());
-        engine.heed(settled).unwrap_err();
+        engine.store.heed(settled).unwrap_err();
     });
 }
 
 #[test]
 fn nothing_is_written_home_while_the_volume_is_frozen() {
     breaks(Rule::FrozenIsStill, |engine| {
-        assert!(engine.gate.close() && engine.gate.shut());
+        assert!(engine.store.gate.close() && engine.store.gate.shut());
         let images = [(BlockNr(2000), Image::made(vec![1; 4096]))];
-        let written = crate::commit::journal::home::write_home(engine, &images);
-        engine.heed(written).unwrap_err();
-        engine.gate.open();
+        let written = crate::commit::journal::home::write_home(&engine.commit, &images);
+        engine.store.heed(written).unwrap_err();
+        engine.store.gate.open();
     });
 }

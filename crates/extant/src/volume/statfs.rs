@@ -5,26 +5,27 @@ use crate::volume::engine::Engine;
 
 impl Engine {
     pub(crate) fn statfs(&self) -> Result<StatFs> {
-        let raw = self.raw_superblock()?;
-        let (free_blocks, available_blocks) = self.space.free();
+        let raw = self.store.raw_superblock()?;
+        let (free_blocks, available_blocks) = self.space.counts.free();
         Ok(StatFs {
-            block_size: self.geometry.block_size,
+            block_size: self.store.geometry.block_size,
             blocks: self
+                .store
                 .geometry
                 .blocks_count
                 .saturating_sub(u64::from(raw.overhead_blocks.get())),
             free_blocks,
             available_blocks,
-            inodes: u64::from(self.geometry.inodes_count),
-            free_inodes: self.inodes.free(),
+            inodes: u64::from(self.store.geometry.inodes_count),
+            free_inodes: self.space.inodes.free(),
             name_max: 255,
-            uuid: self.geometry.uuid,
+            uuid: self.store.geometry.uuid,
         })
     }
 
     /// Names the volume, durably.
     pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         let mut name = [0; 16];
         match name.get_mut(..label.len()) {
             Some(place) if !label.contains(&0) => place.copy_from_slice(label),
@@ -34,17 +35,17 @@ impl Engine {
                 ));
             }
         }
-        self.formatter.lock().set_label(name);
+        self.commit.formatter.lock().set_label(name);
         // Something to format: the root's core as it is.
-        let root = self.root()?;
-        let tx = self.begin_core()?;
+        let root = self.names.root()?;
+        let tx = self.commit.begin_core()?;
         let mut state = root.state.lock();
         let seen = state
             .stamp
             .max(root.directory().map_or(0, |n| n.last_stamp()));
-        tx.commit(seen, |c| self.log_core(&root, &mut state, c));
+        tx.commit(seen, |c| self.inodes.log_core(&root, &mut state, c));
         drop(state);
-        self.sync()?;
+        self.data.sync()?;
         // At its place, too: programs that look for file systems on devices find it by its new name.
         match self.freeze() {
             Ok(()) => self.thaw(),
@@ -56,7 +57,7 @@ impl Engine {
     }
 
     pub(crate) fn label(&self) -> Result<String> {
-        Ok(String::from_utf8_lossy(self.raw_superblock()?.label()).into_owned())
+        Ok(String::from_utf8_lossy(self.store.raw_superblock()?.label()).into_owned())
     }
 }
 

@@ -20,8 +20,8 @@ impl Engine {
     /// Tells the device of the free blocks in a range of bytes, as far as they come in runs of at least `least` bytes;
     /// returns how many bytes that were.
     pub(crate) fn trim(&self, start: u64, len: u64, least: u64) -> Result<u64> {
-        self.check_writable()?;
-        let geometry = &self.geometry;
+        self.store.check_writable()?;
+        let geometry = &self.store.geometry;
         let bs = u64::from(geometry.block_size);
         let least = u32::try_from(least.div_ceil(bs).max(1))
             .ok()
@@ -36,7 +36,7 @@ impl Engine {
         }
         let end = (start.saturating_add(len) / bs).min(geometry.blocks_count);
         // What is set aside for files that grow is free, too.
-        self.discard_aside();
+        self.data.discard_aside();
         let (mut at, mut trimmed) = (first, 0);
         while at < end {
             let Some((group, bit)) = geometry.group_of_block(BlockNr(at)) else {
@@ -55,17 +55,17 @@ impl Engine {
     }
 
     fn trim_group(&self, group: GroupNr, range: Range<u32>, least: u32) -> Result<u64> {
-        let bs = u64::from(self.geometry.block_size);
-        let first = self.geometry.group_first_block(group);
+        let bs = u64::from(self.store.geometry.block_size);
+        let first = self.store.geometry.group_first_block(group);
         let (mut at, mut trimmed) = (range.start, 0);
         // The rest of a run that was taken in part may be short.
         let mut rest_of_run = false;
         while at < range.end {
-            let _pass = self.gate.enter();
-            self.check_writable()?;
-            let _trimming = self.trimming.lock();
-            let most = (self.space.free().0 / 4).min(MOST);
-            let counted = self.space.take_up_to(&Credentials::root(), most);
+            let _pass = self.store.gate.enter();
+            self.store.check_writable()?;
+            let _trimming = self.space.trimming.lock();
+            let most = (self.space.counts.free().0 / 4).min(MOST);
+            let counted = self.space.counts.take_up_to(&Credentials::root(), most);
             if counted == 0 {
                 break;
             }
@@ -75,16 +75,21 @@ impl Engine {
                 most,
                 any_at_start: rest_of_run,
             };
-            let found = self.heed(self.blocks.take_free(group, at..range.end, &wanted, self));
+            let found = self.store.heed(self.space.blocks.take_free(
+                group,
+                at..range.end,
+                &wanted,
+                &*self.space,
+            ));
             let taken = found.as_ref().map_or(0, |f| f.map_or(0, |(_, len)| len));
-            self.space.give(counted - u64::from(taken));
+            self.space.counts.give(counted - u64::from(taken));
             let Some((start, len)) = found? else {
                 break;
             };
             let bit = (start.0 - first.0) as u32;
-            let done = self.device.trim(start.0 * bs, u64::from(len) * bs);
-            self.give_blocks_back(start, len)?;
-            self.space.give(u64::from(len));
+            let done = self.store.device.trim(start.0 * bs, u64::from(len) * bs);
+            self.space.give_blocks_back(start, len)?;
+            self.space.counts.give(u64::from(len));
             done.map_err(|e| match e.kind() {
                 ErrorKind::Unsupported => Error::Unsupported("the device cannot trim"),
                 _ => Error::block_io("trim", start, e),

@@ -1,7 +1,14 @@
 //! What stands at an address of an open volume's memory: the names that the conflict test gives to cache lines.
 
 use crate::base::address::within;
+use crate::commit::Committer;
+use crate::data::Data;
 use crate::incore::inode::{Content, Inode};
+use crate::inodes::Inodes;
+use crate::log::Log;
+use crate::names::Names;
+use crate::space::Space;
+use crate::store::Store;
 use crate::volume::engine::Engine;
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -21,57 +28,48 @@ macro_rules! field {
     }};
 }
 
+/// The field of a layer that is at an address, if it is in the layer.
+macro_rules! layer {
+    ($engine:expr, $address:expr, $layer:ident: $type:ident { $($field:ident),* $(,)? }) => {
+        within(&*$engine.$layer, $address).map(|offset| {
+            let field = field!($type, offset, [$($field),*]);
+            format!("{}::{field}", stringify!($type))
+        })
+    };
+}
+
 impl Engine {
     /// Names what is at an address, if it is one of the objects that operations meet at.
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
-        if let Some(offset) = within(self, address) {
-            let field = field!(
-                Engine,
-                offset,
-                [
-                    geometry,
-                    device,
-                    buffers,
-                    groups,
-                    hasher,
-                    inodes,
-                    blocks,
-                    space,
-                    index,
-                    walks,
-                    open_files,
-                    in_core,
-                    in_core_count,
-                    dirty_inodes,
-                    dirty_bytes,
-                    cached_bytes,
-                    log,
-                    formatter,
-                    journal,
-                    kick,
-                    limits,
-                    read_only,
-                    stopped,
-                    marked_open,
-                    rename
-                ]
-            );
-            return Some(format!("Engine::{field}"));
+        let layer = layer!(self, address, store: Store { geometry, device, buffers, groups, hasher, gate, flushes, health, limits })
+            .or_else(|| layer!(self, address, space: Space { store, counts, blocks, inodes, trimming }))
+            .or_else(|| layer!(self, address, log: Log { store, space, kick, lists, budget, formatted, durable, spare }))
+            .or_else(|| layer!(self, address, commit: Committer { store, formatter, journal, settling, totals, marked_open }))
+            .or_else(|| layer!(self, address, inodes: Inodes { store, index, in_core, in_core_count, dirty_inodes, lazy_times, open_files, walks }))
+            .or_else(|| layer!(self, address, data: Data { store, shares, short_at, dirty_bytes, cached_bytes, writing_back }))
+            .or_else(|| layer!(self, address, names: Names { store, rename, index_rooms, index_allowance }));
+        if layer.is_some() {
+            return layer;
         }
-        if let Some(name) = self.index.what_is_at(address) {
+        if within(self, address).is_some() {
+            return Some("Engine: what finds its layers".into());
+        }
+        if let Some(name) = self.inodes.index.what_is_at(address) {
             return Some(name);
         }
-        if let Some(name) = self.open_files.what_is_at(address) {
+        if let Some(name) = self.inodes.open_files.what_is_at(address) {
             return Some(name);
         }
         if self
+            .inodes
             .dirty_inodes
             .iter()
             .any(|list| within(list, address).is_some())
         {
             return Some("a slot's list of dirty inodes".into());
         }
-        self.in_core
+        self.inodes
+            .in_core
             .iter()
             .find_map(|inode| in_inode(&inode, address))
     }

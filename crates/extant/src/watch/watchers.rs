@@ -6,7 +6,7 @@
 
 use crate::base::locks::{self, Condvar, Mutex, RwLock};
 use crate::incore::inode::Inode;
-use crate::volume::engine::Engine;
+use crate::store::Store;
 use ext4_format::InodeNr;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -138,21 +138,30 @@ struct Watching {
 }
 
 /// The watchers of a volume.
-#[derive(Default)]
 pub(crate) struct Watchers {
+    store: Arc<Store>,
     /// Somebody watches the whole volume.
     all: AtomicBool,
     watching: RwLock<Watching, locks::Watchers>,
 }
 
 impl Watchers {
+    /// Of a volume that nobody watches.
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        Self {
+            store,
+            all: AtomicBool::new(false),
+            watching: RwLock::default(),
+        }
+    }
+
     /// Whether an event that concerns these inodes has a watcher.
     #[inline]
     fn interested(&self, inodes: &[&Inode]) -> bool {
         self.all.load(Ordering::Relaxed) || inodes.iter().any(|i| i.watched.load(Ordering::Relaxed))
     }
 
-    fn tell(&self, inodes: &[&Inode], event: &WatchEvent) {
+    fn deliver(&self, inodes: &[&Inode], event: &WatchEvent) {
         let watching = self.watching.read();
         for events in &watching.volume {
             events.push(event);
@@ -168,12 +177,12 @@ impl Watchers {
     }
 }
 
-impl Engine {
+impl Watchers {
     /// Tells watchers of these inodes, and of the volume; `event` is made if there are any.
     #[inline]
     pub(crate) fn tell(&self, inodes: &[&Inode], event: impl FnOnce() -> WatchEvent) {
-        if self.watchers.interested(inodes) {
-            self.watchers.tell(inodes, &event());
+        if self.interested(inodes) {
+            self.deliver(inodes, &event());
         }
     }
 
@@ -212,7 +221,7 @@ impl Engine {
     /// Begins to watch an inode, or all of the volume.
     pub(crate) fn watch(&self, inode: Option<&Inode>) -> Arc<Events> {
         let events = Arc::new(Events::default());
-        let mut watching = self.watchers.watching.write();
+        let mut watching = self.watching.write();
         match inode {
             Some(inode) => {
                 let list = watching.inodes.entry(inode.ino).or_default();
@@ -221,12 +230,12 @@ impl Engine {
             }
             None => {
                 watching.volume.push(Arc::clone(&events));
-                self.watchers.all.store(true, Ordering::Relaxed);
+                self.all.store(true, Ordering::Relaxed);
             }
         }
         drop(watching);
         // Asked after it is registered: who ends the volume first says so, then tells.
-        if self.check_here().is_err() {
+        if self.store.check_here().is_err() {
             events.push(&WatchEvent::Unmounted);
         }
         events
@@ -234,7 +243,7 @@ impl Engine {
 
     /// Ends a watch.
     pub(crate) fn unwatch(&self, inode: Option<&Inode>, events: &Arc<Events>) {
-        let mut watching = self.watchers.watching.write();
+        let mut watching = self.watching.write();
         let others = |x: &Arc<Events>| !Arc::ptr_eq(x, events);
         match inode {
             Some(inode) => {
@@ -249,7 +258,7 @@ impl Engine {
             None => {
                 watching.volume.retain(others);
                 let some = !watching.volume.is_empty();
-                self.watchers.all.store(some, Ordering::Relaxed);
+                self.all.store(some, Ordering::Relaxed);
             }
         }
     }
@@ -257,7 +266,7 @@ impl Engine {
     /// Tells those who watch the volume that it is gone. Those who watch an inode are told by the walk over
     /// all inodes in core [P3].
     pub(crate) fn tell_unmounted(&self, inode: Option<&Inode>) {
-        let watching = self.watchers.watching.read();
+        let watching = self.watching.read();
         let told = match inode {
             None => Some(&watching.volume),
             Some(inode) if inode.watched.load(Ordering::Relaxed) => watching.inodes.get(&inode.ino),

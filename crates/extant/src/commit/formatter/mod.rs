@@ -27,10 +27,7 @@ pub use superblock::Moment;
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::Mutex;
-#[cfg(test)]
-use crate::store::buffers::BlockImages;
-use crate::store::buffers::BlockImages;
-use crate::store::buffers::Image;
+use crate::store::buffers::{BlockImages, Image};
 use crate::store::damage::DamageLog;
 use crate::store::groups::{DescTable, Totals};
 use crate::store::system_zone::SystemZone;
@@ -39,6 +36,8 @@ use batch::Batch;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, InodeNr};
+#[cfg(test)]
+use ext4_format::{GroupNr, group_desc::GroupDesc};
 use gaps::Gaps;
 use group_images::GroupImages;
 use ledger::Ledger;

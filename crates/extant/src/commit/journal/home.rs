@@ -4,8 +4,8 @@ use super::LogArea;
 use crate::base::error::{Error, Result};
 use crate::base::invariants::insist;
 use crate::base::parallel;
+use crate::commit::Committer;
 use crate::store::buffers::Image;
-use crate::volume::engine::Engine;
 use ext4_format::BlockNr;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ const RUN: usize = 1024;
 const IMAGES: usize = 1024;
 
 /// Writes images home, neighbours together, and marks them clean. They must be sorted by block.
-pub(crate) fn write_home(engine: &Engine, images: &[(BlockNr, Arc<Image>)]) -> Result<()> {
-    insist!(!engine.gate.is_shut(), FrozenIsStill, "writing home");
+pub(crate) fn write_home(engine: &Committer, images: &[(BlockNr, Arc<Image>)]) -> Result<()> {
+    insist!(!engine.store.gate.is_shut(), FrozenIsStill, "writing home");
     let follows = |a: &(BlockNr, _), b: &(BlockNr, _)| a.0.0 + 1 == b.0.0;
     let runs: Vec<_> = images
         .chunk_by(follows)
@@ -28,30 +28,32 @@ pub(crate) fn write_home(engine: &Engine, images: &[(BlockNr, Arc<Image>)]) -> R
     parallel::for_each(threads, &runs, |_, run| {
         let bytes: Vec<&[u8]> = run.iter().map(|(_, image)| &***image).collect();
         // Nobody reads the superblock from the device, adds what was found, and writes it over this one.
-        let own = engine.superblock_place().0;
+        let own = engine.store.superblock_place().0;
         let holds_superblock = run[0].0 <= own && own.0 < run[0].0.0 + run.len() as u64;
-        let _place = holds_superblock.then(|| engine.superblock_io.lock());
+        let _place = holds_superblock.then(|| engine.store.superblock_io.lock());
         engine
+            .store
             .device
-            .write_vectored_at(run[0].0.offset(engine.geometry.block_size), &bytes)
+            .write_vectored_at(run[0].0.offset(engine.store.geometry.block_size), &bytes)
             .map_err(|e| Error::block_io("write", run[0].0, e))?;
         if holds_superblock {
             // Found since the image was made.
-            engine.write_errors_locked();
+            engine.store.write_errors_locked();
         }
         Ok(())
     })?;
-    engine.buffers.mark_clean(images);
+    engine.store.buffers.mark_clean(images);
     Ok(())
 }
 
 /// Writes zeros over inode table blocks that come into use.
-pub(crate) fn zero(engine: &Engine, start: BlockNr, len: u32) -> Result<()> {
-    let zeros = vec![0; engine.geometry.block_size as usize];
+pub(crate) fn zero(engine: &Committer, start: BlockNr, len: u32) -> Result<()> {
+    let zeros = vec![0; engine.store.geometry.block_size as usize];
     for block in (start.0..start.0 + u64::from(len)).map(BlockNr) {
         engine
+            .store
             .device
-            .write_at(block.offset(engine.geometry.block_size), &zeros)
+            .write_at(block.offset(engine.store.geometry.block_size), &zeros)
             .map_err(|e| Error::block_io("zero", block, e))?;
     }
     Ok(())
@@ -61,12 +63,12 @@ pub(crate) fn zero(engine: &Engine, start: BlockNr, len: u32) -> Result<()> {
 /// that a context not yet durable has changed again, or freed, has its durable version only in the
 /// log: it is read back from there.
 pub(crate) fn write_durable(
-    engine: &Engine,
+    engine: &Committer,
     area: &LogArea,
     durable: u64,
     all_durable: bool,
 ) -> Result<()> {
-    let images = engine.buffers.dirty(durable);
+    let images = engine.store.buffers.dirty(durable);
     write_home(engine, &images)?;
     if all_durable {
         return Ok(());

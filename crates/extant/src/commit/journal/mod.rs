@@ -22,10 +22,10 @@ pub mod settle;
 use crate::base::error::{Error, Result};
 use crate::base::invariants::insist;
 use crate::base::planted::{self, Fault};
+use crate::commit::Committer;
 use crate::commit::formatter::Output;
 use crate::store::buffers::Image;
 use crate::types::extent_map::{ExtentMap, Found, Run};
-use crate::volume::engine::Engine;
 use blockdev::BlockDevice;
 use body::Body;
 use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
@@ -46,12 +46,12 @@ impl Writer {
     /// `completes` is the context it is the last part of.
     pub(crate) fn log(
         &mut self,
-        engine: &Engine,
+        engine: &Committer,
         output: &Output,
         completes: Option<u64>,
     ) -> Result<()> {
         let _span = lockmeter::span!("write to the journal");
-        insist!(!engine.gate.is_shut(), FrozenIsStill, "a push");
+        insist!(!engine.store.gate.is_shut(), FrozenIsStill, "a push");
         for &(start, len) in &output.zeroed {
             home::zero(engine, start, len)?;
         }
@@ -63,7 +63,7 @@ impl Writer {
             }
         };
         // What has been written so far is covered by a flush beyond this mark.
-        let written = engine.flushes.mark();
+        let written = engine.store.flushes.mark();
         engine.settling.add(Logged {
             commit,
             completes,
@@ -74,7 +74,7 @@ impl Writer {
 
     /// Writes every dirty image home and empties the log. The caller holds the formatter's lock too, so
     /// every published image is durable.
-    pub(crate) fn checkpoint(&mut self, engine: &Engine) -> Result<()> {
+    pub(crate) fn checkpoint(&mut self, engine: &Committer) -> Result<()> {
         let _span = lockmeter::span!("checkpoint");
         engine.settling.settle(engine)?;
         match self {
@@ -239,7 +239,7 @@ impl Journal {
     /// goes.
     fn log(
         &mut self,
-        engine: &Engine,
+        engine: &Committer,
         blocks: &[(BlockNr, Arc<Image>)],
         revoked: &[BlockNr],
     ) -> Result<Option<CommitBlock>> {
@@ -328,28 +328,28 @@ impl Journal {
         }))
     }
 
-    fn empty_log(&mut self, engine: &Engine, all_durable: bool) -> Result<()> {
+    fn empty_log(&mut self, engine: &Committer, all_durable: bool) -> Result<()> {
         if self.used == 0 {
             return Ok(());
         }
         home::write_durable(engine, &self.area, engine.log.durable(), all_durable)?;
-        let dirty = engine.buffers.dirty_count();
+        let dirty = engine.store.buffers.dirty_count();
         insist!(
             !all_durable || dirty == 0,
             AllHomeBeforeEmpty,
             "{dirty} images are not"
         );
-        let written = engine.flushes.mark();
-        engine.flush()?;
+        let written = engine.store.flushes.mark();
+        engine.store.flush()?;
         insist!(
-            engine.flushes.is_covered(written),
+            engine.store.flushes.is_covered(written),
             FlushBeforeEmpty,
             "mark {written}"
         );
         self.superblock.start = 0;
         self.superblock.sequence = self.next;
         self.write_superblock()?;
-        engine.flush()?;
+        engine.store.flush()?;
         self.used = 0;
         engine.totals.emptied();
         self.head = self.superblock.log_range().start;

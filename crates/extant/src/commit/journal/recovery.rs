@@ -2,7 +2,7 @@
 
 use super::LogArea;
 use crate::base::error::{Error, Result};
-use crate::volume::engine::Engine;
+use crate::commit::Committer;
 use blockdev::BlockDevice;
 use ext4_format::BlockNr;
 use ext4_format::jbd2::{self, Plan, Superblock};
@@ -86,14 +86,19 @@ pub fn recover(
 }
 
 /// Writes home the logged versions of all blocks but those in `done`.
-pub(crate) fn replay_log(engine: &Engine, area: &LogArea, done: &HashSet<BlockNr>) -> Result<()> {
+pub(crate) fn replay_log(
+    engine: &Committer,
+    area: &LogArea,
+    done: &HashSet<BlockNr>,
+) -> Result<()> {
     let superblock = read_superblock(area)?;
-    let plan = plan(area, &superblock, engine.geometry.blocks_count)?;
+    let plan = plan(area, &superblock, engine.store.geometry.blocks_count)?;
     for replay in plan.replay.iter().filter(|r| !done.contains(&r.home)) {
         let bytes = image(area, replay)?;
         engine
+            .store
             .device
-            .write_at(replay.home.offset(engine.geometry.block_size), &bytes)
+            .write_at(replay.home.offset(engine.store.geometry.block_size), &bytes)
             .map_err(|e| Error::block_io("write", replay.home, e))?;
     }
     Ok(())

@@ -15,7 +15,7 @@ use crate::base::invariants::insist;
 use crate::base::locks::{self, Condvar, Mutex};
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
-use crate::volume::engine::Engine;
+use crate::commit::Committer;
 use ext4_format::jbd2::Tid;
 use std::sync::Arc;
 
@@ -81,11 +81,11 @@ impl Settling {
 
     /// Makes durable what has been logged before the call, or waits until others have. Stops the volume if it
     /// fails.
-    pub(crate) fn settle(&self, engine: &Engine) -> Result<()> {
+    pub(crate) fn settle(&self, engine: &Committer) -> Result<()> {
         let mut queue = self.queue.lock();
         let target = queue.came;
         while queue.settled < target {
-            engine.check_running()?;
+            engine.store.check_running()?;
             if queue.busy {
                 self.changed.wait(&mut queue);
                 continue;
@@ -97,7 +97,7 @@ impl Settling {
             // Stopped before the next one comes to this stage.
             let committed = self
                 .commit(engine, &waiting, flushed)
-                .inspect_err(|e| engine.stop(e));
+                .inspect_err(|e| engine.store.stop(e));
             queue = self.queue.lock();
             if let Ok(covered) = &committed {
                 queue.flushed = came.max(*covered);
@@ -119,12 +119,12 @@ impl Settling {
     }
 
     /// Makes these durable; says how many of those that ever came the last flush covered.
-    fn commit(&self, engine: &Engine, waiting: &[Logged], flushed: bool) -> Result<u64> {
+    fn commit(&self, engine: &Committer, waiting: &[Logged], flushed: bool) -> Result<u64> {
         let _span = lockmeter::span!("commit blocks and flushes");
         if !flushed && !planted::is(Fault::NoFlushBeforeCommit) {
-            engine.flush()?;
+            engine.store.flush()?;
         }
-        let covers = |mark: u64, fault| engine.flushes.is_covered(mark) || planted::is(fault);
+        let covers = |mark: u64, fault| engine.store.flushes.is_covered(mark) || planted::is(fault);
         for logged in waiting {
             let covered = covers(logged.written, Fault::NoFlushBeforeCommit);
             insist!(covered, FlushBeforeCommit, "mark {}", logged.written);
@@ -138,9 +138,9 @@ impl Settling {
             }
             schedule::reached(Point::CommitWritten);
             covered = self.queue.lock().came;
-            let written = engine.flushes.mark();
+            let written = engine.store.flushes.mark();
             if !planted::is(Fault::NoFlushAfterCommit) {
-                engine.flush()?;
+                engine.store.flush()?;
             }
             let covered = covers(written, Fault::NoFlushAfterCommit);
             insist!(covered, FlushAfterCommit, "mark {written}");

@@ -10,11 +10,8 @@
 //! the parent or replaced ([`Directory::moves`](crate::incore::directory::Directory::moves), changed with the bucket locked).
 //! Parent and child are known by their objects, which cannot be others while they are remembered.
 
-use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Mutex};
 use crate::incore::inode::Inode;
-use crate::types::dentry::NameHash;
-use crate::volume::engine::Engine;
 use percpu::PerSlot;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,7 +22,7 @@ const PLACES: usize = 64;
 const MOST_PLACES: usize = 4096;
 
 /// A slot's reference. Who uses it counts here, not at the inode.
-pub(crate) struct SlotsOwn(Arc<Inode>);
+pub(crate) struct SlotsOwn(pub(crate) Arc<Inode>);
 
 /// An inode that a walk has come to.
 pub(crate) enum At<'a> {
@@ -56,17 +53,17 @@ impl Deref for At<'_> {
     }
 }
 
-struct Step {
-    parent: Arc<Inode>,
-    hash: u32,
-    moves: u64,
-    name: Box<[u8]>,
-    child: Arc<SlotsOwn>,
+pub(crate) struct Step {
+    pub(crate) parent: Arc<Inode>,
+    pub(crate) hash: u32,
+    pub(crate) moves: u64,
+    pub(crate) name: Box<[u8]>,
+    pub(crate) child: Arc<SlotsOwn>,
 }
 
 #[derive(Default)]
-struct Memory {
-    root: Option<Arc<SlotsOwn>>,
+pub(crate) struct Memory {
+    pub(crate) root: Option<Arc<SlotsOwn>>,
     /// A step is in the place that its hash says, or nowhere.
     steps: Vec<Option<Step>>,
     /// Steps that had to leave for others since there were so many places.
@@ -107,10 +104,10 @@ impl Memory {
 /// What every slot remembers.
 #[derive(Default)]
 pub(crate) struct WalkCache {
-    slots: PerSlot<Mutex<Memory, locks::WalkCache>>,
+    pub(crate) slots: PerSlot<Mutex<Memory, locks::WalkCache>>,
 }
 
-fn step_hash(parent: &Inode, name: &[u8]) -> u32 {
+pub(crate) fn step_hash(parent: &Inode, name: &[u8]) -> u32 {
     let seed = parent.ino.0.wrapping_mul(0x9E37_79B1);
     let hash = name
         .iter()
@@ -128,7 +125,12 @@ impl WalkCache {
         }
     }
 
-    fn find(&self, parent: &Arc<Inode>, name: &[u8], hash: u32) -> Option<Arc<SlotsOwn>> {
+    pub(crate) fn find(
+        &self,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        hash: u32,
+    ) -> Option<Arc<SlotsOwn>> {
         let moves = parent.directory()?.moves();
         let memory = self.slots.local().lock();
         let step = memory.find(hash)?;
@@ -139,66 +141,10 @@ impl WalkCache {
         holds.then(|| Arc::clone(&step.child))
     }
 
-    fn remember(&self, step: Step) {
+    pub(crate) fn remember(&self, step: Step) {
         // Dropped when the lock is free again.
         let old = self.slots.local().lock().put(step);
         drop(old);
-    }
-}
-
-impl Engine {
-    /// The root directory, to walk from.
-    pub(crate) fn walk_root(&self) -> Result<At<'static>> {
-        if let Some(root) = &self.walks.slots.local().lock().root {
-            return Ok(At::Remembered(Arc::clone(root)));
-        }
-        let root = Arc::new(SlotsOwn(self.root()?));
-        self.walks.slots.local().lock().root = Some(Arc::clone(&root));
-        Ok(At::Remembered(root))
-    }
-
-    /// One step of a walk, if it leads to a directory by a name that is in memory.
-    pub(crate) fn step_into(
-        &self,
-        parent: &Arc<Inode>,
-        name: &[u8],
-    ) -> Result<Option<At<'static>>> {
-        let step = step_hash(parent, name);
-        if let Some(child) = self.walks.find(parent, name, step) {
-            return Ok(Some(At::Remembered(child)));
-        }
-        let Some(names) = parent.directory().filter(|names| names.is_complete()) else {
-            return Ok(None);
-        };
-        let hash: NameHash = self.hash(name);
-        let bucket = names.table.read(hash);
-        let entry = match bucket.find(hash, name) {
-            Some(entry) if entry.ftype == ext4_format::FileType::Directory => entry,
-            _ => return Ok(None),
-        };
-        let child = self.named_inode(entry.ino)?;
-        if child.ino == parent.ino {
-            return Err(Error::corrupt_inode(
-                "directory that holds itself",
-                parent.ino,
-            ));
-        }
-        // With the bucket locked: of this moment, as the entry is.
-        let moves = names.moves();
-        drop(bucket);
-        if child.directory().is_none() {
-            // The entry lies about its type.
-            return Ok(None);
-        }
-        let child = Arc::new(SlotsOwn(child));
-        self.walks.remember(Step {
-            parent: Arc::clone(parent),
-            hash: step,
-            moves,
-            name: name.into(),
-            child: Arc::clone(&child),
-        });
-        Ok(Some(At::Remembered(child)))
     }
 }
 
@@ -258,7 +204,7 @@ mod tests {
     #[test]
     fn more_directories_get_more_places() {
         let volume = crate::doc_volume();
-        let walks = &volume.guard_engine().walks;
+        let walks = &volume.guard_engine().inodes.walks;
         let places = || walks.slots.iter().map(|s| s.lock().steps.len()).max();
         for n in 0..400 {
             volume.create_dir(format!("/d{n}"), 0o755).unwrap();
@@ -305,7 +251,7 @@ mod tests {
         assert_eq!(everywhere(&volume, "/a/f"), [true; 3]);
         volume.sync().unwrap();
         volume.drop_caches();
-        let left = volume.guard_engine().in_core_count.sum();
+        let left = volume.guard_engine().inodes.in_core_count.sum();
         // The root, which the volume's handle holds.
         assert!(left <= 1, "{left} inodes");
         assert_eq!(everywhere(&volume, "/a/f"), [true; 3]);

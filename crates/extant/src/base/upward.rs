@@ -1,0 +1,25 @@
+//! A reference from a layer to one above it, by a trait that is named for what it does. It is set once, when the layers of a
+//! volume are wired, and keeps nothing alive.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+/// What is above, once it is there.
+pub(crate) struct Upward<T: ?Sized>(OnceLock<Weak<T>>);
+
+impl<T: ?Sized> Default for Upward<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T: ?Sized> Upward<T> {
+    /// Wires it; a second time changes nothing.
+    pub fn set(&self, above: Weak<T>) {
+        let _ = self.0.set(above);
+    }
+
+    /// What is above, unless it is not there yet or no longer.
+    pub fn get(&self) -> Option<Arc<T>> {
+        self.0.get()?.upgrade()
+    }
+}

@@ -1,0 +1,67 @@
+//! One step of a walk along a path.
+
+use crate::base::error::{Error, Result};
+use crate::incore::inode::Inode;
+use crate::inodes::walk_cache::At;
+use crate::inodes::walk_cache::SlotsOwn;
+use crate::inodes::walk_cache::Step;
+use crate::inodes::walk_cache::step_hash;
+use crate::names::Names;
+use crate::types::dentry::NameHash;
+use std::sync::Arc;
+
+impl Names {
+    /// The root directory, to walk from.
+    pub(crate) fn walk_root(&self) -> Result<At<'static>> {
+        if let Some(root) = &self.inodes.walks.slots.local().lock().root {
+            return Ok(At::Remembered(Arc::clone(root)));
+        }
+        let root = Arc::new(SlotsOwn(self.root()?));
+        self.inodes.walks.slots.local().lock().root = Some(Arc::clone(&root));
+        Ok(At::Remembered(root))
+    }
+
+    /// One step of a walk, if it leads to a directory by a name that is in memory.
+    pub(crate) fn step_into(
+        &self,
+        parent: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Option<At<'static>>> {
+        let step = step_hash(parent, name);
+        if let Some(child) = self.inodes.walks.find(parent, name, step) {
+            return Ok(Some(At::Remembered(child)));
+        }
+        let Some(names) = parent.directory().filter(|names| names.is_complete()) else {
+            return Ok(None);
+        };
+        let hash: NameHash = self.store.hash(name);
+        let bucket = names.table.read(hash);
+        let entry = match bucket.find(hash, name) {
+            Some(entry) if entry.ftype == ext4_format::FileType::Directory => entry,
+            _ => return Ok(None),
+        };
+        let child = self.inodes.named_inode(entry.ino)?;
+        if child.ino == parent.ino {
+            return Err(Error::corrupt_inode(
+                "directory that holds itself",
+                parent.ino,
+            ));
+        }
+        // With the bucket locked: of this moment, as the entry is.
+        let moves = names.moves();
+        drop(bucket);
+        if child.directory().is_none() {
+            // The entry lies about its type.
+            return Ok(None);
+        }
+        let child = Arc::new(SlotsOwn(child));
+        self.inodes.walks.remember(Step {
+            parent: Arc::clone(parent),
+            hash: step,
+            moves,
+            name: name.into(),
+            child: Arc::clone(&child),
+        });
+        Ok(Some(At::Remembered(child)))
+    }
+}

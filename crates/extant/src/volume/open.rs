@@ -1,0 +1,404 @@
+//! Opening a volume.
+
+use crate::base::error::{Error, Result};
+use crate::base::locks::Mutex;
+use crate::commit::Committer;
+use crate::commit::formatter::Formatter;
+use crate::commit::journal::recovery::{self, Recovery};
+use crate::commit::journal::settle::Settling;
+use crate::commit::journal::{Journal, LogArea, Writer};
+use crate::log::Log;
+use crate::space::Space;
+use crate::space::counts::{Counts, Reserve};
+use crate::store::Store;
+use crate::store::buffers::{Buffers, Image};
+use crate::store::damage::DamageLog;
+use crate::store::groups::{self, Groups, Totals};
+use crate::store::health::Health;
+use crate::store::health::ended;
+use crate::store::mapping::MappingReader;
+use crate::store::superblock;
+use crate::store::system_zone::{self, SystemZone};
+use crate::volume::engine::Engine;
+use crate::volume::guard::Guard;
+use crate::volume::options::ErrorPolicy;
+use crate::volume::options::OpenOptions;
+use blockdev::BlockDevice;
+use ext4_format::features::{Incompat, RoCompat};
+use ext4_format::geometry::Geometry;
+use ext4_format::hash::DirHasher;
+use ext4_format::jbd2;
+use ext4_format::superblock::{
+    ERRORS_PANIC, ERRORS_READ_ONLY, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
+    SUPERBLOCK_SIZE,
+};
+use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
+use std::sync::atomic::AtomicU8;
+use std::sync::{Arc, OnceLock};
+
+/// A volume on its way to being open.
+pub(crate) struct Opening<'a> {
+    options: &'a OpenOptions,
+    device: Arc<dyn BlockDevice>,
+    geometry: Geometry,
+    raw: RawSuperblock,
+    read_only: Option<String>,
+    /// `raw` is a backup, and takes the primary's place in memory.
+    backup: bool,
+}
+
+/// What was found of the journal.
+struct FoundLog {
+    /// Metadata as of after the recovery.
+    buffers: Buffers,
+    recovery: Recovery,
+    /// Where it is, and its superblock as it is now.
+    journal: Option<(LogArea, jbd2::Superblock)>,
+    /// Its superblock as it was found.
+    found: Option<jbd2::Superblock>,
+    /// The blocks that it takes.
+    own: Vec<(u64, u64)>,
+}
+
+impl<'a> Opening<'a> {
+    /// Reads the superblock, and decides whether the volume may be written.
+    pub(crate) fn new(options: &'a OpenOptions, device: Arc<dyn BlockDevice>) -> Result<Self> {
+        let found = superblock::find(&*device)?;
+        let mut read_only = match (options.read_only || device.read_only(), found.read_only) {
+            _ if options.noload => Some("opened without its journal (noload)".to_string()),
+            (true, _) => Some("opened read-only".to_string()),
+            (false, why) => why,
+        };
+        let state = found.raw.state.get();
+        if read_only.is_none() && !options.force {
+            if state & STATE_ERROR != 0 {
+                read_only = Some("the volume is marked as having errors; run e2fsck".into());
+            } else if !found.geometry.features.has_journal() && state & STATE_VALID == 0 {
+                read_only =
+                    Some("the volume has no journal and was not closed cleanly; run e2fsck".into());
+            }
+        }
+        Ok(Self {
+            options,
+            device,
+            geometry: found.geometry,
+            raw: found.raw,
+            read_only,
+            backup: found.backup,
+        })
+    }
+
+    fn buffers(&self) -> Buffers {
+        let limit =
+            (self.options.limits().cache_bytes / 8 / u64::from(self.geometry.block_size)) as usize;
+        Buffers::new(Arc::clone(&self.device), self.geometry.block_size, limit)
+    }
+
+    /// Opens: recovers the journal, wires the layers, and finishes what a crash interrupted.
+    pub(crate) fn run(&mut self) -> Result<Arc<Guard>> {
+        let log = self.find_log()?;
+        let (recovery, journal) = (log.recovery.clone(), log.found.clone());
+        let (engine, orphans) = self.build(log)?;
+        let writable = engine.store.health.read_only.is_none();
+        if writable {
+            if self.left_open() || !orphans.is_empty() {
+                engine.commit.mark_open(&engine.commit.formatter.lock())?;
+            }
+            engine.process_orphans(&orphans)?;
+        }
+        let background = (writable && self.options.background)
+            .then(|| crate::volume::background::spawn(&engine))
+            .transpose()?;
+        Ok(Arc::new(Guard {
+            background: Mutex::new(background),
+            closed: Mutex::new(false),
+            recovery,
+            journal,
+            orphans_left: if writable { 0 } else { orphans.len() },
+            engine,
+        }))
+    }
+
+    /// Finds the journal, if the volume has one, and replays what is in its log.
+    fn find_log(&mut self) -> Result<FoundLog> {
+        let buffers = self.buffers();
+        if self.backup {
+            self.put_backup(&buffers)?;
+        }
+        let mut found = FoundLog {
+            buffers,
+            recovery: Recovery::default(),
+            journal: None,
+            found: None,
+            own: Vec::new(),
+        };
+        if !self.geometry.features.has_journal() || self.options.noload {
+            return Ok(found);
+        }
+        let (area, size) = self.log_area(&found.buffers)?;
+        let mut log = recovery::read_superblock(&area)?;
+        if log.block_size != self.geometry.block_size {
+            return Err(
+                FormatError::corrupt("block size of the journal", Where::Journal(0)).into(),
+            );
+        }
+        area.check(log.max_len, size)?;
+        found.own = area.ranges();
+        self.check_log_place(&found.buffers, &found.own)?;
+        found.found = Some(log.clone());
+        if log.start != 0 {
+            found.recovery = if self.read_only.is_some() {
+                self.recover_in_memory(&area, &log, &found.buffers)?
+            } else {
+                let recovery = self.recover(&area, &mut log)?;
+                // What was read before is stale now, the superblock too.
+                found.buffers = self.buffers();
+                self.check_log_place(&found.buffers, &found.own)?;
+                recovery
+            };
+        }
+        found.journal = Some((area, log));
+        Ok(found)
+    }
+
+    /// Replays the log onto the device.
+    fn recover(&mut self, area: &LogArea, log: &mut jbd2::Superblock) -> Result<Recovery> {
+        let recovery = recovery::recover(
+            area,
+            &*self.device,
+            self.geometry.block_size,
+            self.geometry.blocks_count,
+            log,
+        )?;
+        let mut again = superblock::find(&*self.device)?;
+        self.geometry = again.geometry;
+        // An image in the log may be older than the errors recorded at its place.
+        if again.raw.keep_errors(&self.raw) {
+            self.put_superblock(&mut again.raw)?;
+        }
+        self.raw = again.raw;
+        Ok(recovery)
+    }
+
+    /// The journal to write to: none for a volume that has none, or is not written.
+    fn writer(&self, journal: Option<(LogArea, jbd2::Superblock)>) -> Result<(Writer, Settling)> {
+        let Some((area, log)) = journal.filter(|_| self.read_only.is_none()) else {
+            return Ok((Writer::Direct, Settling::new(None)));
+        };
+        let features = &self.geometry.features;
+        let (is_64bit, has_csum) = (features.has_64bit(), features.has_metadata_csum());
+        let area = Arc::new(area);
+        let settling = Settling::new(Some(Arc::clone(&area)));
+        let journal = Journal::start(area, log, is_64bit, has_csum)?;
+        Ok((Writer::Journal(Box::new(journal)), settling))
+    }
+
+    /// Builds the layers from the lowest up. Returns the orphans that the volume was left with, too.
+    fn build(&mut self, log: FoundLog) -> Result<(Arc<Engine>, Vec<InodeNr>)> {
+        let buffers = log.buffers;
+        let groups = Groups::load(&self.geometry, &buffers)?;
+        let (writer, settling) = self.writer(log.journal)?;
+        let capacity = match &writer {
+            Writer::Journal(journal) => Some(journal.capacity()),
+            Writer::Direct => None,
+        };
+        let hasher = DirHasher::new(
+            self.geometry.def_hash_version,
+            self.geometry.unsigned_hash,
+            self.geometry.hash_seed,
+        )?;
+        let free = self.free(&groups, &buffers)?;
+        let zone = Arc::new(SystemZone::new(&self.geometry, &log.own));
+        let overlap = self.check_overlap(&zone, &buffers)?;
+        let formatter = Formatter::new(&self.geometry, free, &buffers, hasher, Arc::clone(&zone))?;
+        let orphans = formatter.orphans();
+        let store = Arc::new(Store {
+            geometry: self.geometry.clone(),
+            device: Arc::clone(&self.device),
+            buffers,
+            groups,
+            hasher,
+            zone,
+            superblock_io: Mutex::new(()),
+            gate: Default::default(),
+            flushes: Default::default(),
+            health: self.health(formatter.damage()),
+            limits: self.options.limits(),
+        });
+        let counts = Counts::new(self.geometry.blocks_count, free.blocks, self.reserve());
+        let space = Arc::new(Space::new(
+            Arc::clone(&store),
+            counts,
+            free.inodes,
+            self.options.block_scan,
+        ));
+        let log = Arc::new(Log::new(
+            Arc::clone(&space),
+            capacity,
+            self.options.most_log_blocks,
+        ));
+        let commit = Arc::new(Committer::new(
+            Arc::clone(&log),
+            formatter,
+            writer,
+            settling,
+        ));
+        let engine = Arc::new(Engine::wire(commit));
+        if let Some(overlap) = overlap {
+            store.note_damage(&overlap.into(), "open", None);
+        }
+        Ok((engine, orphans))
+    }
+
+    /// A volume whose bitmaps and inode tables overlap is not written.
+    fn check_overlap(
+        &mut self,
+        zone: &SystemZone,
+        buffers: &Buffers,
+    ) -> Result<Option<FormatError>> {
+        let overlap = zone.overlap(buffers)?.map(|group| {
+            FormatError::corrupt("place of a bitmap or inode table", Where::Group(group))
+        });
+        if let Some(why) = &overlap {
+            self.read_only.get_or_insert_with(|| {
+                format!("bitmaps and inode tables overlap ({why}); run e2fsck")
+            });
+        }
+        Ok(overlap)
+    }
+
+    fn health(&self, damage: Arc<DamageLog>) -> Health {
+        let options = self.options;
+        Health {
+            read_only: self.read_only.clone(),
+            stopped: OnceLock::new(),
+            ended: AtomicU8::new(ended::NOT),
+            fail_all: options.errors == ErrorPolicy::Shutdown,
+            on_stop: options.on_stop.clone(),
+            stops_on_damage: match options.errors {
+                ErrorPolicy::Superblock => {
+                    [ERRORS_READ_ONLY, ERRORS_PANIC].contains(&self.raw.errors.get())
+                }
+                ErrorPolicy::Continue => false,
+                ErrorPolicy::ReadOnly | ErrorPolicy::Shutdown => true,
+            },
+            on_damage: options.on_damage.clone(),
+            damage,
+            waiters: Default::default(),
+        }
+    }
+
+    /// What is free. A large volume that was closed cleanly is believed: its superblock knows. After a cut the
+    /// descriptors, which are in the journal, know better, and are gone through once.
+    fn free(&self, groups: &Groups, buffers: &Buffers) -> Result<Totals> {
+        if self.geometry.groups > groups::ALL {
+            if self.left_open() {
+                return groups::count(&self.geometry, buffers);
+            }
+            return Ok(Totals {
+                blocks: self.raw.free_blocks().min(self.geometry.blocks_count),
+                inodes: self.raw.free_inodes_count.get().into(),
+            });
+        }
+        let mut free = Totals::default();
+        for desc in groups.iter(&self.geometry, buffers) {
+            let desc = desc?;
+            free.blocks += u64::from(desc.free_blocks);
+            free.inodes += u64::from(desc.free_inodes);
+        }
+        Ok(free)
+    }
+
+    fn reserve(&self) -> Reserve {
+        Reserve {
+            blocks: self.raw.reserved_blocks(),
+            uid: self.raw.def_resuid.get().into(),
+            gid: self.raw.def_resgid.get().into(),
+        }
+    }
+
+    /// Whether the superblock says that somebody has the volume open, or had when it was cut off.
+    fn left_open(&self) -> bool {
+        let features = &self.geometry.features;
+        features.incompat.contains(Incompat::NEEDS_RECOVERY)
+            || features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)
+            || self.raw.state.get() & STATE_VALID == 0
+    }
+
+    /// Everybody reads the superblock at the primary's place: there the backup is shown. The volume is
+    /// read-only, so it stays in memory.
+    fn put_backup(&self, buffers: &Buffers) -> Result<()> {
+        let bs = u64::from(self.geometry.block_size);
+        let (block, offset) = (
+            BlockNr(SUPERBLOCK_OFFSET / bs),
+            (SUPERBLOCK_OFFSET % bs) as usize,
+        );
+        let mut image = buffers.read(block)?.to_vec();
+        if let Some(place) = image.get_mut(offset..offset + SUPERBLOCK_SIZE) {
+            place.copy_from_slice(self.raw.bytes());
+        }
+        buffers.publish(block, Image::read(image), 0);
+        Ok(())
+    }
+
+    /// Writes the superblock to its place after recovery.
+    fn put_superblock(&self, sb: &mut RawSuperblock) -> Result<()> {
+        sb.set_checksum();
+        let place = BlockNr(SUPERBLOCK_OFFSET / u64::from(self.geometry.block_size));
+        self.device
+            .write_at(SUPERBLOCK_OFFSET, sb.bytes())
+            .and_then(|()| self.device.flush())
+            .map_err(|e| Error::block_io("write", place, e))
+    }
+
+    /// The journal may lie anywhere but in the volume's other own blocks.
+    fn check_log_place(&self, buffers: &Buffers, own: &[(u64, u64)]) -> Result<()> {
+        match system_zone::met_by(&self.geometry, buffers, own) {
+            None => Ok(()),
+            Some(_) => Err(Error::corrupt_inode(
+                "journal that overlaps bitmaps or inode tables",
+                InodeNr(self.geometry.journal_ino),
+            )),
+        }
+    }
+
+    /// The journal's blocks, and the size of its inode.
+    fn log_area(&self, buffers: &Buffers) -> Result<(LogArea, u64)> {
+        let ino = InodeNr(self.geometry.journal_ino);
+        let groups = Groups::lazy(&self.geometry);
+        let (block, offset) = groups.inode_location(&self.geometry, buffers, ino)?;
+        let image = buffers.read(block)?;
+        let raw = image
+            .get(offset..offset + usize::from(self.geometry.inode_size))
+            .ok_or_else(|| Error::corrupt_inode("inode position", ino))?;
+        let core = inode::decode_core(raw, &self.geometry, ino)?;
+        if core.links == 0 || core.file_type() != Some(ext4_format::FileType::Regular) {
+            return Err(Error::corrupt_inode("journal inode", ino));
+        }
+        let reader = MappingReader {
+            geometry: &self.geometry,
+            images: buffers,
+            ino,
+            generation: core.generation,
+            zone: None,
+        };
+        let map = reader.read(core.flags, inode::i_block(raw)?)?;
+        let area = LogArea::new(Arc::clone(&self.device), self.geometry.block_size, map);
+        Ok((area, core.size))
+    }
+
+    /// A read-only volume sees the log's images, but nothing is written.
+    fn recover_in_memory(
+        &mut self,
+        area: &LogArea,
+        log: &ext4_format::jbd2::Superblock,
+        buffers: &Buffers,
+    ) -> Result<Recovery> {
+        let plan = recovery::plan(area, log, self.geometry.blocks_count)?;
+        buffers.drop_clean();
+        for replay in &plan.replay {
+            buffers.publish(replay.home, Image::read(recovery::image(area, replay)?), 0);
+        }
+        Ok(Recovery::of(&plan))
+    }
+}

@@ -1,0 +1,309 @@
+//! How a volume is opened.
+
+use crate::space::search::BlockScan;
+use crate::store::damage::Damage;
+use crate::store::health::{DamageHook, StopHook};
+use crate::store::limits::Limits;
+use crate::types::access_times::AccessTimes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What becomes of a volume after a failure, or when damage is found on it. A failure to write metadata or the journal
+/// always stops it; damage that an operation meets stops it if the policy says so.
+///
+/// ```
+/// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorPolicy {
+    /// What the superblock asks for: `remount-ro` and `panic` are [`ErrorPolicy::ReadOnly`], everything else
+    /// [`ErrorPolicy::Continue`].
+    #[default]
+    Superblock,
+    /// Damage is recorded and the volume goes on without what is damaged. After a failed write nothing can be changed
+    /// any more.
+    Continue,
+    /// Nothing can be changed any more; reading goes on.
+    ReadOnly,
+    /// Every further operation fails.
+    Shutdown,
+}
+
+/// How a volume is opened.
+///
+/// ```no_run
+/// let volume = extant::OpenOptions::new().read_only(true).open("disk.img")?;
+/// println!("{} free blocks", volume.statfs()?.free_blocks);
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    pub(super) read_only: bool,
+    pub(super) force: bool,
+    pub(super) cache_bytes: Option<u64>,
+    pub(super) inodes: Option<u64>,
+    pub(super) commit_interval: Duration,
+    pub(super) background: bool,
+    pub(super) most_log_blocks: Option<u64>,
+    pub(super) block_scan: BlockScan,
+    pub(super) errors: ErrorPolicy,
+    pub(super) access_times: AccessTimes,
+    pub(super) lazy_times: bool,
+    pub(super) directory_times: bool,
+    pub(super) auto_da_alloc: bool,
+    pub(super) on_stop: Option<StopHook>,
+    pub(super) on_damage: Option<DamageHook>,
+    pub(super) noload: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl OpenOptions {
+    /// For reading and writing, a quarter of the machine's memory for caches, a commit every 5 s.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new();
+    /// # let _ = options;
+    /// ```
+    pub fn new() -> Self {
+        Self {
+            read_only: false,
+            force: false,
+            cache_bytes: None,
+            inodes: None,
+            commit_interval: Duration::from_secs(5),
+            background: true,
+            most_log_blocks: None,
+            block_scan: BlockScan::default(),
+            errors: ErrorPolicy::default(),
+            access_times: AccessTimes::default(),
+            lazy_times: false,
+            directory_times: true,
+            auto_da_alloc: true,
+            on_stop: None,
+            on_damage: None,
+            noload: false,
+        }
+    }
+
+    /// For tests: as if a transaction of the journal could hold no more blocks than these.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn most_log_blocks(mut self, blocks: u64) -> Self {
+        self.most_log_blocks = Some(blocks);
+        self
+    }
+
+    /// Change nothing on the device, not even recover the journal: it is replayed in memory.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().read_only(true);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn read_only(mut self, yes: bool) -> Self {
+        self.read_only = yes;
+        self
+    }
+
+    /// Write to a volume that is marked as having errors, or that has no journal and was not closed.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().force(true);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn force(mut self, yes: bool) -> Self {
+        self.force = yes;
+        self
+    }
+
+    /// Bytes of memory for data pages.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().cache_bytes(64 << 20);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = Some(bytes);
+        self
+    }
+
+    /// Inodes kept in memory, if nobody holds more; about 600 bytes each, with an eighth of the machine's
+    /// memory as the default.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().inodes_in_core(100_000);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn inodes_in_core(mut self, inodes: u64) -> Self {
+        self.inodes = Some(inodes);
+        self
+    }
+
+    /// Time between timed commits.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().commit_interval(std::time::Duration::from_secs(30));
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn commit_interval(mut self, interval: Duration) -> Self {
+        self.commit_interval = interval;
+        self
+    }
+
+    /// How groups with free blocks are found.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().block_scan(extant::BlockScan::Linear);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn block_scan(mut self, scan: BlockScan) -> Self {
+        self.block_scan = scan;
+        self
+    }
+
+    /// Without the background thread nothing is committed but by sync, fsync and need.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().background(false);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn background(mut self, yes: bool) -> Self {
+        self.background = yes;
+        self
+    }
+
+    /// Which reads change the time of the last access; none if nothing is said.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().access_times(extant::AccessTimes::Relative);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn access_times(mut self, which: AccessTimes) -> Self {
+        self.access_times = which;
+        self
+    }
+
+    /// A time that changed alone is kept in memory, and written with the next change of its inode, at sync and close, or
+    /// after a day; a crash loses it.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().lazy_times(true);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn lazy_times(mut self, yes: bool) -> Self {
+        self.lazy_times = yes;
+        self
+    }
+
+    /// What becomes of the volume when it stops after a failure.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn errors(mut self, policy: ErrorPolicy) -> Self {
+        self.errors = policy;
+        self
+    }
+
+    /// Calls `hook` with the reason, once, when the volume stops after a failure; not when it is shut down on demand.
+    /// It is called by the thread that met the failure, perhaps with locks held: it must not call the volume, only
+    /// take note or wake somebody.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().on_stop(|why| eprintln!("stopped: {why}"));
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn on_stop(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_stop = Some(StopHook(Arc::new(hook)));
+        self
+    }
+
+    /// Calls `hook` for every finding of damage, each once while the volume is open, with the caveats of
+    /// [`OpenOptions::on_stop`]. [`ErrorPolicy`] says what becomes of the volume.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().on_damage(|damage| eprintln!("damaged: {damage}"));
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn on_damage(mut self, hook: impl Fn(&Damage) + Send + Sync + 'static) -> Self {
+        self.on_damage = Some(DamageHook(Arc::new(hook)));
+        self
+    }
+
+    /// Leave the journal alone, as ext4's `noload`: the volume is opened read-only as it is on the device, without what
+    /// its journal holds. It is a way to read a volume whose journal is damaged; what is read may be old, or torn.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().noload(true);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn noload(mut self, yes: bool) -> Self {
+        self.noload = yes;
+        self
+    }
+
+    /// Whether reading directories counts for their access times (not with `nodiratime`).
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().directory_access_times(false);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn directory_access_times(mut self, yes: bool) -> Self {
+        self.directory_times = yes;
+        self
+    }
+
+    /// Whether the data of a file that takes the place of another, by rename or because it was cut to nothing and written
+    /// anew, go to the device first, so that a crash leaves the old or the new contents (ext4's `auto_da_alloc`). So it is
+    /// if nothing else is said.
+    ///
+    /// ```
+    /// let options = extant::OpenOptions::new().auto_da_alloc(false);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn auto_da_alloc(mut self, yes: bool) -> Self {
+        self.auto_da_alloc = yes;
+        self
+    }
+
+    /// Nothing will be written to the device.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only || self.noload
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        let memory = crate::base::system::memory();
+        let cache_bytes = self.cache_bytes.unwrap_or(memory / 4).max(1 << 20);
+        Limits {
+            cache_bytes,
+            dirty_bytes: cache_bytes / 4,
+            inodes: self.inodes.unwrap_or((memory / 8 / 640).max(10_000)),
+            commit_interval: self.commit_interval,
+            access_times: self.access_times,
+            lazy_times: self.lazy_times,
+            directory_times: self.directory_times,
+            auto_da_alloc: self.auto_da_alloc,
+        }
+    }
+}
