@@ -6,7 +6,7 @@ use std::fmt;
 
 const DISK_VERSION: u32 = 1;
 const XATTR_VERSION: u32 = 2;
-/// What stands for an id in attribute entries that have none.
+/// The stored id of entries that name no user or group.
 const NO_ID: u32 = u32::MAX;
 
 /// Permission bit: read.
@@ -65,7 +65,7 @@ impl Tag {
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// For whom.
+    /// The class, user or group that it is for.
     pub tag: Tag,
     /// `READ | WRITE | EXECUTE`.
     pub perm: u8,
@@ -264,8 +264,8 @@ impl Acl {
         self.entries.iter().find(|e| e.tag == tag).map(|e| e.perm)
     }
 
-    /// Sets or adds an entry. Whoever names a user or group in an ACL without a mask also gets one,
-    /// that allows all.
+    /// Sets or adds an entry. Naming a user or group in an ACL without a mask also adds a mask that
+    /// allows all.
     pub fn set(&mut self, tag: Tag, perm: u8) {
         let perm = perm & 7;
         if let Some(e) = self.entries.iter_mut().find(|e| e.tag == tag) {
@@ -281,7 +281,7 @@ impl Acl {
         }
     }
 
-    /// The mode whose bits say all that this ACL says; `None` when it says more.
+    /// The mode whose bits express this whole ACL; `None` when the ACL says more.
     pub fn equivalent_mode(&self) -> Option<u16> {
         (self.entries.len() == 3).then(|| self.mode())
     }

@@ -84,7 +84,7 @@ pub fn inode_seed(fs_seed: u32, ino: InodeNr, generation: u32) -> u32 {
 pub fn compensate(seed: u32, bytes: &[u8], at: usize, target: u32) -> Option<[u8; 4]> {
     /// CRC-32C, bits reversed; its top bit is set, so a step back knows what was shifted out.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
-    /// What eight steps back make of a top byte; the other bits are only shifted.
+    /// The effect of eight steps back on a top byte; the other bits are only shifted.
     const BACK: [u32; 256] = {
         let mut table = [0; 256];
         let mut top = 0;

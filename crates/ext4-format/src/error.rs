@@ -1,4 +1,4 @@
-//! What can be wrong with bytes, and where.
+//! Errors about bytes, with the broken rule and the place.
 
 use crate::types::{BlockNr, GroupNr, InodeNr};
 use core::fmt;
@@ -62,22 +62,22 @@ pub enum FormatError {
     Corrupt {
         /// The rule, as a noun phrase: "extent header magic".
         what: &'static str,
-        /// Where.
+        /// The place.
         at: Where,
     },
     /// A checksum does not match.
     #[error("corrupt: checksum of {what} at {at}: stored {stored:#x}, computed {computed:#x}")]
     Checksum {
-        /// What the checksum covers.
+        /// The covered bytes.
         what: &'static str,
-        /// Where.
+        /// The place.
         at: Where,
-        /// As stored.
+        /// The stored value.
         stored: u32,
-        /// As computed.
+        /// The computed value.
         computed: u32,
     },
-    /// What was asked cannot be written in this format (name too long, value too large).
+    /// A value cannot be written in this format (name too long, number too large).
     #[error("cannot be represented: {0}")]
     Unrepresentable(&'static str),
 }
@@ -88,7 +88,7 @@ impl FormatError {
         Self::Corrupt { what, at }
     }
 
-    /// Gives the place to an error whose parser saw only a buffer.
+    /// Adds the place to an error whose parser saw only a buffer.
     #[must_use]
     pub fn at(mut self, place: Where) -> Self {
         match &mut self {

@@ -301,8 +301,9 @@ impl Features {
         }
     }
 
-    /// What mke2fs 1.47 gives a file system of this type, as it comes from upstream: distributions leave
-    /// out what their boot loaders cannot read (Debian `metadata_csum_seed` and `orphan_file`).
+    /// The features that mke2fs 1.47 gives a file system of this type, as upstream ships it:
+    /// distributions leave out features that their boot loaders cannot read (Debian
+    /// `metadata_csum_seed` and `orphan_file`).
     ///
     /// ```
     /// use ext4_format::features::{Features, FsType};

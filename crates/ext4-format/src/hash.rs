@@ -71,7 +71,7 @@ pub struct DirHasher {
     init: [u32; 4],
 }
 
-/// What a 32-bit htree cursor uses for "end of directory": no name may hash to it.
+/// The 32-bit htree cursor for "end of directory": no name may hash to it.
 const HTREE_EOF: u32 = 0xffff_fffe;
 /// MD4's initial state, the seed of a volume that has none.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];

@@ -29,7 +29,7 @@ pub mod xattr;
 pub use error::{FormatError, Result, Where};
 pub use types::{BlockNr, FileType, GroupNr, InodeNr};
 
-/// The README's example is compiled, so that who copies it gets code that works.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

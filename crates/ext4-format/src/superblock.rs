@@ -223,7 +223,7 @@ impl RawSuperblock {
             }
         }
         if Features::of(&sb).incompat.contains(Incompat::JOURNAL_DEV) {
-            // It describes no file system.
+            // Such a superblock describes no file system.
             return Err(FormatError::Incompatible(
                 "journal_dev (an external journal)".into(),
             ));

@@ -65,7 +65,7 @@ impl fmt::Display for GroupNr {
     }
 }
 
-/// What an inode is; the values are those of a directory entry's type byte.
+/// The type of an inode; the values are those of a directory entry's type byte.
 ///
 /// ```
 /// use ext4_format::FileType;

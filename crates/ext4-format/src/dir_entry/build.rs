@@ -67,7 +67,7 @@ impl<'a> LeafBuilder<'a> {
             return None;
         }
         block.get_mut(..next)?.copy_from_slice(records);
-        // It had what was free behind it.
+        // Its length covered the free space behind it.
         set_rec_len(block, last, len);
         Some(Self {
             block,

@@ -32,7 +32,7 @@ pub const MIN_REC_LEN: usize = 12;
 /// Length of the checksum tail.
 pub const TAIL_LEN: usize = size_of::<RawTail>();
 const HEAD_LEN: usize = size_of::<RawHead>();
-/// What stands in the tail's file type byte.
+/// The tail's file type byte.
 const TAIL_FILE_TYPE: u8 = 0xde;
 
 /// A record's head. Without the `filetype` feature the last byte is the high byte of the name

@@ -1,4 +1,4 @@
-//! Extent trees: which blocks a file's logical blocks are.
+//! Extent trees: the map from a file's logical blocks to blocks of the volume.
 //!
 //! A node is a 12-byte header and up to `max` 12-byte entries, extents in a leaf, child pointers
 //! in an index node. The root is the 60 bytes of `i_block`; other nodes are blocks, whose last

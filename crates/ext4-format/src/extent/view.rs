@@ -8,7 +8,7 @@ use crate::error::Result;
 use core::mem::offset_of;
 use zerocopy::FromBytes;
 
-/// What a node must satisfy because of where it stands.
+/// Rules that follow from a node's place in its tree.
 ///
 /// ```
 /// use ext4_format::extent::NodeRules;

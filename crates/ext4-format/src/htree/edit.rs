@@ -9,7 +9,7 @@ use crate::error::{FormatError, Result};
 use crate::types::{FileType, InodeNr};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What a new root says besides its entries.
+/// The fields of a new root besides its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootInit {
     /// The directory itself.

@@ -18,7 +18,7 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What stands in front of a root's entries.
+/// The bytes in front of a root's entries.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct RawRootHead {
@@ -39,7 +39,7 @@ struct RawRootHead {
     unused_flags: u8,
 }
 
-/// What stands in front of a node's entries: an unused record over the whole block.
+/// The bytes in front of a node's entries: an unused record over the whole block.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct RawNodeHead {

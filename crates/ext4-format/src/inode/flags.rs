@@ -52,11 +52,13 @@ pub const INLINE_DATA: u32 = 0x1000_0000;
 pub const PROJINHERIT: u32 = 0x2000_0000;
 /// Names ignore case.
 pub const CASEFOLD: u32 = 0x4000_0000;
-/// What lsattr shows.
+/// Flags that lsattr shows.
 pub const USER_VISIBLE: u32 = 0x725b_dfff;
-/// What chattr may change. [`EXTENTS`] among them means to change the mapping of the whole file.
+/// Flags that chattr may change. [`EXTENTS`] among them means to change the mapping of the whole
+/// file.
 pub const USER_MODIFIABLE: u32 = 0x624b_c0ff;
-/// What a new inode takes over from its directory, as far as its type has it: see [`of_type`].
+/// Flags that a new inode takes over from its directory, as far as its type has them: see
+/// [`of_type`].
 pub const INHERITED: u32 = SECRM
     | UNRM
     | COMPR
@@ -71,8 +73,8 @@ pub const INHERITED: u32 = SECRM
     | PROJINHERIT
     | CASEFOLD;
 
-/// Those of the flags that an inode of a type may have: some mean something for directories only, and what is neither a
-/// directory nor a regular file has but two.
+/// Those of the flags that an inode of this type may have: some mean something for directories
+/// only, and inodes that are neither directories nor regular files have just two.
 pub const fn of_type(file_type: FileType, flags: u32) -> u32 {
     match file_type {
         FileType::Directory => flags,

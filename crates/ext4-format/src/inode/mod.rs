@@ -1,5 +1,5 @@
-//! Inode records: the fixed part, its extra part, the checksum. What `i_block` and the space for
-//! attributes hold is the matter of other modules.
+//! Inode records: the fixed part, its extra part, the checksum. The contents of `i_block` and of
+//! the space for attributes belong to other modules.
 //!
 //! A record is a slice of exactly `inode_size` bytes; all functions are views of it and treat a
 //! shorter one as corrupt or empty, never as a reason to panic.
@@ -52,7 +52,7 @@ mod at {
     pub const PROJID: usize = 156;
 }
 
-/// What stat shows of an inode, and what the engine keeps of it.
+/// The fields that stat shows, and that the engine keeps in memory.
 ///
 /// ```
 /// use ext4_format::{FileType, inode::InodeCore};
@@ -372,8 +372,8 @@ pub fn project(raw: &[u8]) -> u32 {
     extra_at(raw, at::PROJID).unwrap_or(0)
 }
 
-/// Where in the record extended attributes may be: from the end of the extra part to the end of
-/// the record. `None` where there is no room or no extra part.
+/// The part of the record in which extended attributes may be: from the end of the extra part to
+/// the end of the record. `None` where there is no room or no extra part.
 pub fn xattr_area(raw: &[u8], geo: &Geometry) -> Option<Range<usize>> {
     let end = usize::from(geo.inode_size).min(raw.len());
     let start = fixed_end(raw);

@@ -25,10 +25,10 @@ const _: () = {
 };
 
 const CRC32: u8 = 1;
-/// What a medium writes whole.
+/// The unit that a medium writes whole.
 const SECTOR: usize = 512;
 
-/// What a commit block says.
+/// The fields of a commit block.
 ///
 /// ```
 /// use ext4_format::jbd2::{Checksums, Commit, Format, Tid};
@@ -44,9 +44,9 @@ const SECTOR: usize = 512;
 pub struct Commit {
     /// The transaction it ends.
     pub tid: Tid,
-    /// When, in seconds since 1970.
+    /// Time of the commit, seconds since 1970.
     pub secs: u64,
-    /// When, nanoseconds.
+    /// Time of the commit, nanoseconds.
     pub nanos: u32,
     /// CRC-32 of the whole transaction, for journals with v1 checksums.
     pub transaction_crc: Option<u32>,
@@ -113,8 +113,8 @@ impl Commit {
         if !format.checksums.in_blocks() || stored == computed {
             return Ok(());
         }
-        // All that it says is in its first sector. A cut may leave that new and the sectors behind it, which are
-        // zeros, as they were.
+        // All of its fields are in its first sector. A cut may leave that sector new and the
+        // sectors behind it, which are zeros, as they were.
         let mut first = vec![0; block.len()];
         if let (Some(to), Some(from)) = (first.get_mut(..SECTOR), block.get(..SECTOR)) {
             to.copy_from_slice(from);

@@ -38,7 +38,7 @@ const _: () = {
 const UUID_LEN: usize = 16;
 
 bitflags::bitflags! {
-    /// What a tag says of its image besides the place.
+    /// The flags of a tag.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct TagFlags: u32 {
         /// The image began with the journal's magic, which the log has zeroed.
@@ -52,7 +52,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Where an image belongs.
+/// An image's place in the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Its place in the volume.

@@ -36,7 +36,7 @@ const HEADER_LEN: usize = size_of::<Header>();
 /// Length of the checksum at the end of descriptor and revoke blocks.
 const TAIL_LEN: usize = 4;
 
-/// What a block of the journal is.
+/// The types of the journal's own blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum BlockType {
@@ -135,7 +135,7 @@ impl Checksums {
     }
 }
 
-/// What the blocks of one journal look like.
+/// The format of one journal's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// Bytes per block.

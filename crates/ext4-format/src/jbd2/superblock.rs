@@ -24,7 +24,7 @@ struct Raw {
     sequence: U32,
     start: U32,
     errno: U32,
-    // From here on: version 2 only.
+    // The following fields are of version 2 only.
     compat: U32,
     incompat: U32,
     ro_compat: U32,
@@ -170,8 +170,8 @@ impl Superblock {
         if self.max_len < MIN_BLOCKS {
             return Err(rule("journal length"));
         }
-        // The kernel and e2fsck refuse it, too; e2fsck throws the whole log away then. Who replays a log that they do
-        // not believe writes home what nobody else would.
+        // The kernel and e2fsck refuse such a journal, too; e2fsck discards the whole log then.
+        // Replaying it would write images home that no other program would.
         if self.max_len.saturating_sub(self.fast_commit_blocks()) < MIN_BLOCKS {
             return Err(rule("journal length beside its fast commits"));
         }
@@ -237,7 +237,7 @@ impl Superblock {
         }
     }
 
-    /// What the journal's blocks look like.
+    /// The format of the journal's blocks.
     pub fn format(&self) -> Format {
         Format {
             block_size: self.block_size,

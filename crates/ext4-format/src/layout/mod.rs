@@ -1,9 +1,9 @@
 //! The layout of a new file system, as mke2fs 1.47 would make it: a pure calculation from
 //! parameters to a superblock, a geometry and the places of all fixed metadata.
 //!
-//! What is computed in turn: the reserved descriptors depend on the groups, the groups on the
+//! The values depend on each other: the reserved descriptors on the groups, the groups on the
 //! blocks, and the blocks shrink when the last group is too small for its own metadata; so the
-//! sizing repeats until it holds.
+//! sizing repeats until it is consistent.
 
 mod params;
 mod place;
@@ -130,8 +130,8 @@ impl Layout {
             .filter(|&g| self.geometry.has_super(g))
     }
 
-    /// Where to look for room for the journal first: the middle of the volume, on the border of a
-    /// flex group, so that no file is far from it.
+    /// The goal of the search for room for the journal: the middle of the volume, on the border of
+    /// a flex group, so that no file is far from it.
     pub fn journal_goal(&self) -> BlockNr {
         let g = &self.geometry;
         let log = g.log_groups_per_flex;

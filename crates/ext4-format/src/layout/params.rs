@@ -1,4 +1,4 @@
-//! What a caller chooses about a new file system, and the defaults of mke2fs 1.47.
+//! A caller's choices about a new file system, and the defaults of mke2fs 1.47.
 
 use crate::features::{Features, FsType};
 
@@ -87,13 +87,13 @@ impl Usage {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inodes {
-    /// One for so many bytes of the volume.
+    /// One inode for this many bytes of the volume.
     BytesPerInode(u32),
     /// At least so many; rounded up to fill the tables.
     Count(u32),
 }
 
-/// What a caller chooses about a new file system.
+/// A caller's choices about a new file system.
 ///
 /// ```
 /// use ext4_format::layout::{Layout, LayoutParams};

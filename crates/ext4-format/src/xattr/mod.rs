@@ -70,7 +70,7 @@ const PREFIXES: [(u8, &[u8]); 10] = [
     (4, b"trusted."),
     (5, b"lustre."),
     (6, b"security."),
-    // Of fscrypt: no call of the system shows it.
+    // The prefix of fscrypt: no system call shows it.
     (9, b"encryption."),
     (10, b"gnu."),
 ];

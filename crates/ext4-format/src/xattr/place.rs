@@ -1,4 +1,4 @@
-//! Where attributes go, and how they are written there.
+//! The places of attributes, and writing them there.
 
 use super::{
     END_LEN, ENTRY_LEN, HEADER_LEN, INODE_HEADER_LEN, MAGIC, RawEntry, RawHeader, XattrSet,

@@ -1,15 +1,16 @@
-//! What a journal owes the volume after a crash.
+//! The images that a journal must write home after a crash.
 //!
 //! One walk from the log's start collects, transaction by transaction, the images and revokes up
 //! to the last one whose commit block is there. Then revokes strike out images of their own or an
 //! older transaction, and what is left, in order, is the [`Plan`]. Nothing is written here and
 //! nothing is kept between calls: the same log gives the same plan.
 //!
-//! Where the log ends and where it is damaged is told apart so:
+//! The end of the log and damage are told apart so:
 //! - A block that is not of the expected transaction, or a commit block whose checksum is wrong and that no good
 //!   one follows, ends the log: that is what a crash leaves behind.
-//! - A commit block with a wrong checksum in front of a good one of a later transaction is damage. (One that is
-//!   missing is not: commit blocks that are written together may reach the medium in any order.)
+//! - A commit block with a wrong checksum in front of a good one of a later transaction is damage.
+//!   A missing commit block is not: commit blocks that are written together may reach the medium in
+//!   any order.
 //! - A wrong checksum or an impossible value in front of a *good* commit block is damage, as a
 //!   commit block is written only when everything before it is on the disk. It is an error, unless
 //!   the journal commits asynchronously, or the commit is older than the one before it (a leftover
@@ -26,9 +27,9 @@ use std::collections::HashMap;
 /// One image to write home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// Where it belongs.
+    /// Its place in the volume.
     pub home: BlockNr,
-    /// Where it is: a block of the journal, counted from its start.
+    /// Its place in the log: a block of the journal, counted from its start.
     pub log_block: u32,
     /// Its first four bytes must be restored ([`unescape`](super::unescape)).
     pub escaped: bool,
@@ -53,7 +54,7 @@ pub enum LogEnd {
     Full,
 }
 
-/// What to do, and how to go on.
+/// The images to replay, and the state in which to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Images to write home in this order; a later one of the same block wins.
@@ -73,11 +74,12 @@ pub struct Plan {
     pub end: LogEnd,
 }
 
-/// Reads a log and says what must be replayed. `blocks_count` is the volume's; `read` gives a
+/// Reads a log and returns the plan of its replay. `blocks_count` is the volume's; `read` gives a
+/// block of the journal.
 /// block of the journal.
 ///
 /// # Errors
-/// What `read` returns; `Corrupt` or `Checksum` for damage before a good commit block;
+/// Errors of `read`; `Corrupt` or `Checksum` for damage before a good commit block;
 /// `Incompatible` for fast commits that would have to be replayed.
 ///
 /// ```
@@ -104,7 +106,7 @@ where
     Ok(walk.finish(end))
 }
 
-/// What one transaction has said so far.
+/// The records of one transaction so far.
 #[derive(Default)]
 struct Transaction {
     images: Vec<Replay>,
@@ -306,9 +308,10 @@ where
         Ok(None)
     }
 
-    /// Whether a transaction that is committed follows the one whose commit block was just read. A commit block is one
-    /// sector's worth of content, which a cut of power leaves as it was or writes whole; so one that is of this
-    /// transaction, wrong, and followed by good ones was written whole and then damaged.
+    /// Whether a committed transaction follows the one whose commit block was just read. The
+    /// content of a commit block is one sector, which a power cut leaves as it was or writes whole;
+    /// so a block of this transaction that is wrong, and followed by good ones, was written whole
+    /// and then damaged.
     fn is_continued(&mut self) -> Result<bool, E> {
         let (mut at, mut walked, mut tid) = (self.at, self.walked as usize, self.tid.next());
         let log = self.sb.log_range().len();
@@ -373,7 +376,7 @@ where
             replay: images,
             transactions,
             last: (transactions > 0).then(|| Tid(self.tid.0.wrapping_sub(1))),
-            // Each takes two blocks of the log or more.
+            // Each transaction takes two blocks of the log or more.
             next: Tid(self.tid.0.wrapping_add(self.sb.max_len.max(1))),
             head: self.head,
             end,

@@ -223,7 +223,7 @@ proptest! {
         if let Ok(plan) = j.plan() {
             prop_assert!(plan.transactions <= 10);
             if features == V3 {
-                // What the checksums let pass is what was written.
+                // Blocks that the checksums accept hold the written bytes.
                 let fill = |r: &Replay| j.blocks[r.log_block as usize].iter().all(|b| *b == 1 || *b == 2);
                 prop_assert!(plan.replay.iter().all(fill));
             }
@@ -308,7 +308,7 @@ fn a_bad_commit_block_in_the_middle_is_damage() {
         j.blocks[commit(0)][50] ^= 1;
         j.blocks[commit(1)][50] ^= 1;
         assert!(j.plan().is_err());
-        // None good behind it.
+        // No good commit block follows it.
         j.blocks[commit(2)][50] ^= 1;
         let plan = j.plan().unwrap();
         assert_eq!(
