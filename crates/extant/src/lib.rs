@@ -54,9 +54,9 @@ pub use api::volume::Volume;
 pub use api::watch::Watch;
 pub use base::error::{Error, Result};
 #[doc(hidden)]
-pub use base::schedule;
+pub use base::jitter::jitter;
 #[doc(hidden)]
-pub use base::stir::stir;
+pub use base::schedule;
 pub use blockdev;
 pub use commit::journal::recovery::Recovery;
 pub use commit::statistics::{LogState, PushTimes, SlotState, Statistics};

@@ -124,7 +124,7 @@ fn create_from_many_threads() {
 #[test]
 fn no_exchange_is_lost() {
     needs::tools!("mke2fs");
-    extant::stir(6);
+    extant::jitter(6);
     let device = mem_image("16M", &["-t", "ext4", "-J", "size=4"]);
     let volume = open(&device);
     let (a, b) = (
@@ -149,7 +149,7 @@ fn no_exchange_is_lost() {
 #[test]
 fn a_replaced_name_is_always_there() {
     needs::tools!("mke2fs");
-    extant::stir(6);
+    extant::jitter(6);
     let device = mem_image("32M", &["-t", "ext4", "-b", "1024", "-J", "size=2"]);
     let volume = open(&device);
     let long = |n: u64| format!("/there/{}", (n % 10).to_string().repeat(100));
@@ -233,7 +233,7 @@ fn a_replaced_name_is_always_there() {
 #[test]
 fn numbers_that_come_again() {
     needs::tools!("mke2fs");
-    extant::stir(6);
+    extant::jitter(6);
     let device = mem_image("32M", &["-t", "ext4", "-b", "1024", "-J", "size=2"]);
     let volume = open(&device);
     let rounds = if torture() { 20_000 } else { 700 };

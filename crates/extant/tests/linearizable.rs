@@ -48,7 +48,7 @@ impl Test {
     fn run(&self, name: &str, args: &[&str], rounds: u64) {
         needs::tools!("mke2fs", "e2fsck");
         assert!(
-            extant::stir(12),
+            extant::jitter(12),
             "without debug assertions threads hardly ever meet: --profile test-fast"
         );
         // A tree that nobody clears grows: a new one every so often.

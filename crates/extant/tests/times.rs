@@ -239,7 +239,7 @@ fn times_set_while_names_are_made_are_those_on_the_device() {
     needs::tools!("mke2fs");
     let device = mem_image("16M", ARGS);
     let v = open_with(&device, AccessTimes::None, false);
-    extant::stir(12);
+    extant::jitter(12);
     for round in 0..400 {
         let path = format!("/d{round}");
         v.create_dir(&path, 0o755).unwrap();
@@ -273,7 +273,7 @@ fn times_set_while_names_are_made_are_those_on_the_device() {
             "round {round}"
         );
     }
-    extant::stir(0);
+    extant::jitter(0);
     v.close().unwrap();
     assert_clean(&device, "times");
 }

@@ -6,11 +6,11 @@ pub mod chunked;
 pub mod error;
 pub mod in_flight;
 pub mod invariants;
+pub mod jitter;
 pub mod locks;
 pub mod parallel;
 pub mod planted;
 pub mod schedule;
-pub mod stir;
 pub mod system;
 pub mod upward;
 

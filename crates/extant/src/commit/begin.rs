@@ -14,7 +14,7 @@ impl Committer {
         self.store.gate.look();
         self.store.check_writable()?;
         self.throttle()?;
-        crate::base::stir::point();
+        crate::base::jitter::point();
         schedule::reached(Point::Begun);
         if !self.take_space(who, u64::from(cost.meta_blocks))? {
             return Err(self.store.no_space("no block left for metadata"));
@@ -33,7 +33,7 @@ impl Committer {
     }
 
     /// Opens a transaction that makes room, for which it may need some: it works on a full volume.
-    pub(crate) fn begin_giving(&self, cost: Cost) -> Result<Transaction<'_>> {
+    pub(crate) fn begin_freeing(&self, cost: Cost) -> Result<Transaction<'_>> {
         let blocks = u64::from(cost.meta_blocks);
         self.store.gate.look();
         // What others did not need of what they took comes back with a push.

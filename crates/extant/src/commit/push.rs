@@ -305,7 +305,7 @@ impl Committer {
                     self.store
                         .buffers
                         .publish(*block, Arc::clone(image), context);
-                    crate::base::stir::point();
+                    crate::base::jitter::point();
                 }
             }
         }
@@ -445,7 +445,7 @@ mod tests {
             desc.is_ok_and(|d| d.flags & ext4_format::group_desc::BLOCK_UNINIT != 0)
         };
         let (next, done) = (AtomicU32::new(0), AtomicBool::new(false));
-        crate::stir(2);
+        crate::jitter(2);
         std::thread::scope(|s| {
             let reader = s.spawn(|| {
                 let mut seen = std::collections::BTreeSet::new();
@@ -472,7 +472,7 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             assert!(reader.join().unwrap().unwrap() > 50);
         });
-        crate::stir(0);
+        crate::jitter(0);
         volume.close().unwrap();
     }
 

@@ -42,7 +42,7 @@ impl Data {
         }
         let tx = match acl {
             // It is as long as it was, and may be in a block that is other inodes' too.
-            Some(_) => self.commit.begin_giving(Cost::XATTR)?,
+            Some(_) => self.commit.begin_freeing(Cost::XATTR)?,
             None => self.commit.begin_core()?,
         };
         let names = inode.directory();

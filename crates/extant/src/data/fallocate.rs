@@ -479,7 +479,7 @@ impl Data {
                 (n, _) => runs.get(n).map_or(last, |next| next.logical),
             };
             self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
-            let tx = self.commit.begin_giving(Cost::MAP)?;
+            let tx = self.commit.begin_freeing(Cost::MAP)?;
             let mut state = inode.state.lock();
             self.inodes.fold_overwrites(inode, &mut state);
             let seen = state.stamp;

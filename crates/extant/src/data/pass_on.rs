@@ -98,7 +98,7 @@ impl Data {
             }
             return Ok(false);
         }
-        crate::base::stir::point();
+        crate::base::jitter::point();
         self.note_written(&who, inode, offset + len);
         if placed.is_empty() && !inode.state.lock().core_dirty {
             self.give_back_promise(file);

@@ -92,7 +92,7 @@ impl Data {
         if inode.has_flag(flags::ENCRYPT) {
             return Err(Error::NoKey);
         }
-        crate::base::stir::point();
+        crate::base::jitter::point();
         let size = inode.size.load(Ordering::Acquire);
         let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let buf = &mut buf[..wanted];
@@ -219,7 +219,7 @@ impl Data {
             self.watch.tell_written(inode);
             return Ok(offset..offset + data.len() as u64);
         }
-        crate::base::stir::point();
+        crate::base::jitter::point();
         let mut map = file.map.write();
         self.load_map(inode, &mut map)?;
         let (old_size, inode_flags) = {
@@ -428,7 +428,7 @@ impl Data {
         if done != Some(true) {
             return false;
         }
-        crate::base::stir::point();
+        crate::base::jitter::point();
         // With the map held: who writes the file back afterwards finds the time.
         let noted = self.note_overwritten(who, inode, file);
         drop(map);

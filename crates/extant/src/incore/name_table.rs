@@ -98,7 +98,7 @@ impl NameTable {
         major: u32,
         lock: impl Fn(&'a Line) -> G,
     ) -> (u32, G) {
-        crate::base::stir::point();
+        crate::base::jitter::point();
         loop {
             let level = self.level.load(Ordering::Acquire);
             let index = Self::index(level, major);
@@ -107,7 +107,7 @@ impl NameTable {
                 continue;
             }
             if !guard.is_to_come() {
-                crate::base::stir::point();
+                crate::base::jitter::point();
                 return (level, guard);
             }
             drop(guard);
@@ -177,7 +177,7 @@ impl NameTable {
             } else if second.is_some_and(Bucket::is_to_come) {
                 ib
             } else {
-                crate::base::stir::point();
+                crate::base::jitter::point();
                 return guards;
             };
             drop(guards);
@@ -203,7 +203,7 @@ impl NameTable {
                     guards.push(guard);
                 }
             }
-            crate::base::stir::point();
+            crate::base::jitter::point();
             return guards;
         }
     }

@@ -134,7 +134,7 @@ impl Inodes {
     /// Attributes of an inode. Reads memory only [L9].
     pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
         let _span = lockmeter::span!("stat");
-        crate::base::stir::point();
+        crate::base::jitter::point();
         let (core, links) = self.core_and_links(inode, inode.state.read());
         let links = match (links, inode.directory()) {
             (None, Some(names)) => {

@@ -35,7 +35,7 @@ impl Deref for RawInode {
 impl Inodes {
     /// The in-core inode of a number; reads it if need be.
     pub(crate) fn inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
-        crate::base::stir::point();
+        crate::base::jitter::point();
         let (inode, loaded) = self.index.get_or_load(
             ino,
             || self.read_inode(ino).map(Arc::new),

@@ -214,7 +214,7 @@ impl Inodes {
             let grows = needs_block && length(&set) > length(&before);
             let tx = match grows {
                 true => self.commit.begin(who, Cost::XATTR)?,
-                false => self.commit.begin_giving(Cost::XATTR)?,
+                false => self.commit.begin_freeing(Cost::XATTR)?,
             };
             let mut state = inode.state.lock();
             if state.freed {

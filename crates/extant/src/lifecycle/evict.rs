@@ -81,7 +81,7 @@ impl Lifecycle {
     }
 
     fn evict(&self, inode: &Arc<Inode>, durable: u64) -> bool {
-        crate::base::stir::point();
+        crate::base::jitter::point();
         // Held by: the index (counted there), the per-slot list, and the caller's clone.
         let gone = self.inodes.index.evict(inode, 2, |i| {
             i.ino != ext4_format::InodeNr::ROOT

@@ -14,7 +14,7 @@ impl Lifecycle {
         if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
             return Ok(());
         }
-        crate::base::stir::point();
+        crate::base::jitter::point();
         self.data.discard_window_of(inode);
         let dead = {
             let state = inode.state.lock();
@@ -29,7 +29,7 @@ impl Lifecycle {
 
     /// A handle is opened: the inode stays until it is closed, whatever happens to its names.
     pub(crate) fn opened(&self, inode: &Inode) -> Result<()> {
-        crate::base::stir::point();
+        crate::base::jitter::point();
         let state = inode.state.lock();
         if state.freed || state.core.links == 0 {
             return Err(Error::NotFound);

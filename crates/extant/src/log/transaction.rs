@@ -83,7 +83,7 @@ impl Transaction<'_> {
     /// Commits. `seen` is the greatest stamp among the objects locked; `say` logs the items and puts
     /// [`Commit::stamp`] into those objects, whose locks the caller holds.
     pub fn commit<R>(mut self, seen: Stamp, say: impl FnOnce(&mut Commit<'_>) -> R) -> R {
-        crate::base::stir::point();
+        crate::base::jitter::point();
         let log = self.log;
         let reserved = std::mem::take(&mut self.reserved);
         let slot = percpu::slot::current();
@@ -174,7 +174,7 @@ impl Commit<'_> {
 
     /// Logs a name added or replaced (`ino` not 0) or removed, by which its directory has `links` subdirectories
     /// more, and charges for its leaf.
-    pub fn name(
+    pub fn log_name(
         &mut self,
         dir: InodeNr,
         bucket: &mut impl LeafNames,

@@ -109,7 +109,7 @@ impl Names {
                 if !self.has_place_as_it_is(dir, name, hash)? {
                     return Err(Error::NoSpace(why));
                 }
-                self.commit.begin_giving(cost)
+                self.commit.begin_freeing(cost)
             }
             begun => begun,
         }

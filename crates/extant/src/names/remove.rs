@@ -64,7 +64,7 @@ impl Names {
             return Err(Error::NotFound);
         };
         let fate = tx.commit(seen, |c| {
-            c.name(parent.ino, &mut *bucket, &entry, (true, 0), time);
+            c.log_name(parent.ino, &mut *bucket, &entry, (true, 0), time);
             let gone = Change {
                 names: -1,
                 links: 0,
@@ -120,7 +120,7 @@ impl Names {
 
     /// What is left to do with no lock held.
     pub(crate) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
-        crate::base::stir::point();
+        crate::base::jitter::point();
         match fate {
             Fate::Freed => {
                 self.lifecycle.forget(inode);
@@ -179,7 +179,7 @@ impl Names {
                 .max(inside.core_stamp.load(Ordering::Relaxed))
                 .max(inside.last_stamp());
             let fate = tx.commit(seen, |c| {
-                c.name(parent.ino, &mut *bucket, &entry, (true, -1), time);
+                c.log_name(parent.ino, &mut *bucket, &entry, (true, -1), time);
                 let gone = Change {
                     names: -1,
                     links: -1,

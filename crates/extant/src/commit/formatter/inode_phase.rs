@@ -74,9 +74,9 @@ struct Place {
     offset: usize,
 }
 
-/// What the seldom items of one inode come to.
+/// The net effect of one inode's misc items.
 #[derive(Default)]
-struct Seldom<'i> {
+struct MiscChanges<'i> {
     parent: Option<InodeNr>,
     init: bool,
     target: Option<&'i [u8]>,
@@ -283,7 +283,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     ) -> Result<()> {
         let geometry = self.ws.geometry;
         let ino = changes.ino;
-        let seldom = seldom(changes);
+        let misc = misc_changes(changes);
         let names = if changes.has_names() {
             changes.names(&mut self.net)
         } else {
@@ -303,7 +303,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 let born = first_core(
                     last.unwrap_or(init),
                     init,
-                    &seldom,
+                    &misc,
                     geometry.features.has_extents(),
                 );
                 inode::init(raw, geometry);
@@ -321,7 +321,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 last.map_or(Ok(old), |last| next_core(last, &old))?
             }
         };
-        if let Some(target) = seldom.target {
+        if let Some(target) = misc.target {
             let place = inode::i_block_mut(raw)?;
             place.fill(0);
             let place = place
@@ -332,7 +332,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 .copy_from_slice(target);
         }
         let is_dir = core.file_type() == Some(FileType::Directory);
-        if !is_dir && (changes.has_names() || seldom.parent.is_some()) {
+        if !is_dir && (changes.has_names() || misc.parent.is_some()) {
             return Err(Error::corrupt_inode("names in what is no directory", ino));
         }
         let owner = Owner::new(geometry, ino, core.generation, core.flags);
@@ -341,9 +341,9 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let mut new_size = None;
         if is_dir {
             core.links = directory_links(links, stated, names.links);
-            if changes.has_names() || seldom.parent.is_some() {
+            if changes.has_names() || misc.parent.is_some() {
                 let size = core.size;
-                self.directory(raw, &owner, &mut core, &seldom)?;
+                self.directory(raw, &owner, &mut core, &misc)?;
                 new_size = Some(core.size).filter(|s| *s != size);
             }
             if let Some(time) = names.newest {
@@ -371,7 +371,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         if core.size >= LARGE {
             self.done.needs.ro_compat |= RoCompat::LARGE_FILE;
         }
-        if let Some(set) = seldom.xattrs {
+        if let Some(set) = misc.xattrs {
             if !set.is_empty() {
                 self.done.needs.compat |= Compat::EXT_ATTR;
             }
@@ -395,7 +395,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 tree_delta,
             });
         }
-        if let Some(orphan) = seldom.orphan {
+        if let Some(orphan) = misc.orphan {
             self.done.orphans.push((ino, orphan));
         }
         Ok(())
@@ -407,23 +407,23 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         raw: &mut [u8],
         owner: &Owner,
         core: &mut InodeCore,
-        seldom: &Seldom<'_>,
+        misc: &MiscChanges<'_>,
     ) -> Result<()> {
         let block_size = u64::from(self.ws.geometry.block_size);
         let bad = || Error::corrupt_inode("directory size", owner.ino);
         let blocks = u32::try_from(core.size / block_size).map_err(|_| bad())?;
         if !core.size.is_multiple_of(block_size)
-            || (blocks == 0) != seldom.init
+            || (blocks == 0) != misc.init
             || core.flags & flags::INLINE_DATA != 0
         {
             return Err(bad());
         }
         let root = *inode::i_block(raw)?;
         let mut dir = DirFile::new(self.ledger, owner, root, blocks);
-        let (init, new_parent) = if seldom.init {
-            (seldom.parent, None)
+        let (init, new_parent) = if misc.init {
+            (misc.parent, None)
         } else {
-            (None, seldom.parent)
+            (None, misc.parent)
         };
         let update = DirUpdate {
             ino: owner.ino,
@@ -444,8 +444,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     }
 }
 
-fn seldom<'i>(changes: &InodeChanges<'_, 'i>) -> Seldom<'i> {
-    let mut all = Seldom::default();
+fn misc_changes<'i>(changes: &InodeChanges<'_, 'i>) -> MiscChanges<'i> {
+    let mut all = MiscChanges::default();
     for event in changes.misc() {
         match event {
             MiscEvent::DirInit { parent } => {
@@ -463,7 +463,12 @@ fn seldom<'i>(changes: &InodeChanges<'_, 'i>) -> Seldom<'i> {
 }
 
 /// The core of an inode born in this batch.
-fn first_core(last: &InodeItem, init: &InodeItem, seldom: &Seldom<'_>, extents: bool) -> InodeCore {
+fn first_core(
+    last: &InodeItem,
+    init: &InodeItem,
+    misc: &MiscChanges<'_>,
+    extents: bool,
+) -> InodeCore {
     let mut core = InodeCore {
         generation: init.core.generation,
         dtime: 0,
@@ -476,7 +481,7 @@ fn first_core(last: &InodeItem, init: &InodeItem, seldom: &Seldom<'_>, extents: 
             core.flags |= if extents { flags::EXTENTS } else { 0 };
         }
         Some(FileType::Regular) => core.flags |= init.core.flags & flags::EXTENTS,
-        Some(FileType::Symlink) if seldom.target.is_none() => {
+        Some(FileType::Symlink) if misc.target.is_none() => {
             core.flags |= init.core.flags & flags::EXTENTS
         }
         _ => {}

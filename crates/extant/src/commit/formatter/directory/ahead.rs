@@ -1,7 +1,7 @@
 //! The leaves under one index block, worked out by several threads ahead of the sweep. The sweep then puts them where
 //! they belong and hands out the blocks of those that are split, so what is written does not depend on who worked.
 
-use super::leaf::{Leaf, Pending, Renewed};
+use super::leaf::{Leaf, Pending, Rewritten};
 use super::pages::{Dir, Role, Shape, at};
 use crate::base::error::Result;
 use crate::base::parallel::panicked;
@@ -19,7 +19,7 @@ impl Dir<'_, '_> {
         &mut self,
         leaves: &[(usize, Leaf<'_>)],
         hasher: &DirHasher,
-    ) -> Result<Vec<Option<(BlockNr, Renewed)>>> {
+    ) -> Result<Vec<Option<(BlockNr, Rewritten)>>> {
         let threads = (1 + self.update.crew.idle()).min(leaves.len() / LEAVES);
         if threads < 2 {
             return Ok(Vec::new());
@@ -41,8 +41,8 @@ impl Dir<'_, '_> {
                 .map(|((_, leaf), block)| {
                     let block = (*block)?;
                     // What is wrong with it the sweep finds again.
-                    let renewed = renewed(leaf, block, images, &shape, hasher).ok()?;
-                    Some((block, renewed))
+                    let rewritten = rewritten(leaf, block, images, &shape, hasher).ok()?;
+                    Some((block, rewritten))
                 })
                 .collect()
         };
@@ -62,16 +62,16 @@ impl Dir<'_, '_> {
     }
 }
 
-fn renewed(
+fn rewritten(
     leaf: &Leaf<'_>,
     block: BlockNr,
     images: &dyn BlockImages,
     shape: &Shape,
     hasher: &DirHasher,
-) -> Result<Renewed> {
+) -> Result<Rewritten> {
     let page = images.image(block)?;
     shape.verify(&page, Role::Leaf, block)?;
     let pending = Pending::new(leaf.changes, shape);
-    leaf.renewed(&page, pending, shape, hasher)
+    leaf.rewritten(&page, pending, shape, hasher)
         .map_err(at(block))
 }

@@ -5,7 +5,7 @@
 //! the old index at any time.
 
 use super::NetName;
-use super::leaf::{Item, Leaf, Merged, Pending, Renewed, Wanted};
+use super::leaf::{Item, Leaf, Merged, Pending, Rewritten, Wanted};
 use super::lookup::{Descent, Visit};
 use super::pages::{Dir, Role, at};
 use crate::base::error::{Error, Result};
@@ -202,10 +202,10 @@ impl<'a> Dir<'a, '_> {
     fn update_leaf(
         &mut self,
         leaf: &Leaf<'_>,
-        ahead: Option<(BlockNr, Renewed)>,
+        ahead: Option<(BlockNr, Rewritten)>,
         hasher: &DirHasher,
     ) -> Result<Vec<DxEntry>> {
-        let (block, renewed) = match ahead.filter(|(block, _)| !self.has_changed(*block)) {
+        let (block, rewritten) = match ahead.filter(|(block, _)| !self.has_changed(*block)) {
             Some(ahead) => ahead,
             None => {
                 let mut pending = Pending::new(leaf.changes, &self.shape);
@@ -213,12 +213,12 @@ impl<'a> Dir<'a, '_> {
                     self.update_continuation(next & !1, &mut pending)?;
                 }
                 let (block, page) = self.read(leaf.entry.block, Role::Leaf)?;
-                let renewed = leaf.renewed(&page, pending, &self.shape, hasher);
-                (block, renewed.map_err(at(block))?)
+                let rewritten = leaf.rewritten(&page, pending, &self.shape, hasher);
+                (block, rewritten.map_err(at(block))?)
             }
         };
         let mut new = Vec::new();
-        for (i, (hash, bytes)) in renewed.into_iter().enumerate() {
+        for (i, (hash, bytes)) in rewritten.into_iter().enumerate() {
             if i == 0 {
                 self.put(block, bytes);
             } else {

@@ -352,7 +352,7 @@ pub(super) struct Leaf<'n> {
 
 /// What becomes of a leaf: nothing if it stays as it is; itself anew; or as many leaves as its names need, each with
 /// the hash that its index entry states.
-pub(super) type Renewed = Vec<(u32, Vec<u8>)>;
+pub(super) type Rewritten = Vec<(u32, Vec<u8>)>;
 
 impl Leaf<'_> {
     /// Its names, or those of the leaf after it, have a hash that goes on there.
@@ -361,13 +361,13 @@ impl Leaf<'_> {
     }
 
     /// Works out what becomes of it; `page` is its block as it is, `pending` its changes of which some may be done.
-    pub fn renewed(
+    pub fn rewritten(
         &self,
         page: &[u8],
         mut pending: Pending<'_>,
         shape: &Shape,
         hasher: &DirHasher,
-    ) -> Result<Renewed, FormatError> {
+    ) -> Result<Rewritten, FormatError> {
         let mut merged = Merged::folded(page, &Wanted::new(self.changes), &mut pending)?;
         merged.extend(pending.adds());
         if !merged.changed {

@@ -4,7 +4,7 @@
 
 /// Holds threads up at about one point in `every`; 0 at none, as at first. Says whether this build can.
 #[doc(hidden)]
-pub fn stir(every: u32) -> bool {
+pub fn jitter(every: u32) -> bool {
     #[cfg(debug_assertions)]
     debug::EVERY.store(every, std::sync::atomic::Ordering::Relaxed);
     let _ = every;
