@@ -13,7 +13,7 @@ use crate::inodes::xattrs::SetXattr;
 use crate::names::create::How;
 use crate::names::rename::RenameMode;
 use crate::types::credentials::Credentials;
-use crate::volume::caller::Share;
+use crate::volume::caller::EngineShare;
 use crate::volume::engine::Engine;
 use ext4_format::inode::flags as inode_flags;
 use ext4_format::{FileType, InodeNr};
@@ -66,7 +66,7 @@ pub enum MakeNode<'a> {
 /// ```
 pub struct Node {
     inode: Arc<Inode>,
-    share: Share,
+    share: EngineShare,
 }
 
 impl Node {

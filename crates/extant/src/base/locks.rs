@@ -96,11 +96,11 @@ lock_class!(
 );
 lock_class!(
     /// Blocks set aside for a file that grows.
-    pub(crate) Window = "preallocation of a file"
+    pub(crate) Preallocation = "preallocation of a file"
 );
 lock_class!(
     /// Blocks set aside for a slot's small files.
-    pub(crate) Share = "preallocation of a slot"
+    pub(crate) SlotPreallocation = "preallocation of a slot"
 );
 lock_class!(
     /// A slot's inodes with times to write some day.

@@ -209,7 +209,7 @@ impl Data {
         if state.freed || !keep_size && end > state.core.size && state.core.size & (bs - 1) != 0 {
             return Ok(false);
         }
-        let Some((physical, len)) = self.take_from_window(file, map, first, last - first) else {
+        let Some((physical, len)) = self.take_preallocated(file, map, first, last - first) else {
             return Ok(false);
         };
         let run = Run {
@@ -241,7 +241,7 @@ impl Data {
         if map.extents.append(run) {
             self.note_tree(inode, map);
         }
-        // What the window lacked is found the long way.
+        // What the preallocation lacked is found the long way.
         Ok(done)
     }
 
@@ -270,7 +270,7 @@ impl Data {
                     Found::Mapped(run) => at = at.saturating_add(run.len).min(last),
                     Found::Hole(n) => {
                         let want = n.min(last - at).min(MAX_TAKEN);
-                        let set_aside = self.take_from_window(file, map, at, want);
+                        let set_aside = self.take_preallocated(file, map, at, want);
                         let found = match set_aside {
                             Some(found) => Ok(found),
                             None => self.allocate_some(who, inode, file, map, (at, want), &placed),

@@ -18,7 +18,7 @@ use crate::commit::{BlockHolders, Committer};
 use crate::inodes::Inodes;
 use crate::log::Log;
 use crate::space::Space;
-use crate::space::window::Window;
+use crate::space::preallocation::Preallocation;
 use crate::store::Store;
 use crate::watch::watchers::Watchers;
 use percpu::{Counter, PerSlot};
@@ -35,7 +35,7 @@ pub(crate) struct Data {
     pub watch: Arc<Watchers>,
     pub inodes: Arc<Inodes>,
     /// Blocks set aside for the small files of each slot [B4].
-    pub shares: PerSlot<Mutex<Window, locks::Share>>,
+    pub slot_preallocations: PerSlot<Mutex<Preallocation, locks::SlotPreallocation>>,
     /// Context in which space was short last.
     pub short_at: AtomicU64,
     /// Bytes of pages that are dirty.
@@ -69,7 +69,7 @@ impl Data {
             log: Arc::clone(&inodes.log),
             commit: Arc::clone(&inodes.commit),
             watch: Arc::clone(&inodes.watch),
-            shares: PerSlot::default(),
+            slot_preallocations: PerSlot::default(),
             short_at: AtomicU64::new(0),
             dirty_bytes: Counter::new(),
             cached_bytes: Counter::new(),

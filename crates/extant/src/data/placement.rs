@@ -11,17 +11,17 @@ use crate::types::extent_map::{Found, Run};
 use ext4_format::BlockNr;
 use std::sync::atomic::Ordering;
 
-/// Files up to this many blocks come out of the slot's share when they are written back closed.
+/// Files up to this many blocks come out of the slot's preallocation when they are written back closed.
 const SMALL: u32 = 16;
-/// Blocks of a slot's share.
-const SHARE: u32 = 512;
+/// Blocks of a slot's preallocation.
+const SLOT_PREALLOCATION: u32 = 512;
 /// Fewest and most blocks asked for when a file grows.
-const LEAST_WINDOW: u32 = 16;
-const MOST_WINDOW: u32 = 2048;
+const LEAST_PREALLOCATION: u32 = 16;
+const MOST_PREALLOCATION: u32 = 2048;
 
 impl Data {
     /// Blocks set aside for this very place of a file: counted as taken already.
-    pub(crate) fn take_from_window(
+    pub(crate) fn take_preallocated(
         &self,
         file: &FileData,
         map: &FileMap,
@@ -29,7 +29,7 @@ impl Data {
         want: u32,
     ) -> Option<(BlockNr, u32)> {
         let anywhere = map.extents.is_empty();
-        let taken = file.window.lock().take(logical, want, anywhere)?;
+        let taken = file.preallocation.lock().take(logical, want, anywhere)?;
         self.space.counts.use_aside(u64::from(taken.1));
         Some(taken)
     }
@@ -50,12 +50,12 @@ impl Data {
         if newborn
             && want <= SMALL
             && !open
-            && let Some(block) = self.take_from_share(inode, want)
+            && let Some(block) = self.take_for_small_file(inode, want)
         {
             self.space.counts.give(u64::from(want));
             return Ok((block, want));
         }
-        self.discard_window(file);
+        self.discard_preallocation(file);
         let extra = if open {
             self.extra(file, map, logical, want)
         } else {
@@ -80,8 +80,8 @@ impl Data {
         self.space.counts.bring_back(u64::from(extra - rest));
         if rest > 0 {
             let next = BlockNr(start.0 + u64::from(used));
-            let mut window = file.window.lock();
-            window.fill(next, rest, logical.saturating_add(used));
+            let mut preallocation = file.preallocation.lock();
+            preallocation.fill(next, rest, logical.saturating_add(used));
         }
         Ok((start, used))
     }
@@ -93,25 +93,29 @@ impl Data {
             Found::Hole(n) => n == u32::MAX,
             Found::Mapped(_) => false,
         };
-        let most =
-            (self.store.geometry.blocks_count >> 9).clamp(LEAST_WINDOW.into(), MOST_WINDOW.into());
+        let most = (self.store.geometry.blocks_count >> 9)
+            .clamp(LEAST_PREALLOCATION.into(), MOST_PREALLOCATION.into());
         let most = most as u32;
         if !behind || want >= most || self.is_short() {
             return 0;
         }
         // With very many files that grow each gets less.
         let most = match self.space.counts.aside() > self.store.geometry.blocks_count / 8 {
-            true => LEAST_WINDOW,
+            true => LEAST_PREALLOCATION,
             false => most,
         };
-        let mut window = file.window.lock();
-        let mut size = window.size.max(logical / 2).clamp(LEAST_WINDOW / 2, most) * 2;
+        let mut preallocation = file.preallocation.lock();
+        let mut size = preallocation
+            .size
+            .max(logical / 2)
+            .clamp(LEAST_PREALLOCATION / 2, most)
+            * 2;
         if self.space.blocks.is_busy() {
             // The groups are fought over: fewer visits.
             size *= 2;
         }
         let size = size.max(want).next_power_of_two().min(most);
-        window.size = size;
+        preallocation.size = size;
         let extra = size.saturating_sub(want);
         match self.space.counts.set_aside(u64::from(extra)) {
             true => extra,
@@ -119,12 +123,12 @@ impl Data {
         }
     }
 
-    /// Blocks for a small file out of the slot's share, so that small files written together lie together.
-    fn take_from_share(&self, inode: &Inode, want: u32) -> Option<BlockNr> {
-        let mut share = self.shares.local().lock();
+    /// Blocks for a small file out of the slot's preallocation, so that small files written together lie together.
+    fn take_for_small_file(&self, inode: &Inode, want: u32) -> Option<BlockNr> {
+        let mut set_aside = self.slot_preallocations.local().lock();
         loop {
-            // A share with too little left is given back for a new one.
-            let left = share.take(0, want, true);
+            // A preallocation with too few blocks left is returned, and a new one is made.
+            let left = set_aside.take(0, want, true);
             match left {
                 Some((start, len)) if len == want => {
                     self.space.counts.use_aside(u64::from(want));
@@ -133,22 +137,24 @@ impl Data {
                 Some((start, len)) => self.return_aside(start, len),
                 None => {}
             }
-            if self.is_short() || !self.space.counts.set_aside(u64::from(SHARE)) {
+            if self.is_short() || !self.space.counts.set_aside(u64::from(SLOT_PREALLOCATION)) {
                 return None;
             }
-            let request = Request::near(self.space.goal_of(inode.ino), SHARE);
+            let request = Request::near(self.space.goal_of(inode.ino), SLOT_PREALLOCATION);
             let (start, len) = match self
                 .store
                 .heed(self.space.blocks.allocate(&request, &*self.space))
             {
                 Ok(found) => found,
                 Err(_) => {
-                    self.space.counts.bring_back(u64::from(SHARE));
+                    self.space.counts.bring_back(u64::from(SLOT_PREALLOCATION));
                     return None;
                 }
             };
-            self.space.counts.bring_back(u64::from(SHARE - len));
-            share.fill(start, len, 0);
+            self.space
+                .counts
+                .bring_back(u64::from(SLOT_PREALLOCATION - len));
+            set_aside.fill(start, len, 0);
             if len < want {
                 return None;
             }
@@ -164,18 +170,18 @@ impl Data {
     }
 
     /// What is set aside for a file goes back.
-    pub(crate) fn discard_window(&self, file: &FileData) {
-        let mut window = file.window.lock();
+    pub(crate) fn discard_preallocation(&self, file: &FileData) {
+        let mut preallocation = file.preallocation.lock();
         // With the lock held: who finds nothing here finds it in the bitmaps.
-        if let Some((start, len)) = window.drain() {
+        if let Some((start, len)) = preallocation.drain() {
             self.return_aside(start, len);
         }
     }
 
     /// The last handle on a file is closed, or the file goes.
-    pub(crate) fn discard_window_of(&self, inode: &Inode) {
+    pub(crate) fn discard_preallocation_of(&self, inode: &Inode) {
         if let Some(file) = inode.touched_file() {
-            self.discard_window(file);
+            self.discard_preallocation(file);
         }
     }
 
@@ -186,14 +192,14 @@ impl Data {
         if self.space.counts.aside() == 0 {
             return false;
         }
-        for share in self.shares.iter() {
-            let mut share = share.lock();
-            if let Some((start, len)) = share.drain() {
+        for set_aside in self.slot_preallocations.iter() {
+            let mut set_aside = set_aside.lock();
+            if let Some((start, len)) = set_aside.drain() {
                 self.return_aside(start, len);
             }
         }
         for inode in self.inodes.in_core.iter() {
-            self.discard_window_of(&inode);
+            self.discard_preallocation_of(&inode);
         }
         true
     }
@@ -210,13 +216,13 @@ impl Data {
     /// A run that was logged as taken in the open context and is struck out of it: it was never in use. It is
     /// free at once [C5], for the same file first.
     pub(crate) fn reclaim(&self, inode: &Inode, file: &FileData, run: Run) {
-        let mut window = file.window.lock();
+        let mut preallocation = file.preallocation.lock();
         let open = self.inodes.is_open(inode);
-        if open && !self.is_short() && window.take_back(run.physical, run.len, run.logical) {
+        if open && !self.is_short() && preallocation.take_back(run.physical, run.len, run.logical) {
             self.space.counts.note_aside(u64::from(run.len));
             return;
         }
-        drop(window);
+        drop(preallocation);
         self.unplace(&[run]);
         self.space.counts.give(u64::from(run.len));
     }

@@ -106,7 +106,7 @@ impl Data {
         shift: &Shift,
     ) -> Result<()> {
         self.write_back_locked(inode, map)?;
-        self.discard_window(file);
+        self.discard_preallocation(file);
         let first = shift.first();
         // What is preallocated behind the end moves, too.
         let last = map.extents.last().map_or(0, Run::end);

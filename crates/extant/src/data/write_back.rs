@@ -422,7 +422,7 @@ impl Data {
                 }
                 Found::Hole(n) => {
                     let want = left.min(n).min(MAX_RUN);
-                    let (physical, len) = match self.take_from_window(file, map, logical, want) {
+                    let (physical, len) = match self.take_preallocated(file, map, logical, want) {
                         Some((start, len)) => {
                             // What was promised for these blocks is not needed.
                             self.space.counts.give(u64::from(len));

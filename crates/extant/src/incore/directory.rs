@@ -24,7 +24,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 #[derive(Default)]
-struct SlotShare {
+struct SlotCounts {
     names: AtomicI64,
     /// Subdirectories that this slot added less those it took away, and how often that changed: [`pack`]ed into one
     /// word, so that who reads all slots' words can tell whether he has seen them as they were at one moment.
@@ -65,7 +65,7 @@ impl Change {
 pub struct Directory {
     /// Its names.
     pub table: NameTable,
-    shares: OnceLock<PerSlot<SlotShare>>,
+    shares: OnceLock<PerSlot<SlotCounts>>,
     /// All names are in memory.
     complete: AtomicBool,
     loading: Mutex<(), locks::NamesLoading>,
@@ -120,7 +120,7 @@ impl Directory {
         self.moves.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn shares(&self) -> &PerSlot<SlotShare> {
+    fn shares(&self) -> &PerSlot<SlotCounts> {
         self.shares.get_or_init(PerSlot::default)
     }
 
@@ -166,7 +166,7 @@ impl Directory {
     }
 
     /// Subdirectories more than there were when it came into memory.
-    fn subdirectories(shares: &PerSlot<SlotShare>) -> Option<i64> {
+    fn subdirectories(shares: &PerSlot<SlotCounts>) -> Option<i64> {
         let read = || {
             let words = shares.iter().map(|s| s.links.load(Ordering::Acquire));
             words.fold((0u64, 0i64), |(changes, sum), word| {

@@ -4,7 +4,7 @@ use crate::base::locks::{self, ReadMostly, RwLock};
 use crate::incore::noted_time::NotedTime;
 use crate::incore::pages::Pages;
 use crate::log::Relog;
-use crate::space::window::Window;
+use crate::space::preallocation::Preallocation;
 use crate::types::extent_map::ExtentMap;
 use ext4_format::timestamp::Timestamp;
 use percpu::PerSlot;
@@ -136,7 +136,7 @@ pub struct FileData {
     /// Which slots open it.
     pub openers: Openers,
     /// Blocks set aside for it while it grows [L8].
-    pub window: ReadMostly<Window, locks::Window>,
+    pub preallocation: ReadMostly<Preallocation, locks::Preallocation>,
 }
 
 impl FileData {
@@ -155,7 +155,7 @@ impl FileData {
             overwrites: Overwrites::default(),
             written: AtomicU64::new(0),
             openers: Openers::default(),
-            window: ReadMostly::default(),
+            preallocation: ReadMostly::default(),
         }
     }
 
@@ -171,7 +171,7 @@ impl FileData {
             overwrites: Overwrites::default(),
             written: AtomicU64::new(0),
             openers: Openers::default(),
-            window: ReadMostly::default(),
+            preallocation: ReadMostly::default(),
         }
     }
 }

@@ -38,7 +38,7 @@ pub struct Symlink {
 }
 
 /// The part of an inode that its lock guards.
-pub struct State {
+pub struct InodeState {
     /// Mode, owner, size, times, links, flags. For a file `core.size` is the size as seen by callers.
     pub core: InodeCore,
     /// Size up to which data and mapping are in the log; what a crash would leave.
@@ -66,7 +66,7 @@ pub struct State {
 }
 
 /// The part of an inode that its lock guards, locked.
-pub type StateGuard<'a> = locks::WriteGuard<'a, State, locks::InodeState>;
+pub type StateGuard<'a> = locks::WriteGuard<'a, InodeState, locks::InodeState>;
 
 /// One in-core inode.
 pub struct Inode {
@@ -104,7 +104,7 @@ pub struct Inode {
     /// Position on the volume's per-slot inode list (mechanism P1), as a word; 0 while it is on none.
     list_position: AtomicU64,
     /// Core and what belongs to it.
-    pub state: ReadMostly<State, locks::InodeState>,
+    pub state: ReadMostly<InodeState, locks::InodeState>,
     /// Names, data or target.
     pub content: Content,
 }
@@ -135,7 +135,7 @@ impl Inode {
             sectors: AtomicI64::new(0),
             size: AtomicU64::new(core.size),
             list_position: AtomicU64::new(0),
-            state: ReadMostly::new(State {
+            state: ReadMostly::new(InodeState {
                 disk_size: core.size,
                 core,
                 stamp: 0,
@@ -298,7 +298,7 @@ impl Inode {
     }
 }
 
-impl State {
+impl InodeState {
     /// The core as a crash may leave it: with the size up to which data is in the log.
     pub fn disk_core(&self) -> InodeCore {
         InodeCore {

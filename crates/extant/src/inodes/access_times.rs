@@ -6,7 +6,7 @@
 
 use crate::base::locks::{self, Mutex};
 use crate::base::now;
-use crate::incore::inode::{Inode, State};
+use crate::incore::inode::{Inode, InodeState};
 use crate::inodes::Inodes;
 use crate::types::access_times::AccessTimes;
 use ext4_format::inode::flags;
@@ -48,7 +48,7 @@ impl Inodes {
             return;
         }
         let time = self.storable(now());
-        let is_due = |state: &State| {
+        let is_due = |state: &InodeState| {
             let mut core = state.core;
             self.add_overwrites(inode, &mut core);
             let mut times = (core.atime, core.mtime, core.ctime);
@@ -135,7 +135,7 @@ impl Inodes {
 }
 
 /// Whether there was something lazy, which is to be written now.
-fn settle(state: &mut State) -> bool {
+fn settle(state: &mut InodeState) -> bool {
     let lazy = std::mem::take(&mut state.lazy_times) && !state.freed;
     state.core_dirty |= lazy;
     lazy

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, ReadGuard};
 use crate::base::now;
-use crate::incore::inode::{Inode, State};
+use crate::incore::inode::{Inode, InodeState};
 use crate::inodes::Inodes;
 use crate::types::credentials::{Credentials, WRITE};
 use crate::types::no_key;
@@ -160,7 +160,7 @@ impl Inodes {
     fn core_and_links(
         &self,
         inode: &Inode,
-        state: ReadGuard<'_, State, locks::InodeState>,
+        state: ReadGuard<'_, InodeState, locks::InodeState>,
     ) -> (InodeCore, Option<u32>) {
         let mut core = state.core;
         self.add_overwrites(inode, &mut core);

@@ -20,7 +20,11 @@ impl Inodes {
     }
 
     /// Times of overwriting that slots noted go into the core.
-    pub(crate) fn fold_overwrites(&self, inode: &Inode, state: &mut crate::incore::inode::State) {
+    pub(crate) fn fold_overwrites(
+        &self,
+        inode: &Inode,
+        state: &mut crate::incore::inode::InodeState,
+    ) {
         let file = inode.touched_file();
         if let Some(time) = file.and_then(|f| f.overwrites.take()) {
             state.core.mtime = time;
@@ -42,7 +46,7 @@ impl Inodes {
     pub(crate) fn log_core(
         &self,
         inode: &Inode,
-        state: &mut crate::incore::inode::State,
+        state: &mut crate::incore::inode::InodeState,
         c: &mut crate::log::Commit<'_>,
     ) {
         self.note_core(inode, state, c);
@@ -53,7 +57,7 @@ impl Inodes {
     pub(crate) fn note_core(
         &self,
         inode: &Inode,
-        state: &mut crate::incore::inode::State,
+        state: &mut crate::incore::inode::InodeState,
         c: &crate::log::Commit<'_>,
     ) {
         state.stamp = c.stamp;

@@ -10,7 +10,7 @@
 //! Lock order: bucket, inode state, slot.
 
 use crate::base::locks::{self, Mutex};
-use crate::incore::inode::{Inode, State};
+use crate::incore::inode::{Inode, InodeState};
 use crate::inodes::Inodes;
 use ext4_format::{FileType, InodeNr};
 use percpu::PerSlot;
@@ -61,22 +61,22 @@ impl Deref for Opened {
 }
 
 #[derive(Default)]
-struct Place {
+struct OpenPlace {
     file: Option<Arc<SlotsOwn>>,
     /// How often another one came since it was used.
     idle: u8,
 }
 
-struct Places([Place; PLACES]);
+struct OpenPlaces([OpenPlace; PLACES]);
 
-impl Default for Places {
+impl Default for OpenPlaces {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| Place::default()))
+        Self(std::array::from_fn(|_| OpenPlace::default()))
     }
 }
 
-impl Places {
-    fn of(&mut self, ino: InodeNr) -> &mut Place {
+impl OpenPlaces {
+    fn of(&mut self, ino: InodeNr) -> &mut OpenPlace {
         &mut self.0[ino.0 as usize % PLACES]
     }
 }
@@ -86,7 +86,7 @@ impl Places {
 pub(crate) struct OpenFiles {
     /// Something was remembered: so that nobody looks before.
     some: AtomicBool,
-    slots: PerSlot<Mutex<Places, locks::OpenFiles>>,
+    slots: PerSlot<Mutex<OpenPlaces, locks::OpenFiles>>,
 }
 
 impl OpenFiles {
@@ -98,7 +98,7 @@ impl OpenFiles {
     /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let inside =
-            |slot: &Mutex<Places, _>| crate::base::address::within(slot, address).is_some();
+            |slot: &Mutex<OpenPlaces, _>| crate::base::address::within(slot, address).is_some();
         let found = self.slots.iter().any(inside);
         found.then(|| "open files of a slot".into())
     }
@@ -171,7 +171,7 @@ impl Inodes {
 
     /// Moves what slots count of an inode's handles to the inode, whose state is locked exclusively: from here on, as long
     /// as it is, [`Inode::opens`] is exact.
-    pub(crate) fn gather_opens(&self, inode: &Inode, _locked: &State) {
+    pub(crate) fn gather_opens(&self, inode: &Inode, _locked: &InodeState) {
         if !inode.by_slots.load(Ordering::Relaxed) {
             return;
         }
@@ -192,7 +192,7 @@ impl Inodes {
 
     /// Whether an inode has a handle, for who need not know for certain.
     pub(crate) fn is_open(&self, inode: &Inode) -> bool {
-        let has_some = |slot: &Mutex<Places, locks::OpenFiles>| {
+        let has_some = |slot: &Mutex<OpenPlaces, locks::OpenFiles>| {
             let mut places = slot.lock();
             let own = places.of(inode.ino).file.as_ref();
             own.is_some_and(|own| {

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::now;
-use crate::incore::inode::{Inode, State};
+use crate::incore::inode::{Inode, InodeState};
 use crate::inodes::Inodes;
 use crate::log::{Commit, Cost};
 use crate::types::credentials::Credentials;
@@ -260,7 +260,7 @@ impl Inodes {
     pub(crate) fn log_xattrs(
         &self,
         inode: &Inode,
-        state: &mut State,
+        state: &mut InodeState,
         set: &Arc<XattrSet>,
         c: &mut Commit<'_>,
     ) {

@@ -94,7 +94,7 @@ impl Lifecycle {
                     .is_some_and(|s| !s.core_dirty && !s.lazy_times && !s.orphan)
         });
         if gone {
-            self.data.discard_window_of(inode);
+            self.data.discard_preallocation_of(inode);
             self.inodes.delist(inode);
         }
         gone

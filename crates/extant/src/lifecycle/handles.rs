@@ -15,7 +15,7 @@ impl Lifecycle {
             return Ok(());
         }
         crate::base::jitter::point();
-        self.data.discard_window_of(inode);
+        self.data.discard_preallocation_of(inode);
         let dead = {
             let state = inode.state.lock();
             state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
@@ -46,7 +46,7 @@ impl Lifecycle {
         let Opened::BySlot(own) = handle else {
             return self.closed(handle);
         };
-        let set_aside = |file: &FileData| !file.window.read().is_empty();
+        let set_aside = |file: &FileData| !file.preallocation.read().is_empty();
         match own.count(-1) {
             None => self.closed(handle),
             Some(0) if own.inode.touched_file().is_some_and(set_aside) => {
@@ -54,7 +54,7 @@ impl Lifecycle {
                 self.inodes.gather_opens(&own.inode, &state);
                 if own.inode.opens.load(Ordering::Acquire) == 0 {
                     drop(state);
-                    self.data.discard_window_of(&own.inode);
+                    self.data.discard_preallocation_of(&own.inode);
                 }
                 Ok(())
             }

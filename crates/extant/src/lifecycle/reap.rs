@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::base::now;
 use crate::incore::file::FileMap;
 use crate::incore::inode::FAST_SYMLINK_MAX;
-use crate::incore::inode::{Content, Inode, State};
+use crate::incore::inode::{Content, Inode, InodeState};
 use crate::lifecycle::Lifecycle;
 use crate::log::Commit;
 use crate::types::extent_map::Run;
@@ -83,7 +83,7 @@ impl Lifecycle {
     pub(crate) fn log_free(
         &self,
         inode: &Inode,
-        state: &mut State,
+        state: &mut InodeState,
         map: Option<&mut FileMap>,
         runs: &[Run],
         c: &mut Commit<'_>,
@@ -115,7 +115,7 @@ impl Lifecycle {
 
     /// A freed inode leaves memory.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
-        self.data.discard_window_of(inode);
+        self.data.discard_preallocation_of(inode);
         self.data.drop_pages(inode, 0, u32::MAX);
         self.inodes.index.remove(inode);
         self.inodes.delist(inode);

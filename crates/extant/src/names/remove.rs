@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::now;
 use crate::incore::directory::Change;
-use crate::incore::inode::{Inode, State};
+use crate::incore::inode::{Inode, InodeState};
 use crate::log::Commit;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
@@ -88,10 +88,10 @@ impl Names {
     pub(crate) fn log_link_lost(
         &self,
         inode: &Inode,
-        state: &mut State,
+        state: &mut InodeState,
         may_free: bool,
         c: &mut Commit<'_>,
-        free: impl FnOnce(&mut State, &mut Commit<'_>),
+        free: impl FnOnce(&mut InodeState, &mut Commit<'_>),
     ) -> Fate {
         state.core.links = state.core.links.saturating_sub(1);
         if state.core.links == 0 {

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::now;
 use crate::incore::bucket::Bucket;
 use crate::incore::directory::{Change, Directory};
-use crate::incore::inode::{Inode, State, StateGuard};
+use crate::incore::inode::{Inode, InodeState, StateGuard};
 use crate::incore::name_table::BucketGuard;
 use crate::log::Cost;
 use crate::names::Names;
@@ -128,7 +128,7 @@ impl<'a> States<'a> {
     }
 
     /// The state of an inode that was among those locked.
-    fn of(&mut self, inode: &Inode) -> Option<&mut State> {
+    fn of(&mut self, inode: &Inode) -> Option<&mut InodeState> {
         self.held
             .iter_mut()
             .find(|(i, _)| *i == inode.ino)

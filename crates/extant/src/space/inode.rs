@@ -45,7 +45,7 @@ const BESIDES: u64 = 320;
 /// In-core inode bitmap and counts of one group.
 pub struct InodeGroup {
     claims: Claims,
-    state: State,
+    state: GroupState,
 }
 
 /// What changes with claims and releases. On a cache line of its own: neighbours are used by different threads.
@@ -61,7 +61,7 @@ struct Claims {
 
 /// What who frees a number looks at.
 #[repr(align(64))]
-struct State {
+struct GroupState {
     /// The bitmap is in memory. Written with its lock held.
     loaded: AtomicBool,
     /// The group breaks a rule and is not used.
@@ -117,7 +117,7 @@ struct Stretch {
 }
 
 #[derive(Default)]
-struct SlotShare {
+struct SlotNumbers {
     stretches: [Option<Stretch>; KEPT],
     /// A full home group, and the group that was found instead: the next search from that home begins
     /// there, not with all the full groups in between.
@@ -137,7 +137,7 @@ pub struct InodeAlloc {
     per_block: u32,
     first_ino: u32,
     flex_log: u8,
-    slots: PerSlot<Mutex<SlotShare, locks::InodeStretches>>,
+    slots: PerSlot<Mutex<SlotNumbers, locks::InodeStretches>>,
     /// Numbers that rest without a journal.
     resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
     /// Numbers that are freed, but in use until the context that frees them is durable.
@@ -218,7 +218,7 @@ impl InodeAlloc {
                     free: AtomicI64::new(i64::from(free)),
                     cursor: AtomicU32::new(0),
                 },
-                state: State {
+                state: GroupState {
                     loaded: AtomicBool::new(false),
                     skip: AtomicBool::new(skip),
                     found: free,
@@ -379,7 +379,7 @@ impl InodeAlloc {
     /// Takes a number of the slot's stretch of a group, or of one that it claims: the bit is found and set at once [I1].
     fn take_from_group(
         &self,
-        share: &mut SlotShare,
+        share: &mut SlotNumbers,
         group: u32,
         source: &dyn InodeSource,
     ) -> Result<Option<InodeNr>> {

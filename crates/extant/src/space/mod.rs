@@ -10,9 +10,9 @@ mod contention;
 pub mod counts;
 mod goals;
 pub mod inode;
+pub mod preallocation;
 mod ranks;
 pub mod search;
-pub mod window;
 
 use crate::base::locks::{self, Mutex};
 use crate::store::Store;

@@ -145,7 +145,7 @@ fn least_order(want: u32) -> u32 {
 
 /// A place to search from.
 #[derive(Clone, Copy)]
-struct Place {
+struct SearchStart {
     group: u32,
     bit: u32,
 }
@@ -158,7 +158,7 @@ struct Search<'a> {
     want: u32,
     /// Fewest that will do.
     least: u32,
-    from: Place,
+    from: SearchStart,
 }
 
 impl BlockAlloc {
@@ -203,18 +203,20 @@ impl BlockAlloc {
         Err(Error::NoSpace("no free block"))
     }
 
-    fn place(&self, block: BlockNr) -> Place {
+    fn place(&self, block: BlockNr) -> SearchStart {
         let place = self.geometry().group_of_block(block);
-        place.map_or(Place { group: 0, bit: 0 }, |(group, bit)| Place {
-            group: group.0,
-            bit,
+        place.map_or(SearchStart { group: 0, bit: 0 }, |(group, bit)| {
+            SearchStart {
+                group: group.0,
+                bit,
+            }
         })
     }
 
     /// What is free at the goal itself.
     fn at_goal(
         &self,
-        home: Place,
+        home: SearchStart,
         want: u32,
         follows: bool,
         source: &dyn GroupSource,

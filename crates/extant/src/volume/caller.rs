@@ -63,11 +63,11 @@ impl Caller {
 
 /// A slot's reference to the engine: nodes count their use of the volume here, so that two tasks that make nodes
 /// share no counter. Padded: the count of its uses stands apart from what operations read.
-pub(crate) type Share = Arc<CachePadded<Arc<Engine>>>;
+pub(crate) type EngineShare = Arc<CachePadded<Arc<Engine>>>;
 
 impl Engine {
     /// The share of the calling thread's slot.
-    pub(crate) fn share(self: &Arc<Self>) -> Share {
+    pub(crate) fn share(self: &Arc<Self>) -> EngineShare {
         let mut place = self.node_shares.local().lock();
         if let Some(share) = &*place {
             return Arc::clone(share);

@@ -9,7 +9,7 @@ use crate::log::Log;
 use crate::names::Names;
 use crate::space::Space;
 use crate::store::Store;
-use crate::volume::caller::{Hold, Share};
+use crate::volume::caller::{EngineShare, Hold};
 use crate::watch::watchers::Watchers;
 use crossbeam_utils::CachePadded;
 use percpu::PerSlot;
@@ -29,7 +29,7 @@ pub struct Engine {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) names: Arc<Names>,
     /// What the nodes made in a slot hold the engine by; none once the volume is closed.
-    pub(crate) node_shares: PerSlot<Mutex<Option<Share>, locks::NodeShare>>,
+    pub(crate) node_shares: PerSlot<Mutex<Option<EngineShare>, locks::NodeShare>>,
     /// What the directory handles made in a slot hold the volume open by, while there are any.
     pub(crate) holds: PerSlot<Mutex<Weak<CachePadded<Hold>>, locks::Hold>>,
 }

@@ -67,7 +67,7 @@ impl InodesDone {
 }
 
 /// Where a record is.
-struct Place {
+struct RecordPlace {
     group: GroupNr,
     index: u32,
     block: BlockNr,
@@ -143,13 +143,13 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         self.shared.descs.get(geometry, images, group)
     }
 
-    fn place(&self, ino: InodeNr) -> Result<Place> {
+    fn place(&self, ino: InodeNr) -> Result<RecordPlace> {
         let geometry = self.ws.geometry;
         let bad = || Error::corrupt_inode("inode number", ino);
         let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
         let table = self.desc(group)?.inode_table;
         let per_block = geometry.inodes_per_block();
-        Ok(Place {
+        Ok(RecordPlace {
             group,
             index,
             block: BlockNr(table.0 + u64::from(index / per_block)),
@@ -159,7 +159,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     /// Opens the table block of a record. Blocks that were never in use are not read: what they hold
     /// on the device may be anything.
-    fn open(&mut self, place: &Place, newborn: bool) -> Result<()> {
+    fn open(&mut self, place: &RecordPlace, newborn: bool) -> Result<()> {
         if self
             .table
             .as_ref()

@@ -29,7 +29,7 @@ pub(super) enum OrphanChange {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum OrphanPlace {
     Slot {
         block: usize,
         slot: usize,
@@ -50,7 +50,7 @@ struct FileBlock {
 pub(super) struct Orphans {
     file: Vec<FileBlock>,
     seed: u32,
-    places: NumberMap<u32, Place>,
+    places: NumberMap<u32, OrphanPlace>,
     head: u32,
 }
 
@@ -127,7 +127,7 @@ impl Reader<'_> {
                     free = free.saturating_sub(1);
                     if orphans
                         .places
-                        .insert(ino.0, Place::Slot { block, slot })
+                        .insert(ino.0, OrphanPlace::Slot { block, slot })
                         .is_some()
                     {
                         return Err(Error::corrupt_inode("orphan in two slots", ino));
@@ -146,7 +146,7 @@ impl Reader<'_> {
             let next = self.inode(InodeNr(at))?.0.dtime;
             if orphans
                 .places
-                .insert(at, Place::List { prev, next })
+                .insert(at, OrphanPlace::List { prev, next })
                 .is_some()
             {
                 return Err(Error::corrupt_inode("orphan list in a circle", InodeNr(at)));
@@ -196,7 +196,7 @@ impl Orphans {
     pub fn file_in_use(&self) -> bool {
         self.places
             .values()
-            .any(|p| matches!(p, Place::Slot { .. }))
+            .any(|p| matches!(p, OrphanPlace::Slot { .. }))
     }
 
     /// Writes down what changed. The inodes' records have been formatted before.
@@ -229,12 +229,12 @@ impl Orphans {
         work.links.sort_unstable();
         work.links.dedup();
         for ino in work.links {
-            if let Some(Place::List { next, .. }) = self.places.get(&ino) {
+            if let Some(OrphanPlace::List { next, .. }) = self.places.get(&ino) {
                 set_dtime(ws, descs, InodeNr(ino), *next)?;
             }
         }
         for ino in work.cleared {
-            if !matches!(self.places.get(&ino), Some(Place::List { .. })) {
+            if !matches!(self.places.get(&ino), Some(OrphanPlace::List { .. })) {
                 set_dtime(ws, descs, InodeNr(ino), 0)?;
             }
         }
@@ -256,16 +256,17 @@ impl Orphans {
                 Where::Block(file.nr, 0),
             ))?;
             file.free -= 1;
-            self.places.insert(ino.0, Place::Slot { block, slot });
+            self.places.insert(ino.0, OrphanPlace::Slot { block, slot });
             work.blocks.push(block);
             return Ok(());
         }
         let next = self.head;
-        if let Some(Place::List { prev, .. }) = self.places.get_mut(&next) {
+        if let Some(OrphanPlace::List { prev, .. }) = self.places.get_mut(&next) {
             *prev = ino.0;
         }
         self.head = ino.0;
-        self.places.insert(ino.0, Place::List { prev: 0, next });
+        self.places
+            .insert(ino.0, OrphanPlace::List { prev: 0, next });
         work.links.push(ino.0);
         Ok(())
     }
@@ -279,22 +280,22 @@ impl Orphans {
     ) -> Result<()> {
         match self.places.remove(&ino.0) {
             None => {}
-            Some(Place::Slot { block, slot }) => {
+            Some(OrphanPlace::Slot { block, slot }) => {
                 if let Some(file) = self.file.get_mut(block) {
                     orphan_file::clear(ws.get_mut(file.nr)?, slot);
                     file.free += 1;
                     work.blocks.push(block);
                 }
             }
-            Some(Place::List { prev, next }) => {
+            Some(OrphanPlace::List { prev, next }) => {
                 match self.places.get_mut(&prev) {
-                    Some(Place::List { next: link, .. }) if prev != 0 => {
+                    Some(OrphanPlace::List { next: link, .. }) if prev != 0 => {
                         *link = next;
                         work.links.push(prev);
                     }
                     _ => self.head = next,
                 }
-                if let Some(Place::List { prev: link, .. }) = self.places.get_mut(&next) {
+                if let Some(OrphanPlace::List { prev: link, .. }) = self.places.get_mut(&next) {
                     *link = prev;
                 }
                 if change == OrphanChange::Remove {

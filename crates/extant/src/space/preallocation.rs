@@ -2,14 +2,14 @@
 //! so that most requests touch no group. They are taken in the in-core bitmap and in the count of free blocks, and
 //! nothing of them is logged: a crash, or a close, leaves them free.
 //!
-//! A file's window is discarded when its last handle is closed, when it is removed, and with all others when space
+//! A file's preallocation is discarded when its last handle is closed, when it is removed, and with all others when space
 //! is short; so a full volume is full to the last block.
 
 use ext4_format::BlockNr;
 
 /// Contiguous blocks set aside, for the logical blocks from `logical` on.
 #[derive(Debug, Default)]
-pub struct Window {
+pub struct Preallocation {
     start: u64,
     len: u32,
     logical: u32,
@@ -17,7 +17,7 @@ pub struct Window {
     pub size: u32,
 }
 
-impl Window {
+impl Preallocation {
     /// Nothing is set aside.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -37,13 +37,13 @@ impl Window {
         Some((BlockNr(start), len))
     }
 
-    /// Fills the empty window.
+    /// Fills the empty preallocation.
     pub fn fill(&mut self, start: BlockNr, len: u32, logical: u32) {
         debug_assert!(self.is_empty());
         (self.start, self.len, self.logical) = (start.0, len, logical);
     }
 
-    /// Takes blocks back that lie right before the window, or anywhere if it is empty; says if it did.
+    /// Takes blocks back that lie right before the preallocation, or anywhere if it is empty; says if it did.
     pub fn take_back(&mut self, start: BlockNr, len: u32, logical: u32) -> bool {
         let sum = self.len.checked_add(len);
         let (Some(sum), true) = (sum, self.len == 0 || start.0 + u64::from(len) == self.start)
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn blocks_come_in_order_and_go_back_to_the_front() {
-        let mut w = Window::default();
+        let mut w = Preallocation::default();
         assert_eq!(w.take(0, 1, true), None);
         w.fill(BlockNr(100), 10, 5);
         assert_eq!(w.take(4, 2, false), None, "for another place of the file");
