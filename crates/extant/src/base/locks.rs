@@ -136,7 +136,7 @@ lock_class!(
 );
 lock_class!(
     /// Transactions that wait for their commit block.
-    pub(crate) Settling = "logged transactions"
+    pub(crate) CommitStage = "logged transactions"
 );
 lock_class!(
     /// Contexts whose blocks and numbers have not been given back.

@@ -89,7 +89,7 @@ impl Committer {
             // and waits.
             let _short = self.short_of_space.lock();
             let _no_trim = self.space.trimming.lock();
-            let before = self.space.counts.settled();
+            let before = self.space.counts.returned();
             self.push_and_release()?;
             if self.space.counts.take(who, blocks)
                 || self.discard_aside() && self.space.counts.take(who, blocks)
@@ -97,13 +97,13 @@ impl Committer {
                 return Ok(true);
             }
             if self.holds_promises() {
-                self.settle_promises()?;
+                self.write_back_promised()?;
                 self.push_and_release()?;
             }
             if self.space.counts.take(who, blocks) {
                 return Ok(true);
             }
-            if self.space.counts.settled() == before {
+            if self.space.counts.returned() == before {
                 return Ok(false);
             }
         }
@@ -167,9 +167,9 @@ impl Committer {
             .is_some_and(|above| above.holds_promises())
     }
 
-    fn settle_promises(&self) -> Result<()> {
+    fn write_back_promised(&self) -> Result<()> {
         self.holders
             .get()
-            .map_or(Ok(()), |above| above.settle_promises())
+            .map_or(Ok(()), |above| above.write_back_promised())
     }
 }

@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::store::health::Waiters;
 use formatter::{Formatter, Published};
 use journal::Writer;
-use journal::settle::Settling;
+use journal::commit_stage::CommitStage;
 use statistics::Totals;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,7 +37,7 @@ pub(crate) trait BlockHolders: Send + Sync {
     /// There are data not yet written back, for which the worst case is reserved.
     fn holds_promises(&self) -> bool;
     /// Writes such data back, as far as nobody is at work on it.
-    fn settle_promises(&self) -> Result<()>;
+    fn write_back_promised(&self) -> Result<()>;
 }
 
 /// Pushes contexts, and opens the transactions that fill them.
@@ -47,7 +47,7 @@ pub(crate) struct Committer {
     pub log: Arc<Log>,
     pub formatter: Mutex<Formatter, locks::Formatter>,
     pub journal: Mutex<Writer, locks::Journal>,
-    pub settling: Settling,
+    pub commit_stage: CommitStage,
     pub totals: Totals,
     /// Held by whoever pushes because the free count has run out.
     pub short_of_space: Mutex<(), locks::ShortOfSpace>,
@@ -60,7 +60,12 @@ pub(crate) struct Committer {
 
 impl Committer {
     /// Pushes what is in a log, to a journal or straight to its place.
-    pub fn new(log: Arc<Log>, formatter: Formatter, journal: Writer, settling: Settling) -> Self {
+    pub fn new(
+        log: Arc<Log>,
+        formatter: Formatter,
+        journal: Writer,
+        commit_stage: CommitStage,
+    ) -> Self {
         let waiters: Arc<dyn Waiters> = Arc::<Log>::clone(&log);
         log.store.health.waiters.set(Arc::downgrade(&waiters));
         Self {
@@ -68,7 +73,7 @@ impl Committer {
             space: Arc::clone(&log.space),
             formatter: Mutex::new(formatter),
             journal: Mutex::new(journal),
-            settling,
+            commit_stage,
             totals: Default::default(),
             short_of_space: Mutex::new(()),
             marked_open: AtomicBool::new(false),

@@ -167,7 +167,7 @@ impl Committer {
                 return Err(e);
             }
             drop(journal);
-            self.settling.settle(self)?;
+            self.commit_stage.finish(self)?;
             self.totals.pushed(begun.elapsed());
             self.release(release)?;
         }
@@ -212,7 +212,7 @@ impl Committer {
         self.totals.formatted(commits, &parts);
         self.space
             .counts
-            .settle(reserved, parts.iter().map(|p| p.taken).sum());
+            .account(reserved, parts.iter().map(|p| p.taken).sum());
         if let Some(observer) = self.observer.get() {
             observer.formatted(context)?;
         }

@@ -55,8 +55,8 @@ impl BlockHolders for Data {
         self.dirty_bytes.sum() > 0
     }
 
-    fn settle_promises(&self) -> Result<()> {
-        Data::settle_promises(self)
+    fn write_back_promised(&self) -> Result<()> {
+        Data::write_back_promised(self)
     }
 }
 

@@ -35,7 +35,7 @@ impl Data {
 
     /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
     /// into what they need, and a push gives the rest back. The caller has passed the gate.
-    pub(crate) fn settle_promises(&self) -> Result<()> {
+    pub(crate) fn write_back_promised(&self) -> Result<()> {
         for inode in self.inodes.in_core.iter() {
             let Some(file) = inode.touched_file() else {
                 continue;
@@ -240,16 +240,16 @@ impl Data {
         }
         let mut done = 0;
         let mut failed = None;
-        let mut settled = None;
+        let mut written_back = None;
         while done < data.len() {
             let at = offset + done as u64;
             let part = (bs - (at % bs as u64) as usize).min(data.len() - done);
             let bytes = &data[done..done + part];
             match self.write_page(who, inode, &map, at, bytes, old_size) {
                 Ok(()) => done += part,
-                Err(Error::NoSpace(_)) if settled != Some(done) => {
+                Err(Error::NoSpace(_)) if written_back != Some(done) => {
                     // This file's own promises may be more than it needs, those made since the last time too.
-                    settled = Some(done);
+                    written_back = Some(done);
                     if done > 0 {
                         self.note_written(who, inode, at);
                     }

@@ -112,7 +112,7 @@ impl Data {
         Ok(())
     }
 
-    /// Drops pages from `from` to `to` inclusive and settles what was promised for them.
+    /// Drops pages from `from` to `to` inclusive and returns the blocks that were promised to them.
     pub(crate) fn drop_pages(&self, inode: &Inode, from: u32, to: u32) {
         if let Some(file) = inode.touched_file().filter(|f| !f.pages.is_empty()) {
             let dropped = file.pages.drop_range(from, to);

@@ -559,7 +559,7 @@ impl Data {
         }
         let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
         if !datasync {
-            self.inodes.settle_times_of(inode);
+            self.inodes.make_times_due_of(inode);
         }
         self.write_back(inode)?;
         let written = self.mark_of(inode);
@@ -589,7 +589,7 @@ impl Data {
             return Ok(());
         }
         let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
-        self.inodes.settle_times();
+        self.inodes.make_all_times_due();
         self.write_back_all()?;
         self.commit.push_and_release()
     }

@@ -92,28 +92,28 @@ impl Inodes {
     }
 
     /// This inode's lazy times are to be written with what else is to be written of it.
-    pub(crate) fn settle_times_of(&self, inode: &Arc<Inode>) {
+    pub(crate) fn make_times_due_of(&self, inode: &Arc<Inode>) {
         if !inode.state.read().lazy_times {
             return;
         }
         let mut state = inode.state.lock();
-        if settle(&mut state) {
+        if make_due(&mut state) {
             drop(state);
             self.note_dirty(inode);
         }
     }
 
     /// The same of all inodes.
-    pub(crate) fn settle_times(&self) {
-        self.settle_times_since(i64::MAX);
+    pub(crate) fn make_all_times_due(&self) {
+        self.make_times_due_since(i64::MAX);
     }
 
     /// Of those that have waited for a day.
-    pub(crate) fn settle_old_times(&self) {
-        self.settle_times_since(now().secs().saturating_sub(DAY));
+    pub(crate) fn make_old_times_due(&self) {
+        self.make_times_due_since(now().secs().saturating_sub(DAY));
     }
 
-    fn settle_times_since(&self, time: i64) {
+    fn make_times_due_since(&self, time: i64) {
         for slot in self.lazy_times.slots.iter() {
             loop {
                 let mut waiting = slot.lock();
@@ -124,7 +124,7 @@ impl Inodes {
                     Some((_, inode)) => {
                         if let Some(inode) = inode.upgrade() {
                             inode.state.lock().on_lazy_list = false;
-                            self.settle_times_of(&inode);
+                            self.make_times_due_of(&inode);
                         }
                     }
                     None => break,
@@ -135,7 +135,7 @@ impl Inodes {
 }
 
 /// Whether there was something lazy, which is to be written now.
-fn settle(state: &mut InodeState) -> bool {
+fn make_due(state: &mut InodeState) -> bool {
     let lazy = std::mem::take(&mut state.lazy_times) && !state.freed;
     state.core_dirty |= lazy;
     lazy

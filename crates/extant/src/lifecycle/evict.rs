@@ -31,7 +31,7 @@ impl Lifecycle {
             return;
         }
         // What has times to write can leave after the next write-back.
-        self.inodes.settle_times();
+        self.inodes.make_all_times_due();
         let durable = self.log.durable();
         self.inodes.walks.clear();
         self.inodes.forget_open_files();

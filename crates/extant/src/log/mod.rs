@@ -189,7 +189,7 @@ impl Log {
     }
 
     /// A context is on disk.
-    pub(crate) fn settled(&self, context: u64) -> Result<()> {
+    pub(crate) fn note_durable(&self, context: u64) -> Result<()> {
         let mut durable = self.durable.lock();
         insist!(
             context > *durable,

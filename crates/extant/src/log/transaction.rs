@@ -141,7 +141,10 @@ impl Commit<'_> {
     /// It needs blocks after all that its transaction has not reserved: whoever needs them must have them.
     pub fn reserve_late(&mut self, cost: Cost) {
         self.reserved += cost.meta_blocks;
-        self.log.space.counts.settle(0, u64::from(cost.meta_blocks));
+        self.log
+            .space
+            .counts
+            .account(0, u64::from(cost.meta_blocks));
     }
 
     /// Charges for the block that an inode is in; says if it is the first time.

@@ -134,7 +134,7 @@ impl GroupSource for Space {
     }
 
     fn lost(&self, blocks: u32) {
-        self.counts.settle(0, u64::from(blocks));
+        self.counts.account(0, u64::from(blocks));
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Counts {
     reserve: Reserve,
     withheld: u64,
     /// Blocks that pushes ever gave back.
-    settled: AtomicU64,
+    returned: AtomicU64,
     /// Blocks that are freed, but stay busy until the context that frees them is durable.
     leaving: Counter,
 }
@@ -59,7 +59,7 @@ impl Counts {
             aside: Counter::new(),
             reserve,
             withheld,
-            settled: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
             leaving: Counter::new(),
         }
     }
@@ -186,11 +186,11 @@ impl Counts {
 
     /// Of `promised` blocks `used` were needed: the rest goes back; what was needed beyond, whoever
     /// needed it must have.
-    pub fn settle(&self, promised: u64, used: u64) {
+    pub fn account(&self, promised: u64, used: u64) {
         match promised.checked_sub(used) {
             Some(left) => {
                 self.give(left);
-                self.settled.fetch_add(left, Ordering::Relaxed);
+                self.returned.fetch_add(left, Ordering::Relaxed);
             }
             None => {
                 let missing = used - promised;
@@ -202,8 +202,8 @@ impl Counts {
 
     /// Blocks that pushes gave back so far, of what was promised: who finds too few and sees it grow may try
     /// again.
-    pub fn settled(&self) -> u64 {
-        self.settled.load(Ordering::Relaxed)
+    pub fn returned(&self) -> u64 {
+        self.returned.load(Ordering::Relaxed)
     }
 
     /// Blocks that are neither used nor promised, those set aside and those that a push makes free among them, and
@@ -259,12 +259,12 @@ mod tests {
     fn the_overdraft_is_paid_first() {
         let space = Counts::new(1000, 75, RESERVE);
         let other = Credentials::new(1000, 1000, &[]);
-        space.settle(3, 3 + 5 + 12);
+        space.account(3, 3 + 5 + 12);
         assert_eq!(space.free(), (58, 0));
         space.give(10);
         assert_eq!(space.free(), (68, 0));
         assert!(!space.take(&other, 1));
-        space.settle(9, 4);
+        space.account(9, 4);
         assert_eq!(space.free(), (73, 3));
         assert!(space.take(&other, 3));
         assert!(!space.take(&other, 1));

@@ -44,7 +44,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
                 engine.log.spare.release();
                 crate::base::block_memory::release();
             }
-            engine.inodes.settle_old_times();
+            engine.inodes.make_old_times_due();
             engine
                 .data
                 .write_back_all()

@@ -42,7 +42,7 @@ impl Engine {
         drop(self.commit.journal.lock());
         drop(self.commit.formatter.lock());
         drop(self.commit.journal.lock());
-        self.commit.settling.wait();
+        self.commit.commit_stage.wait();
     }
 
     /// The volume is closed: handles are stale, memory is given back.

@@ -15,16 +15,16 @@ impl Engine {
         }
         // What this thread does now, it does for all who wait.
         let _inside = self.store.gate.adopt();
-        let done = self.settle_down();
+        let done = self.quiesce();
         if done.is_err() || self.store.check_running().is_err() {
             self.store.gate.open();
         }
         done.and_then(|()| self.store.check_running())
     }
 
-    fn settle_down(&self) -> Result<()> {
+    fn quiesce(&self) -> Result<()> {
         if self.store.health.read_only.is_none() {
-            self.inodes.settle_times();
+            self.inodes.make_all_times_due();
             self.data.write_back_all()?;
             self.commit.push_and_release()?;
         }

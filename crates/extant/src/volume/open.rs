@@ -4,8 +4,8 @@ use crate::base::error::{Error, Result};
 use crate::base::locks::Mutex;
 use crate::commit::Committer;
 use crate::commit::formatter::Formatter;
+use crate::commit::journal::commit_stage::CommitStage;
 use crate::commit::journal::recovery::{self, Recovery};
-use crate::commit::journal::settle::Settling;
 use crate::commit::journal::{Journal, LogArea, Writer};
 use crate::log::Log;
 use crate::space::Space;
@@ -181,23 +181,26 @@ impl<'a> Opening<'a> {
     }
 
     /// The journal to write to: none for a volume that has none, or is not written.
-    fn writer(&self, journal: Option<(LogArea, jbd2::Superblock)>) -> Result<(Writer, Settling)> {
+    fn writer(
+        &self,
+        journal: Option<(LogArea, jbd2::Superblock)>,
+    ) -> Result<(Writer, CommitStage)> {
         let Some((area, log)) = journal.filter(|_| self.read_only.is_none()) else {
-            return Ok((Writer::Direct, Settling::new(None)));
+            return Ok((Writer::Direct, CommitStage::new(None)));
         };
         let features = &self.geometry.features;
         let (is_64bit, has_csum) = (features.has_64bit(), features.has_metadata_csum());
         let area = Arc::new(area);
-        let settling = Settling::new(Some(Arc::clone(&area)));
+        let commit_stage = CommitStage::new(Some(Arc::clone(&area)));
         let journal = Journal::start(area, log, is_64bit, has_csum)?;
-        Ok((Writer::Journal(Box::new(journal)), settling))
+        Ok((Writer::Journal(Box::new(journal)), commit_stage))
     }
 
     /// Builds the layers from the lowest up. Returns the orphans that the volume was left with, too.
     fn build(&mut self, log: FoundLog) -> Result<(Arc<Engine>, Vec<InodeNr>)> {
         let buffers = log.buffers;
         let groups = Groups::load(&self.geometry, &buffers)?;
-        let (writer, settling) = self.writer(log.journal)?;
+        let (writer, commit_stage) = self.writer(log.journal)?;
         let capacity = match &writer {
             Writer::Journal(journal) => Some(journal.capacity()),
             Writer::Direct => None,
@@ -241,7 +244,7 @@ impl<'a> Opening<'a> {
             Arc::clone(&log),
             formatter,
             writer,
-            settling,
+            commit_stage,
         ));
         let engine = Arc::new(Engine::wire(commit));
         if let Some(overlap) = overlap {

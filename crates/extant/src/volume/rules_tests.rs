@@ -70,8 +70,8 @@ fn a_run_beyond_the_volume_is_not_logged() {
 #[test]
 fn contexts_become_durable_in_order() {
     breaks(Rule::DurableInOrder, |engine| {
-        let settled = engine.log.settled(engine.log.durable());
-        engine.store.heed(settled).unwrap_err();
+        let noted = engine.log.note_durable(engine.log.durable());
+        engine.store.heed(noted).unwrap_err();
     });
 }
 

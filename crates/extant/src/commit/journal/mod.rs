@@ -9,15 +9,15 @@
 //! 4. The commit block. Torn, its checksum (or, without checksums, its single sector) tells.
 //! 5. Flush: the transaction is durable; only now is anybody told so.
 //!
-//! 3 to 5 are a stage of their own ([`settle`]), so that the next transaction is logged meanwhile.
+//! 3 to 5 are a stage of their own ([`commit_stage`]), so that the next transaction is logged meanwhile.
 //!
 //! Home write-back ([`home`]) writes only images of durable transactions, flushes, and only then
 //! moves the log's tail.
 
 mod body;
+pub mod commit_stage;
 pub mod home;
 pub mod recovery;
-pub mod settle;
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::insist;
@@ -28,9 +28,9 @@ use crate::store::buffers::Image;
 use crate::types::extent_map::{ExtentMap, Found, Run};
 use blockdev::BlockDevice;
 use body::Body;
+use commit_stage::{CommitBlock, Logged};
 use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FormatError, Where};
-use settle::{CommitBlock, Logged};
 use std::sync::Arc;
 
 /// Where images of metadata go.
@@ -64,7 +64,7 @@ impl Writer {
         };
         // What has been written so far is covered by a flush beyond this mark.
         let written = engine.store.flushes.mark();
-        engine.settling.add(Logged {
+        engine.commit_stage.add(Logged {
             commit,
             completes,
             written,
@@ -76,7 +76,7 @@ impl Writer {
     /// every published image is durable.
     pub(crate) fn checkpoint(&mut self, engine: &Committer) -> Result<()> {
         let _span = lockmeter::span!("checkpoint");
-        engine.settling.settle(engine)?;
+        engine.commit_stage.finish(engine)?;
         match self {
             Self::Journal(journal) => journal.empty_log(engine, true),
             Self::Direct => Ok(()),
@@ -249,7 +249,7 @@ impl Journal {
         let log = self.superblock.log_range();
         let mut need = self.need(blocks.len(), revoked.len());
         if need > log.len() as u32 - self.used {
-            engine.settling.settle(engine)?;
+            engine.commit_stage.finish(engine)?;
             // The images here are not durable yet, nor are those of the context being formatted now.
             self.empty_log(engine, false)?;
         }

@@ -47,7 +47,7 @@ struct Queue {
     /// So many of them were covered by a flush.
     flushed: u64,
     /// So many of them are durable.
-    settled: u64,
+    durable: u64,
     /// The transaction that was made durable last.
     last: Option<Tid>,
     /// Somebody is at the last stage.
@@ -55,14 +55,14 @@ struct Queue {
 }
 
 /// What waits for its commit block.
-pub struct Settling {
+pub struct CommitStage {
     /// None without a journal.
     area: Option<Arc<LogArea>>,
-    queue: Mutex<Queue, locks::Settling>,
+    queue: Mutex<Queue, locks::CommitStage>,
     changed: Condvar,
 }
 
-impl Settling {
+impl CommitStage {
     /// For a journal in this area, or for none.
     pub fn new(area: Option<Arc<LogArea>>) -> Self {
         Self {
@@ -81,10 +81,10 @@ impl Settling {
 
     /// Makes durable what has been logged before the call, or waits until others have. Stops the volume if it
     /// fails.
-    pub(crate) fn settle(&self, engine: &Committer) -> Result<()> {
+    pub(crate) fn finish(&self, engine: &Committer) -> Result<()> {
         let mut queue = self.queue.lock();
         let target = queue.came;
-        while queue.settled < target {
+        while queue.durable < target {
             engine.store.check_running()?;
             if queue.busy {
                 self.changed.wait(&mut queue);
@@ -101,7 +101,7 @@ impl Settling {
             queue = self.queue.lock();
             if let Ok(covered) = &committed {
                 queue.flushed = came.max(*covered);
-                queue.settled = came;
+                queue.durable = came;
             }
             queue.busy = false;
             self.changed.notify_all();
@@ -146,7 +146,7 @@ impl Settling {
             insist!(covered, FlushAfterCommit, "mark {written}");
         }
         if let Some(context) = waiting.iter().filter_map(|l| l.completes).next_back() {
-            engine.log.settled(context)?;
+            engine.log.note_durable(context)?;
         }
         Ok(covered)
     }
