@@ -269,7 +269,7 @@ impl Committer {
                 }
                 None => {
                     for block in space.taken.into_inner() {
-                        self.space.give_blocks_back(block, 1)?;
+                        self.space.mark_free(block, 1)?;
                     }
                     let inits = items.inodes.iter().filter(|i| i.event == InodeEvent::Init);
                     born.extend(inits.map(|i| i.ino));
@@ -340,7 +340,7 @@ impl Committer {
         let mut blocks = release.blocks;
         blocks.sort_unstable();
         for (start, len) in merged(blocks) {
-            self.space.give_blocks_back(start, len)?;
+            self.space.mark_free(start, len)?;
             self.space.counts.give_left(u64::from(len));
         }
         let (free, _) = self.space.counts.free();

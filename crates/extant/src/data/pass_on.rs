@@ -91,7 +91,7 @@ impl Data {
         if let Err(e) = written {
             self.unplace(&taken(&placed));
             self.space.counts.give(in_holes);
-            self.give_back_promise(file);
+            self.return_promise(file);
             if matches!(e, Error::Io { .. }) {
                 self.store.stop(&e);
                 return Err(e);
@@ -101,13 +101,13 @@ impl Data {
         crate::base::jitter::point();
         self.note_written(&who, inode, offset + len);
         if placed.is_empty() && !inode.state.lock().core_dirty {
-            self.give_back_promise(file);
+            self.return_promise(file);
         } else if let Err(e) = self.commit_written(inode, file, &mut map, &placed, &[]) {
             // What has no block still is not promised one any more.
             self.space
                 .counts
                 .give(self.needed(inode, file, &map, blocks).0);
-            self.give_back_promise(file);
+            self.return_promise(file);
             return Err(e);
         }
         self.watch.tell_written(inode);

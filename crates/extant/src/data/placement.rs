@@ -163,9 +163,9 @@ impl Data {
 
     /// Blocks set aside go back to where they came from.
     fn return_aside(&self, start: BlockNr, len: u32) {
-        match self.space.give_blocks_back(start, len) {
+        match self.space.mark_free(start, len) {
             Ok(()) => self.space.counts.bring_back(u64::from(len)),
-            Err(e) => tracing::error!(block = start.0, error = %e, "giving blocks back"),
+            Err(e) => tracing::error!(block = start.0, error = %e, "freeing blocks"),
         }
     }
 

@@ -125,7 +125,7 @@ impl Data {
                     .fetch_sub(dropped.promised, Ordering::Relaxed);
             }
             if (from, to) == (0, u32::MAX) {
-                self.give_back_promise(file);
+                self.return_promise(file);
             }
         }
     }

@@ -217,7 +217,7 @@ impl Data {
             self.inodes.fold_overwrites(inode, &mut state);
             if state.freed || (dirty.is_empty() && !state.core_dirty) {
                 drop(state);
-                self.give_back_promise(file);
+                self.return_promise(file);
                 if dirty.is_empty() {
                     file.pages.all_written();
                 }
@@ -241,7 +241,7 @@ impl Data {
         }
         // Blocks that were there, overwritten within one tick of the clock: nothing to log.
         if placed.is_empty() && !inode.state.lock().core_dirty {
-            self.give_back_promise(file);
+            self.return_promise(file);
             self.note_written_back(file, &dirty, u64::from(u32::MAX) + 1);
             return Ok(());
         }
@@ -356,7 +356,7 @@ impl Data {
     }
 
     /// No dirty page is left to change the mapping.
-    pub(crate) fn give_back_promise(&self, file: &FileData) {
+    pub(crate) fn return_promise(&self, file: &FileData) {
         let promised = file.promised.swap(0, Ordering::Relaxed);
         if promised > 0 {
             self.space.counts.give(u64::from(promised));
@@ -366,8 +366,8 @@ impl Data {
     /// Blocks taken for pages that could not be written go back; the pages keep their promise.
     pub(crate) fn unplace(&self, runs: &[Run]) {
         for run in runs {
-            if let Err(e) = self.space.give_blocks_back(run.physical, run.len) {
-                tracing::error!(block = run.physical.0, error = %e, "giving blocks back");
+            if let Err(e) = self.space.mark_free(run.physical, run.len) {
+                tracing::error!(block = run.physical.0, error = %e, "freeing blocks");
             }
         }
     }

@@ -261,7 +261,7 @@ impl Commit<'_> {
         };
         self.list.bits.push_in(item, &self.log.spare.bits);
         if !alloc && planted::is(Fault::ReuseBeforeCommit) {
-            let _ = self.log.space.blocks.give_back(start, len);
+            let _ = self.log.space.blocks.mark_free(start, len);
             self.log.space.counts.give(u64::from(len));
         }
     }

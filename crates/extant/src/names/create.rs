@@ -97,7 +97,7 @@ impl Names {
             cost
         };
         let undo_data = |e: Error| {
-            self.give_back_data(data);
+            self.free_data(data);
             e
         };
         let begun = match is_dir || xattrs.is_some() {
@@ -120,7 +120,7 @@ impl Names {
                     self.found(entry.ino, open)
                 };
                 drop(bucket);
-                self.give_back_data(data);
+                self.free_data(data);
                 return found;
             }
             if what.is_device() && !who.is_unbound() {
@@ -359,9 +359,9 @@ impl Names {
         }
     }
 
-    fn give_back_data(&self, data: Option<Run>) {
+    fn free_data(&self, data: Option<Run>) {
         if let Some(run) = data
-            && self.space.give_blocks_back(run.physical, run.len).is_ok()
+            && self.space.mark_free(run.physical, run.len).is_ok()
         {
             self.space.counts.give(u64::from(run.len));
         }

@@ -178,8 +178,8 @@ impl InodeSource for Space {
 
 impl Space {
     /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
-    pub(crate) fn give_blocks_back(&self, start: BlockNr, len: u32) -> Result<()> {
-        let given = self.blocks.give_back(start, len);
+    pub(crate) fn mark_free(&self, start: BlockNr, len: u32) -> Result<()> {
+        let given = self.blocks.mark_free(start, len);
         given.inspect_err(|e| self.store.stop(e))
     }
 }

@@ -6,7 +6,7 @@
 //! freed. So a volume of a million groups costs what is used of it. And when more bitmaps are in memory than there should
 //! be, those leave that the image has, too ([`BlockAlloc::shrink`]).
 //!
-//! A freed block stays set in the in-core bitmap until the checkpoint that frees it is on disk ([`BlockAlloc::give_back`]),
+//! A freed block stays set in the in-core bitmap until the checkpoint that frees it is on disk ([`BlockAlloc::mark_free`]),
 //! so its old contents are never overwritten while a crash could bring its owner back.
 
 use crate::base::chunked::Chunked;
@@ -81,7 +81,7 @@ pub struct BlockAlloc {
     pub(super) goals: Goals,
     pub(super) contention: Contention,
     /// How often blocks were given back.
-    given_back: Counter,
+    times_freed: Counter,
     /// Bitmaps in memory.
     bound: Bound,
 }
@@ -98,7 +98,7 @@ impl BlockAlloc {
             ranks: Ranks::new(geometry.groups),
             goals: Goals::new(geometry.groups),
             contention: Contention::default(),
-            given_back: Counter::new(),
+            times_freed: Counter::new(),
             bound: Bound::new(memory, each),
         }
     }
@@ -116,10 +116,10 @@ impl BlockAlloc {
     }
 
     /// How often blocks were given back; of use to compare.
-    pub(super) fn given_back(&self) -> i64 {
+    pub(super) fn times_freed(&self) -> i64 {
         // Pairs with the fence of who gives back: a block that was counted free by then is seen.
         std::sync::atomic::fence(Ordering::SeqCst);
-        self.given_back.sum()
+        self.times_freed.sum()
     }
 
     /// The groups are being fought over [B3].
@@ -336,7 +336,7 @@ impl BlockAlloc {
     }
 
     /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
-    pub fn give_back(&self, start: BlockNr, len: u32) -> Result<()> {
+    pub fn mark_free(&self, start: BlockNr, len: u32) -> Result<()> {
         self.each_group(start, len, |index, from, to| {
             // What was never looked at is as the image, formatted by now, says it.
             let Some(group) = self.groups.get(index) else {
@@ -362,7 +362,7 @@ impl BlockAlloc {
             }
             Ok(())
         })?;
-        self.given_back.add(1);
+        self.times_freed.add(1);
         std::sync::atomic::fence(Ordering::SeqCst);
         Ok(())
     }

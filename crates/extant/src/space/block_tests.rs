@@ -153,7 +153,7 @@ fn a_count_that_says_too_much_is_put_right() {
 }
 
 #[test]
-fn what_is_given_back_over_a_border_is_found_again() {
+fn blocks_freed_over_a_border_are_found_again() {
     let fake = Fake::new(3, vec![0; 16]);
     let alloc = fake.alloc(BlockScan::Lists);
     let whole = |alloc: &BlockAlloc| {
@@ -164,10 +164,10 @@ fn what_is_given_back_over_a_border_is_found_again() {
         all
     };
     assert_eq!(whole(&alloc), 3 * 1024);
-    alloc.give_back(fake.block(0, 1000), 100).unwrap();
+    alloc.mark_free(fake.block(0, 1000), 100).unwrap();
     assert_eq!(whole(&alloc), 100);
     assert!(
-        alloc.give_back(fake.block(2, 1000), 100).is_err(),
+        alloc.mark_free(fake.block(2, 1000), 100).is_err(),
         "past the end"
     );
 }
@@ -232,7 +232,7 @@ fn nobody_who_was_promised_blocks_goes_without() {
                                     t + 1
                                 );
                             }
-                            alloc.give_back(start, len).unwrap();
+                            alloc.mark_free(start, len).unwrap();
                             count.give(len.into());
                             if x & 12 != 0 {
                                 break;
@@ -242,7 +242,7 @@ fn nobody_who_was_promised_blocks_goes_without() {
                     for (start, len) in mine {
                         (0..len as usize)
                             .for_each(|i| owners[index(start) + i].store(0, Ordering::Relaxed));
-                        alloc.give_back(start, len).unwrap();
+                        alloc.mark_free(start, len).unwrap();
                     }
                 });
             }
@@ -271,7 +271,7 @@ fn a_busy_group_is_passed_over_but_not_overlooked() {
                 alloc.allocate(&request, &fake).unwrap(),
                 (fake.block(1, 0), 128)
             );
-            alloc.give_back(fake.block(1, 0), 128).unwrap();
+            alloc.mark_free(fake.block(1, 0), 128).unwrap();
         }
         alloc.allocate(&request, &fake).unwrap();
         assert!(alloc.is_busy() || alloc.contention_of_this_slot() > 0);
@@ -335,7 +335,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     alloc.shrink(&fake);
     assert_eq!((alloc.loaded(), alloc.excess()), (100, 0));
     for g in 0..100 {
-        alloc.give_back(fake.block(g, 100), 4).unwrap();
+        alloc.mark_free(fake.block(g, 100), 4).unwrap();
     }
     alloc.shrink(&fake);
     // Those that keep what they took above stay.

@@ -337,7 +337,7 @@ impl Search<'_> {
     /// as long as any come free.
     fn exhaustive(&self) -> Result<Found> {
         loop {
-            let before = self.blocks.given_back();
+            let before = self.blocks.times_freed();
             if self.blocks.scan() == BlockScan::Lists {
                 // The longest first.
                 for set in self.blocks.ranks.by_order.iter().rev() {
@@ -364,7 +364,7 @@ impl Search<'_> {
                     return Ok(Some(found));
                 }
             }
-            if self.blocks.given_back() == before {
+            if self.blocks.times_freed() == before {
                 return Ok(None);
             }
         }

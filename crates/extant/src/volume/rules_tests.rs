@@ -45,8 +45,8 @@ fn breaks(rule: Rule, how: impl FnOnce(&Engine)) {
 fn blocks_that_are_free_are_not_freed() {
     breaks(Rule::FreedWasUsed, |engine| {
         let block = engine.space.allocate_block(BlockNr(2000)).unwrap();
-        engine.space.give_blocks_back(block, 1).unwrap();
-        assert!(engine.space.give_blocks_back(block, 1).is_err());
+        engine.space.mark_free(block, 1).unwrap();
+        assert!(engine.space.mark_free(block, 1).is_err());
     });
 }
 

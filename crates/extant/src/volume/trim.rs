@@ -88,7 +88,7 @@ impl Engine {
             };
             let bit = (start.0 - first.0) as u32;
             let done = self.store.device.trim(start.0 * bs, u64::from(len) * bs);
-            self.space.give_blocks_back(start, len)?;
+            self.space.mark_free(start, len)?;
             self.space.counts.give(u64::from(len));
             done.map_err(|e| match e.kind() {
                 ErrorKind::Unsupported => Error::Unsupported("the device cannot trim"),

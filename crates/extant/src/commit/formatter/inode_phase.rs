@@ -218,7 +218,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     fn free(&mut self, raw: &mut [u8], ino: InodeNr, item: &InodeItem) -> Result<()> {
         let old = self.old(raw, ino)?;
-        self.dispose(raw, &old, ino)?;
+        self.free_metadata(raw, &old, ino)?;
         self.done.bits.changed.push((ino, false));
         self.done.freed.push(ino);
         self.done.orphans.push((ino, OrphanChange::Freed));
@@ -247,7 +247,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     /// Frees the metadata that hangs on a record: a directory's blocks, the mapping's own, the
     /// attribute block.
-    fn dispose(&mut self, raw: &[u8], old: &InodeCore, ino: InodeNr) -> Result<()> {
+    fn free_metadata(&mut self, raw: &[u8], old: &InodeCore, ino: InodeNr) -> Result<()> {
         let geometry = self.ws.geometry;
         let acl = inode::file_acl(raw, geometry);
         let acl_sectors = if acl.0 != 0 {
@@ -295,7 +295,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             (Some(init), last) => {
                 if changes.was_used {
                     let old = self.old(raw, ino)?;
-                    self.dispose(raw, &old, ino)?;
+                    self.free_metadata(raw, &old, ino)?;
                     self.done.orphans.push((ino, OrphanChange::Remove));
                 } else {
                     self.done.bits.changed.push((ino, true));
