@@ -42,7 +42,7 @@ impl Lifecycle {
 impl Lifecycle {
     /// A file's handle is closed. Its slot's count is all that changes, but if blocks may be set aside for the file,
     /// which the last one gives back.
-    pub(crate) fn close(&self, handle: &Opened) -> crate::Result<()> {
+    pub(crate) fn close(&self, handle: &Opened) -> Result<()> {
         let Opened::BySlot(own) = handle else {
             return self.closed(handle);
         };
