@@ -149,7 +149,7 @@ impl Committer {
     }
 
     /// Without a journal a freed number rests for a while [I3].
-    pub(crate) fn rests_inode_numbers(&self) -> bool {
+    pub(super) fn rests_inode_numbers(&self) -> bool {
         !self.store.geometry.features.has_journal()
     }
 }

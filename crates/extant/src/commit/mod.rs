@@ -42,20 +42,20 @@ pub(crate) trait BlockHolders: Send + Sync {
 
 /// Pushes contexts, and opens the transactions that fill them.
 pub(crate) struct Committer {
-    pub store: Arc<Store>,
-    pub space: Arc<Space>,
-    pub log: Arc<Log>,
-    pub formatter: Mutex<Formatter, locks::Formatter>,
-    pub journal: Mutex<Writer, locks::Journal>,
-    pub commit_stage: CommitStage,
-    pub totals: Totals,
+    pub(crate) store: Arc<Store>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) formatter: Mutex<Formatter, locks::Formatter>,
+    pub(crate) journal: Mutex<Writer, locks::Journal>,
+    pub(crate) commit_stage: CommitStage,
+    pub(crate) totals: Totals,
     /// Held by whoever pushes because the free count has run out.
-    pub short_of_space: Mutex<(), locks::ShortOfSpace>,
+    short_of_space: Mutex<(), locks::ShortOfSpace>,
     /// The superblock on the device says that the volume is in use. It does from the first commit on: a
     /// volume that nobody changed keeps every byte. Set with the formatter's lock held.
-    pub marked_open: AtomicBool,
-    pub observer: Upward<dyn PushObserver>,
-    pub holders: Upward<dyn BlockHolders>,
+    pub(crate) marked_open: AtomicBool,
+    pub(crate) observer: Upward<dyn PushObserver>,
+    pub(crate) holders: Upward<dyn BlockHolders>,
 }
 
 impl Committer {

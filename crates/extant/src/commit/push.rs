@@ -56,7 +56,7 @@ impl MetaSpace for PushSpace<'_> {
 
 impl Committer {
     /// Waits, or pushes, while the current context holds as much as the journal can take.
-    pub(crate) fn throttle(&self) -> Result<()> {
+    pub(super) fn throttle(&self) -> Result<()> {
         let context = self.log.lists.context();
         match self.must_push(context) {
             true => self.push_to(context),
@@ -65,7 +65,7 @@ impl Committer {
     }
 
     /// Whether the context must be pushed before anything more goes into it; asks for a push when that is near.
-    pub(crate) fn must_push(&self, context: u64) -> bool {
+    pub(super) fn must_push(&self, context: u64) -> bool {
         // Bitmaps leave memory with a push.
         let bitmaps = match self.space.blocks.excess().max(self.space.inodes.excess()) {
             0 => Fullness::Free,

@@ -90,7 +90,7 @@ impl Data {
 
     /// Sets times of a file that no name leads to, nor ever will: it goes with its last handle, or when a crash is recovered
     /// from, so nothing is logged. A cache above sends such times with every removal. False if it is no such file.
-    pub(crate) fn set_times_of_removed(&self, inode: &Inode, set: &SetAttributes) -> bool {
+    pub(super) fn set_times_of_removed(&self, inode: &Inode, set: &SetAttributes) -> bool {
         if inode.directory().is_some() {
             return false;
         }

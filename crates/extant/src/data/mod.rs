@@ -28,22 +28,22 @@ use write_back::WritingBack;
 
 /// The data of files.
 pub(crate) struct Data {
-    pub store: Arc<Store>,
-    pub space: Arc<Space>,
-    pub log: Arc<Log>,
-    pub commit: Arc<Committer>,
-    pub watch: Arc<Watchers>,
-    pub inodes: Arc<Inodes>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) commit: Arc<Committer>,
+    pub(crate) watch: Arc<Watchers>,
+    pub(crate) inodes: Arc<Inodes>,
     /// Blocks set aside for the small files of each slot [B4].
-    pub slot_preallocations: PerSlot<Mutex<Preallocation, locks::SlotPreallocation>>,
+    pub(crate) slot_preallocations: PerSlot<Mutex<Preallocation, locks::SlotPreallocation>>,
     /// Context in which space was short last.
-    pub short_at: AtomicU64,
+    pub(crate) short_at: AtomicU64,
     /// Bytes of pages that are dirty.
-    pub dirty_bytes: Counter,
+    pub(crate) dirty_bytes: Counter,
     /// Bytes of pages in memory, clean and dirty.
-    pub cached_bytes: Counter,
+    pub(crate) cached_bytes: Counter,
     /// Lists of dirty inodes that threads are writing back.
-    pub writing_back: WritingBack,
+    pub(crate) writing_back: WritingBack,
 }
 
 impl BlockHolders for Data {

@@ -21,7 +21,7 @@ const MOST_PREALLOCATION: u32 = 2048;
 
 impl Data {
     /// Blocks set aside for this very place of a file: counted as taken already.
-    pub(crate) fn take_preallocated(
+    pub(super) fn take_preallocated(
         &self,
         file: &FileData,
         map: &FileMap,
@@ -36,7 +36,7 @@ impl Data {
 
     /// Finds up to `want` blocks, whose number was taken from the count, for a hole of a file; the rest of the
     /// number is the caller's still.
-    pub(crate) fn allocate_data(
+    pub(super) fn allocate_data(
         &self,
         inode: &Inode,
         file: &FileData,
@@ -170,7 +170,7 @@ impl Data {
     }
 
     /// What is set aside for a file goes back.
-    pub(crate) fn discard_preallocation(&self, file: &FileData) {
+    pub(super) fn discard_preallocation(&self, file: &FileData) {
         let mut preallocation = file.preallocation.lock();
         // With the lock held: who finds nothing here finds it in the bitmaps.
         if let Some((start, len)) = preallocation.drain() {
@@ -215,7 +215,7 @@ impl Data {
 
     /// A run that was logged as taken in the open context and is struck out of it: it was never in use. It is
     /// free at once [C5], for the same file first.
-    pub(crate) fn reclaim(&self, inode: &Inode, file: &FileData, run: Run) {
+    pub(super) fn reclaim(&self, inode: &Inode, file: &FileData, run: Run) {
         let mut preallocation = file.preallocation.lock();
         let open = self.inodes.is_open(inode);
         if open && !self.is_short() && preallocation.take_back(run.physical, run.len, run.logical) {

@@ -27,7 +27,7 @@ pub(crate) enum Keep {
 
 impl Data {
     /// Largest size of a file with this inode's kind of mapping.
-    pub(crate) fn max_size(&self, inode_flags: u32) -> u64 {
+    pub(super) fn max_size(&self, inode_flags: u32) -> u64 {
         self.store
             .geometry
             .max_file_size(inode_flags & flags::EXTENTS != 0)
@@ -35,7 +35,7 @@ impl Data {
 
     /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
     /// into what they need, and a push gives the rest back. The caller has passed the gate.
-    pub(crate) fn write_back_promised(&self) -> Result<()> {
+    pub(super) fn write_back_promised(&self) -> Result<()> {
         for inode in self.inodes.in_core.iter() {
             let Some(file) = inode.touched_file() else {
                 continue;
@@ -64,7 +64,7 @@ impl Data {
     }
 
     /// The mapping, in core, to be looked at.
-    pub(crate) fn loaded_map<'a>(
+    pub(super) fn loaded_map<'a>(
         &self,
         inode: &Inode,
         file: &'a FileData,
@@ -277,7 +277,7 @@ impl Data {
     }
 
     /// Puts bytes into the one page where they begin, bringing in what it holds already; the map is held exclusively.
-    pub(crate) fn write_page(
+    pub(super) fn write_page(
         &self,
         who: &Credentials,
         inode: &Inode,
@@ -449,7 +449,7 @@ impl Data {
     }
 
     /// Zeroes what a block holds past the end of the file, before the file grows over it.
-    pub(crate) fn zero_tail(
+    pub(super) fn zero_tail(
         &self,
         who: &Credentials,
         inode: &Arc<Inode>,

@@ -46,14 +46,14 @@ impl Data {
     }
 
     /// The same, with as much left for other changes.
-    pub(crate) fn in_half_a_step(&self, inode: &Inode, runs: &[Run]) -> bool {
+    pub(super) fn in_half_a_step(&self, inode: &Inode, runs: &[Run]) -> bool {
         let sum: u64 = runs.iter().map(|r| self.weight(inode, r)).sum();
         sum <= self.log.step() / 2
     }
 
     /// How many of these runs the first step takes, from the first on; if that is none, how many blocks
     /// of the first.
-    pub(crate) fn first_step<'r>(
+    pub(super) fn first_step<'r>(
         &self,
         inode: &Inode,
         runs: impl Iterator<Item = &'r Run>,

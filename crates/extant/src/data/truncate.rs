@@ -131,7 +131,7 @@ impl Data {
     }
 
     /// Takes the mapping of a range away from the map and logs that; the bitmaps of the blocks are in core.
-    pub(crate) fn log_removal(
+    pub(super) fn log_removal(
         &self,
         inode: &Inode,
         map: &mut FileMap,
@@ -187,7 +187,7 @@ impl Data {
     }
 
     /// Takes blocks off the count that stat shows.
-    pub(crate) fn count_removed(&self, inode: &Inode, runs: &[Run]) {
+    pub(super) fn count_removed(&self, inode: &Inode, runs: &[Run]) {
         inode
             .sectors
             .fetch_sub(self.sectors_of(runs), Ordering::Relaxed);

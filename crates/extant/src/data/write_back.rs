@@ -61,7 +61,7 @@ fn has_grown(before: i64, now: i64, limit: u64) -> bool {
 
 impl Data {
     /// What this slot counts of dirty and of cached bytes, for [`Data::balance_dirty`].
-    pub(crate) fn page_counts(&self) -> PageCounts {
+    pub(super) fn page_counts(&self) -> PageCounts {
         PageCounts {
             dirty: self.dirty_bytes.local(),
             cached: self.cached_bytes.local(),
@@ -70,7 +70,7 @@ impl Data {
 
     /// Past the limit of dirty data, writes back what this slot dirtied; whoever dirties cleans. The sum of all slots is
     /// looked at only when the slot's own part has come into another stretch since `before`.
-    pub(crate) fn balance_dirty(&self, before: PageCounts) -> Result<()> {
+    pub(super) fn balance_dirty(&self, before: PageCounts) -> Result<()> {
         let now = self.page_counts();
         if has_grown(before.dirty, now.dirty, self.store.limits.dirty_bytes) {
             self.clean_dirty()?;
@@ -92,7 +92,7 @@ impl Data {
     }
 
     /// Drops clean pages when there are more than the limit; whoever brings pages in sees to it.
-    pub(crate) fn bound_pages(&self) {
+    pub(super) fn bound_pages(&self) {
         if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.store.limits.cache_bytes {
             self.shrink_pages();
         }
@@ -173,7 +173,7 @@ impl Data {
     }
 
     /// Writes one inode's dirty pages and logs what changed of it.
-    pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+    pub(super) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
         let _span = lockmeter::span!("write back");
         if let Some(file) = inode.touched_file() {
             if self.is_written_back(inode, file) {
@@ -207,7 +207,7 @@ impl Data {
             && !file.pages.may_be_dirty()
     }
 
-    pub(crate) fn write_back_locked(&self, inode: &Arc<Inode>, map: &mut FileMap) -> Result<()> {
+    pub(super) fn write_back_locked(&self, inode: &Arc<Inode>, map: &mut FileMap) -> Result<()> {
         let Some(file) = inode.file() else {
             return Ok(());
         };
@@ -356,7 +356,7 @@ impl Data {
     }
 
     /// No dirty page is left to change the mapping.
-    pub(crate) fn return_promise(&self, file: &FileData) {
+    pub(super) fn return_promise(&self, file: &FileData) {
         let promised = file.promised.swap(0, Ordering::Relaxed);
         if promised > 0 {
             self.space.counts.give(u64::from(promised));
@@ -364,7 +364,7 @@ impl Data {
     }
 
     /// Blocks taken for pages that could not be written go back; the pages keep their promise.
-    pub(crate) fn unplace(&self, runs: &[Run]) {
+    pub(super) fn unplace(&self, runs: &[Run]) {
         for run in runs {
             if let Err(e) = self.space.mark_free(run.physical, run.len) {
                 tracing::error!(block = run.physical.0, error = %e, "freeing blocks");
@@ -495,7 +495,7 @@ impl Data {
     }
 
     /// Where the block of a logical block should lie: behind its neighbour, else in the inode's group.
-    pub(crate) fn goal_at(
+    pub(super) fn goal_at(
         &self,
         inode: &Inode,
         map: &FileMap,
@@ -625,7 +625,7 @@ fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
 impl Data {
     /// Drops clean pages until the cache is a fifth below its limit: first those not used since the
     /// last walk, then any.
-    pub(crate) fn shrink_pages(&self) {
+    pub(super) fn shrink_pages(&self) {
         let target = self.store.limits.cache_bytes / 5 * 4;
         let bs = i64::from(self.store.geometry.block_size);
         for force in [false, true] {

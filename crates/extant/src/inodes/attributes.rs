@@ -364,7 +364,7 @@ impl Inodes {
     }
 
     /// A time as this volume's inodes can hold it, so that stat shows the same before and after a reopening.
-    pub(crate) fn storable(&self, time: Timestamp) -> Timestamp {
+    pub(super) fn storable(&self, time: Timestamp) -> Timestamp {
         if self.has_short_times() {
             Timestamp::decode(time.encode_short(), None)
         } else {

@@ -168,7 +168,7 @@ impl Inodes {
     }
 
     /// Extended attributes on the device.
-    pub(crate) fn read_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
+    pub(super) fn read_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
         self.parse_xattrs(inode)
             .inspect_err(|e| self.store.note_damage(e, "read_xattrs", Some(inode.ino)))
     }

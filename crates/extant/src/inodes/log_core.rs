@@ -34,7 +34,7 @@ impl Inodes {
     }
 
     /// The same for a copy of the core, to look at.
-    pub(crate) fn add_overwrites(&self, inode: &Inode, core: &mut InodeCore) {
+    pub(super) fn add_overwrites(&self, inode: &Inode, core: &mut InodeCore) {
         let file = inode.touched_file();
         if let Some(time) = file.and_then(|f| f.overwrites.latest()) {
             core.mtime = time;

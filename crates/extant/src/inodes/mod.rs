@@ -37,27 +37,27 @@ pub(crate) trait Evictor: Send + Sync {
 
 /// The inodes in memory.
 pub(crate) struct Inodes {
-    pub store: Arc<Store>,
-    pub space: Arc<Space>,
-    pub log: Arc<Log>,
-    pub commit: Arc<Committer>,
-    pub watch: Arc<Watchers>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) commit: Arc<Committer>,
+    pub(crate) watch: Arc<Watchers>,
     /// From number to inode.
-    pub index: InodeIndex,
+    pub(crate) index: InodeIndex,
     /// All of them, to be walked [P1].
-    pub in_core: SlotList<Arc<Inode>>,
-    pub in_core_count: Counter,
+    pub(crate) in_core: SlotList<Arc<Inode>>,
+    pub(crate) in_core_count: Counter,
     /// Inodes that the last walk for clean ones left in core.
-    pub inodes_left: AtomicU64,
+    pub(crate) inodes_left: AtomicU64,
     /// Inodes that write-back must visit.
-    pub dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>, locks::DirtyInodes>>,
-    pub lazy_times: LazyTimes,
-    pub observed: Observed,
+    pub(crate) dirty_inodes: PerSlot<Mutex<Vec<Arc<Inode>>, locks::DirtyInodes>>,
+    pub(crate) lazy_times: LazyTimes,
+    observed: Observed,
     /// Files that several slots open.
-    pub open_files: OpenFiles,
+    pub(crate) open_files: OpenFiles,
     /// Directories that slots have walked through.
-    pub walks: WalkCache,
-    pub evictor: Upward<dyn Evictor>,
+    pub(crate) walks: WalkCache,
+    pub(crate) evictor: Upward<dyn Evictor>,
 }
 
 impl Inodes {

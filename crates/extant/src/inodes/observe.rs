@@ -86,7 +86,7 @@ impl Inode {
 
 impl Inodes {
     /// Puts an inode that came in core on the list of its slot, and shows it to the observer.
-    pub(crate) fn enlist(&self, inode: &Arc<Inode>) -> percpu::Position {
+    pub(super) fn enlist(&self, inode: &Arc<Inode>) -> percpu::Position {
         self.in_core_count.add(1);
         self.in_core.add_then(Arc::clone(inode), |position| {
             inode.set_list_position(Some(position));

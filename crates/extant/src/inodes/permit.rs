@@ -77,7 +77,7 @@ impl Inodes {
     }
 
     /// Fails unless the caller owns the inode.
-    pub(crate) fn permit_owner(&self, who: &Credentials, inode: &Inode) -> Result<()> {
+    pub(super) fn permit_owner(&self, who: &Credentials, inode: &Inode) -> Result<()> {
         if who.is_unbound() || who.uid == inode.owner_and_mode().0 {
             Ok(())
         } else {

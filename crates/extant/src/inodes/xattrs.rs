@@ -66,7 +66,7 @@ impl Inodes {
     }
 
     /// All attributes of an inode, read once.
-    pub(crate) fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
+    pub(super) fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
         {
             let mut state = inode.state.lock();
             if state.without_xattrs || state.xattrs.is_some() {
@@ -96,7 +96,7 @@ impl Inodes {
     }
 
     /// The access or default ACL, if the inode has one.
-    pub(crate) fn acl(&self, inode: &Inode, name: &[u8]) -> Result<Option<Acl>> {
+    pub(super) fn acl(&self, inode: &Inode, name: &[u8]) -> Result<Option<Acl>> {
         if !inode.has_acl.load(Ordering::Relaxed) {
             return Ok(None);
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 impl Lifecycle {
     /// Drops inodes when there are more than the limit; whoever brings inodes in sees to it now and then.
     /// After a walk that found too few to drop, the next waits until there are many more.
-    pub(crate) fn bound_inodes(&self) {
+    pub(super) fn bound_inodes(&self) {
         let most = self
             .store
             .limits

@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 /// Takes inodes out of memory, and off the volume.
 pub(crate) struct Lifecycle {
-    pub store: Arc<Store>,
-    pub space: Arc<Space>,
-    pub log: Arc<Log>,
-    pub commit: Arc<Committer>,
-    pub watch: Arc<Watchers>,
-    pub inodes: Arc<Inodes>,
-    pub data: Arc<Data>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) commit: Arc<Committer>,
+    pub(crate) watch: Arc<Watchers>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) data: Arc<Data>,
 }
 
 impl Evictor for Lifecycle {

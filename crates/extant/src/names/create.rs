@@ -387,7 +387,7 @@ impl Names {
 
     /// Whether one subdirectory more, of a directory whose core is locked, is more than a link count can hold: with
     /// `dir_nlink` it stops being counted, else that is an error.
-    pub(crate) fn is_beyond_links(&self, names: &Directory, state: &InodeState) -> Result<bool> {
+    pub(super) fn is_beyond_links(&self, names: &Directory, state: &InodeState) -> Result<bool> {
         match names.is_full_of_directories(state.core.links) {
             true if !self.store.geometry.features.has_dir_nlink() => Err(Error::TooManyLinks),
             beyond => Ok(beyond),
@@ -401,7 +401,7 @@ impl Names {
     }
 
     /// Logs that a directory's subdirectories are not counted any more.
-    pub(crate) fn log_uncounted(&self, dir: &Inode, state: &mut InodeState, c: &mut Commit<'_>) {
+    pub(super) fn log_uncounted(&self, dir: &Inode, state: &mut InodeState, c: &mut Commit<'_>) {
         if let Some(names) = dir.directory() {
             names.stop_counting();
         }

@@ -97,7 +97,7 @@ impl Names {
     /// directory has a place for the name in a block that is there: what a name may need at worst is then taken of what
     /// is withheld, and comes back with the next push. Should somebody else have taken that place by then, he has paid for
     /// the block that makes more.
-    pub(crate) fn begin_adding(
+    pub(super) fn begin_adding(
         &self,
         who: &Credentials,
         dir: &Inode,
@@ -134,7 +134,7 @@ impl Names {
 
     /// Locks the bucket of a name that is about to be added, with the right to add it. Call it with no
     /// bucket locked. `NoSpace` if the index has no place for the name.
-    pub(crate) fn lock_to_add<'a>(
+    pub(super) fn lock_to_add<'a>(
         &self,
         dir: &Inode,
         names: &'a Directory,
@@ -152,7 +152,7 @@ impl Names {
     }
 
     /// The right to add a name.
-    pub(crate) fn room_to_add<'a>(
+    pub(super) fn room_to_add<'a>(
         &self,
         dir: &Inode,
         names: &'a Directory,
@@ -236,7 +236,7 @@ impl Names {
 
     /// A context has been formatted: what was used in it comes back, as far as there is room. The caller
     /// holds the formatter's lock.
-    pub(crate) fn measure_index_rooms(&self, context: u64) -> Result<()> {
+    pub(super) fn measure_index_rooms(&self, context: u64) -> Result<()> {
         let dirs = self.index_rooms.dirs.lock().clone();
         for ino in dirs {
             let inode = self.inodes.index.get(ino);
@@ -264,7 +264,7 @@ impl Names {
     }
 
     /// Runs `f` on the directory as it is on disk, with every batch formatted so far.
-    pub(crate) fn with_index<R>(
+    pub(super) fn with_index<R>(
         &self,
         dir: &Inode,
         f: impl FnOnce(&DirReader<'_>) -> Result<R>,

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 impl Names {
     /// Runs `visit` on every leaf and index block of a directory, checked; htree index blocks hold no
     /// live entries but "." and "..", so one walk over all blocks sees all names.
-    pub(crate) fn each_directory_block(
+    pub(super) fn each_directory_block(
         &self,
         dir: &Inode,
         mut visit: impl FnMut(u32, &[u8]) -> Result<bool>,
@@ -70,12 +70,12 @@ impl Names {
     }
 
     /// All names of a directory.
-    pub(crate) fn read_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
+    pub(super) fn read_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
         self.parse_names(dir)
             .inspect_err(|e| self.store.note_damage(e, "read_names", Some(dir.ino)))
     }
 
-    pub(crate) fn parse_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
+    pub(super) fn parse_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
         let mut names = Vec::new();
         let encrypted = dir.has_flag(flags::ENCRYPT);
         let one_block = dir.directory().is_some_and(|names| {
@@ -133,7 +133,7 @@ impl Names {
     }
 
     /// Where a name of a directory leads, by its index on disk.
-    pub(crate) fn lookup_on_disk(
+    pub(super) fn lookup_on_disk(
         &self,
         dir: &Inode,
         name: &[u8],
@@ -146,7 +146,7 @@ impl Names {
     }
 
     /// Where ".." of a directory leads.
-    pub(crate) fn read_parent(&self, dir: &Inode) -> Result<InodeNr> {
+    pub(super) fn read_parent(&self, dir: &Inode) -> Result<InodeNr> {
         let mut parent = None;
         self.each_directory_block(dir, |_, block| {
             parent = dir_entry::find(block, b"..")?.map(|e| e.inode);

@@ -151,7 +151,7 @@ impl Names {
     }
 
     /// The directory behind an inode, with all its names in core.
-    pub(crate) fn names<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
+    pub(super) fn names<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
         if !names.is_complete() {
             let blocks =

@@ -37,20 +37,20 @@ use std::sync::Arc;
 
 /// The name space.
 pub(crate) struct Names {
-    pub store: Arc<Store>,
-    pub space: Arc<Space>,
-    pub log: Arc<Log>,
-    pub commit: Arc<Committer>,
-    pub watch: Arc<Watchers>,
-    pub inodes: Arc<Inodes>,
-    pub data: Arc<Data>,
-    pub lifecycle: Arc<Lifecycle>,
+    pub(crate) store: Arc<Store>,
+    space: Arc<Space>,
+    log: Arc<Log>,
+    commit: Arc<Committer>,
+    watch: Arc<Watchers>,
+    inodes: Arc<Inodes>,
+    data: Arc<Data>,
+    lifecycle: Arc<Lifecycle>,
     /// Held by renames that move a directory to another parent, so that no two make a loop.
-    pub rename: Mutex<(), locks::Rename>,
+    pub(crate) rename: Mutex<(), locks::Rename>,
     /// Directories so large that the room in their index must be known.
-    pub index_rooms: IndexRooms,
+    pub(crate) index_rooms: IndexRooms,
     /// What any directory has room for, without an account of its own.
-    pub index_allowance: Allowance,
+    pub(crate) index_allowance: Allowance,
 }
 
 impl PushObserver for Names {

@@ -85,7 +85,7 @@ impl Names {
     }
 
     /// Logs one link less; frees the inode by `free` if that was the last and `may_free`.
-    pub(crate) fn log_link_lost(
+    pub(super) fn log_link_lost(
         &self,
         inode: &Inode,
         state: &mut InodeState,
@@ -119,7 +119,7 @@ impl Names {
     }
 
     /// What is left to do with no lock held.
-    pub(crate) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
+    pub(super) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
         crate::base::jitter::point();
         match fate {
             Fate::Freed => {
@@ -211,7 +211,7 @@ impl Names {
     }
 
     /// Immutable and append-only flags forbid taking names away.
-    pub(crate) fn permit_change(&self, dir: &Inode, victim: &Inode) -> Result<()> {
+    pub(super) fn permit_change(&self, dir: &Inode, victim: &Inode) -> Result<()> {
         let bound = |i: &Inode| i.has_flag(flags::IMMUTABLE | flags::APPEND);
         if bound(dir) || bound(victim) {
             Err(Error::NotPermitted)

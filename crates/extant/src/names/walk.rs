@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 impl Names {
     /// The root directory, to walk from.
-    pub(crate) fn walk_root(&self) -> Result<At<'static>> {
+    pub(super) fn walk_root(&self) -> Result<At<'static>> {
         if let Some(root) = &self.inodes.walks.slots.local().lock().root {
             return Ok(At::Remembered(Arc::clone(root)));
         }
@@ -22,7 +22,7 @@ impl Names {
     }
 
     /// One step of a walk, if it leads to a directory by a name that is in memory.
-    pub(crate) fn step_into(
+    pub(super) fn step_into(
         &self,
         parent: &Arc<Inode>,
         name: &[u8],

@@ -25,7 +25,7 @@ pub(crate) struct Whiteout<'a> {
 
 impl Names {
     /// Takes a number for a whiteout in `dir`.
-    pub(crate) fn prepare_whiteout(&self, who: &Credentials, dir: &Inode) -> Result<Whiteout<'_>> {
+    pub(super) fn prepare_whiteout(&self, who: &Credentials, dir: &Inode) -> Result<Whiteout<'_>> {
         let (mode, xattrs) = self
             .inodes
             .inherited_acls(who, dir, FileType::CharDevice, 0)?;

@@ -27,7 +27,7 @@ impl Space {
 
     /// A group's block bitmap as words. It must agree with the count in the group's descriptor, and the volume's own
     /// blocks must be in use by it: without checksums nothing else tells a bitmap that was overwritten.
-    pub(crate) fn checked_block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
+    pub(super) fn checked_block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
         let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
         let (map, desc) = self.store.groups.block_bitmap(geometry, buffers, group)?;
         let words = Groups::words(&map, geometry.blocks_in_group(group));
@@ -42,7 +42,7 @@ impl Space {
 
     /// A group's inode bitmap as words. Reserved inodes must be in use by it, and when it is read first it must agree with
     /// the counts in the group's descriptor.
-    pub(crate) fn checked_inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
+    pub(super) fn checked_inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
         let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
         let map = self
             .store
@@ -72,7 +72,7 @@ impl Space {
 
     /// No inode is in use where the group's descriptor says that the table never was. e2fsck and the kernel do not look
     /// there, and what comes and goes in the group would hide that they should.
-    pub(crate) fn check_unused(&self, group: GroupNr, desc: &GroupDesc, map: &[u8]) -> Result<()> {
+    pub(super) fn check_unused(&self, group: GroupNr, desc: &GroupDesc, map: &[u8]) -> Result<()> {
         let unused = first_unused(&self.store.geometry, desc, group);
         match ext4_format::bitmap::find_one(map, unused, self.store.geometry.inodes_per_group) {
             None => Ok(()),
@@ -86,7 +86,7 @@ impl Space {
 
     /// Notes what is wrong with a group, and that nothing is allocated there.
     #[cold]
-    pub(crate) fn refuse_group(&self, group: GroupNr, error: &Error, function: &'static str) {
+    pub(super) fn refuse_group(&self, group: GroupNr, error: &Error, function: &'static str) {
         if matches!(error, Error::Format(_)) {
             self.store.health.damage.refuse(group);
             self.store.note_damage(error, function, None);

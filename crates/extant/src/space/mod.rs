@@ -24,15 +24,15 @@ use std::sync::Arc;
 
 /// Free blocks and inode numbers.
 pub(crate) struct Space {
-    pub store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     /// Blocks that are free, by count.
-    pub counts: Counts,
+    pub(crate) counts: Counts,
     /// Blocks that are free, by place.
-    pub blocks: BlockAlloc,
+    pub(crate) blocks: BlockAlloc,
     /// Inode numbers that are free.
-    pub inodes: InodeAlloc,
+    pub(crate) inodes: InodeAlloc,
     /// Held while a run of free blocks is out of use to be trimmed: who is short of space waits for it.
-    pub trimming: Mutex<(), locks::Trimming>,
+    pub(crate) trimming: Mutex<(), locks::Trimming>,
 }
 
 impl Space {

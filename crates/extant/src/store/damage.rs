@@ -163,7 +163,7 @@ impl Store {
 
     /// Counts and tells a finding; false if it was known, or is none.
     #[track_caller]
-    pub(crate) fn add_damage(
+    pub(super) fn add_damage(
         &self,
         error: &Error,
         function: &'static str,

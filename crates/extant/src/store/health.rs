@@ -22,7 +22,7 @@ impl Store {
     }
 
     #[cold]
-    pub(crate) fn why_ended(&self, how: u8) -> Error {
+    pub(super) fn why_ended(&self, how: u8) -> Error {
         match (how, self.health.stopped.get()) {
             (ended::GONE, _) => Error::Stale,
             (ended::FAILED, Some(why)) => Error::Stopped(why.clone()),
@@ -117,7 +117,7 @@ impl Store {
     }
 
     #[cold]
-    pub(crate) fn stop_for(&self, rule: Rule, found: String) {
+    pub(super) fn stop_for(&self, rule: Rule, found: String) {
         self.stop(&rule.broken(found));
     }
 
@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// Why a volume stops, in words. A host that fails is not a volume that is damaged.
-    pub(crate) fn reason(&self, why: &Error) -> String {
+    pub(super) fn reason(&self, why: &Error) -> String {
         let Error::Io { source, .. } = why else {
             return why.to_string();
         };
@@ -176,7 +176,7 @@ impl Store {
 impl Store {
     /// Records why the volume stops in its superblock, as far as the device lets it, if it is damage of the volume.
     #[track_caller]
-    pub(crate) fn record_error(&self, why: &Error) {
+    pub(super) fn record_error(&self, why: &Error) {
         let closed = self.check_here().is_err();
         if !closed && self.health.read_only.is_none() && matches!(why, Error::Format(_)) {
             self.add_damage(why, "stop", None);

@@ -26,18 +26,18 @@ use system_zone::SystemZone;
 
 /// The lowest layer of an open volume.
 pub(crate) struct Store {
-    pub geometry: Geometry,
-    pub device: Arc<dyn BlockDevice>,
-    pub buffers: Buffers,
-    pub groups: Groups,
-    pub hasher: DirHasher,
+    pub(crate) geometry: Geometry,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) buffers: Buffers,
+    pub(crate) groups: Groups,
+    pub(crate) hasher: DirHasher,
     /// The volume's own blocks.
-    pub zone: Arc<SystemZone>,
+    pub(crate) zone: Arc<SystemZone>,
     /// Held while the superblock is written to its place on the device.
-    pub superblock_io: Mutex<(), locks::SuperblockPlace>,
+    pub(crate) superblock_io: Mutex<(), locks::SuperblockPlace>,
     /// Holds changes back while the volume is frozen.
-    pub gate: Gate,
-    pub flushes: Flushes,
-    pub health: Health,
-    pub limits: Limits,
+    pub(crate) gate: Gate,
+    pub(crate) flushes: Flushes,
+    pub(crate) health: Health,
+    pub(crate) limits: Limits,
 }

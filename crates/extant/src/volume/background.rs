@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Starts it; it ends with the engine.
-pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<JoinHandle<()>> {
+pub(super) fn spawn(engine: &Arc<Engine>) -> Result<JoinHandle<()>> {
     let weak = Arc::downgrade(engine);
     let interval = engine.store.limits.commit_interval;
     std::thread::Builder::new()

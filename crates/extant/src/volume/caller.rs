@@ -81,7 +81,7 @@ impl Engine {
     }
 
     /// The volume is closed: no share is kept any more.
-    pub(crate) fn drop_shares(&self) {
+    pub(super) fn drop_shares(&self) {
         for place in self.node_shares.iter() {
             let old = place.lock().take();
             drop(old);

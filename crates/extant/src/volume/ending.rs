@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Closes: everything durable and home, the volume marked clean.
-    pub(crate) fn shut_down(&self) -> Result<()> {
+    pub(super) fn shut_down(&self) -> Result<()> {
         if self.store.health.read_only.is_some() {
             return Ok(());
         }
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// The volume is closed: handles are stale, memory is given back.
-    pub(crate) fn end(&self) {
+    pub(super) fn end(&self) {
         self.store
             .health
             .ended

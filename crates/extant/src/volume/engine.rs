@@ -36,7 +36,7 @@ pub struct Engine {
 
 impl Engine {
     /// Builds the layers above the commit layer, and tells those below whom they may call.
-    pub(crate) fn wire(commit: Arc<Committer>) -> Self {
+    pub(super) fn wire(commit: Arc<Committer>) -> Self {
         let watch = Arc::new(Watchers::new(Arc::clone(&commit.store)));
         let inodes = Arc::new(Inodes::new(Arc::clone(&commit), Arc::clone(&watch)));
         let data = Arc::new(Data::new(Arc::clone(&inodes)));

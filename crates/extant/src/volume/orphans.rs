@@ -6,7 +6,7 @@ use ext4_format::InodeNr;
 
 impl Engine {
     /// Finishes what a crash interrupted: orphans without links are freed, others truncated to size.
-    pub(crate) fn process_orphans(&self, orphans: &[InodeNr]) -> Result<()> {
+    pub(super) fn process_orphans(&self, orphans: &[InodeNr]) -> Result<()> {
         for &ino in orphans {
             let inode = match self.inodes.inode(ino) {
                 Ok(inode) => inode,

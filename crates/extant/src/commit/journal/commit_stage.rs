@@ -81,7 +81,7 @@ impl CommitStage {
 
     /// Makes durable what has been logged before the call, or waits until others have. Stops the volume if it
     /// fails.
-    pub(crate) fn finish(&self, engine: &Committer) -> Result<()> {
+    pub(in crate::commit) fn finish(&self, engine: &Committer) -> Result<()> {
         let mut queue = self.queue.lock();
         let target = queue.came;
         while queue.durable < target {

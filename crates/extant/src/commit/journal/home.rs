@@ -47,7 +47,7 @@ pub(crate) fn write_home(engine: &Committer, images: &[(BlockNr, Arc<Image>)]) -
 }
 
 /// Writes zeros over inode table blocks that come into use.
-pub(crate) fn zero(engine: &Committer, start: BlockNr, len: u32) -> Result<()> {
+pub(in crate::commit) fn zero(engine: &Committer, start: BlockNr, len: u32) -> Result<()> {
     let zeros = vec![0; engine.store.geometry.block_size as usize];
     for block in (start.0..start.0 + u64::from(len)).map(BlockNr) {
         engine
@@ -62,7 +62,7 @@ pub(crate) fn zero(engine: &Committer, start: BlockNr, len: u32) -> Result<()> {
 /// Writes home everything the log holds. Dirty images of durable contexts come from memory. A block
 /// that a context not yet durable has changed again, or freed, has its durable version only in the
 /// log: it is read back from there.
-pub(crate) fn write_durable(
+pub(in crate::commit) fn write_durable(
     engine: &Committer,
     area: &LogArea,
     durable: u64,

@@ -44,7 +44,7 @@ pub enum Writer {
 impl Writer {
     /// Brings a formatted batch to where only a flush, or a flush and a commit block, is missing;
     /// `completes` is the context it is the last part of.
-    pub(crate) fn log(
+    pub(in crate::commit) fn log(
         &mut self,
         engine: &Committer,
         output: &Output,
@@ -85,7 +85,7 @@ impl Writer {
 
     /// True when the log is half full: the next push writes home first, while it knows that all
     /// published images are durable.
-    pub(crate) fn wants_checkpoint(&self) -> bool {
+    pub(in crate::commit) fn wants_checkpoint(&self) -> bool {
         match self {
             Self::Journal(journal) => {
                 journal.used as usize > journal.superblock.log_range().len() / 2

@@ -86,7 +86,7 @@ pub fn recover(
 }
 
 /// Writes home the logged versions of all blocks but those in `done`.
-pub(crate) fn replay_log(
+pub(in crate::commit) fn replay_log(
     engine: &Committer,
     area: &LogArea,
     done: &HashSet<BlockNr>,
