@@ -10,7 +10,7 @@ use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
 
 impl Space {
-    /// Allocates one block whose number was taken from [`Space::space`] before.
+    /// Allocates one block. The caller has taken its number from the count of free blocks.
     pub(crate) fn allocate_block(&self, goal: BlockNr) -> Result<BlockNr> {
         match self
             .store
@@ -26,7 +26,7 @@ impl Space {
     }
 
     /// A group's block bitmap as words. It must agree with the count in the group's descriptor, and the volume's own
-    /// blocks must be in use by it: without checksums nothing else tells a bitmap that was overwritten.
+    /// blocks must be in use by it: without checksums an overwritten bitmap shows in no other way.
     pub(super) fn checked_block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
         let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
         let (map, desc) = self.store.groups.block_bitmap(geometry, buffers, group)?;
@@ -40,8 +40,8 @@ impl Space {
         Ok(words)
     }
 
-    /// A group's inode bitmap as words. Reserved inodes must be in use by it, and when it is read first it must agree with
-    /// the counts in the group's descriptor.
+    /// A group's inode bitmap as words. Reserved inodes must be in use by it, and on its first reading it must agree
+    /// with the counts in the group's descriptor.
     pub(super) fn checked_inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
         let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
         let map = self
@@ -70,8 +70,8 @@ impl Space {
         Ok(words)
     }
 
-    /// No inode is in use where the group's descriptor says that the table never was. e2fsck and the kernel do not look
-    /// there, and what comes and goes in the group would hide that they should.
+    /// Checks that no inode is in use where the group's descriptor says that the table was never used. e2fsck and the
+    /// kernel do not look there, and changes of the group would hide such inodes from them.
     pub(super) fn check_unused(&self, group: GroupNr, desc: &GroupDesc, map: &[u8]) -> Result<()> {
         let unused = first_unused(&self.store.geometry, desc, group);
         match ext4_format::bitmap::find_one(map, unused, self.store.geometry.inodes_per_group) {
@@ -84,7 +84,7 @@ impl Space {
         }
     }
 
-    /// Notes what is wrong with a group, and that nothing is allocated there.
+    /// Notes damage of a group, in which nothing is allocated from now on.
     #[cold]
     pub(super) fn refuse_group(&self, group: GroupNr, error: &Error, function: &'static str) {
         if matches!(error, Error::Format(_)) {
@@ -177,7 +177,7 @@ impl InodeSource for Space {
 }
 
 impl Space {
-    /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
+    /// Marks blocks as free in memory: the context that frees them is durable, or they were never logged.
     pub(crate) fn mark_free(&self, start: BlockNr, len: u32) -> Result<()> {
         let given = self.blocks.mark_free(start, len);
         given.inspect_err(|e| self.store.stop(e))
@@ -185,7 +185,7 @@ impl Space {
 }
 
 impl Space {
-    /// Where the first block of an inode should lie.
+    /// The goal for an inode's first block.
     pub(crate) fn goal_of(&self, ino: InodeNr) -> BlockNr {
         match self.store.geometry.group_of_inode(ino) {
             Some((group, _)) => self.blocks.goal_for(group, ino.0),

@@ -1,13 +1,13 @@
 //! Block allocation: a lock per group (mechanism L2), whose free blocks are kept by order ([`crate::space::buddy`]) and
 //! searched by criteria ([`crate::space::search`]). Every group is searched before the volume is called full (L4).
 //!
-//! What a group holds comes into memory when the group is first looked at, in two steps: its count of free blocks
-//! with those of its neighbours, when it is considered; its bitmap when it is searched or when blocks of it are
-//! freed. So a volume of a million groups costs what is used of it. And when more bitmaps are in memory than there should
-//! be, those leave that the image has, too ([`BlockAlloc::shrink`]).
+//! A group comes into memory when it is first looked at, in two steps: its count of free blocks, with those of its
+//! neighbours, when it is considered; its bitmap when it is searched or when blocks of it are freed. So a volume of a
+//! million groups costs the memory of the groups in use. When too many bitmaps are in memory, those that equal their
+//! image leave ([`BlockAlloc::shrink`]).
 //!
-//! A freed block stays set in the in-core bitmap until the checkpoint that frees it is on disk ([`BlockAlloc::mark_free`]),
-//! so its old contents are never overwritten while a crash could bring its owner back.
+//! A freed block stays set in the in-core bitmap until the context that frees it is durable
+//! ([`BlockAlloc::mark_free`]), so its old contents are never overwritten while a crash could bring its owner back.
 
 use crate::base::chunked::Chunked;
 use crate::base::error::{Error, Result};
@@ -24,26 +24,27 @@ use ext4_format::{BlockNr, FormatError, GroupNr, Where};
 use percpu::Counter;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Where groups come from, and what is to be known of them.
+/// The source of groups' counts and bitmaps.
 pub trait GroupSource {
     /// Free blocks of a group, by its descriptor.
     fn free_blocks(&self, group: GroupNr) -> Result<u32>;
     /// A group's bitmap: one bit per block, those past the group's end set.
     fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>>;
-    /// Whether a range of a group is in use by its bitmap, which lies in other respects. Without that it is not freed.
+    /// Checks that a range of a group is in use by its bitmap, which breaks another rule. Only then is the range
+    /// freed.
     fn check_in_use(&self, _: GroupNr, _from: u32, _to: u32) -> Result<()> {
         Ok(())
     }
-    /// So many blocks that were counted as free are not to be had: the group they should be in is corrupt.
+    /// Notes that this many blocks, counted as free, cannot be had: their group is corrupt.
     fn lost(&self, blocks: u32);
 }
 
-/// One group. On a cache line of its own: neighbours are used by different threads.
+/// One group, on a cache line of its own, because different threads use neighbouring groups.
 #[repr(align(64))]
 pub struct BlockGroup {
-    /// Its free blocks; `None` until first used.
+    /// Its free blocks; `None` until its first use.
     buddy: Mutex<Option<Box<Buddy>>, locks::BlockGroup>,
-    /// Context in which the log was last charged for the group's bitmap and descriptor.
+    /// Context in which log space was last reserved for the group's bitmap and descriptor.
     charged: AtomicU64,
     /// Free blocks; written with the lock held, read without.
     free: AtomicU32,
@@ -62,13 +63,13 @@ impl BlockGroup {
     }
 }
 
-/// Which run of free blocks [`BlockAlloc::take_free`] takes.
+/// The wanted run of free blocks of [`BlockAlloc::take_free`].
 pub(crate) struct Wanted {
-    /// Fewest blocks of it.
+    /// Fewest blocks of the run.
     pub least: u32,
-    /// Most blocks taken of it.
+    /// Most blocks taken of the run.
     pub most: u32,
-    /// One that begins at the start of the range may be shorter.
+    /// A run at the start of the range may be shorter.
     pub any_at_start: bool,
 }
 
@@ -80,16 +81,16 @@ pub struct BlockAlloc {
     pub(super) ranks: Ranks,
     pub(super) goals: Goals,
     pub(super) contention: Contention,
-    /// How often blocks were given back.
+    /// Number of calls that freed blocks.
     times_freed: Counter,
     /// Bitmaps in memory.
     bound: Bound,
 }
 
 impl BlockAlloc {
-    /// Nothing is read yet. Bitmaps in memory take about `memory` bytes, at most.
+    /// An allocator with no group read. Bitmaps in memory take about `memory` bytes, at most.
     pub fn new(geometry: &Geometry, scan: BlockScan, memory: u64) -> Self {
-        // All levels of one are as large as two bitmaps.
+        // All levels of a bitmap are as large as two bitmaps.
         let each = u64::from(geometry.blocks_per_group / 4);
         Self {
             groups: Chunked::new(geometry.groups),
@@ -115,14 +116,14 @@ impl BlockAlloc {
         self.geometry.groups
     }
 
-    /// How often blocks were given back; of use to compare.
+    /// The number of calls that freed blocks, for comparison.
     pub(super) fn times_freed(&self) -> i64 {
-        // Pairs with the fence of who gives back: a block that was counted free by then is seen.
+        // Pairs with the fence of `mark_free`: a block that was counted as free by then is seen.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.times_freed.sum()
     }
 
-    /// The groups are being fought over [B3].
+    /// Whether the slots compete for groups [B3].
     pub fn is_busy(&self) -> bool {
         self.contention.is_busy()
     }
@@ -135,7 +136,7 @@ impl BlockAlloc {
     /// A group, with its count of free blocks.
     pub(super) fn group(&self, index: u32, source: &dyn GroupSource) -> Result<&BlockGroup> {
         let found = self.groups.get_or_make(index, |g| {
-            // What breaks a rule is said, and not used.
+            // A descriptor that breaks a rule is reported, and its group is not used.
             let (free, skip) = match source.free_blocks(GroupNr(g)) {
                 Ok(free) => (free, false),
                 Err(Error::Format(e)) => {
@@ -201,12 +202,12 @@ impl BlockAlloc {
         self.bound.has_shrunk()
     }
 
-    /// Drops bitmaps that are in memory as they are in the image, until there are a fifth fewer than the limit. The
-    /// caller sees to it that no image is published meanwhile.
+    /// Drops bitmaps that equal their image, until a fifth fewer than the limit are in memory. The caller makes sure
+    /// that no image is published meanwhile.
     ///
-    /// What differs stays: blocks that were taken and are in no image yet, blocks set aside, and blocks that an image
-    /// frees and that nobody may have before it is on disk. That leaves a free that was logged and is in no image: so
-    /// whoever formats it brings its bitmap in before he publishes.
+    /// Bitmaps that differ stay: their blocks were taken and are in no image yet, or are set aside, or were freed by
+    /// an image and stay busy until it is on disk. One case remains, a free that was logged and is in no image: the
+    /// push that formats it brings the bitmap in before it publishes.
     pub fn shrink(&self, source: &dyn GroupSource) {
         if !self.bound.is_over() {
             return;
@@ -232,7 +233,7 @@ impl BlockAlloc {
         });
     }
 
-    /// The group's bitmap breaks a rule: it is not used any more.
+    /// Stops using a group whose bitmap breaks a rule.
     fn refuse(
         &self,
         index: u32,
@@ -246,7 +247,7 @@ impl BlockAlloc {
         source.lost(group.free.swap(0, Ordering::Relaxed));
     }
 
-    /// Takes of a group what `find` finds in it. A busy lock is passed over [B1] unless `wait`.
+    /// Takes the blocks that `find` finds in a group. A busy lock is passed over [B1] unless `wait`.
     pub(super) fn take_from(
         &self,
         index: u32,
@@ -275,7 +276,7 @@ impl BlockAlloc {
                 Err(e) => return Err(e),
             }
         }
-        // Looked at again with the lock held [B2].
+        // The search is repeated with the lock held [B2].
         let Some(buddy) = guard.as_deref_mut() else {
             return Ok(None);
         };
@@ -295,7 +296,7 @@ impl BlockAlloc {
         Ok(Some((BlockNr(first.0 + u64::from(start)), len)))
     }
 
-    /// Takes the first run of free blocks such as wanted, or what is wanted of it, among those of a range of a group.
+    /// Takes the first fitting run of free blocks in a range of a group, or as much of it as is wanted.
     pub(crate) fn take_free(
         &self,
         group: GroupNr,
@@ -313,9 +314,9 @@ impl BlockAlloc {
         })
     }
 
-    /// Brings the bitmaps of these blocks in core: whoever frees blocks calls it before logging the
-    /// free, so that the image read is never one that holds half of what is logged. A bitmap that can be read and lies is
-    /// not used for allocating, now or later; what belongs to files can be freed in it all the same.
+    /// Brings the bitmaps of these blocks into memory. A caller that frees blocks does so before it logs the free, so
+    /// that the image that is read never holds half of what is logged. A bitmap that breaks a rule is not used for
+    /// allocating, now or later; blocks of files can be freed in it all the same.
     pub fn ensure_loaded(&self, start: BlockNr, len: u32, source: &dyn GroupSource) -> Result<()> {
         self.each_group(start, len, |index, from, to| {
             let group = self.group(index, source)?;
@@ -335,10 +336,10 @@ impl BlockAlloc {
         })
     }
 
-    /// Blocks may be used again: the checkpoint that frees them is on disk, or they were never logged.
+    /// Marks blocks as free: the context that frees them is durable, or they were never logged.
     pub fn mark_free(&self, start: BlockNr, len: u32) -> Result<()> {
         self.each_group(start, len, |index, from, to| {
-            // What was never looked at is as the image, formatted by now, says it.
+            // A group that was never read is as its image, formatted by now, has it.
             let Some(group) = self.groups.get(index) else {
                 return Ok(());
             };
@@ -411,7 +412,7 @@ impl BlockAlloc {
         first_touched
     }
 
-    /// A place to begin for a file without blocks: the inode's group, spread over it by number.
+    /// A goal for a file without blocks: in the inode's group, spread over it by number.
     pub fn goal_for(&self, group: GroupNr, spread: u32) -> BlockNr {
         let blocks = self.geometry.blocks_in_group(group);
         let first = self.geometry.group_first_block(group);

@@ -3,7 +3,7 @@ use crate::space::search::Request;
 use ext4_format::layout::{Layout, LayoutParams};
 use std::sync::Mutex as StdMutex;
 
-/// Groups made up: all of them the same, but for some.
+/// Made-up groups, all alike but for some.
 pub(crate) struct Fake {
     geometry: Geometry,
     free: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// So many groups of 1024 blocks with this bitmap.
+    /// This many groups of 1024 blocks with this bitmap.
     pub fn new(groups: u32, words: Vec<u64>) -> Self {
         let mut geometry = Layout::new(&LayoutParams::for_size(64 << 20))
             .unwrap()
@@ -40,7 +40,7 @@ impl Fake {
         BlockAlloc::new(&self.geometry, scan, u64::MAX)
     }
 
-    /// One that leaves nothing to be read.
+    /// An error after which nothing more is read.
     fn corruption(&self, group: GroupNr) -> FormatError {
         FormatError::Checksum {
             what: "block bitmap",
@@ -95,7 +95,7 @@ fn a_million_groups_cost_what_is_used_of_them() {
         assert_eq!(fake.read().len(), 50);
         fake.read.lock().unwrap().clear();
     }
-    // All full but one far away, and nothing of it known: the last criterion finds it.
+    // All groups are full but a far one, and none is read: the last criterion finds it.
     let mut fake = Fake::new(100_000, vec![u64::MAX; 2]);
     fake.special.insert(77_777, vec![u64::MAX, !(1 << 5)]);
     for scan in SCANS {
@@ -182,8 +182,8 @@ fn the_log_is_charged_once_for_each_group_and_context() {
     assert_eq!(alloc.charge(fake.block(1, 10), 10, 2), 1);
 }
 
-/// Threads take from a count, then blocks, and give them back, on a volume that is full nearly all the time: who
-/// has a number from the count finds that many, no block has two owners, and the last one is found.
+/// Threads take from a count, then blocks, and free them, on a volume that is full nearly all the time. A thread that
+/// has a number from the count finds that many blocks, no block has two owners, and the last block is found.
 #[test]
 fn nobody_who_was_promised_blocks_goes_without() {
     for scan in SCANS {
@@ -255,7 +255,7 @@ fn nobody_who_was_promised_blocks_goes_without() {
     }
 }
 
-/// The lock of a group is held by somebody: others go elsewhere, and wait only for the last block.
+/// While a group's lock is held, threads use other groups, and wait only for the last block.
 #[test]
 fn a_busy_group_is_passed_over_but_not_overlooked() {
     for scan in SCANS {
@@ -266,7 +266,7 @@ fn a_busy_group_is_passed_over_but_not_overlooked() {
         let request = Request::near(goal, 128);
         let busy = alloc.group(0, &fake).unwrap().buddy.lock();
         for _ in 0..2 {
-            // It does not wait, and goes to the other group.
+            // The allocation does not wait, and uses the other group.
             assert_eq!(
                 alloc.allocate(&request, &fake).unwrap(),
                 (fake.block(1, 0), 128)
@@ -288,11 +288,11 @@ fn a_busy_group_is_passed_over_but_not_overlooked() {
     }
 }
 
-/// Bitmaps leave that are as in the image, and come back; what differs stays.
+/// Bitmaps that equal their image leave, and come back; those that differ stay.
 #[test]
 fn bitmaps_leave_that_are_as_in_the_image() {
     let fake = Fake::new(1000, vec![0; 16]);
-    // Room for ten of 256 bytes.
+    // Memory for ten bitmaps of 256 bytes.
     let alloc = BlockAlloc::new(&fake.geometry, BlockScan::Lists, 2560);
     for g in 0..100 {
         alloc.ensure_loaded(fake.block(g, 3), 1, &fake).unwrap();
@@ -307,13 +307,13 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     alloc.shrink(&fake);
     assert_eq!((alloc.loaded(), alloc.has_shrunk()), (8, true));
     assert_eq!(alloc.excess(), 0);
-    // The taken ones are in no image yet.
+    // The taken blocks are in no image yet.
     assert_eq!(
         alloc.allocate(&taken, &fake).unwrap(),
         (fake.block(50, 8), 8)
     );
     assert_eq!(alloc.loaded(), 8);
-    // One that left comes back with what it had.
+    // A bitmap that left comes back with its contents.
     fake.read.lock().unwrap().clear();
     let (at, found) = (0..100)
         .map(|g| fake.block(g, 1))
@@ -324,7 +324,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
         .unwrap();
     assert_eq!(found, (at, 16));
     assert_eq!(fake.lost.load(Ordering::Relaxed), 0);
-    // When all differ there is nothing to drop, and the next walk waits until there are many more.
+    // When all bitmaps differ none can be dropped, and the next walk waits until there are many more.
     for g in 0..100 {
         let at = fake.block(g, 100);
         assert_eq!(
@@ -338,6 +338,6 @@ fn bitmaps_leave_that_are_as_in_the_image() {
         alloc.mark_free(fake.block(g, 100), 4).unwrap();
     }
     alloc.shrink(&fake);
-    // Those that keep what they took above stay.
+    // Bitmaps with blocks taken above stay.
     assert!(alloc.loaded() < 30, "{}", alloc.loaded());
 }

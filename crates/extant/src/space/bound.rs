@@ -1,47 +1,48 @@
-//! How many bitmaps of groups are in memory, and when and which of them should leave.
+//! The bound on bitmaps of groups in memory, and the choice of those that leave.
 //!
-//! What may leave is as it is in the image, and nobody holds it. What may not is what operations since the last push
-//! have changed, or hold; so memory is bounded by pushes, which are asked for, and then waited for, as bitmaps come in.
+//! A bitmap may leave if it equals its image and no slot holds it. Bitmaps that operations since the last push have
+//! changed, or hold, may not; so pushes bound the memory, and are asked for, and then waited for, as bitmaps come in.
 
 use percpu::PerSlot;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
-/// Bitmaps that may always be in memory.
+/// Bitmaps that may always stay in memory.
 const FEWEST: u32 = 4;
-/// Groups one walk looks at, and bitmaps it compares beyond twice those that should go, at most: the formatter waits
-/// for it.
+/// Groups that one walk looks at, and bitmaps that it compares beyond twice the number that should leave, at most:
+/// the formatter waits for the walk.
 const WALKED: u32 = 1 << 20;
 const COMPARED: u32 = 256;
 
 /// The bound of one kind of bitmaps.
 pub(super) struct Bound {
-    /// Bitmaps in memory, but for those in `came`.
+    /// Bitmaps in memory, without those in `came`.
     loaded: AtomicI64,
-    /// What each slot has brought in and not yet added: at most a few, so that slots seldom meet at the sum.
+    /// Bitmaps that each slot has brought in and not yet added: at most a few, so that slots rarely meet at the sum.
     came: PerSlot<AtomicU32>,
     few: u32,
-    /// How many there should be at most: the limit, or as many as were left when there was nothing more to drop.
+    /// Bitmaps that should be in memory at most: the limit, or the number that was left when no more could be
+    /// dropped.
     most: AtomicU32,
     limit: u32,
-    /// Some may have left.
+    /// Bitmaps may have left.
     shrunk: AtomicBool,
-    /// Where the next walk begins.
+    /// The group at which the next walk begins.
     hand: AtomicU32,
 }
 
-/// What became of a group's bitmap that a walk has looked at.
+/// The result of a walk's look at a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// It is not in memory.
+    /// Its bitmap is not in memory.
     Absent,
-    /// It is in use, or is not as in the image.
+    /// Its bitmap is in use, or differs from its image.
     Stays,
-    /// It was dropped.
+    /// Its bitmap was dropped.
     Left,
 }
 
 impl Bound {
-    /// So much memory, for bitmaps of this size.
+    /// A bound of this much memory, for bitmaps of this size.
     pub fn new(memory: u64, each: u64) -> Self {
         let limit = u32::try_from(memory / each.max(1)).unwrap_or(u32::MAX);
         let limit = limit.max(FEWEST);
@@ -56,7 +57,7 @@ impl Bound {
         }
     }
 
-    /// A bitmap has come into memory.
+    /// Counts a bitmap that has come into memory.
     pub fn came(&self) {
         let here = self.came.local();
         if here.fetch_add(1, Ordering::Relaxed) + 1 >= self.few {
@@ -69,42 +70,43 @@ impl Bound {
         self.loaded.fetch_add(i64::from(came), Ordering::Relaxed);
     }
 
-    /// Bitmaps in memory, to within a few.
+    /// Bitmaps in memory, give or take a few.
     pub fn loaded(&self) -> u32 {
         let loaded = self.loaded.load(Ordering::Relaxed);
         u32::try_from(loaded.max(0)).unwrap_or(u32::MAX)
     }
 
-    /// There are more than there may be.
+    /// Whether there are more than the limit.
     pub fn is_over(&self) -> bool {
         self.loaded() > self.limit
     }
 
-    /// By how much too many bitmaps are in memory, in eighths of those that may come in between two pushes; 0 up to the
-    /// first.
+    /// How many bitmaps too many are in memory, in eighths of those that may come in between two pushes; 0 below the
+    /// first eighth.
     ///
-    /// Those are as many as the limit, or half of those that could not leave: pushes must not come too often, and
-    /// since it is not all of them, what cannot leave after one push does not make room for more of it before the
-    /// next, and so on.
+    /// Those are as many as the limit, or half of those that could not leave. More would let memory grow: bitmaps
+    /// that cannot leave after one push would make room for more of their kind before the next. Fewer would ask for
+    /// pushes too often.
     pub fn excess(&self) -> u32 {
         let most = self.most.load(Ordering::Relaxed);
         let over = self.loaded().saturating_sub(most);
         if over == 0 {
-            return 0; // asked at each operation: without a division
+            return 0; // every operation asks: no division
         }
         let step = self.limit.max(most / 2);
         u32::try_from(u64::from(over) * 8 / u64::from(step)).unwrap_or(u32::MAX)
     }
 
-    /// Whether bitmaps may have left memory: then one that is about to change in the image may have.
+    /// Whether bitmaps may have left memory; then the bitmap of a group whose image is about to change may be
+    /// missing.
     pub fn has_shrunk(&self) -> bool {
         self.shrunk.load(Ordering::Relaxed)
     }
 
-    /// Looks at groups until there are a fifth fewer bitmaps than the limit, or enough was looked at.
+    /// Looks at groups until a fifth fewer bitmaps than the limit are in memory, or the walk was long enough.
     pub fn walk(&self, groups: u32, mut look: impl FnMut(u32) -> Looked) {
         self.came.iter().for_each(|came| self.add(came));
-        // Before any does: who finds that one is not in memory then knows that it may have been.
+        // Set before any bitmap leaves: a thread that finds one missing then knows that it may have left.
         self.shrunk.store(true, Ordering::Relaxed);
         let target = self.limit - self.limit / 5;
         let most = COMPARED.saturating_add(self.loaded().saturating_sub(target).saturating_mul(2));
@@ -124,7 +126,7 @@ impl Bound {
             };
         }
         self.hand.store(at, Ordering::Relaxed);
-        // If there is nothing more to drop, the next walk waits until there are many more.
+        // If no more can be dropped, the next walk waits until there are many more.
         let most = self.limit.max(self.loaded());
         self.most.store(most, Ordering::Relaxed);
     }
@@ -134,8 +136,8 @@ impl Bound {
 mod tests {
     use super::*;
 
-    /// Operations that each bring in so many bitmaps, which can leave after the push after next, as those do whose
-    /// blocks are freed: what stays after one push is what came in before it.
+    /// Operations each bring in as many bitmaps, which can leave after the push after next, like those of groups
+    /// whose blocks are freed: after a push the bitmaps stay that came in before it.
     #[test]
     fn what_stays_for_a_push_does_not_add_up() {
         for (limit, each) in [(256, 128), (256, 1000), (4, 7)] {

@@ -1,18 +1,18 @@
 //! The free blocks of one group in core (mechanism B4): the bitmap, and above it for every order which aligned
 //! runs of that many blocks are free.
 //!
-//! Level 0 holds a bit for each block, set if it is free. Level *o* holds a bit for each aligned run of 2^o
-//! blocks, set if all of them are. Unlike in Knowlton's buddy system (1965) as kernels keep it, a run that is part
-//! of a larger free one is in the levels below, too: so a level follows from the one under it alone, by a few
-//! operations on whole words, and no order of taking and giving back can make it wrong. All levels together are as
-//! large as two bitmaps.
+//! Level 0 holds a bit for each block, set if it is free. Level *o* holds a bit for each aligned run of 2^o blocks,
+//! set if all of them are. Unlike in Knowlton's buddy system (1965) as kernels keep it, a run that is part of a
+//! larger free one is in the levels below, too: so a level follows from the one under it alone, by a few operations
+//! on whole words, and no order of taking and freeing can make it wrong. All levels together are as large as two
+//! bitmaps.
 
-/// Up to so many blocks the first run will do.
+/// For up to this many blocks the first run will do.
 const FEW: u32 = 16;
-/// Runs that are compared for more.
+/// Runs that are compared for longer requests.
 const FITS: u32 = 32;
 
-/// Levels there can be: a group has at most 2^19 blocks.
+/// The most levels: a group has at most 2^19 blocks.
 pub const ORDERS: usize = 20;
 
 /// Free blocks of a group.
@@ -24,7 +24,7 @@ pub struct Buddy {
     free: u32,
     /// Runs of free blocks, however long.
     runs: u32,
-    /// Nothing below is free.
+    /// No block below is free.
     first: u32,
 }
 
@@ -65,7 +65,7 @@ pub const fn order(n: u32) -> u32 {
 }
 
 impl Buddy {
-    /// From a bitmap as on disk: a set bit is a block in use. Bits past `blocks` do not count.
+    /// The levels of a bitmap as on disk: a set bit is a block in use. Bits past `blocks` do not count.
     pub fn new(used: &[u64], blocks: u32) -> Self {
         let top = order(blocks.max(1)) as usize;
         let mut levels = Vec::with_capacity(top + 1);
@@ -86,7 +86,7 @@ impl Buddy {
         let bits = buddy.levels[0].len;
         let mut before = 0;
         for (i, word) in buddy.words[..bits].iter_mut().enumerate() {
-            // What the bitmap does not say is in use.
+            // Blocks beyond the bitmap are in use.
             let mut free = !used.get(i).copied().unwrap_or(u64::MAX);
             let left = blocks as usize - (i * 64).min(blocks as usize);
             if left < 64 {
@@ -103,7 +103,7 @@ impl Buddy {
         buddy
     }
 
-    /// Whether it says the same as a bitmap as on disk.
+    /// Whether a bitmap as on disk has the same blocks in use.
     pub fn agrees(&self, used: &[u64]) -> bool {
         self.level(0).iter().enumerate().all(|(i, &free)| {
             let left = (self.blocks as usize).saturating_sub(i * 64);
@@ -148,7 +148,7 @@ impl Buddy {
         block < self.blocks && word.is_some_and(|w| w >> (block % 64) & 1 != 0)
     }
 
-    /// Brings the levels above blocks `[from, to)` in line with level 0.
+    /// Recomputes the levels above blocks `[from, to)` from level 0.
     fn rise(&mut self, from: u32, to: u32) {
         for o in 1..self.levels.len() {
             let (below, Level { at, len, set }) = (self.levels[o - 1], self.levels[o]);
@@ -195,7 +195,7 @@ impl Buddy {
         self.rise(start, end);
     }
 
-    /// Gives blocks back; returns how many of them were in use.
+    /// Frees blocks; returns how many of them were in use.
     pub fn give(&mut self, start: u32, len: u32) -> u32 {
         let end = start.saturating_add(len).min(self.blocks);
         let mut given = 0;
@@ -227,7 +227,7 @@ impl Buddy {
         next(self.level(0), block, end, false).unwrap_or(end) - block
     }
 
-    /// The first run of free blocks in `[from, to)`, as far as it lies in there, that has at least so many.
+    /// The first run of free blocks in `[from, to)`, as far as it lies inside, of at least `least` blocks.
     pub fn free_in(&self, from: u32, to: u32, least: u32) -> Option<(u32, u32)> {
         let to = to.min(self.blocks);
         let mut at = from.max(self.first);
@@ -276,9 +276,9 @@ impl Buddy {
         None
     }
 
-    /// A run of `want` free blocks: the first from block `from` on, else the first before it. Of a group that is rather
-    /// full, many blocks are the beginning of the shortest run of [`FITS`] that hold them, so that long ones stay for
-    /// those who need them.
+    /// A run of `want` free blocks: the first from block `from` on, else the first before it. In a group that is
+    /// rather full, a long request gets the beginning of the shortest run that holds it, among [`FITS`] runs, so that
+    /// long runs stay for longer requests.
     pub fn run(&self, want: u32, from: u32) -> Option<u32> {
         if want == 0 || want > self.free {
             return None;
@@ -294,7 +294,8 @@ impl Buddy {
         want > FEW && self.free < self.blocks / 4
     }
 
-    /// The shortest of some runs that hold so many: the first from block `from` on, then from the first block on.
+    /// The shortest of some runs that hold `want` blocks: the first from block `from` on, then from the first block
+    /// on.
     fn tightest(&self, want: u32, from: u32) -> Option<u32> {
         // As in `run_in`.
         let o = (order(want.div_ceil(2)) as usize).min(self.levels.len() - 1);
@@ -351,7 +352,7 @@ impl Buddy {
         None
     }
 
-    /// Where the run of free blocks begins that `block` is in.
+    /// The first block of the free run that contains `block`.
     fn run_start(&self, block: u32) -> u32 {
         let level = self.level(0);
         let mut i = (block / 64) as usize;
@@ -501,7 +502,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// Any order of taking and giving back, against a plain bitmap.
+        /// Any order of taking and freeing, against a plain bitmap.
         #[test]
         fn agrees_with_a_plain_bitmap(
             blocks in 1u32..700,

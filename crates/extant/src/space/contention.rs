@@ -15,7 +15,7 @@ const MOST: u32 = 2 * THRESHOLD;
 pub struct Contention(PerSlot<AtomicU32>);
 
 impl Contention {
-    /// A lock was taken, or was not to be had.
+    /// Counts an attempt to take a lock, which was busy or not.
     pub fn note(&self, busy: bool) {
         let count = self.0.local();
         let now = count.load(Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Contention {
         self.0.local().load(Ordering::Relaxed)
     }
 
-    /// The caller's slot found groups busy more often than not.
+    /// Whether the caller's slot found groups busy more often than not.
     pub fn is_busy(&self) -> bool {
         self.0.local().load(Ordering::Relaxed) > THRESHOLD
     }

@@ -1,20 +1,20 @@
-//! How many blocks are free, for whom. Blocks are counted here before anybody looks for one: who has
-//! taken a number from the count finds that many.
+//! Counts of free blocks, and the callers who may take them. Blocks are counted here before a bitmap is searched: a
+//! caller that has taken a number from the count finds that many.
 //!
 //! Of the blocks that are neither used nor promised some are *held back*, as Linux holds them back:
 //!
 //! - the *reserve* of the superblock, which only root (or the user or group it names) may take;
-//! - a fiftieth of the volume, at most 4096, which nobody may take but write-back and the formatter, for
-//!   metadata that they need beyond what was promised to them.
+//! - a fiftieth of the volume, at most 4096, which only write-back and the formatter may take, for metadata that they
+//!   need beyond what was promised to them.
 //!
-//! What is not held back is a per-slot counter [L4]. What somebody takes of the rest is one word, the
-//! *overdraft*; it is paid back first by whatever becomes free.
+//! The other free blocks are a per-slot counter [L4]. Blocks taken of those held back are counted in one word, the
+//! *overdraft*; blocks that become free pay it back first.
 
 use crate::types::credentials::Credentials;
 use percpu::{BoundedCounter, Counter};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whose reserve it is.
+/// The reserve, and the user and group who may take it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reserve {
     /// Blocks.
@@ -27,21 +27,21 @@ pub(crate) struct Reserve {
 
 /// Free blocks of one volume.
 pub(crate) struct Counts {
-    /// Blocks that anybody may take.
+    /// Blocks that any caller may take.
     open: BoundedCounter,
     /// Blocks taken of those held back.
     overdraft: AtomicU64,
-    /// Blocks taken for nobody in particular yet: preallocations.
+    /// Blocks taken for files that may grow: preallocations.
     aside: Counter,
     reserve: Reserve,
     withheld: u64,
-    /// Blocks that pushes ever gave back.
+    /// Reserved blocks that pushes ever returned.
     returned: AtomicU64,
     /// Blocks that are freed, but stay busy until the context that frees them is durable.
     leaving: Counter,
 }
 
-/// Most blocks that a slot takes at hand.
+/// Most blocks in a slot's stock.
 const BATCH: u64 = 256;
 
 impl Counts {
@@ -64,7 +64,7 @@ impl Counts {
         }
     }
 
-    /// Takes blocks in the name of a caller, or none if there are too few for him.
+    /// Takes blocks in the name of a caller, or none if too few are left for that caller.
     pub fn take(&self, who: &Credentials, blocks: u64) -> bool {
         self.open.try_take(blocks) || self.may_use_reserve(who) && self.take_reserved(blocks)
     }
@@ -94,7 +94,8 @@ impl Counts {
         false
     }
 
-    /// Takes what an operation may need that makes room: if there is no other, half of what is withheld is for such.
+    /// Takes the blocks that an operation may need which frees space: if there are no others, half of the withheld
+    /// blocks are for such operations.
     pub fn take_to_give(&self, blocks: u64) -> bool {
         let taken = self.open.take_up_to(blocks);
         let missing = blocks - taken;
@@ -106,7 +107,7 @@ impl Counts {
         false
     }
 
-    /// Takes `most` blocks of those held back, of which the first `limit` are to be had, or as many as there are if
+    /// Takes `most` of the blocks held back, of which the first `limit` may be taken, or as many as there are if
     /// these are at least `least`.
     fn overdraw(&self, limit: u64, least: u64, most: u64) -> u64 {
         let mut taken = 0;
@@ -123,7 +124,7 @@ impl Counts {
         }
     }
 
-    /// Gives blocks back, those overdrawn first.
+    /// Returns blocks, those overdrawn first.
     pub fn give(&self, blocks: u64) {
         if blocks == 0 {
             return;
@@ -139,7 +140,7 @@ impl Counts {
         self.open.give(if paid.is_ok() { left } else { blocks });
     }
 
-    /// Takes blocks that anybody may take, to be set aside; none if there are too few.
+    /// Takes blocks that any caller may take, to be set aside; none if there are too few.
     pub fn set_aside(&self, blocks: u64) -> bool {
         let taken = blocks > 0 && self.open.try_take(blocks);
         if taken {
@@ -148,18 +149,18 @@ impl Counts {
         taken || blocks == 0
     }
 
-    /// Blocks that were in use are set aside now.
+    /// Counts blocks that were in use as set aside.
     pub fn note_aside(&self, blocks: u64) {
         self.aside.add(blocks as i64);
     }
 
-    /// Blocks set aside are in use now.
+    /// Counts blocks that were set aside as in use.
     #[inline]
     pub fn use_aside(&self, blocks: u64) {
         self.aside.add(-(blocks as i64));
     }
 
-    /// Blocks set aside go back.
+    /// Returns blocks that were set aside.
     pub fn bring_back(&self, blocks: u64) {
         if blocks > 0 {
             self.use_aside(blocks);
@@ -172,20 +173,20 @@ impl Counts {
         u64::try_from(self.aside.sum()).unwrap_or(0)
     }
 
-    /// Blocks were freed by an operation; they can be taken once that is durable.
+    /// Counts blocks that an operation freed; they can be taken once that is durable.
     #[inline]
     pub fn note_leaving(&self, blocks: u64) {
         self.leaving.add(blocks as i64);
     }
 
-    /// Blocks that were freed can be taken from now on.
+    /// Counts freed blocks as free to be taken from now on.
     pub fn give_left(&self, blocks: u64) {
         self.leaving.add(-(blocks as i64));
         self.give(blocks);
     }
 
-    /// Of `promised` blocks `used` were needed: the rest goes back; what was needed beyond, whoever
-    /// needed it must have.
+    /// Accounts for `promised` blocks of which `used` were needed: the rest is returned. Blocks needed beyond the
+    /// promise are taken in any case, from the overdraft if need be.
     pub fn account(&self, promised: u64, used: u64) {
         match promised.checked_sub(used) {
             Some(left) => {
@@ -200,14 +201,14 @@ impl Counts {
         }
     }
 
-    /// Blocks that pushes gave back so far, of what was promised: who finds too few and sees it grow may try
-    /// again.
+    /// Reserved blocks that pushes have returned so far. A caller that finds too few blocks, and this number grown,
+    /// may try again.
     pub fn returned(&self) -> u64 {
         self.returned.load(Ordering::Relaxed)
     }
 
-    /// Blocks that are neither used nor promised, those set aside and those that a push makes free among them, and
-    /// those of them that are not held back. Exact when nobody takes or gives.
+    /// Blocks that are neither in use nor promised, preallocations and blocks that a push will free among them; and
+    /// those of them that are not held back. Exact when no block is taken or returned.
     pub fn free(&self) -> (u64, u64) {
         let held = self.reserve.blocks.saturating_add(self.withheld);
         let overdraft = self.overdraft.load(Ordering::Relaxed);

@@ -17,11 +17,11 @@ impl Goals {
     }
 
     fn of(&self, ino: u32) -> &AtomicU64 {
-        // At least one.
+        // There is at least one goal.
         &self.0[ino as usize % self.0.len()]
     }
 
-    /// Where the last stream of an inode like this ended.
+    /// The end of the last stream with this inode's goal.
     pub fn get(&self, ino: u32) -> Option<BlockNr> {
         match self.of(ino).load(Ordering::Relaxed) {
             0 => None,
@@ -29,7 +29,7 @@ impl Goals {
         }
     }
 
-    /// A stream ended here.
+    /// Notes the end of a stream.
     pub fn set(&self, ino: u32, end: BlockNr) {
         self.of(ino).store(end.0, Ordering::Relaxed);
     }

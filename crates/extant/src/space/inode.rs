@@ -1,8 +1,8 @@
 //! Inode allocation, mechanisms I1–I4 with L2–L4.
 //!
-//! - I1, L3: a free bit is found and set by one atomic test-and-set of its word, the transaction having
-//!   been opened before; who loses the race for a bit goes on in the same word. Nothing is found
-//!   unlocked, then locked, tested and retried.
+//! - I1, L3: a free bit is found and set by one atomic test-and-set of its word, after the transaction was opened; a
+//!   thread that loses the race for a bit continues in the same word. Nothing is found unlocked, then locked, tested
+//!   and retried.
 //! - I2: a reserved inode found free in group 0 is an error on the file system; the group is skipped.
 //! - I3: without a journal a number freed moments ago is not handed out again; see [`InodeAlloc::release`].
 //! - I4: the search wraps over all groups from the parent's; directories spread by flex group (Orlov).
@@ -11,9 +11,9 @@
 //! Each slot draws from a stretch of its own in a group, a cache line of the bitmap, so that slots
 //! that create in one directory do not meet.
 //!
-//! A group's bitmap comes into memory when a number of it is first wanted or freed. When there are more than there should
-//! be, those leave that are as the image has them and that no slot has a stretch of ([`InodeAlloc::shrink`]). A slot
-//! holds the bitmap of its stretch itself, so drawing from it writes, and reads, nothing of the group.
+//! A group's bitmap comes into memory when a number of it is first wanted or freed. When too many are in memory,
+//! those leave that equal their image and in which no slot has a stretch ([`InodeAlloc::shrink`]). A slot holds the
+//! bitmap of its stretch itself, so drawing from it neither writes nor reads the group's lines.
 
 use crate::base::chunked::Chunked;
 use crate::base::error::{Error, Result};
@@ -31,12 +31,12 @@ use std::time::{Duration, Instant};
 
 /// Inodes of one stretch: 512 bits, one cache line of the bitmap, 32 table blocks.
 const STRETCH: u32 = 512;
-/// Stretches a slot keeps at hand: one in each group of a flex group, over which directories take turns.
+/// Stretches that a slot keeps: one in each group of a flex group, over which directories take turns.
 const KEPT: usize = 16;
 /// How long a number rests without a journal [I3].
 const RECENTLY_DELETED: Duration = Duration::from_secs(5);
 
-/// A bitmap, apart from the counts of those who hold it.
+/// A bitmap, apart from the count of its references.
 type Bits = CachePadded<AtomicBitmap>;
 
 /// Bytes of a bitmap in memory beyond its bits, about.
@@ -48,10 +48,10 @@ pub struct InodeGroup {
     state: GroupState,
 }
 
-/// What changes with claims and releases. On a cache line of its own: neighbours are used by different threads.
+/// The fields that claims and releases write. On a cache line of its own: different threads use neighbouring groups.
 #[repr(align(64))]
 struct Claims {
-    /// Held while it is read, so that what is read is as old as nothing that was allocated since.
+    /// Held while the bitmap is read, so that the image is not older than any allocation.
     bits: Mutex<Option<Arc<Bits>>, locks::InodeGroup>,
     /// Free inodes outside all claimed stretches; may be off while stretches are claimed.
     free: AtomicI64,
@@ -59,7 +59,7 @@ struct Claims {
     cursor: AtomicU32,
 }
 
-/// What who frees a number looks at.
+/// The fields that freeing a number reads.
 #[repr(align(64))]
 struct GroupState {
     /// The bitmap is in memory. Written with its lock held.
@@ -75,7 +75,7 @@ impl InodeGroup {
         self.claims.free.load(Ordering::Relaxed)
     }
 
-    /// So many are free more.
+    /// Adds to the count of free inodes.
     fn add_free(&self, change: i64) {
         self.claims.free.fetch_add(change, Ordering::Relaxed);
     }
@@ -93,15 +93,15 @@ impl InodeGroup {
     }
 }
 
-/// Where groups come from.
+/// The source of groups' counts and bitmaps.
 pub trait InodeSource {
     /// Free inodes of a group, by its descriptor.
     fn free_inodes(&self, group: GroupNr) -> Result<u32>;
-    /// A group's bitmap: one bit per inode, those past the group's end set. `again`: it may have been asked for before, and
-    /// changed in the image since.
+    /// A group's bitmap: one bit per inode, those past the group's end set. `again`: it may have been read before,
+    /// and its image may have changed since.
     fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>>;
-    /// Whether a number is in use by its group's bitmap, which lies in other respects, and its group keeps all inodes in
-    /// use where e2fsck looks for them. Without that it is not freed.
+    /// Checks that a number is in use by its group's bitmap, which breaks another rule, and that its group keeps all
+    /// inodes in use where e2fsck looks for them. Only then is the number freed.
     fn check_in_use(&self, _: InodeNr) -> Result<()> {
         Ok(())
     }
@@ -119,10 +119,10 @@ struct Stretch {
 #[derive(Default)]
 struct SlotNumbers {
     stretches: [Option<Stretch>; KEPT],
-    /// A full home group, and the group that was found instead: the next search from that home begins
-    /// there, not with all the full groups in between.
+    /// A full home group, and the group that was found instead: the next search from that home begins there and skips
+    /// the full groups in between.
     overflow: Option<(u32, u32)>,
-    /// Numbers allocated and freed in one open checkpoint.
+    /// Numbers allocated and freed in one open context.
     born_free: Vec<Allocated>,
 }
 
@@ -146,19 +146,19 @@ pub struct InodeAlloc {
     turns: PerSlot<AtomicU32>,
 }
 
-/// A number handed out; `after` is a stamp that everything logged for it must exceed.
+/// An allocated number; `after` is a stamp that everything logged for it must exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocated {
     /// The number.
     pub ino: InodeNr,
-    /// Stamp of the free in the same checkpoint, else 0.
+    /// Stamp of the free in the same context, else 0.
     pub after: u64,
-    /// That checkpoint.
+    /// That context.
     context: u64,
 }
 
 impl Allocated {
-    /// One that was free in the bitmap.
+    /// A number that was free in the bitmap.
     fn new(ino: InodeNr) -> Self {
         Self {
             ino,
@@ -169,8 +169,8 @@ impl Allocated {
 }
 
 impl InodeAlloc {
-    /// For a volume with so many free inodes; what each group has is read when it is first looked at. What comes and
-    /// goes takes about `memory` bytes, at most.
+    /// An allocator for a volume with `free` free inodes; each group is read when it is first looked at. Bitmaps and
+    /// tables in memory take about `memory` bytes, at most.
     pub fn new(geometry: &Geometry, free: u64, memory: u64) -> Self {
         let per_group = geometry.inodes_per_group;
         let blocks = per_group.div_ceil(geometry.inodes_per_block());
@@ -186,7 +186,7 @@ impl InodeAlloc {
             slots: PerSlot::default(),
             resting: Mutex::default(),
             leaving: Counter::new(),
-            // Far apart, so that slots that make directories at the same time do so in different groups.
+            // Far apart, so that slots that make directories at the same time use different groups.
             turns: PerSlot::new(|slot| AtomicU32::new((slot.index() as u32).wrapping_mul(9))),
         }
     }
@@ -203,7 +203,7 @@ impl InodeAlloc {
     /// A group, with its counts.
     fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
         let found = self.groups.get_or_make(group, |g| {
-            // What breaks a rule is said, and not used.
+            // A descriptor that breaks a rule is reported, and its group is not used.
             let (free, skip) = match source.free_inodes(GroupNr(g)) {
                 Ok(free) => (free, false),
                 Err(Error::Format(e)) => {
@@ -270,18 +270,20 @@ impl InodeAlloc {
         self.bound.has_shrunk()
     }
 
-    /// Drops bitmaps that are in memory as they are in the image and that nobody holds, until there are a fifth fewer
-    /// than the limit. The caller sees to it that no image is published meanwhile; all contexts up to `formatted` are.
+    /// Drops bitmaps that equal their image and that no slot holds, until a fifth fewer than the limit are in memory.
+    /// The caller makes sure that no image is published meanwhile, and that all contexts up to `formatted` are
+    /// published.
     ///
-    /// What differs stays: numbers that were handed out and are in no image yet, and those that an image frees and that
-    /// nobody may have before it is on disk, or before they have rested. That leaves a free that was logged and is in
-    /// no image: so whoever formats it brings its bitmap in before he publishes.
+    /// Bitmaps that differ stay: numbers were allocated and are in no image yet, or were freed by an image and stay
+    /// busy until it is on disk, or until they have rested. One case remains, a free that was logged and is in no
+    /// image: the push that formats it brings the bitmap in before it publishes.
     pub fn shrink(&self, formatted: u64, source: &dyn InodeSource) {
         if !self.bound.is_over() {
             return;
         }
         self.wake_resting(Instant::now());
-        // What a slot keeps for its next file is in no image any more: anybody may have it.
+        // Numbers of formatted contexts that a slot keeps for its next file are in no image any more, so any slot may
+        // have them.
         for slot in self.slots.iter() {
             let mut over = Vec::new();
             slot.lock().born_free.retain(|n| {
@@ -303,7 +305,7 @@ impl InodeAlloc {
             let Some(mut guard) = g.claims.bits.try_lock() else {
                 return Looked::Stays;
             };
-            // Who holds it took it with the lock held.
+            // A slot takes its reference with the lock held.
             let unheld = guard.as_mut().and_then(Arc::get_mut);
             if !unheld.is_some_and(|bits| bits.agrees(&words)) {
                 return Looked::Stays;
@@ -314,8 +316,8 @@ impl InodeAlloc {
         });
     }
 
-    /// A free number near `parent`; for a directory the group is chosen by [`InodeAlloc::directory_group`].
-    /// `source` is where a group comes from when it is needed first.
+    /// A free number near `parent`; for a directory [`InodeAlloc::directory_group`] chooses the group. `source` is
+    /// asked for groups that are not in memory.
     pub fn allocate(
         &self,
         parent: InodeNr,
@@ -346,8 +348,8 @@ impl InodeAlloc {
             for step in 0..count {
                 let group = (home + step) % count;
                 let g = self.group(group, source)?;
-                // The counts may be off by what slots claim: the second pass looks at every bitmap in memory. Of one
-                // that is not, no slot has claimed anything.
+                // Claims of slots make the counts inexact: the second pass looks at every bitmap in memory. Of a
+                // group without one no slot has claimed anything.
                 let counted = pass == 0 || !g.is_loaded();
                 if counted && g.free() <= 0 {
                     continue;
@@ -364,7 +366,7 @@ impl InodeAlloc {
                 }
             }
         }
-        // Last: what other slots hold back, and what rests.
+        // The last resort: numbers that other slots keep, and resting ones.
         for slot in self.slots.iter() {
             if let Some(allocated) = slot.lock().born_free.pop() {
                 return Ok(allocated);
@@ -376,7 +378,8 @@ impl InodeAlloc {
         Err(Error::NoSpace("no free inode"))
     }
 
-    /// Takes a number of the slot's stretch of a group, or of one that it claims: the bit is found and set at once [I1].
+    /// Takes a number of the slot's stretch in a group, or of one that it claims: the bit is found and set at once
+    /// [I1].
     fn take_from_group(
         &self,
         share: &mut SlotNumbers,
@@ -396,7 +399,7 @@ impl InodeAlloc {
                 }
                 *kept = match self.claim(g, group, source) {
                     Ok(claimed) => claimed,
-                    // A bad group is skipped and said, the search goes on.
+                    // A group that breaks a rule is reported and skipped, and the search continues.
                     Err(Error::Format(e)) => {
                         g.skip();
                         tracing::error!(group, error = %e, "inode bitmap refused");
@@ -412,7 +415,7 @@ impl InodeAlloc {
                 stretch.next = index + 1;
                 match stretch.left.checked_sub(1) {
                     Some(left) => stretch.left = left,
-                    // A number freed since the stretch was claimed: the group has counted it.
+                    // The number was freed after the stretch was claimed: the group has counted it.
                     None => {
                         g.add_free(-1);
                     }
@@ -450,7 +453,7 @@ impl InodeAlloc {
         Ok(None)
     }
 
-    /// Takes any free number of a group, past its stretches.
+    /// Takes any free number of a group, also inside stretches.
     fn any_in(
         &self,
         g: &InodeGroup,
@@ -510,7 +513,7 @@ impl InodeAlloc {
         Ok(best.1)
     }
 
-    /// The number was allocated and freed in one open checkpoint, this one: it is free again at once, for the
+    /// Notes a number that was allocated and freed in the open context `context`: it is free again at once, for the
     /// slot that freed it. `stamp` is that of the free.
     pub fn release_at_once(&self, ino: InodeNr, stamp: u64, context: u64) {
         let freed = Allocated {
@@ -521,12 +524,12 @@ impl InodeAlloc {
         self.slots.local().lock().born_free.push(freed);
     }
 
-    /// A number was freed by an operation; it can be handed out once that is durable.
+    /// Counts a number that an operation freed; it can be handed out once that is durable.
     pub fn note_leaving(&self) {
         self.leaving.add(1);
     }
 
-    /// The number was handed out just now, and nothing was logged for it.
+    /// Returns a number that was just handed out, and for which nothing was logged.
     pub fn undo(&self, allocated: Allocated) {
         match allocated.after {
             0 => self.clear([allocated.ino]),
@@ -534,8 +537,8 @@ impl InodeAlloc {
         }
     }
 
-    /// The checkpoint that frees the numbers is on disk. `rest` keeps them back for five seconds,
-    /// for volumes without a journal: a crash could leave the directory entry of their last life [I3].
+    /// Frees numbers whose context is durable. With `rest` they stay unused for five seconds, on volumes without a
+    /// journal: a crash could leave the directory entry of their last life [I3].
     pub fn release(&self, numbers: Vec<InodeNr>, rest: bool) {
         self.leaving.add(-(numbers.len() as i64));
         if rest {
@@ -559,12 +562,12 @@ impl InodeAlloc {
         self.clear(awake);
     }
 
-    /// The numbers are free; those of one group that follow each other are cleared together.
+    /// Clears the bits of numbers; those of one group that follow each other are cleared together.
     fn clear(&self, numbers: impl AsRef<[InodeNr]>) {
         let same_group = |a: &InodeNr, b: &InodeNr| self.locate(*a).0 == self.locate(*b).0;
         for numbers in numbers.as_ref().chunk_by(same_group) {
             let group = numbers.first().map_or(0, |&ino| self.locate(ino).0);
-            // What was never looked at, or left, is as the image, formatted by now, says it.
+            // A group that was never read, or whose bitmap left, is as its image, formatted by now, has it.
             let Some(g) = self.groups.get(group) else {
                 continue;
             };
@@ -573,13 +576,13 @@ impl InodeAlloc {
                     bits.give(self.locate(ino).1);
                 }
             }
-            // No more than there are numbers.
+            // The sum is at most the number of inodes.
             g.add_free(numbers.len() as i64);
         }
     }
 
-    /// Brings the group's bitmap in core: whoever frees a number calls it before logging the free,
-    /// so that the image read is never one that holds half of what is logged.
+    /// Brings the group's bitmap into memory. A caller that frees a number does so before it logs the free, so that
+    /// the image that is read never holds half of what is logged.
     pub fn ensure_loaded(&self, ino: InodeNr, source: &dyn InodeSource) -> Result<()> {
         let group = self.locate(ino).0;
         let g = self.group(group, source)?;
@@ -587,7 +590,8 @@ impl InodeAlloc {
             return Ok(());
         }
         match self.bits(g, group, source) {
-            // It can be read, and lies: not used for allocating, but numbers can be freed in it.
+            // The bitmap can be read and breaks a rule: it is not used for allocating, but numbers can be freed in
+            // it.
             Err(Error::Format(FormatError::Corrupt { .. })) => {
                 g.skip();
                 source.check_in_use(ino)
@@ -602,8 +606,8 @@ impl InodeAlloc {
         self.charged.charge(group, index / self.per_block, context)
     }
 
-    /// Free inodes: those found at open, and what became of them in groups that were looked at, folded over the
-    /// groups and what slots and rest hold back.
+    /// Free inodes: those found at open, with the changes of groups that were looked at, and the numbers that slots
+    /// and resting hold.
     pub fn free(&self) -> u64 {
         let changes: i64 = self
             .groups

@@ -3,7 +3,7 @@ use ext4_format::layout::{Layout, LayoutParams};
 use std::collections::BTreeMap;
 use std::sync::Mutex as StdMutex;
 
-/// Groups of 1024 inodes made up: all empty, but for those with an image of their own.
+/// Made-up groups of 1024 inodes, all empty but for those with an image of their own.
 struct Fake {
     geometry: Geometry,
     images: StdMutex<BTreeMap<u32, Vec<u64>>>,
@@ -28,7 +28,7 @@ impl Fake {
         fake
     }
 
-    /// Room for so many bitmaps.
+    /// An allocator with memory for this many bitmaps.
     fn alloc(&self, bitmaps: u64) -> InodeAlloc {
         let free = u64::from(self.geometry.groups) * 1024 - 11;
         InodeAlloc::new(
@@ -44,7 +44,7 @@ impl Fake {
         change(images.entry(group).or_insert_with(|| vec![0; WORDS]));
     }
 
-    /// What is in the image says that the number is in use.
+    /// Publishes an image in which the number is in use, or free.
     fn publish(&self, ino: InodeNr, used: bool) {
         let (group, bit) = ((ino.0 - 1) / 1024, (ino.0 - 1) % 1024);
         self.image(group, |words| {
@@ -90,7 +90,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     for g in 0..100 {
         alloc.ensure_loaded(fake.of(g), &fake).unwrap();
     }
-    // One is changed and in no image yet; its stretch is given up for that of another group.
+    // One bitmap differs from its image; its stretch is given up for that of another group.
     let taken = alloc.allocate(fake.of(50), false, &fake).unwrap().ino;
     let other = alloc.allocate(fake.of(50 + 16), false, &fake).unwrap().ino;
     fake.publish(other, true);
@@ -104,7 +104,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
         assert!(in_memory(&alloc, g) || !stays, "{g}");
     }
     fake.taken_reads();
-    // The slot goes on in its stretch, and in the group it has changed, without reading anything.
+    // The slot continues in its stretch, and in the group it has changed, without reading anything.
     assert_eq!(
         alloc.allocate(fake.of(66), false, &fake).unwrap().ino.0,
         other.0 + 1
@@ -112,7 +112,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     let second = alloc.allocate(fake.of(50), false, &fake).unwrap().ino;
     assert_ne!(second, taken);
     assert!(fake.taken_reads().is_empty());
-    // A number freed by an image is in use until that is on disk.
+    // A number freed by an image stays in use until that image is on disk.
     fake.publish(taken, true);
     alloc.ensure_loaded(taken, &fake).unwrap();
     fake.publish(taken, false);
@@ -122,7 +122,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     alloc.shrink(2, &fake);
     assert!(in_memory(&alloc, 50));
     alloc.release(vec![taken], false);
-    // One that left has what the image has when it comes back, also what was freed while it was away.
+    // A bitmap that left comes back as its image is by then, with numbers freed meanwhile.
     let away = (100..200).find(|&g| !in_memory(&alloc, g)).unwrap();
     fake.image(away, |words| words.fill(u64::MAX));
     fake.image(away, |words| words[3] = !(1 << 7));
@@ -146,7 +146,7 @@ fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
     for g in 0..100 {
         let made = alloc.allocate(fake.of(g), false, &fake).unwrap();
         assert_eq!((made.ino.0 - 1) / 1024, g);
-        // Of a slot that makes no more files.
+        // They belong to a slot that makes no more files.
         other.lock().born_free.push(Allocated {
             ino: made.ino,
             after: u64::from(g) + 1,
@@ -155,7 +155,7 @@ fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
     }
     assert_eq!(alloc.free(), free);
     alloc.shrink(1, &fake);
-    // Those of the open context, and those of which the slot has a stretch.
+    // Numbers of the open context stay, and those of which the slot has a stretch.
     let left = alloc.loaded();
     assert!((50..=50 + KEPT as u32).contains(&left), "{left}");
     alloc.shrink(2, &fake);
@@ -163,7 +163,7 @@ fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
     assert_eq!(alloc.free(), free);
 }
 
-/// Who looks for the last free number reads no bitmap of a group that has none.
+/// The search for the last free number reads no bitmap of a full group.
 #[test]
 fn a_full_volume_is_not_read() {
     let fake = Fake::new(3000);
@@ -183,8 +183,8 @@ fn a_full_volume_is_not_read() {
     assert_eq!(fake.taken_reads(), [2000]);
 }
 
-/// Threads take and give numbers of groups whose bitmaps leave all the time; an image is published by one of them, who
-/// is the only one that drops any.
+/// Threads take and free numbers of groups whose bitmaps leave all the time. One thread at a time publishes an image,
+/// and only that thread drops bitmaps.
 #[test]
 fn no_number_is_lost_or_given_twice() {
     const GROUPS: u32 = 40;

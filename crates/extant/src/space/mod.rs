@@ -25,18 +25,18 @@ use std::sync::Arc;
 /// Free blocks and inode numbers.
 pub(crate) struct Space {
     pub(crate) store: Arc<Store>,
-    /// Blocks that are free, by count.
+    /// The counts of free blocks.
     pub(crate) counts: Counts,
-    /// Blocks that are free, by place.
+    /// The bitmaps of free blocks.
     pub(crate) blocks: BlockAlloc,
-    /// Inode numbers that are free.
+    /// Free inode numbers.
     pub(crate) inodes: InodeAlloc,
-    /// Held while a run of free blocks is out of use to be trimmed: who is short of space waits for it.
+    /// Held while a run of free blocks is out of use to be trimmed: callers that are short of space wait for it.
     pub(crate) trimming: Mutex<(), locks::Trimming>,
 }
 
 impl Space {
-    /// With so many blocks and inode numbers free.
+    /// The space of a volume with these counts.
     pub fn new(store: Arc<Store>, counts: Counts, free_inodes: u64, scan: BlockScan) -> Self {
         let (geometry, cache) = (&store.geometry, store.limits.cache_bytes);
         Self {

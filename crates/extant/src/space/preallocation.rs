@@ -13,17 +13,18 @@ pub struct Preallocation {
     start: u64,
     len: u32,
     logical: u32,
-    /// Blocks of the last request that filled it: the next is for more.
+    /// Blocks of the last request that filled it; the next request is for more.
     pub size: u32,
 }
 
 impl Preallocation {
-    /// Nothing is set aside.
+    /// Whether no block is set aside.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Takes up to `want` blocks for logical block `logical`, if they are for that one or `anywhere` will do.
+    /// Takes up to `want` blocks for logical block `logical`, if they were set aside for that block or `anywhere` is
+    /// true.
     #[inline]
     pub fn take(&mut self, logical: u32, want: u32, anywhere: bool) -> Option<(BlockNr, u32)> {
         if self.len == 0 || logical != self.logical && !anywhere {
@@ -43,7 +44,7 @@ impl Preallocation {
         (self.start, self.len, self.logical) = (start.0, len, logical);
     }
 
-    /// Takes blocks back that lie right before the preallocation, or anywhere if it is empty; says if it did.
+    /// Takes blocks back that lie right before it, or anywhere if it is empty; false if it did not.
     pub fn take_back(&mut self, start: BlockNr, len: u32, logical: u32) -> bool {
         let sum = self.len.checked_add(len);
         let (Some(sum), true) = (sum, self.len == 0 || start.0 + u64::from(len) == self.start)
@@ -54,7 +55,7 @@ impl Preallocation {
         true
     }
 
-    /// Empties it.
+    /// Empties it and returns its blocks.
     pub fn drain(&mut self) -> Option<(BlockNr, u32)> {
         let len = std::mem::take(&mut self.len);
         (len > 0).then_some((BlockNr(self.start), len))

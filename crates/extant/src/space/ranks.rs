@@ -1,12 +1,12 @@
-//! Which groups have what (mechanism B4): for every order the groups whose largest aligned free run is of that
-//! order, and those whose free runs are that long on average. A candidate is found by looking into a few words,
-//! from the goal's group on, not by walking hundreds of thousands of groups; and without a lock.
+//! Sets of groups by their free runs (mechanism B4): for every order the groups whose largest aligned free run has
+//! that order, and those whose free runs are that long on average. A candidate is found by looking into a few words,
+//! from the goal's group on, without a lock and without walking hundreds of thousands of groups.
 
 use crate::space::buddy::{Buddy, ORDERS, order};
 use percpu::AtomicSet;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Where a group stands. Written with the group's lock held.
+/// A group's largest and mean free run. Written with the group's lock held.
 #[derive(Debug, Default)]
 pub struct Rank(AtomicU16);
 
@@ -22,7 +22,7 @@ impl Rank {
     }
 }
 
-/// The groups of a volume by what they have.
+/// The groups of a volume by their free runs.
 pub struct Ranks {
     /// By order of the largest aligned free run.
     pub by_order: [AtomicSet; ORDERS],
@@ -33,7 +33,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// No bitmap has been read.
+    /// The sets of a volume with no bitmap read.
     pub fn new(groups: u32) -> Self {
         Self {
             by_order: std::array::from_fn(|_| AtomicSet::new(groups)),
@@ -42,7 +42,7 @@ impl Ranks {
         }
     }
 
-    /// The group's blocks changed; its lock is held.
+    /// Moves a group whose blocks changed; its lock is held.
     pub fn update(&self, group: u32, rank: &Rank, buddy: &Buddy) {
         let now = buddy
             .largest_order()
@@ -50,7 +50,7 @@ impl Ranks {
         self.set(group, rank, now);
     }
 
-    /// The group's bitmap leaves memory; its lock is held.
+    /// Removes a group whose bitmap leaves memory; its lock is held.
     pub fn forget(&self, group: u32, rank: &Rank) {
         self.set(group, rank, None);
     }
@@ -64,7 +64,7 @@ impl Ranks {
             (largest as u16 + 1) | (average as u16) << SHIFT
         });
         rank.0.store(word, Ordering::Relaxed);
-        // In the new place before it leaves the old one.
+        // The group enters its new set before it leaves the old one.
         if let Some((largest, average)) = now {
             self.by_order[largest as usize].insert(group);
             self.by_average[average as usize].insert(group);

@@ -8,11 +8,11 @@
 //! | goal length, slow | the same | any that may hold one |
 //! | any free | the longest run there is | any |
 //!
-//! Each looks from the goal's group to the last, across all orders that will do, and then from the first group to
-//! the goal's. A group whose lock is busy is passed over, but for the last criterion, which waits: so nobody waits
-//! while there is room elsewhere, and no block is overlooked. Candidates come from the lists of [`crate::space::ranks`],
-//! or, with [`BlockScan::Linear`], from walking the groups; either way what was found without the lock is looked
-//! at again with it.
+//! Each looks from the goal's group to the last, across all fitting orders, and then from the first group to the
+//! goal's. A group whose lock is busy is passed over, except by the last criterion, which waits: so no caller waits
+//! while there is room elsewhere, and no block is overlooked. Candidates come from the sets of
+//! [`crate::space::ranks`], or, with [`BlockScan::Linear`], from walking the groups; either way the search inside a
+//! candidate is made with its lock held.
 
 use crate::base::error::{Error, Result};
 use crate::space::block::{BlockAlloc, BlockGroup, GroupSource};
@@ -20,7 +20,7 @@ use crate::space::buddy::{Buddy, order};
 use ext4_format::BlockNr;
 use percpu::AtomicSet;
 
-/// How groups that have room are found.
+/// The way in which groups with room are found.
 ///
 /// ```no_run
 /// use extant::{BlockScan, OpenOptions};
@@ -36,18 +36,19 @@ pub enum BlockScan {
     Linear,
 }
 
-/// Blocks asked for.
+/// A request for blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Where they should lie.
+    /// The wanted first block.
     pub goal: BlockNr,
-    /// How many at most.
+    /// Most blocks wanted.
     pub want: u32,
-    /// How many of them it is for; what is more is set aside.
+    /// Blocks that are needed now; the rest is set aside.
     pub need: u32,
-    /// They follow others of the same file if they lie at the goal: fewer will do there.
+    /// At the goal the blocks follow others of the same file: fewer will do there.
     pub follows: bool,
-    /// A file that grows: if its goal is taken, it goes on where the last such file of its kind went.
+    /// The inode of a file that grows: if its goal is taken, the search starts where the last such file of its kind
+    /// ended.
     pub stream: Option<u32>,
 }
 
@@ -83,7 +84,7 @@ impl Criterion {
         Self::AnyFree,
     ];
 
-    /// Whether it can find anything that the one before could not.
+    /// Whether it can find a run that the criterion before it could not.
     fn applies(self, want: u32) -> bool {
         match self {
             Self::PowerOfTwo => want >= 4 && want.is_power_of_two(),
@@ -92,7 +93,7 @@ impl Criterion {
         }
     }
 
-    /// Fewest blocks it takes.
+    /// Fewest blocks that it takes.
     pub(super) fn least(self, want: u32) -> u32 {
         match self {
             Self::PowerOfTwo | Self::GoalLengthFast | Self::GoalLengthSlow => want,
@@ -102,7 +103,7 @@ impl Criterion {
         }
     }
 
-    /// Whether a group of this rank is looked into.
+    /// Whether a group of this rank is searched.
     fn fits(self, (largest, average): (u32, u32), want: u32, least: u32) -> bool {
         match self {
             Self::PowerOfTwo => largest >= order(want),
@@ -113,7 +114,7 @@ impl Criterion {
         }
     }
 
-    /// What it takes of a group, `(start, length)`.
+    /// The run that it takes of a group, `(start, length)`.
     fn find(self, buddy: &Buddy, want: u32, least: u32, from: u32) -> Option<(u32, u32)> {
         match self {
             Self::PowerOfTwo => buddy.aligned(order(want), from).map(|start| (start, want)),
@@ -133,7 +134,7 @@ const TRIM: u32 = 3;
 const NEAR: u32 = 4;
 /// Groups of one list that are tried before the next one.
 const TRIES: u32 = 64;
-/// Unread groups whose counts are looked at, and whose bitmaps are read, before a criterion gives up.
+/// Unread groups whose counts are read, and whose bitmaps are read, before a criterion gives up.
 const UNREAD_LOOKED_AT: u32 = 256;
 const UNREAD_READ: u32 = 4;
 
@@ -143,7 +144,7 @@ fn least_order(want: u32) -> u32 {
     order(want.div_ceil(2))
 }
 
-/// A place to search from.
+/// A position to search from.
 #[derive(Clone, Copy)]
 struct SearchStart {
     group: u32,
@@ -156,7 +157,7 @@ struct Search<'a> {
     source: &'a dyn GroupSource,
     criterion: Criterion,
     want: u32,
-    /// Fewest that will do.
+    /// Fewest blocks that will do.
     least: u32,
     from: SearchStart,
 }
@@ -187,7 +188,7 @@ impl BlockAlloc {
             let fewest = criterion.least(want);
             let mut found = None;
             if criterion == Criterion::BestAvailable && need > fewest {
-                // What it is for in one piece, before that is cut for what would be set aside.
+                // The needed blocks in one piece come first; the part to be set aside is cut for that.
                 found = search(criterion, need).run()?;
             }
             if found.is_none() {
@@ -213,7 +214,7 @@ impl BlockAlloc {
         })
     }
 
-    /// What is free at the goal itself.
+    /// Takes free blocks at the goal itself.
     fn at_goal(
         &self,
         home: SearchStart,
@@ -244,7 +245,7 @@ impl Search<'_> {
         }
     }
 
-    /// Looks into a group with its lock held.
+    /// Searches a group with its lock held.
     fn look(&self, group: u32, wait: bool) -> Result<Found> {
         let bit = if group == self.from.group {
             self.from.bit
@@ -255,7 +256,7 @@ impl Search<'_> {
         self.blocks.take_from(group, wait, self.source, find)
     }
 
-    /// Whether a group is worth its lock, as far as can be seen without.
+    /// Whether a group is worth its lock, by what can be read without it.
     fn promises(&self, group: &BlockGroup) -> bool {
         let free = group.free();
         free >= self.least
@@ -311,7 +312,7 @@ impl Search<'_> {
         self.unread()
     }
 
-    /// Groups nobody has looked into yet: a few of them.
+    /// Searches a few groups that were never read.
     fn unread(&self) -> Result<Found> {
         let mut read = 0;
         let unread = &self.blocks.ranks.unread;
@@ -332,14 +333,13 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Waits for every lock. Whoever asks has a number of free blocks set apart for him, so there is one; but
-    /// blocks may have come free behind the search and others been taken before it, which is why it goes again
-    /// as long as any come free.
+    /// Waits for every lock. The caller has taken a number of free blocks from the count, so there is one; but blocks
+    /// may have been freed behind the search and others taken before it, so it is repeated as long as any are freed.
     fn exhaustive(&self) -> Result<Found> {
         loop {
             let before = self.blocks.times_freed();
             if self.blocks.scan() == BlockScan::Lists {
-                // The longest first.
+                // The sets of the longest runs first.
                 for set in self.blocks.ranks.by_order.iter().rev() {
                     let all = members(set, self.from.group, self.blocks.count()).chain(members(
                         set,
@@ -371,7 +371,7 @@ impl Search<'_> {
     }
 }
 
-/// Members of a set in `[from, to)`, as it changes.
+/// Members of a set in `[from, to)`, while it changes.
 fn members(set: &AtomicSet, from: u32, to: u32) -> impl Iterator<Item = u32> {
     let mut at = from;
     std::iter::from_fn(move || {

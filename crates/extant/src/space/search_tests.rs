@@ -18,7 +18,7 @@ fn groups(special: &[(u32, &[(u32, u32)])]) -> Fake {
     fake
 }
 
-/// Where a request goes, with every bitmap in memory.
+/// The result of a request, with every bitmap in memory.
 fn pick(fake: &Fake, scan: BlockScan, request: Request) -> (BlockNr, u32) {
     let alloc = fake.alloc(scan);
     for g in 0..12 {
@@ -58,7 +58,7 @@ fn the_goal_length_is_looked_for_where_runs_are_long() {
         let found = pick(&fake, scan, Request::near(fake.block(6, 0), 25));
         assert_eq!(found, (fake.block(11, 300), 25));
     }
-    // Nowhere are they long on average: the slow way finds the one.
+    // No group has long runs on average: the slow criterion finds the one.
     let fake = groups(&[(7, &short)]);
     for scan in SCANS {
         let found = pick(&fake, scan, Request::near(fake.block(2, 0), 25));
@@ -70,11 +70,11 @@ fn the_goal_length_is_looked_for_where_runs_are_long() {
 fn the_best_available_length_is_at_least_an_eighth() {
     let fake = groups(&[(3, &[(0, 100)]), (5, &[(0, 300)]), (8, &[(0, 40)])]);
     for scan in SCANS {
-        // 1000 are nowhere; an order of 512 / 8 is.
+        // No group has 1000; one has a run of the order of 512 / 8.
         let found = pick(&fake, scan, Request::near(fake.block(4, 0), 1000));
         assert_eq!(found, (fake.block(5, 0), 300));
     }
-    // Not even an eighth: the longest there is.
+    // No group has even an eighth: the longest run is taken.
     let fake = groups(&[(3, &[(0, 5)]), (5, &[(7, 9), (100, 2)])]);
     let found = pick(
         &fake,
@@ -120,13 +120,13 @@ fn streams_go_on_where_the_last_one_went() {
 
 #[test]
 fn long_runs_stay_whole_and_what_is_needed_is_not_cut() {
-    // In a group that is rather full: a run that just holds it, behind a longer one.
+    // In a group that is rather full: a run that just holds the request, behind a longer one.
     let fake = groups(&[(4, &[(100, 150), (600, 45)])]);
     for scan in SCANS {
         let request = Request::near(fake.block(4, 0), 40);
         assert_eq!(pick(&fake, scan, request), (fake.block(4, 600), 40));
     }
-    // Nobody has 128; 60 are for now, the rest would be set aside.
+    // No group has 128; 60 are needed now, the rest would be set aside.
     let fake = groups(&[(4, &[(0, 40), (100, 30)]), (9, &[(200, 70), (400, 30)])]);
     for scan in SCANS {
         let request = Request {
@@ -134,7 +134,7 @@ fn long_runs_stay_whole_and_what_is_needed_is_not_cut() {
             ..Request::near(fake.block(4, 50), 128)
         };
         assert_eq!(pick(&fake, scan, request), (fake.block(9, 200), 70));
-        // All of it for now: the best near the goal.
+        // All of it is needed now: the best run near the goal.
         let request = Request::near(fake.block(4, 50), 128);
         assert_eq!(pick(&fake, scan, request), (fake.block(4, 0), 40));
     }
