@@ -9,7 +9,7 @@ TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind f
 .PHONY: first-use dist cross-check demo test unit judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
-	$(CARGO) run --release --quiet -p extant-cli -- demo
+	$(CARGO) run --release --quiet -p extant-bench -- demo
 
 test: tools unit loom shuttle
 
@@ -52,12 +52,12 @@ lint:
 # As root the kernel's ext4 and fuse2fs take part; dbench and library peers do where their packages are installed:
 # dbench, libext2fs-dev.
 bench:
-	$(CARGO) build --release -p extant-cli
+	$(CARGO) build --release -p extant-cli -p extant-bench
 	scripts/report.sh $(if $(QUICK),--quick)
 
 # The figures of docs/benchmarks.md, which take longer.
 bench-figures:
-	$(CARGO) build --release -p extant-cli
+	$(CARGO) build --release -p extant-cli -p extant-bench
 	scripts/bench.sh
 
 # The command, its man pages, completions, and the names under which mount(8) looks for it. EXTANT=file installs one that is

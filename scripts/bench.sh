@@ -4,7 +4,7 @@
 #   scripts/bench.sh [mdtest] [scale] [bulk] [usr]      all of them without arguments
 set -euo pipefail
 cd "$(dirname "$0")/.."
-extant=${EXTANT:-${CARGO_TARGET_DIR:-target}/release/extant}
+bench=${EXTANT_BENCH:-${CARGO_TARGET_DIR:-target}/release/extant-bench}
 shm=$(mktemp -d /dev/shm/extant-bench.XXXXXX)
 mnt=$shm/mnt
 mounted=
@@ -29,10 +29,10 @@ unmount_kernel() { umount "$mnt"; mounted=; rm -f "$shm/kernel.img"; }
 peers() { # arguments of mdtest: against the kernel, if we may mount
     if [ "$(id -u)" = 0 ]; then
         mount_kernel 8G 1024
-        "$extant" bench mdtest --target lib --target "$mnt" --size 8G --journal 1024 "$@"
+        "$bench" mdtest --target lib --target "$mnt" --size 8G --journal 1024 "$@"
         unmount_kernel
     else
-        "$extant" bench mdtest --target lib --size 8G --journal 1024 "$@"
+        "$bench" mdtest --target lib --size 8G --journal 1024 "$@"
     fi
 }
 
@@ -44,21 +44,21 @@ if want mdtest; then
     echo "== mdtest, 2 tasks, one shared directory"
     peers --tasks 2 --files 100000 --iterations 5 --shared
     echo "== mdtest, 48 tasks on these CPUs"
-    "$extant" bench mdtest --target lib --size 8G --journal 1024 --tasks 48 --files 4000 --iterations 5
+    "$bench" mdtest --target lib --size 8G --journal 1024 --tasks 48 --files 4000 --iterations 5
 fi
 
 if want scale; then
     echo "== 1,000,000 names in one directory"
-    "$extant" bench grow --names 1000000 --size 8G --journal 1024
+    "$bench" grow --names 1000000 --size 8G --journal 1024
     echo "== 10,000,000 files in one image"
-    "$extant" bench grow --names 10000000 --dirs 100 --size 32G --journal 2048
+    "$bench" grow --names 10000000 --dirs 100 --size 32G --journal 2048
 fi
 
 bulk() { # arguments of bulk: against the peers that are installed
     local peers=()
     ! command -v mke2fs >/dev/null || peers+=(--against mke2fs)
     ! command -v tar >/dev/null || peers+=(--against tar)
-    "$extant" bench bulk "${peers[@]}" "$@"
+    "$bench" bulk "${peers[@]}" "$@"
 }
 
 if want bulk; then

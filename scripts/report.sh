@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-extant=${EXTANT:-$target/release/extant}
+bench=${EXTANT_BENCH:-$target/release/extant-bench}
 manifest=crates/extant-peers/Cargo.toml
 peers=()
 if [ ! -e /usr/include/ext2fs/ext2fs.h ]; then
@@ -16,4 +16,4 @@ elif CARGO_TARGET_DIR=$target/peers ${CARGO:-cargo} build --release --quiet --ma
 else
     echo "library peers cannot be built: they take no part" >&2
 fi
-exec "$extant" bench report "${peers[@]}" "$@"
+exec "$bench" report "${peers[@]}" "$@"

@@ -2,16 +2,8 @@
 
 use crate::runner::{Report, Round};
 use crate::stats::median;
+use extant_terminal::numbers::rate;
 use std::io::{self, Write};
-
-/// A rate in short: `1.25 M`, `87.3 k`, `950`.
-pub fn rate(per_second: f64) -> String {
-    match per_second {
-        r if r >= 1e6 => format!("{:.2} M", r / 1e6),
-        r if r >= 1e3 => format!("{:.1} k", r / 1e3),
-        r => format!("{r:.0}"),
-    }
-}
 
 /// How often `b` goes into `a`; "-" if that says nothing.
 pub fn times(a: f64, b: f64) -> String {
@@ -127,7 +119,6 @@ mod tests {
 
     #[test]
     fn figures_in_short() {
-        assert_eq!(rate(1_250_000.0), "1.25 M");
         assert_eq!(times(10.0, 4.0), "2.5×");
         assert_eq!(times(1.0, 0.0), "-");
         assert_eq!(duration(950.0), "950 ns");

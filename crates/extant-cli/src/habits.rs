@@ -12,9 +12,11 @@ enum Answer {
     Command(&'static str, &'static str),
     /// A line of text.
     Line(&'static str),
+    /// The same words for `extant-bench`, which measures.
+    Measure,
 }
 
-use Answer::{Command, Line};
+use Answer::{Command, Line, Measure};
 
 /// Habits and their answers.
 const HABITS: &[(&[&str], Answer)] = &[
@@ -148,6 +150,7 @@ const HABITS: &[(&[&str], Answer)] = &[
             "what was removed is gone here: write debugfs -R lsdel IMAGE, and see whether that finds it",
         ),
     ),
+    (&["bench", "demo"], Measure),
     (
         &["fsck", "e2fsck", "check", "repair", "verify"],
         Line("nothing is mended here: write e2fsck -f IMAGE"),
@@ -197,6 +200,23 @@ pub fn answer(error: &clap::Error, args: &[OsString]) -> Option<String> {
     let in_image = |arg: &&&OsString| matches!(Location::from((**arg).clone()), Location::Image(_));
     Some(match answer {
         Line(line) => format!("{typed}: no such command: {line}"),
+        Measure => {
+            let words = if typed == "bench" {
+                &args[at + 1..]
+            } else {
+                &args[at..]
+            };
+            let words: Vec<_> = words.iter().map(quoted).collect();
+            let words = if words.is_empty() {
+                "--help".into()
+            } else {
+                words.join(" ")
+            };
+            format!(
+                "{typed}: no such command: measuring is a program of its own: write extant-bench {words} \
+                 (cargo build --release -p extant-bench builds it)"
+            )
+        }
         Command(command, with)
             if operands.iter().any(|arg| in_image(&arg))
                 && operands.len() >= with.split(' ').count() =>

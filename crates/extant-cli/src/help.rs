@@ -4,6 +4,7 @@
 use crate::args::Cli;
 use clap::builder::StyledStr;
 use clap::{Command, CommandFactory};
+use extant_terminal::help::{arranged, headed, heading};
 use std::fmt::Write;
 
 /// Headings, and the subcommands below each, in order. Other subcommands come last.
@@ -28,7 +29,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "mount", "umount", "shell", "status", "sync", "apply", "doctor",
         ],
     ),
-    ("Measure", &["top", "bench", "demo"]),
+    ("Measure", &["top"]),
     ("For the shell", &["completions", "man", "help"]),
 ];
 
@@ -57,11 +58,6 @@ pub fn command() -> Command {
     );
     all.after_help(StyledStr::new())
         .help_template(StyledStr::from(template))
-}
-
-fn heading(text: &str, command: &Command) -> String {
-    let style = command.get_styles().get_header();
-    format!("{}{text}:{}", style.render(), style.render_reset())
 }
 
 /// The subcommands under their headings.
@@ -94,41 +90,6 @@ fn groups(all: &Command) -> String {
     };
     group(OTHERS, &mut shown.iter().filter(grouped));
     text
-}
-
-/// Examples with a styled heading.
-fn headed(examples: &str, command: &Command) -> String {
-    match examples.split_once(":\n") {
-        Some((title, lines)) => format!("{}\n{lines}\n\n", heading(title, command)),
-        None => String::new(),
-    }
-}
-
-/// Lays out the help of a command and its subcommands: the examples move from the end to the start.
-fn arranged(mut command: Command) -> Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|c| c.get_name().to_string())
-        .collect();
-    for name in names {
-        command = command.mut_subcommand(name, arranged);
-    }
-    let after = command
-        .get_after_help()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let (examples, rest) = after.split_once("\n\n").unwrap_or((&after, ""));
-    if !examples.starts_with("Example") {
-        return command;
-    }
-    let template = format!(
-        "{{about}}\n\n{}{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}",
-        headed(examples, &command)
-    );
-    let rest = rest.to_string();
-    command
-        .after_help(rest)
-        .help_template(StyledStr::from(template))
 }
 
 #[cfg(test)]

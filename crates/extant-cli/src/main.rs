@@ -10,18 +10,15 @@ mod container;
 mod habits;
 mod help;
 mod images;
-mod interrupt;
 mod keeper;
 mod known;
 mod mode;
 mod mounted;
 mod multicall;
 mod name_spaces;
-mod output;
 mod owners;
 mod patterns;
 mod place;
-mod progress;
 mod service;
 mod serving;
 mod show;
@@ -34,6 +31,7 @@ mod usage;
 mod walk;
 
 use clap::FromArgMatches;
+use extant_terminal::{interrupt, output, progress};
 use std::process::ExitCode;
 
 /// Inodes and names come and go by the hundred thousand, from many threads: the system's allocator
@@ -42,6 +40,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    output::speak_as("extant", advice::in_general);
     let words: Vec<_> = multicall::args().collect();
     let parsed = help::command().try_get_matches_from(&words);
     let parsed = parsed.and_then(|found| args::Cli::from_arg_matches(&found));

@@ -6,7 +6,7 @@ use crate::keeper::{How, Keeper};
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
-use clap::ValueEnum;
+
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant::scratch::{self, Changes};
 use extant::{Credentials, Volume};
@@ -16,28 +16,6 @@ use fuse_server::{Connection, Handler, Session, Transport, Unmount, Unmounting};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// How requests come from the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TransportArg {
-    /// io_uring where the kernel allows it, else /dev/fuse
-    #[default]
-    Auto,
-    /// FUSE over io_uring, a queue for each processor (Linux 6.14, module parameter fuse.enable_uring)
-    Uring,
-    /// /dev/fuse
-    Classic,
-}
-
-impl From<TransportArg> for Transport {
-    fn from(arg: TransportArg) -> Self {
-        match arg {
-            TransportArg::Auto => Self::Auto,
-            TransportArg::Uring => Self::Uring,
-            TransportArg::Classic => Self::Classic,
-        }
-    }
-}
 
 /// The options of all lists after `-o`.
 pub fn mount_options(lists: &[String]) -> Result<MountOptions> {
@@ -64,7 +42,7 @@ pub struct Serving<'a> {
     /// Options of `-o`.
     pub options: MountOptions,
     /// How requests come.
-    pub transport: TransportArg,
+    pub transport: Transport,
     /// Threads that serve, at least; 0: as many as there are processors.
     pub threads: usize,
     /// Changes go to an overlay.
@@ -296,7 +274,7 @@ impl Serving<'_> {
         let fs = Filesystem::new(volume.clone(), image, options).with_context(on)?;
         let fs = Arc::new(fs);
         let handler: Arc<dyn Handler> = Arc::clone(&fs) as _;
-        let session = Session::new(connection, handler, self.transport.into(), self.threads);
+        let session = Session::new(connection, handler, self.transport, self.threads);
         let session = session.with_context(on)?;
         fs.set_transport(match session.transport() {
             Transport::Uring => "uring",

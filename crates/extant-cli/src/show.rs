@@ -2,7 +2,7 @@
 
 use extant::FileType;
 
-pub use extant_bench::table::rate;
+pub use extant_terminal::numbers::{count, human, rate};
 
 /// A path for people: control characters and bytes that are not UTF-8 are escaped, so that no name can
 /// write to the terminal.
@@ -70,41 +70,12 @@ pub fn mode(kind: FileType, mode: u32) -> String {
     out
 }
 
-/// Bytes in powers of 1024, rounded up as `df -h` does: `4.0K`, `17M`.
-pub fn human(bytes: u64) -> String {
-    if bytes < 1024 {
-        return bytes.to_string();
-    }
-    let mut value = bytes as f64;
-    let mut unit = ' ';
-    for next in ['K', 'M', 'G', 'T', 'P', 'E'] {
-        if value < 1023.5 {
-            break;
-        }
-        value /= 1024.0;
-        unit = next;
-    }
-    if value < 9.95 {
-        format!("{:.1}{unit}", (value * 10.0).ceil() / 10.0)
-    } else {
-        format!("{:.0}{unit}", value.ceil())
-    }
-}
-
-/// A number of things.
-pub fn count(n: u64, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_modes_names() {
-        assert_eq!(human(1023), "1023");
-        assert_eq!(human(4096), "4.0K");
-        assert_eq!(human(1 << 40), "1.0T");
+    fn modes_and_names() {
         assert_eq!(mode(FileType::Directory, 0o041_777), "drwxrwxrwt");
         assert_eq!(mode(FileType::Regular, 0o104_644), "-rwSr--r--");
         assert_eq!(show(b"a\x1b[2J\xffb"), "a\\u{1b}[2J\\xffb");

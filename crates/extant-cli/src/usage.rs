@@ -108,7 +108,9 @@ fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
     match argument {
         "-d" => Some("write --from DIR".into()),
         "-q" | "-v" => Some("leave it out".into()),
-        size if crate::commands::mkfs::size(size).is_ok() => Some(format!("write --size {size}")),
+        size if extant_terminal::numbers::size(size).is_ok() => {
+            Some(format!("write --size {size}"))
+        }
         _ => None,
     }
 }

@@ -5,8 +5,6 @@ mod support;
 
 #[path = "cli/addresses.rs"]
 mod addresses;
-#[path = "cli/bench.rs"]
-mod bench;
 #[path = "cli/changes.rs"]
 mod changes;
 #[path = "cli/container.rs"]

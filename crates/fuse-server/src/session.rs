@@ -14,14 +14,14 @@ use crate::uring::Rings;
 
 /// How requests come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Transport {
-    /// io_uring if kernel and process can, else `/dev/fuse`.
+    /// io_uring where the kernel allows it, else /dev/fuse
     #[default]
     Auto,
-    /// io_uring, a queue per CPU. Linux 6.14 and later, with `enable_uring` set in
-    /// `/sys/module/fuse/parameters`.
+    /// FUSE over io_uring, a queue for each processor (Linux 6.14, module parameter fuse.enable_uring)
     Uring,
-    /// Threads that read `/dev/fuse`.
+    /// /dev/fuse
     Classic,
 }
 

@@ -15,9 +15,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// Debian's packages, where they are not named like the tool.
 const PACKAGES: &[(&str, &[&str])] = &[
@@ -91,6 +95,40 @@ pub fn ignored(why: &str) {
         "in CI every test runs, but {line}"
     );
     say(&line);
+}
+
+/// A program of another package of this workspace, built as the test that runs is: Cargo builds with a test only what its
+/// own package makes.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn program(package: &str, name: &str) -> PathBuf {
+    static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let test = std::env::current_exe().expect("the test's own path");
+    // target/PROFILE/deps/TEST
+    let place = test.ancestors().nth(2).expect("a build's directories");
+    let program = place.join(name);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.contains(&program) {
+        return program;
+    }
+    let profile = match place.file_name().and_then(OsStr::to_str) {
+        Some("debug") => "dev",
+        Some(other) => other,
+        None => panic!("{}: no directory of a build", place.display()),
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "-p", package, "--bin", name]);
+    command.args(["--profile", profile, "--target-dir"]);
+    command.arg(place.parent().expect("a build's directory"));
+    let done = command.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    assert!(
+        done.as_ref().is_ok_and(|status| status.success()),
+        "{command:?}: {done:?}"
+    );
+    built.insert(program.clone());
+    program
 }
 
 fn say(line: &str) {

@@ -126,7 +126,7 @@ pub fn markdown(results: &[CaseResult], machine: &str) -> String {
     let counts = Counts::of(results);
     let mut text = format!(
         "# Conflicts\n\n\
-         Written by `extant bench conflicts --report`; what the cases are and how they are judged is in\n\
+         Written by `extant-bench conflicts --report`; what the cases are and how they are judged is in\n\
          [scaling.md](../scaling.md). {machine}\n\n\
          {} cases, each run {WARM} times on both sides before, then {ROUNDS} times traced. In {:.1} % no operation\n\
          met the next one of the other side on a cache line that one of them wrote.\n\n{}\n",

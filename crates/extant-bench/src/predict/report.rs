@@ -80,9 +80,9 @@ fn rate(per_second: f64) -> String {
 /// The report as Markdown.
 pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
     let mut text = format!(
-        "# Prediction\n\nWritten by `extant bench predict --report`; method and assumptions are in\n\
+        "# Prediction\n\nWritten by `extant-bench predict --report`; method and assumptions are in\n\
          [scaling.md](../scaling.md). {machine}\n\nA line written by another core costs {} ns; files are spread over {} block groups.\n\
-         *Before*: every operation under one lock of the volume, or the algorithm that `extant bench before` has. Operations a \
+         *Before*: every operation under one lock of the volume, or the algorithm that `extant-bench before` has. Operations a \
          second, in memory, between two pushes.\n\n",
         costs.line_ns, costs.groups
     );

@@ -1,7 +1,8 @@
 //! Tables.
 
 use super::figures::{Bulk, Dbench, Mdtest, Mounted, Repeated};
-use crate::table::{duration, rate, times};
+use crate::table::{duration, times};
+use extant_terminal::numbers::rate;
 
 /// Rows of cells below a head.
 fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {

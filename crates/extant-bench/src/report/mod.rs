@@ -127,7 +127,7 @@ esac
             "cannot: it cannot",
             "stand-in: exit status: 1: broken",
             "2.00 M",
-            "`extant bench fxmark",
+            "`extant-bench fxmark",
             "pushes 2",
             "| create | 2 | mount:uring | 40.0 k/s | 100.0 ms | 10 ns | 9 ns | 12 ns | 0.90× | 0.50× | - |",
             "| untar | 2 | fuse2fs | not measured: no room |",

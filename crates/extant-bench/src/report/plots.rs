@@ -71,7 +71,7 @@ fn draw(path: &Path, axes: &Axes<'_>, lines: &Lines) -> Result<()> {
         .x_desc(axes.x)
         .y_desc(axes.y)
         .x_label_formatter(&axes.label)
-        .y_label_formatter(&|y| crate::table::rate(*y))
+        .y_label_formatter(&|y| extant_terminal::numbers::rate(*y))
         .draw()
         .map_err(|e| fail(&e))?;
     for (i, (name, points)) in lines {

@@ -5,7 +5,6 @@ use super::{Params, markdown, plots, shown};
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The form of a command's JSON.
@@ -126,9 +125,7 @@ struct Gather<'a> {
 
 impl Gather<'_> {
     fn add(&mut self, title: &'static str, about: &'static str, kind: SectionKind, command: &str) {
-        let mut line = String::from("bench ");
-        // Writing to a string does not fail.
-        let _ = write!(line, "{command}");
+        let mut line = String::from(command);
         let against = match (self.params.mounts, kind) {
             (true, SectionKind::Repeated { .. } | SectionKind::Mdtest | SectionKind::Dbench)
                 if !command.contains("--against") && !command.contains("before") =>
@@ -143,7 +140,7 @@ impl Gather<'_> {
             about,
             program: self.params.program.clone(),
             args: line.split(' ').map(OsString::from).collect(),
-            called: "extant",
+            called: "extant-bench",
             kind,
         });
     }

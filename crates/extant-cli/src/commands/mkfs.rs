@@ -17,6 +17,7 @@ use ext4_format::features::FsType;
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::{Inodes, Usage};
 use extant::mkfs::{self, MkfsError, MkfsOptions, MkfsReport, Phase, Source, TarInput, TreeSource};
+use extant_terminal::numbers::size;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -106,29 +107,6 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     owner: OwnerArgs,
-}
-
-/// A number of bytes with K, M, G or T for powers of 1024.
-pub fn size(text: &str) -> Result<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        other => bail!("unknown unit {other}: use K, M, G or T, as in 512M"),
-    };
-    let number: f64 = digits
-        .parse()
-        .ok()
-        .filter(|n: &f64| *n >= 0.0)
-        .with_context(|| format!("{text} is no size: write a number with K, M, G or T, as 512M"))?;
-    let bytes = number * (1u64 << shift) as f64;
-    // 2^63 and more cannot be a size of anything.
-    ensure!(bytes < 9e18, "{text:?} is too large");
-    // Whole numbers are exact beyond what a float holds.
-    Ok(digits.parse::<u64>().map_or(bytes as u64, |n| n << shift))
 }
 
 /// A percentage of something that cannot be all of it.
@@ -592,19 +570,4 @@ fn may_overwrite(image: &Path, force: bool) -> Result<()> {
         "{}: holds {held} already: use --force to replace it",
         context()
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes() {
-        assert_eq!(size("8G").unwrap(), 8 << 30);
-        assert_eq!(size("1.5M").unwrap(), 3 << 19);
-        assert_eq!(size("4096").unwrap(), 4096);
-        for bad in ["", "G", "-1", "5X", "1e30T"] {
-            assert!(size(bad).is_err(), "{bad}");
-        }
-    }
 }

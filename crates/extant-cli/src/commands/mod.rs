@@ -1,13 +1,11 @@
 //! The subcommands, one file each.
 
 mod apply;
-mod bench;
 mod cat;
 mod chmod;
 mod chown;
 mod cp;
 mod cp_checks;
-mod demo;
 mod df;
 mod doctor;
 mod enter;
@@ -71,8 +69,6 @@ pub enum Command {
     Keep(mount::KeepArgs),
     Apply(apply::Args),
     Doctor(doctor::Args),
-    Bench(bench::Args),
-    Demo(demo::Args),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
 }
@@ -110,8 +106,6 @@ pub fn run(command: Command) -> Result<()> {
         Command::Keep(args) => mount::keep(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     }

@@ -1,10 +1,11 @@
 //! `extant mount`.
 
-use crate::serving::{Serving, TransportArg, mount_options};
+use crate::serving::{Serving, mount_options};
 use crate::{keeper, multicall, output};
 use anyhow::{Context, Result, anyhow, ensure};
 use extant::scratch::Changes;
 use extant_fuse::MountOptions;
+use fuse_server::Transport;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -67,7 +68,7 @@ pub struct Args {
     keep: Option<PathBuf>,
     /// How requests come from the kernel
     #[arg(long, value_enum, default_value_t)]
-    transport: TransportArg,
+    transport: Transport,
     /// Threads that serve, at least: more come when all of these wait [default: a processor each]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
@@ -287,7 +288,7 @@ pub fn keep(args: &KeepArgs) -> Result<()> {
         image: args.image.clone(),
         dir: args.dir.clone(),
         options: mount_options(&args.o)?,
-        transport: TransportArg::Auto,
+        transport: Transport::Auto,
         threads: 0,
         scratch: None,
         words: &args.o,

@@ -2,10 +2,11 @@
 
 use crate::commands::{enter, mount};
 use crate::name_spaces;
-use crate::serving::{TransportArg, mount_options};
+use crate::serving::mount_options;
 use crate::system::{Lack, System};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use fuse_server::Transport;
 use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -42,8 +43,8 @@ pub struct Args {
     #[arg(long)]
     scratch: bool,
     /// How requests come from the kernel
-    #[arg(long, value_enum, default_value_t = TransportArg::Classic)]
-    transport: TransportArg,
+    #[arg(long, value_enum, default_value_t = Transport::Classic)]
+    transport: Transport,
     /// Leave the server of the mount all that you may do yourself, as for `extant mount`
     #[arg(long)]
     no_sandbox: bool,

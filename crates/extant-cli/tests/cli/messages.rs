@@ -673,9 +673,9 @@ const TABLE: &[Row] = &[
         "mkfs: -q: no such option: leave it out",
     ),
     (
-        "bench nosuch",
+        "bench mdtest --tasks 2",
         2,
-        "bench: nosuch: no such command: extant bench --help lists those there are",
+        "bench: no such command: measuring is a program of its own: write extant-bench mdtest --tasks 2 (cargo build --release -p extant-bench builds it)",
     ),
     (
         "cp --frob disk.img:/d/f out",

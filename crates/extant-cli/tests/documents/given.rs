@@ -12,7 +12,7 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
     (
         "README.md",
         "make demo",
-        "builds for release, minutes; the tests of the command run `extant demo`",
+        "builds for release, minutes; the tests of the command run `extant-bench demo`",
     ),
     ("README.md", "make test", "is what runs this test"),
 ];

@@ -80,7 +80,7 @@ impl Checker {
         let text = text.strip_prefix("$ ").unwrap_or(text);
         let words: Vec<&str> = text.split_whitespace().collect();
         let wrong = match words.as_slice() {
-            ["extant", rest @ ..] => self.extant(rest),
+            [program @ ("extant" | "extant-bench"), rest @ ..] => self.command(program, rest),
             ["make", target, ..] => self.target(target),
             [script, ..] if script.starts_with("scripts/") => {
                 (!root().join(script).exists()).then(|| format!("there is no {script}"))
@@ -98,20 +98,12 @@ impl Checker {
         (!self.makefile.contains(&rule)).then(|| format!("the Makefile has no {target}"))
     }
 
-    fn extant(&mut self, words: &[&str]) -> Option<String> {
+    fn command(&mut self, program: &str, words: &[&str]) -> Option<String> {
         let is_name = |word: &&&str| word.starts_with(|c: char| c.is_ascii_lowercase());
         let command = *words.first().filter(is_name)?;
-        let Some(mut help) = self.help(command) else {
-            return Some(format!("there is no `extant {command}`"));
+        let Some(help) = self.help(program, command) else {
+            return Some(format!("there is no `{program} {command}`"));
         };
-        // Each benchmark has flags of its own.
-        if command == "bench" {
-            let name = words.get(1).filter(is_name)?;
-            let Some(own) = self.help(&format!("bench {name}")) else {
-                return Some(format!("there is no `extant bench {name}`"));
-            };
-            help = own;
-        }
         // What follows belongs to other programs.
         let ends = |word: &&str| ["--", "|", "&&", ";"].contains(word);
         let own = words.iter().take_while(|word| !ends(word));
@@ -123,13 +115,17 @@ impl Checker {
         Some(format!("it has no --{missing}"))
     }
 
-    fn help(&mut self, command: &str) -> Option<String> {
-        let made = self.helps.entry(command.to_string()).or_insert_with(|| {
-            let out = Command::new(EXTANT)
-                .args(command.split(' '))
-                .arg("--help")
+    fn help(&mut self, program: &str, command: &str) -> Option<String> {
+        let key = format!("{program} {command}");
+        let made = self.helps.entry(key).or_insert_with(|| {
+            let program = match program {
+                "extant" => EXTANT.into(),
+                other => needs::program(other, other),
+            };
+            let out = Command::new(program)
+                .args([command, "--help"])
                 .output()
-                .expect("extant runs");
+                .expect("the command runs");
             let text = || String::from_utf8_lossy(&out.stdout).into_owned();
             out.status.success().then(text)
         });
@@ -143,6 +139,7 @@ fn what_does_not_exist_is_found() {
     for right in [
         "extant mount --scratch IMAGE DIR",
         "extant",
+        "extant-bench mdtest --tasks 1",
         "make test",
         "make torture-…",
         "scripts/fuzz.sh 60",
@@ -157,7 +154,8 @@ fn what_does_not_exist_is_found() {
         "$ extant ls --lnog x",
         "make tset",
         "scripts/absent.sh",
-        "extant bench mdtest --sometimes",
+        "extant bench mdtest",
+        "extant-bench mdtest --sometimes",
     ] {
         let before = checker.wrong.len();
         checker.check("", wrong);

@@ -1,18 +1,19 @@
-//! `extant bench mount`.
+//! `extant-bench mount`.
 
-use super::peers::{self, Image, Mounted, Peer};
-use super::scratch;
-use crate::commands::mkfs::size;
 use crate::interrupt;
 use crate::output;
+use crate::peers::{self, Image, Mounted, Peer};
 use crate::progress::Progress;
-use crate::serving::TransportArg;
+use crate::scratch;
 use anyhow::{Context, Result, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use extant_bench::mount::{self, Material, Measured, MountTarget, Row, Source, Unit};
 use extant_bench::runner::Shape;
-use extant_bench::table::{duration, rate};
+use extant_bench::table::duration;
 use extant_bench::target::{PathTarget, Target, TaskDir};
+use extant_terminal::numbers::rate;
+use extant_terminal::numbers::size;
+use fuse_server::Transport;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,9 +28,9 @@ use std::time::Duration;
 /// the kernel has in memory is dropped.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  extant bench mount --against floor:uring floor:classic kernel fuse2fs
-  extant bench mount create unlink fsync --target mount:uring --against floor:uring --clients 2
-  extant bench mount untar git-status --tree ~/src/linux --against kernel")]
+  extant-bench mount --against floor:uring floor:classic kernel fuse2fs
+  extant-bench mount create unlink fsync --target mount:uring --against floor:uring --clients 2
+  extant-bench mount untar git-status --tree ~/src/linux --against kernel")]
 pub struct MountArgs {
     /// Which rows; without any all
     #[arg(value_name = "ROW", value_parser = rows())]
@@ -170,9 +171,9 @@ impl MountArgs {
         let mut names = self.targets.clone();
         if names.is_empty() {
             if peers::has_uring() {
-                names.push(Peer::Mount(TransportArg::Uring).name().into());
+                names.push(Peer::Mount(Transport::Uring).name().into());
             }
-            names.push(Peer::Mount(TransportArg::Classic).name().into());
+            names.push(Peer::Mount(Transport::Classic).name().into());
         }
         names.extend(self.against.iter().cloned());
         let twice = (1..names.len()).find(|&n| names[..n].contains(&names[n]));
@@ -420,7 +421,7 @@ mod tests {
         let args = parsed(&["create", "stat-cold", "--target", "mount:uring"]).unwrap();
         assert_eq!(args.rows, [Row::Create, Row::StatCold]);
         let named = args.named().unwrap();
-        let uring = Peer::Mount(TransportArg::Uring);
+        let uring = Peer::Mount(Transport::Uring);
         assert!(matches!(named[..], [Named::Peer(peer)] if peer == uring));
         assert!(parsed(&["stat cold"]).is_err());
 

@@ -1,10 +1,10 @@
-//! `extant bench report`.
+//! `extant-bench report`.
 
-use super::peers;
 use crate::interrupt;
 use crate::output;
+use crate::peers;
 use crate::progress::Progress;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use extant_bench::report::{self, Params};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Every benchmark is run as a command of its own, which the report shows. As root the kernel's ext4 and fuse2fs take
 /// part. In full it takes about half an hour, with --quick about eight minutes.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant bench report --quick --out /tmp/report")]
+#[command(after_help = "Example:\n  extant-bench report --quick --out /tmp/report")]
 pub struct ReportArgs {
     /// Where REPORT.md and its plots go
     #[arg(long, value_name = "DIR", default_value = "docs/bench")]
@@ -38,7 +38,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     }
     let packaged = || Path::new(LOADFILE).exists().then(|| LOADFILE.into());
     let params = Params {
-        program: std::env::current_exe().context("this program's own path")?,
+        program: crate::this_program()?,
         dir: args.out.clone(),
         quick: args.quick,
         mounts: peers::can_mount(),
@@ -67,14 +67,14 @@ pub fn run(args: &ReportArgs) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
+    use crate::Cli;
     use clap::Parser;
 
     #[test]
     fn every_benchmark_of_a_report_is_a_command() {
         for (quick, mounts) in [(false, false), (true, true)] {
             let params = Params {
-                program: "extant".into(),
+                program: "extant-bench".into(),
                 dir: "out".into(),
                 quick,
                 mounts,
@@ -84,7 +84,7 @@ mod tests {
             };
             for section in report::sections(&params) {
                 let line = section.args.iter().cloned();
-                let line = std::iter::once("extant".into()).chain(line);
+                let line = std::iter::once("extant-bench".into()).chain(line);
                 if let Err(error) = Cli::try_parse_from(line) {
                     panic!("{}: {error}", section.shown());
                 }

@@ -1,16 +1,16 @@
-//! `extant bench bulk`.
+//! `extant-bench bulk`.
 
-use super::scratch_in;
-use crate::commands::mkfs::size;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
-use crate::show::{human, rate};
+use crate::scratch_in;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use extant_bench::bulk::{self, Direction, Moved, Mover, Output, Report};
 use extant_bench::child;
 use extant_bench::tree::Shape;
+use extant_terminal::numbers::size;
+use extant_terminal::numbers::{human, rate};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -25,8 +25,8 @@ use std::process::Command;
 /// rounds but a first one are shown. mke2fs makes its image durable itself, which its run then includes.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant bench bulk --from /usr --dir /var/tmp --against mke2fs --against tar\n  \
-    extant bench bulk --files 50000 --dirs 2 --size 6 --against mke2fs --rounds-peer 1"
+    after_help = "Examples:\n  extant-bench bulk --from /usr --dir /var/tmp --against mke2fs --against tar\n  \
+    extant-bench bulk --files 50000 --dirs 2 --size 6 --against mke2fs --rounds-peer 1"
 )]
 pub struct BulkArgs {
     /// The tree; without it one is made
@@ -341,7 +341,7 @@ pub fn run(a: &BulkArgs) -> Result<()> {
         files: a.files,
         size: a.size,
     });
-    let exe = std::env::current_exe().context("find this program")?;
+    let exe = crate::extant()?;
     let progress = Progress::count("runs");
     let measure_all = || -> Result<_> {
         if let Some(shape) = shape {

@@ -1,7 +1,7 @@
-//! `extant bench before`.
+//! `extant-bench before`.
 
-use super::repeat::ShapeArgs;
 use crate::progress::Progress;
+use crate::repeat::ShapeArgs;
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use extant_bench::before::{PAIRS, Pair};
@@ -11,9 +11,9 @@ use extant_bench::before::{PAIRS, Pair};
 /// Each is built from the same crates, and run in the same rounds. A volume behind one lock is a target of its
 /// own of the other benchmarks: before:one-lock.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  extant bench before --tasks 1,2,48\n  \
-    extant bench before inode-list-walks --tasks 1000 --files 4000000 --seconds 60\n  \
-    extant bench unlink2 --against before:one-lock")]
+#[command(after_help = "Examples:\n  extant-bench before --tasks 1,2,48\n  \
+    extant-bench before inode-list-walks --tasks 1000 --files 4000000 --seconds 60\n  \
+    extant-bench unlink2 --against before:one-lock")]
 pub struct BeforeArgs {
     /// Which of them; without any all, those of inode lists with 1000 tasks and 4,000,000 inodes
     #[arg(value_name = "NAME", value_parser = pairs())]

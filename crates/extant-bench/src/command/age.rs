@@ -1,12 +1,12 @@
-//! `extant bench age`.
+//! `extant-bench age`.
 
-use super::targets::TargetArgs;
-use crate::commands::mkfs::size;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
+use crate::targets::TargetArgs;
 use anyhow::Result;
 use extant_bench::age::{self, AgeParams};
+use extant_terminal::numbers::size;
 use std::io::Write;
 
 /// See how whole files stay as a volume grows old
@@ -15,7 +15,7 @@ use std::io::Write;
 /// of them and write others in their place, again and again. At the end the extents of all files are counted (by
 /// filefrag, where the target is a path).
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant bench age --size 1G --bytes 800M --against kernel")]
+#[command(after_help = "Example:\n  extant-bench age --size 1G --bytes 800M --against kernel")]
 pub struct AgeArgs {
     #[command(flatten)]
     targets: TargetArgs,

@@ -1,13 +1,14 @@
-//! `extant bench dbench`.
+//! `extant-bench dbench`.
 
-use super::targets::TargetArgs;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
+use crate::targets::TargetArgs;
 use anyhow::{Context, Result};
 use extant_bench::dbench::{self, Load, Params, Report};
-use extant_bench::table::{duration, rate, times};
+use extant_bench::table::{duration, times};
 use extant_bench::target::Target;
+use extant_terminal::numbers::rate;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
@@ -19,8 +20,8 @@ use std::path::PathBuf;
 /// Debian's package dbench has a loadfile: /usr/share/dbench/client.txt, of about 25 MB a client.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant bench dbench /usr/share/dbench/client.txt --clients 4 --against kernel\n  \
-    extant bench dbench client.txt --clients 4 --cache 8M --dir /var/tmp"
+    after_help = "Examples:\n  extant-bench dbench /usr/share/dbench/client.txt --clients 4 --against kernel\n  \
+    extant-bench dbench client.txt --clients 4 --cache 8M --dir /var/tmp"
 )]
 pub struct DbenchArgs {
     /// What is replayed

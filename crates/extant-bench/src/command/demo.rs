@@ -1,13 +1,13 @@
-//! `extant demo`: an image made, filled from many threads, changed, closed and checked.
+//! `extant-bench demo`: an image made, filled from many threads, changed, closed and checked.
 
-use super::bench::{fresh, scratch};
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
-use crate::show::{human, rate};
+use crate::{fresh, scratch};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, RenameMode, Volume};
+use extant_terminal::numbers::{human, rate};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// Fill an image from many threads, check it, say how fast that was
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant demo --files 50000")]
+#[command(after_help = "Example:\n  extant-bench demo --files 50000")]
 pub struct Args {
     /// Keep the image here; without it one is made in memory and removed
     #[arg(long)]

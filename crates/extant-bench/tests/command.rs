@@ -1,7 +1,10 @@
-//! bench and demo, small.
+//! The command `extant-bench`, with little work; what it has mounted and moved is the command `extant`.
 
-use crate::support::{Scratch, root, run};
+#[path = "command/support.rs"]
+mod support;
+
 use std::process::Command;
+use support::{BENCH, Scratch, root, run};
 
 /// Little of mdtest.
 const SMALL: [&str; 8] = [
@@ -19,11 +22,7 @@ const SMALL: [&str; 8] = [
 fn mdtest_compares_targets() {
     let s = Scratch::empty();
     let path = s.dir.path().to_str().unwrap();
-    let args = [
-        &["bench", "mdtest", "--target", "lib", "--target", path][..],
-        &SMALL,
-    ]
-    .concat();
+    let args = [&["mdtest", "--target", "lib", "--target", path][..], &SMALL].concat();
     let table = run(&args).text();
     assert!(
         table.contains("extant (in process)") && table.contains("against path"),
@@ -33,10 +32,7 @@ fn mdtest_compares_targets() {
     assert!(json[0]["creates"].as_f64().unwrap() > 0.0);
     assert_eq!(json[1]["params"]["shared"], true);
     assert_eq!(s.dir.path().read_dir().unwrap().count(), 0);
-    assert_eq!(
-        run(&["bench", "mdtest", "--target", "/no/such/place"]).code,
-        Some(1)
-    );
+    assert_eq!(run(&["mdtest", "--target", "/no/such/place"]).code, Some(1));
 }
 
 #[test]
@@ -44,7 +40,7 @@ fn grow_compares_steps() {
     let small = [
         "--names", "600", "--step", "100", "--dirs", "3", "--tasks", "2",
     ];
-    let args = [&["bench", "grow", "--size", "64M"][..], &small].concat();
+    let args = [&["grow", "--size", "64M"][..], &small].concat();
     let json = run(&[&args[..], &["--json"]].concat()).json();
     assert_eq!(json[0]["steps"].as_array().unwrap().len(), 6);
     assert!(json[0]["synced"]["later"].as_f64().unwrap() > 0.0);
@@ -53,10 +49,7 @@ fn grow_compares_steps() {
         table.contains("600 names in 3 directories by 2 tasks"),
         "{table}"
     );
-    assert_eq!(
-        run(&["bench", "grow", "--names", "5", "--step", "2"]).code,
-        Some(1)
-    );
+    assert_eq!(run(&["grow", "--names", "5", "--step", "2"]).code, Some(1));
 }
 
 /// A workload that repeats one operation, over a volume and a directory.
@@ -77,7 +70,7 @@ fn repeats(command: &[&str], workloads: &[&str]) {
         "--size",
         "64M",
     ];
-    let args = [&["bench"][..], command, &small, &["--against", path]].concat();
+    let args = [command, &small, &["--against", path]].concat();
     let json = run(&[&args[..], &["--json"]].concat()).json();
     let reports = json.as_array().unwrap();
     assert_eq!(reports.len(), workloads.len() * 2 * 2);
@@ -102,7 +95,7 @@ fn small_workloads_compare_targets() {
     for name in ["fallocate2", "open1", "unlink2"] {
         repeats(&[name], &[name]);
     }
-    let twice = run(&["bench", "open1", "--against", "lib"]);
+    let twice = run(&["open1", "--against", "lib"]);
     assert_eq!(twice.code, Some(1));
     assert!(twice.stderr.contains("name it once"), "{}", twice.stderr);
 }
@@ -120,10 +113,10 @@ fn fxmark_runs_the_rows_that_are_named_or_all() {
         "--iterations",
         "1",
     ];
-    let all = run(&[&["bench", "fxmark", "--json"][..], &few].concat()).json();
+    let all = run(&[&["fxmark", "--json"][..], &few].concat()).json();
     assert_eq!(all.as_array().unwrap().len(), 19);
-    assert_eq!(run(&["bench", "fxmark", "DROP"]).code, Some(2));
-    let help = run(&["bench", "fxmark", "--help"]).text();
+    assert_eq!(run(&["fxmark", "DROP"]).code, Some(2));
+    let help = run(&["fxmark", "--help"]).text();
     assert!(
         help.contains("MRPM") && help.contains("stat a random file"),
         "{help}"
@@ -135,7 +128,7 @@ fn the_log_is_measured_and_says_what_it_did() {
     repeats(&["commits"], &["commits"]);
     repeats(&["fsync"], &["fsync"]);
     let few = ["--seconds", "0.01", "--iterations", "1"];
-    let table = run(&[&["bench", "commits"][..], &few].concat()).text();
+    let table = run(&[&["commits"][..], &few].concat()).text();
     for word in ["pushes", "log bytes", "sorting", "operations a push"] {
         assert!(table.contains(word), "{word} in {table}");
     }
@@ -144,7 +137,7 @@ fn the_log_is_measured_and_says_what_it_did() {
 #[test]
 fn inodes_are_brought_in_and_dropped() {
     let few = ["--tasks", "30", "--files", "300", "--iterations", "1"];
-    let list = [&["bench", "inode-list"][..], &few].concat();
+    let list = [&["inode-list"][..], &few].concat();
     let json = run(&[&list[..], &["--json"]].concat()).json();
     assert_eq!(json[0]["rounds"][0]["ops"], 300);
     assert!(run(&list).text().contains("dropped/s"));
@@ -153,7 +146,7 @@ fn inodes_are_brought_in_and_dropped() {
 #[test]
 fn before_stands_beside_after() {
     let few = ["--seconds", "5", "--files", "4000", "--iterations", "1"];
-    let before = [&["bench", "before", "--json"][..], &few].concat();
+    let before = [&["before", "--json"][..], &few].concat();
     let json = run(&before).json();
     let reports = json.as_array().unwrap();
     // Three pairs from one and two tasks, two from a thousand.
@@ -165,19 +158,12 @@ fn before_stands_beside_after() {
         );
         assert_eq!(pair[0]["rounds"][0]["ops"], pair[1]["rounds"][0]["ops"]);
     }
-    let one_lock = [
-        "bench",
-        "unlink2",
-        "--against",
-        "before:one-lock",
-        "--size",
-        "64M",
-    ];
+    let one_lock = ["unlink2", "--against", "before:one-lock", "--size", "64M"];
     let short = ["--seconds", "0.05", "--iterations", "1"];
     let ran = run(&[&one_lock[..], &short].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.text().contains("before: one lock"));
-    assert_eq!(run(&["bench", "before", "nothing"]).code, Some(2));
+    assert_eq!(run(&["before", "nothing"]).code, Some(2));
 }
 
 #[test]
@@ -198,7 +184,6 @@ Deltree "\clients\client1" NT_STATUS_OK
     std::fs::write(s.host("load"), load).unwrap();
     std::fs::create_dir(s.host("dir")).unwrap();
     let args = [
-        "bench",
         "dbench",
         "@load",
         "--clients",
@@ -222,36 +207,25 @@ Deltree "\clients\client1" NT_STATUS_OK
     assert_eq!(json[0]["latencies"]["Flush"]["count"], 3);
     assert_eq!(s.host("dir").read_dir().unwrap().count(), 0);
     std::fs::write(s.host("load"), "Mkdir x").unwrap();
-    let error = s.fails(&["bench", "dbench", "@load"]);
+    let error = s.fails(&["dbench", "@load"]);
     assert!(error.contains("line 1: "), "{error}");
 }
 
 #[test]
 fn a_report_is_of_what_is_there() {
-    let none = run(&[
-        "bench",
-        "report",
-        "--out",
-        "/tmp",
-        "--peers",
-        "/no/such/program",
-    ]);
+    let none = run(&["report", "--out", "/tmp", "--peers", "/no/such/program"]);
     assert_eq!(none.code, Some(1));
     assert!(
         none.stderr.contains("/no/such/program: not there"),
         "{}",
         none.stderr
     );
-    assert!(
-        run(&["bench", "report", "--help"])
-            .text()
-            .contains("--quick")
-    );
+    assert!(run(&["report", "--help"]).text().contains("--quick"));
 }
 
 #[test]
 fn locks_and_operations_are_measured_when_asked() {
-    let plain = [&["bench", "mdtest"][..], &SMALL].concat();
+    let plain = [&["mdtest"][..], &SMALL].concat();
     assert_eq!(run(&plain).stderr, "");
     let ran = run(&[&plain[..], &["--lockmeter", "--profile"]].concat());
     assert_eq!(ran.code, Some(0));
@@ -267,11 +241,7 @@ fn locks_and_operations_are_measured_when_asked() {
     // Two rounds of a hundred files, one of which is not shown.
     assert_eq!(line("unlink").split_whitespace().nth(2), Some("200"));
     assert!(ran.stderr.contains("directory bucket"), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("namespace/name_table.rs:"),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.stderr.contains("name_table.rs:"), "{}", ran.stderr);
 }
 
 #[test]
@@ -282,7 +252,7 @@ fn bulk_moves_a_tree_every_way_beside_its_peers() {
     let made = ["--files", "20", "--dirs", "3", "--size", "5000"];
     let peers = ["--against", "tar", "--against", "mke2fs"];
     let rounds = ["--iterations", "2", "--rounds-peer", "1", "--dir", dir];
-    let args = [&["bench", "bulk"][..], &made, &peers, &rounds].concat();
+    let args = [&["bulk"][..], &made, &peers, &rounds].concat();
     let json = run(&[&args[..], &["--json"]].concat()).json();
     // The files and directories, the root and lost+found.
     assert_eq!(json["names"], 3 * 20 + 3 + 2);
@@ -316,22 +286,22 @@ fn bulk_moves_a_tree_every_way_beside_its_peers() {
     assert_eq!(s.dir.path().read_dir().unwrap().count(), 0);
     std::fs::create_dir(s.host("tree")).unwrap();
     std::fs::write(s.host("tree/file"), "content").unwrap();
-    let table = s.ok(&["bench", "bulk", "--from", "@tree", "--iterations", "1"]);
+    let table = s.ok(&["bulk", "--from", "@tree", "--iterations", "1"]);
     assert!(table.contains("tree: 3 names, 7 of data"), "{table}");
-    let inside = s.fails(&["bench", "bulk", "--from", "@tree", "--dir", "@tree"]);
+    let inside = s.fails(&["bulk", "--from", "@tree", "--dir", "@tree"]);
     assert!(inside.contains("lies inside the tree"), "{inside}");
 }
 
 #[test]
 fn a_peer_that_is_not_installed_is_an_error() {
-    let out = Command::new(env!("CARGO_BIN_EXE_extant"))
-        .args(["bench", "bulk", "--against", "mke2fs"])
+    let out = Command::new(BENCH)
+        .args(["bulk", "--against", "mke2fs"])
         .env("PATH", "/no/such/place")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1));
-    let line = "extant: --against mke2fs: mke2fs cannot be run: ";
+    let line = "extant-bench: --against mke2fs: mke2fs cannot be run: ";
     assert!(
         said.starts_with(line) && said.lines().count() == 1,
         "{said}"
@@ -353,7 +323,7 @@ fn the_demo_ends_with_a_clean_image() {
     ]);
     assert_eq!(demo.code, Some(0), "{}", demo.stderr);
     assert_eq!(demo.json()["threads"], 4);
-    assert!(s.ok(&["ls", "%"]).contains("thread3"));
+    assert!(s.names().contains(&b"thread3".to_vec()));
     let again = s.fails(&["demo", "--image", "%"]);
     assert!(again.ends_with("exists already"), "{again}");
     assert!(
@@ -367,7 +337,7 @@ fn the_demo_ends_with_a_clean_image() {
 #[test]
 fn operations_that_commute_share_no_line() {
     needs::tools!("valgrind");
-    let found = run(&["bench", "conflicts", "--short", "--json"]).json();
+    let found = run(&["conflicts", "--short", "--json"]).json();
     assert_eq!(found["counts"]["failed"], 0, "{found:#}");
     // Directories count their subdirectories in one word, and one that is made is placed in turn; readers of one
     // thing take its lock.
@@ -389,15 +359,15 @@ fn operations_that_commute_share_no_line() {
 #[test]
 fn conflicts_need_their_tool_and_a_case() {
     let bench = |args: &[&str]| {
-        let out = Command::new(env!("CARGO_BIN_EXE_extant"))
-            .args([&["bench", "conflicts"], args].concat())
+        let out = Command::new(BENCH)
+            .args([&["conflicts"], args].concat())
             .env("PATH", "/no/such/place")
             .output()
             .unwrap();
         assert_eq!(out.status.code(), Some(1));
         String::from_utf8_lossy(&out.stderr).into_owned()
     };
-    assert!(bench(&[]).starts_with("extant: this needs valgrind"));
+    assert!(bench(&[]).starts_with("extant-bench: this needs valgrind"));
 }
 
 #[test]
@@ -409,7 +379,6 @@ fn predict_prints_tables_and_writes_plots() {
         "findings": [{"a": "x.rs:1 f", "rounds": 4, "allocator": false, "line": 64}]}]}"#;
     std::fs::write(&conflicts, case).unwrap();
     let small = [
-        "bench",
         "predict",
         "--ops",
         "200",
@@ -428,7 +397,7 @@ fn predict_prints_tables_and_writes_plots() {
     let workloads = json["workloads"].as_array().unwrap();
     assert_eq!(workloads.len(), 10);
     assert_eq!(workloads[2]["predicted"][8]["bottleneck"], "x.rs:1 f");
-    assert_eq!(run(&["bench", "predict", "--line-ns", "NaN"]).code, Some(1));
+    assert_eq!(run(&["predict", "--line-ns", "NaN"]).code, Some(1));
 }
 
 /// Whether mounts can be made here; in CI they must be.
@@ -461,7 +430,7 @@ fn mounts_are_compared_with_their_floor() {
     ];
     let against = |transport: &str| {
         let words = [format!("mount:{transport}"), format!("floor:{transport}")];
-        let bench = ["bench", "mount", "--target", &words[0], "--against"];
+        let bench = ["mount", "--target", &words[0], "--against"];
         let args = [&bench[..], &[&words[1], "kernel"], &small, &["--json"]].concat();
         run(&args).json()
     };
@@ -486,12 +455,37 @@ fn mounts_are_compared_with_their_floor() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let dir = dir.unwrap();
     let path = dir.path().to_str().unwrap();
-    let bench = ["bench", "mount", "create", "stream-write", "--target", path];
+    let bench = ["mount", "create", "stream-write", "--target", path];
     let table = run(&[&bench[..], &small].concat()).text();
     assert!(
         table.contains("stream-write") && table.contains("MB/s"),
         "{table}"
     );
     assert_eq!(dir.path().read_dir().unwrap().count(), 0);
-    assert_eq!(run(&["bench", "mount", "dance"]).code, Some(2));
+    assert_eq!(run(&["mount", "dance"]).code, Some(2));
+}
+
+#[test]
+fn every_benchmark_shows_an_example() {
+    let help = run(&["--help"]).text();
+    let indented = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let names = indented.filter_map(|line| line.split(' ').next());
+    let named = |n: &&str| {
+        !n.is_empty()
+            && *n != "help"
+            && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !n.starts_with('-')
+    };
+    let names: Vec<_> = names
+        .filter(named)
+        .filter(|n| *n != "extant-bench")
+        .collect();
+    assert!(names.len() > 15, "{names:?}");
+    for name in names {
+        let help = run(&[name, "--help"]).text();
+        assert!(
+            help.contains("Example") && help.contains(&format!("extant-bench {name}")),
+            "{name}: {help}"
+        );
+    }
 }

@@ -1,12 +1,12 @@
-//! `extant bench grow`.
+//! `extant-bench grow`.
 
-use super::targets::TargetArgs;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
-use crate::show::rate;
+use crate::targets::TargetArgs;
 use anyhow::Result;
 use extant_bench::grow::{self, Params, Report};
+use extant_terminal::numbers::rate;
 use std::io::Write;
 
 /// Create names in steps and see whether the rate falls as there are more
@@ -14,8 +14,8 @@ use std::io::Write;
 /// Each step is made durable, and shown alone and with that. The first step is compared with all later ones.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant bench grow --names 1000000 --size 8G --journal 1024\n  \
-    extant bench grow --names 10000000 --dirs 100 --size 32G --journal 2048"
+    after_help = "Examples:\n  extant-bench grow --names 1000000 --size 8G --journal 1024\n  \
+    extant-bench grow --names 10000000 --dirs 100 --size 32G --journal 2048"
 )]
 pub struct GrowArgs {
     #[command(flatten)]

@@ -1,9 +1,9 @@
-//! `extant bench inode-list`.
+//! `extant-bench inode-list`.
 
-use super::targets::TargetArgs;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
+use crate::targets::TargetArgs;
 use anyhow::Result;
 use extant_bench::runner::{self, Contender, Shape};
 use extant_bench::table;
@@ -16,7 +16,7 @@ use std::io::Write;
 /// memory, which is timed apart; the kernel does that for all file systems of the machine, and for root only.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Example:\n  extant bench inode-list --tasks 1000 --files 200000 --against kernel"
+    after_help = "Example:\n  extant-bench inode-list --tasks 1000 --files 200000 --against kernel"
 )]
 pub struct InodeListArgs {
     #[command(flatten)]

@@ -1,11 +1,11 @@
 //! The floor under a mount: files in memory, served as `extant mount` serves an image, so that kernel and transport
-//! are what a figure of it measures. Started by `extant bench` as a process of its own.
+//! are what a figure of it measures. Started by `extant-bench` as a process of its own.
 
 use crate::interrupt;
 use crate::output;
-use crate::serving::TransportArg;
 use anyhow::{Context, Result};
 use extant_fuse::MountOptions;
+use fuse_server::Transport;
 use fuse_server::{
     Answer, Errno, Handler, KernelOffer, MemoryFs, Notifier, Opened, OpenedFlags, Operation,
     Request, Session, SetAttr, Wants,
@@ -19,14 +19,14 @@ use std::sync::Arc;
 #[derive(clap::Args, Debug)]
 #[command(
     hide = true,
-    after_help = "Example:\n  extant bench floor /mnt --transport classic"
+    after_help = "Example:\n  extant-bench floor /mnt --transport classic"
 )]
 pub struct FloorArgs {
     /// Directory to mount it on
     dir: PathBuf,
     /// How requests come from the kernel
     #[arg(long, value_enum, default_value_t)]
-    transport: TransportArg,
+    transport: Transport,
 }
 
 pub fn run(args: &FloorArgs) -> Result<()> {
@@ -56,14 +56,14 @@ pub fn run(args: &FloorArgs) -> Result<()> {
 }
 
 /// Until it is unmounted. The files stay.
-fn serve(floor: &Arc<Floor>, dir: &Path, transport: TransportArg) -> Result<()> {
+fn serve(floor: &Arc<Floor>, dir: &Path, transport: Transport) -> Result<()> {
     let options = fuse_server::MountOptions {
         subtype: Some("floor".into()),
         ..MountOptions::default().for_kernel("floor")
     };
     let connection = fuse_server::mount(dir, &options)?;
     let handler: Arc<dyn Handler> = Arc::clone(floor) as _;
-    Session::new(connection, handler, transport.into(), 0)?.run()?;
+    Session::new(connection, handler, transport, 0)?.run()?;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
-//! `extant bench predict`.
+//! `extant-bench predict`.
 
-use super::{fresh, scratch};
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
+use crate::{fresh, scratch};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, Volume};
@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 ///
 /// Measures on one core what operations cost and how long they hold which locks, and computes with a queueing model
 /// what 1 to 256 cores make of it; beside it what two cores make here. Each workload is also run with
-/// one lock for the whole volume; and the pairs of `extant bench before` are run, after and before.
+/// one lock for the whole volume; and the pairs of `extant-bench before` are run, after and before.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Example:\n  extant bench conflicts --json > conflicts.json\n  \
-    extant bench predict --conflicts conflicts.json --report docs/bench/prediction.md"
+    after_help = "Example:\n  extant-bench conflicts --json > conflicts.json\n  \
+    extant-bench predict --conflicts conflicts.json --report docs/bench/prediction.md"
 )]
 pub struct PredictArgs {
     /// Operations of each task in a round
@@ -36,7 +36,7 @@ pub struct PredictArgs {
     /// Nanoseconds to fetch a cache line that another core wrote
     #[arg(long, default_value_t = 100.0)]
     line_ns: f64,
-    /// What `extant bench conflicts --json` printed; without it no line counts as shared
+    /// What `extant-bench conflicts --json` printed; without it no line counts as shared
     #[arg(long, value_name = "FILE")]
     conflicts: Option<PathBuf>,
     /// Write the report to this file, and plots beside it
@@ -103,7 +103,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     }
     progress.done();
     if let Some(path) = &args.report {
-        let text = report::markdown(&all, costs, &super::machine());
+        let text = report::markdown(&all, costs, &crate::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
         for p in &all {
             let plot = path.with_file_name(format!("prediction-{}.svg", p.now.name));
@@ -118,7 +118,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
         });
     }
     let mut out = output::stdout();
-    write!(out, "{}", report::markdown(&all, costs, &super::machine()))?;
+    write!(out, "{}", report::markdown(&all, costs, &crate::machine()))?;
     Ok(out.flush()?)
 }
 

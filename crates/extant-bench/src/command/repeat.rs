@@ -1,9 +1,9 @@
 //! Benchmarks that repeat one operation, from several numbers of tasks in turn.
 
-use super::targets::TargetArgs;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
+use crate::targets::TargetArgs;
 use anyhow::Result;
 use extant_bench::runner::{self, Contender, Report, Shape};
 use extant_bench::table;

@@ -1,13 +1,13 @@
-//! `extant bench mdtest`.
+//! `extant-bench mdtest`.
 
-use super::targets::TargetArgs;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
-use crate::show::rate;
+use crate::targets::TargetArgs;
 use anyhow::{Result, ensure};
 use extant_bench::mdtest::{self, Params, Report};
 use extant_bench::target::Target;
+use extant_terminal::numbers::rate;
 use std::io::Write;
 
 /// Create and remove empty files from many tasks
@@ -16,7 +16,7 @@ use std::io::Write;
 /// timed apart. Targets take turns, round by round; medians of all rounds but a first one are shown.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Example:\n  extant bench mdtest --target lib --target /mnt/ext4 --tasks 2 --files 100000"
+    after_help = "Example:\n  extant-bench mdtest --target lib --target /mnt/ext4 --tasks 2 --files 100000"
 )]
 pub struct MdtestArgs {
     #[command(flatten)]

@@ -1,6 +1,6 @@
-//! `extant bench fxmark`.
+//! `extant-bench fxmark`.
 
-use super::repeat::{self, RepeatArgs};
+use crate::repeat::{self, RepeatArgs};
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use extant_bench::workload::Workload;
@@ -11,8 +11,8 @@ use extant_bench::workload::fxmark::{ROWS, Row};
 /// The first letter says D for data or M for metadata, the second R or W for reading or writing, the last L, M
 /// or H for low, medium or high sharing.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  extant bench fxmark --against kernel\n  \
-    extant bench fxmark MWCL MWCM --tasks 1,2,4 --against /mnt/ext4")]
+#[command(after_help = "Examples:\n  extant-bench fxmark --against kernel\n  \
+    extant-bench fxmark MWCL MWCM --tasks 1,2,4 --against /mnt/ext4")]
 pub struct FxmarkArgs {
     /// Which of them; without any all
     #[arg(value_name = "ROW", value_parser = rows(), ignore_case = true)]

@@ -6,6 +6,28 @@ use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// Who speaks on standard error.
+struct Speaker {
+    name: &'static str,
+    advice: fn(&anyhow::Error) -> Option<&'static str>,
+}
+
+static SPEAKER: OnceLock<Speaker> = OnceLock::new();
+
+fn speaker() -> &'static Speaker {
+    SPEAKER.get_or_init(|| Speaker {
+        name: "extant",
+        advice: |_| None,
+    })
+}
+
+/// Sets the name that lines on standard error begin with, and what can be done about errors of some kind. Only the first
+/// call counts.
+pub fn speak_as(name: &'static str, advice: fn(&anyhow::Error) -> Option<&'static str>) {
+    SPEAKER.get_or_init(|| Speaker { name, advice });
+}
 
 /// Standard output, buffered.
 pub fn stdout() -> BufWriter<Stdout> {
@@ -79,7 +101,7 @@ pub fn ask(question: &str) -> Result<bool> {
 /// One line on standard error.
 pub fn complain(what: impl fmt::Display) {
     // An error of standard error has no place to be reported.
-    let _ = writeln!(io::stderr(), "extant: {what}");
+    let _ = writeln!(io::stderr(), "{}: {what}", speaker().name);
 }
 
 /// Errors that were already told, one line each.
@@ -165,7 +187,7 @@ pub fn one_line(error: &anyhow::Error) -> String {
 /// An error in one line, and what can be done about errors of its kind.
 fn with_advice(error: &anyhow::Error) -> String {
     let line = one_line(error);
-    match crate::advice::in_general(error) {
+    match (speaker().advice)(error) {
         Some(advice) => format!("{line}: {advice}"),
         None => line,
     }

@@ -6,10 +6,10 @@
 //! over io_uring must never be killed while it is the last process of the namespace, as the kernel would wait for it
 //! for ever.
 
-use crate::serving::TransportArg;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant_bench::child;
 use extant_bench::target::{PathTarget, cpu_of};
+use fuse_server::Transport;
 use rustix::fs::FlockOperation;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -32,17 +32,17 @@ pub enum Peer {
     /// fuse2fs of e2fsprogs.
     Fuse2fs,
     /// `extant mount`.
-    Mount(TransportArg),
+    Mount(Transport),
     /// `extant mount --no-sandbox`.
-    Unconfined(TransportArg),
+    Unconfined(Transport),
     /// Files in memory, served in the same way.
-    Floor(TransportArg),
+    Floor(Transport),
 }
 
 impl Peer {
     /// The peer of this name.
     pub fn of(name: &OsStr) -> Option<Self> {
-        use TransportArg::{Classic, Uring};
+        use Transport::{Classic, Uring};
         let all = [
             Self::Kernel,
             Self::Fuse2fs,
@@ -61,11 +61,11 @@ impl Peer {
         match self {
             Self::Kernel => "kernel",
             Self::Fuse2fs => "fuse2fs",
-            Self::Mount(TransportArg::Classic) => "mount:classic",
+            Self::Mount(Transport::Classic) => "mount:classic",
             Self::Mount(_) => "mount:uring",
-            Self::Unconfined(TransportArg::Classic) => "unconfined:classic",
+            Self::Unconfined(Transport::Classic) => "unconfined:classic",
             Self::Unconfined(_) => "unconfined:uring",
-            Self::Floor(TransportArg::Classic) => "floor:classic",
+            Self::Floor(Transport::Classic) => "floor:classic",
             Self::Floor(_) => "floor:uring",
         }
     }
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    fn transport(self) -> Option<TransportArg> {
+    fn transport(self) -> Option<Transport> {
         match self {
             Self::Mount(transport) | Self::Unconfined(transport) | Self::Floor(transport) => {
                 Some(transport)
@@ -88,15 +88,14 @@ impl Peer {
 
     /// The server's command line.
     fn server(self, image: &Path, at: &Path) -> Result<Vec<OsString>> {
-        let program = || std::env::current_exe().context("this program's own path");
         let transport = match self.transport() {
-            Some(TransportArg::Classic) => "classic",
+            Some(Transport::Classic) => "classic",
             _ => "uring",
         };
         let (words, program): (&[&str], OsString) = match self {
             Self::Mount(_) => (
                 &["mount", "--foreground", "--transport", transport],
-                program()?.into(),
+                crate::extant()?.into(),
             ),
             Self::Unconfined(_) => (
                 &[
@@ -106,11 +105,11 @@ impl Peer {
                     "--transport",
                     transport,
                 ],
-                program()?.into(),
+                crate::extant()?.into(),
             ),
             Self::Floor(_) => (
-                &["bench", "floor", "--transport", transport],
-                program()?.into(),
+                &["floor", "--transport", transport],
+                crate::this_program()?.into(),
             ),
             Self::Kernel | Self::Fuse2fs => (&["-f"], "fuse2fs".into()),
         };
@@ -176,7 +175,7 @@ pub fn own_mounts() -> Result<()> {
     // Mounts of the system go on to be seen; ours are seen by nobody else.
     let error = Command::new("unshare")
         .args(["--mount", "--propagation", "slave", "--"])
-        .arg(std::env::current_exe().context("this program's own path")?)
+        .arg(crate::this_program()?)
         .args(std::env::args_os().skip(1))
         .env(OWN_MOUNTS, "1")
         .exec();
@@ -280,7 +279,7 @@ impl Mounted {
 
     fn mount(&mut self) -> Result<()> {
         match self.peer.transport() {
-            Some(TransportArg::Classic) => self.serve(),
+            Some(Transport::Classic) => self.serve(),
             Some(_) => with_uring(|| self.serve()),
             None if self.peer == Peer::Fuse2fs => self.serve(),
             None => {
@@ -376,7 +375,7 @@ impl Mounted {
             _ if lazily => run("umount", [OsStr::new("-l"), at]),
             // It returns when all is in the image.
             Peer::Mount(_) => {
-                let program = std::env::current_exe().context("this program's own path")?;
+                let program = crate::extant()?;
                 child::run(Command::new(program).arg("umount").arg(at)).map(drop)
             }
             _ => run("umount", [at]),

@@ -1,9 +1,9 @@
-//! `extant bench conflicts`.
+//! `extant-bench conflicts`.
 
-use super::{fresh, scratch};
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
+use crate::{fresh, scratch};
 use anyhow::{Context, Result, ensure};
 use extant::OpenOptions;
 use extant::mkfs::MkfsOptions;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// Runs pairs of operations that commute on two threads under valgrind's lackey, and shows which lines of memory
 /// one writes and the other touches, with the lines of code that do. With the report goes how each case came out.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant bench conflicts --report docs/bench/conflicts.md")]
+#[command(after_help = "Example:\n  extant-bench conflicts --report docs/bench/conflicts.md")]
 pub struct ConflictsArgs {
     /// A few dozen cases instead of all
     #[arg(long)]
@@ -72,16 +72,16 @@ pub fn run(args: &ConflictsArgs) -> Result<()> {
     let volume = fresh(&image, &options, &OpenOptions::new())?;
     work::furnish(&volume)?;
     volume.close()?;
-    let program = std::env::current_exe().context("this program's own file")?;
+    let program = crate::this_program()?;
     let image = image.to_string_lossy();
-    let traced = ["bench", "conflicts", "--traced", &image];
+    let traced = ["conflicts", "--traced", &image];
     let progress = Progress::up_to("cases", cases.len() as u64);
     let results = run::run(&program, &traced, &cases, |_| progress.add(1));
     progress.done();
     let results = results?;
     interrupt::check()?;
     if let Some(path) = &args.report {
-        let text = report::markdown(&results, &super::machine());
+        let text = report::markdown(&results, &crate::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
     let counts = report::Counts::of(&results);

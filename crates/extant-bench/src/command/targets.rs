@@ -1,13 +1,13 @@
 //! What a benchmark runs against, as the command line names it.
 
-use super::peers::{self, Mounted};
-use super::{fresh, scratch_in};
-use crate::commands::mkfs::size;
+use crate::peers::{self, Mounted};
 use crate::progress::Progress;
+use crate::{fresh, scratch_in};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{OpenOptions, Volume};
 use extant_bench::target::{Apart, LibTarget, OneLock, PathTarget, Target};
+use extant_terminal::numbers::size;
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};

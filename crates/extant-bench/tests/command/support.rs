@@ -1,0 +1,109 @@
+//! A place for a test, and the commands.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+pub const BENCH: &str = env!("CARGO_BIN_EXE_extant-bench");
+
+/// What a run said.
+pub struct Ran {
+    pub code: Option<i32>,
+    stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Ran {
+    fn of(out: Output) -> Self {
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        Self {
+            code: out.status.code(),
+            stdout: out.stdout,
+            stderr,
+        }
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        let json = serde_json::from_slice(&self.stdout);
+        json.unwrap_or_else(|e| panic!("no JSON: {e}: {}", self.stderr))
+    }
+}
+
+/// Runs the command, beside which the command `extant` stands.
+pub fn run<S: AsRef<OsStr>>(args: &[S]) -> Ran {
+    needs::program("extant-cli", "extant");
+    let out = Command::new(BENCH).args(args).output();
+    Ran::of(out.expect("extant-bench runs"))
+}
+
+/// A directory for a test, and an image that may be made in it.
+pub struct Scratch {
+    pub dir: tempfile::TempDir,
+    image: PathBuf,
+}
+
+impl Scratch {
+    pub fn empty() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let image = dir.path().join("disk.img");
+        Self { dir, image }
+    }
+
+    /// A path in the directory.
+    pub fn host(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs the command; `%` is the image, `@name` a path in the directory.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        let place = |arg: &&str| match (*arg, arg.strip_prefix('@')) {
+            ("%", _) => self.image.clone().into_os_string(),
+            (_, Some(name)) => self.host(name).into_os_string(),
+            (arg, None) => arg.into(),
+        };
+        run(&args.iter().map(place).collect::<Vec<_>>())
+    }
+
+    /// Runs the command, which must succeed without a word on standard error.
+    #[track_caller]
+    pub fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(
+            (ran.code, ran.stderr.as_str()),
+            (Some(0), ""),
+            "{args:?}: {}",
+            ran.text()
+        );
+        ran.text()
+    }
+
+    /// Runs the command, which must fail with exit code 1 and one line; returns the line.
+    #[track_caller]
+    pub fn fails(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("extant-bench: "), "{}", ran.stderr);
+        ran.stderr.trim_end().to_string()
+    }
+
+    /// Names in the root directory of the image.
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        let open = extant::OpenOptions::new().read_only(true).open(&self.image);
+        let entries = open.expect("the image").read_dir("/").expect("its root");
+        entries.iter().map(|e| e.name.to_vec()).collect()
+    }
+}
+
+/// Whether tests that need root can run: in CI they must.
+pub fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        needs::ignored("it takes root");
+    }
+    root
+}

@@ -1,0 +1,84 @@
+//! Sizes, rates and counts as people read and write them.
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Bytes in powers of 1024, rounded up as `df -h` does: `4.0K`, `17M`.
+pub fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut value = bytes as f64;
+    let mut unit = ' ';
+    for next in ['K', 'M', 'G', 'T', 'P', 'E'] {
+        if value < 1023.5 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    if value < 9.95 {
+        format!("{:.1}{unit}", (value * 10.0).ceil() / 10.0)
+    } else {
+        format!("{:.0}{unit}", value.ceil())
+    }
+}
+
+/// A number of things.
+pub fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+/// A number of bytes with K, M, G or T for powers of 1024.
+pub fn size(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        other => bail!("unknown unit {other}: use K, M, G or T, as in 512M"),
+    };
+    let number: f64 = digits
+        .parse()
+        .ok()
+        .filter(|n: &f64| *n >= 0.0)
+        .with_context(|| format!("{text} is no size: write a number with K, M, G or T, as 512M"))?;
+    let bytes = number * (1u64 << shift) as f64;
+    // 2^63 and more cannot be a size of anything.
+    ensure!(bytes < 9e18, "{text:?} is too large");
+    // Whole numbers are exact beyond what a float holds.
+    Ok(digits.parse::<u64>().map_or(bytes as u64, |n| n << shift))
+}
+
+/// A rate in short: `1.25 M`, `87.3 k`, `950`.
+pub fn rate(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e6 => format!("{:.2} M", r / 1e6),
+        r if r >= 1e3 => format!("{:.1} k", r / 1e3),
+        r => format!("{r:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read() {
+        assert_eq!(size("8G").unwrap(), 8 << 30);
+        assert_eq!(size("1.5M").unwrap(), 3 << 19);
+        assert_eq!(size("4096").unwrap(), 4096);
+        for bad in ["", "G", "-1", "5X", "1e30T"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written() {
+        assert_eq!(human(1023), "1023");
+        assert_eq!(human(4096), "4.0K");
+        assert_eq!(human(1 << 40), "1.0T");
+        assert_eq!(rate(1_250_000.0), "1.25 M");
+    }
+}
