@@ -1,6 +1,5 @@
-//! Memory of block images that are gone, for those to come: a push makes thousands of new images in place of as
-//! many old ones, and memory fresh from the system costs a page fault and a clearing each time. Shared by all
-//! volumes of the process.
+//! Memory of dropped block images, for new ones: a push makes thousands of new images in place of as many old ones,
+//! and memory fresh from the system costs a page fault and a clearing each time. All volumes of the process share it.
 
 use crate::base::locks::{self, Mutex};
 
@@ -26,7 +25,7 @@ fn take(size: usize) -> Option<Vec<u8>> {
     of(size)?.lock().pop()
 }
 
-/// A block that holds what another held before: whoever takes it writes every byte.
+/// A block with arbitrary contents: the caller writes every byte.
 pub fn unset(size: usize) -> Vec<u8> {
     take(size).unwrap_or_else(|| vec![0; size])
 }
@@ -53,7 +52,7 @@ pub fn copied(block: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Keeps a block that nobody needs any more.
+/// Keeps a block for reuse.
 pub fn give(bytes: Vec<u8>) {
     if let Some(spare) = of(bytes.len()) {
         let mut spare = spare.lock();
@@ -63,7 +62,7 @@ pub fn give(bytes: Vec<u8>) {
     }
 }
 
-/// Gives all of it back to the system.
+/// Returns all of it to the system.
 pub fn release() {
     for spare in &SPARE {
         drop(std::mem::take(&mut *spare.lock()));
@@ -80,7 +79,7 @@ mod tests {
         assert_eq!(zeroed(32 << 10), vec![0; 32 << 10]);
         give(vec![7; 32 << 10]);
         assert_eq!(copied(&[9; 32 << 10]), vec![9; 32 << 10]);
-        // What is no block is not kept.
+        // Sizes that no block has are not kept.
         for odd in [0, 1, 512, 3000, 1 << 20] {
             give(vec![7; odd]);
             assert_eq!(zeroed(odd), vec![0; odd]);

@@ -1,9 +1,9 @@
-//! A table with a place for each group of which only what is used comes into memory: a volume may have a million
+//! A table with an entry for each group, of which only the used parts are in memory: a volume may have a million
 //! groups and use a few of them.
 
 use std::sync::OnceLock;
 
-/// Places that come into memory together.
+/// Entries that come into memory together.
 const CHUNK: u32 = 64;
 
 /// A table of `T`, in chunks.
@@ -13,7 +13,7 @@ pub struct Chunked<T> {
 }
 
 impl<T> Chunked<T> {
-    /// A table of so many places, none of them in memory.
+    /// A table of `len` entries, none of them in memory.
     pub fn new(len: u32) -> Self {
         Self {
             chunks: (0..len.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
@@ -21,19 +21,19 @@ impl<T> Chunked<T> {
         }
     }
 
-    /// Number of places.
+    /// Number of entries.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// What is in a place, if it is in memory.
+    /// An entry, if it is in memory.
     pub fn get(&self, index: u32) -> Option<&T> {
         let chunk = self.chunks.get((index / CHUNK) as usize)?.get()?;
         chunk.get((index % CHUNK) as usize)
     }
 
-    /// What is in a place; `make` makes it and its neighbours if they are not in memory. Two that come at once
-    /// may both make them, and one result is kept. `None` past the end.
+    /// An entry; `make` makes it and its neighbours if they are not in memory. Two callers at once may both make
+    /// them, and one result is kept. `None` past the end.
     pub fn get_or_make<E>(
         &self,
         index: u32,
@@ -51,14 +51,14 @@ impl<T> Chunked<T> {
         Ok(chunk.get_or_init(|| made).get((index - first) as usize))
     }
 
-    /// All places in memory.
+    /// All entries in memory.
     pub fn in_memory(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().filter_map(OnceLock::get).flatten()
     }
 }
 
 impl<T: Default> Chunked<T> {
-    /// What is in a place, made if it is not in memory; `None` past the end.
+    /// An entry, made if it is not in memory; `None` past the end.
     pub fn get_or_default(&self, index: u32) -> Option<&T> {
         let made = self.get_or_make::<std::convert::Infallible>(index, |_| Ok(T::default()));
         made.unwrap_or_else(|never| match never {})

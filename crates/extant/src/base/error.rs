@@ -1,4 +1,4 @@
-//! What can go wrong, said once: every error names the rule broken and where, and maps to one errno.
+//! The engine's errors: every error names the broken rule and the place, and maps to one errno.
 
 use ext4_format::{BlockNr, FormatError, InodeNr};
 use std::io;
@@ -87,9 +87,9 @@ pub enum Error {
     /// The device failed.
     #[error("I/O error: {context}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         context: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The volume stopped after an earlier failure.
@@ -98,9 +98,9 @@ pub enum Error {
     /// A rule of the engine itself does not hold: the volume has stopped, and its image is as of the last commit.
     #[error("broken rule: {rule}: {found}")]
     Broken {
-        /// What must hold.
+        /// The rule.
         rule: &'static str,
-        /// What was found instead.
+        /// The finding.
         found: String,
     },
     /// The volume was closed while this handle was open.

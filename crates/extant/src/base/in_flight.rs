@@ -1,16 +1,16 @@
-//! What is under way, by number: who begins something enters it, and others wait until all up to a number is over.
+//! Numbered work in progress: a thread enters its work, and others wait until all work up to a number is over.
 
 use crate::base::locks::{Condvar, Mutex};
 use lockmeter::LockClass;
 use std::collections::BTreeSet;
 
-/// Numbered pieces of work that are under way.
+/// Numbered pieces of work in progress.
 pub(crate) struct InFlight<C: LockClass> {
     numbers: Mutex<BTreeSet<u64>, C>,
     ended: Condvar,
 }
 
-/// One piece of work; it is over when this goes, whatever happens.
+/// One piece of work; it is over when this is dropped.
 pub(crate) struct Piece<'a, C: LockClass> {
     of: &'a InFlight<C>,
     number: u64,
@@ -26,13 +26,13 @@ impl<C: LockClass> Default for InFlight<C> {
 }
 
 impl<C: LockClass> InFlight<C> {
-    /// The piece of work with this number begins.
+    /// Enters a piece of work with this number.
     pub fn begin(&self, number: u64) -> Piece<'_, C> {
         self.numbers.lock().insert(number);
         Piece { of: self, number }
     }
 
-    /// Waits until nothing with this number or a lower one is under way.
+    /// Waits until no work with this number or a lower one is in progress.
     pub fn wait_up_to(&self, number: u64) {
         let mut numbers = self.numbers.lock();
         while numbers.first().is_some_and(|&first| first <= number) {

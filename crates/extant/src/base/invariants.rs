@@ -1,15 +1,16 @@
-//! Rules that the engine itself must keep, whatever the callers do and whatever is on the device; checked at run time, in
+//! Rules that the engine itself must keep, whatever callers do and whatever is on the device; checked at run time, in
 //! every build.
 //!
-//! A rule that does not hold means that what is in memory is not to be trusted. Then nothing more of it may reach the
-//! device: the volume stops, the error names the rule and what was found, and the image is as of the last commit. Nothing
-//! panics, and nothing goes on as if all were well.
+//! A broken rule means that memory cannot be trusted. Then no more of it may reach the device: the volume stops, the
+//! error names the rule and the finding, and the image is as of the last commit. No rule panics, and no operation
+//! continues as if all were well.
 //!
-//! Checks on the way of an operation are one comparison of words that are at hand; those of a push may look at each block.
+//! A check on the way of an operation is one comparison of words that are at hand; checks of a push may look at each
+//! block.
 
 use crate::base::error::Error;
 
-/// A rule, by what it speaks of.
+/// A rule, by its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     // The log and its contexts
@@ -19,7 +20,7 @@ pub(crate) enum Rule {
     FreedIsNotLogged,
     SizeHasItsData,
     CreditsCover,
-    // What the formatter gives
+    // The output of the formatter
     BlocksAscend,
     BlocksInVolume,
     ImageIsABlock,
@@ -49,7 +50,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// What must hold.
+    /// The rule in words.
     pub fn text(self) -> &'static str {
         match self {
             Self::FormattedInOrder => "contexts are formatted in the order of their numbers",
@@ -94,7 +95,7 @@ impl Rule {
     }
 }
 
-/// Returns the error of a rule unless it holds; what was found is put together only then.
+/// Returns the error of a rule unless it holds; the finding is formatted only then.
 macro_rules! insist {
     ($holds:expr, $rule:ident, $($found:tt)+) => {
         if !$holds {

@@ -1,8 +1,8 @@
-//! Points inside operations where a thread may be held up, so that a test on few CPUs makes threads meet
-//! there, with and without locks in hand: an operation takes a microsecond, and two of them hardly ever
-//! overlap otherwise. There is nothing of this in a build without debug assertions.
+//! Points inside operations at which a thread may be delayed, so that a test on few CPUs makes threads meet there,
+//! with and without locks held: an operation takes a microsecond, and without delays two of them rarely overlap. A
+//! build without debug assertions has none of this.
 
-/// Holds threads up at about one point in `every`; 0 at none, as at first. Says whether this build can.
+/// Delays threads at about one point in `every`; 0, the initial value, at none. True if this build has the points.
 #[doc(hidden)]
 pub fn jitter(every: u32) -> bool {
     #[cfg(debug_assertions)]
@@ -45,7 +45,7 @@ mod debug {
 
     #[cold]
     fn pause(every: u32) {
-        // At the end of a thread there is nothing left to draw from.
+        // An ending thread has no state left to draw from.
         let Ok(drawn) = STATE.try_with(|state| {
             let mut x = state.get() | 1;
             x ^= x << 13;

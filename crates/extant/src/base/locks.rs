@@ -43,7 +43,7 @@ lock_class!(
     pub(crate) ShortOfSpace = "short of space"
 );
 lock_class!(
-    /// Who watches what.
+    /// The watchers and their subjects.
     pub(crate) Watchers = "watchers"
 );
 lock_class!(
@@ -139,11 +139,11 @@ lock_class!(
     pub(crate) CommitStage = "logged transactions"
 );
 lock_class!(
-    /// Contexts whose blocks and numbers have not been given back.
+    /// Contexts whose freed blocks and numbers cannot be taken yet.
     pub(crate) Unreleased = "contexts to release"
 );
 lock_class!(
-    /// Flushes under way.
+    /// Flushes in progress.
     pub(crate) Flushes = "flushes under way"
 );
 lock_class!(
@@ -159,15 +159,15 @@ lock_class!(
     pub(crate) SpareItems = "spare items"
 );
 lock_class!(
-    /// What the background thread is asked to do.
+    /// Requests to the background thread.
     pub(crate) Kick = "background kick"
 );
 lock_class!(
-    /// A free run that is out of use while the device forgets it.
+    /// A free run that is out of use while the device discards it.
     pub(crate) Trimming = "trimming"
 );
 lock_class!(
-    /// Who waits for a frozen volume.
+    /// Threads that wait for a frozen volume.
     pub(crate) Gate = "frozen volume"
 );
 lock_class!(

@@ -1,4 +1,4 @@
-//! What every room uses: errors, lock classes, rules that are checked at run time, hooks of the tests, small tools.
+//! Tools of every room: errors, lock classes, rules that are checked at run time, hooks of the tests, small helpers.
 
 pub mod address;
 pub mod block_memory;
@@ -16,7 +16,7 @@ pub mod upward;
 
 use ext4_format::timestamp::Timestamp;
 
-/// The time of what is done now.
+/// The time of the present operation.
 pub(crate) fn now() -> Timestamp {
     let (seconds, nanoseconds) = system::now();
     Timestamp::new(seconds, nanoseconds)

@@ -5,10 +5,10 @@ use std::any::Any;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// More threads than this gain little: one thread prepares what they do, and goes on with what they have done.
+/// More threads than this gain little: one thread prepares their work, and continues with their results.
 pub const MAX_THREADS: usize = 16;
 
-/// CPUs there are. Asked for once: the answer is read from files of the system, which takes longer than
+/// Number of CPUs. It is asked for once, because the answer is read from files of the system, which takes longer than
 /// formatting a small batch.
 pub fn cpus() -> usize {
     static CPUS: LazyLock<usize> =
@@ -16,18 +16,18 @@ pub fn cpus() -> usize {
     *CPUS
 }
 
-/// Threads for so much work, each of which is to have so much of it at least.
+/// Threads for `work` units, each of which gets at least `each` of them.
 pub fn threads_for(work: usize, each: usize) -> usize {
     cpus().min(MAX_THREADS).min(work / each)
 }
 
-/// What becomes of a thread's panic.
+/// The error that stands for a thread's panic.
 pub fn panicked(_: Box<dyn Any + Send>) -> Error {
     Error::Stopped("a thread panicked".into())
 }
 
-/// Does every piece of work, each with its place among them, by so many threads, of which the caller is one. When one has
-/// failed no further piece is begun; one of the failures is returned.
+/// Does every piece of work, each with its index, by several threads, of which the caller is one. After a failure no
+/// further piece is begun; one of the failures is returned.
 pub fn for_each<T: Sync>(
     threads: usize,
     pieces: &[T],

@@ -1,8 +1,8 @@
-//! Faults that were mended, to be planted again: the tests that found them must find them still.
+//! Faults that were mended, to be planted again: the tests that found them must still find them.
 //!
 //! A build with the feature `planted-faults` behaves as if the change that mended one fault had never been made; the
 //! environment variable `EXTANT_PLANTED` names that fault. In every other build the checks below are constants, and
-//! nothing of this is left.
+//! the compiler removes them.
 
 /// A fault that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum Fault {
     SizeBeforeTail,
     /// A block read from the device replaces an image that is newer.
     StaleBuffer,
-    /// A second push goes on after one that failed.
+    /// A second push continues after one that failed.
     PushAfterFailure,
     /// A bitmap that cannot be read does not keep freed blocks from being used again before their commit.
     UnreadBitmap,

@@ -1,26 +1,26 @@
-//! Named points at which a test holds a thread, so that a schedule is not left to chance.
+//! Named points at which a test holds a thread, so that a schedule does not depend on chance.
 //!
-//! A test calls [`at`] in the thread that it wants to hold: the closure runs when that thread comes to the point for the
-//! first time, and whatever it waits for, it waits for there. Other threads, and other tests in the same process,
-//! pass the point without a look. A build without debug assertions has none of this.
+//! A test calls [`at`] in the thread that it wants to hold: the closure runs when that thread comes to the point for
+//! the first time, and the thread waits at the point for whatever the closure waits for. Other threads, and other
+//! tests in the same process, pass the point without a look. A build without debug assertions has none of this.
 
-/// A point that a schedule can be held at.
+/// A point at which a schedule can be held.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// A metadata block was read from the device and is not in memory yet.
     BlockRead,
-    /// The pages of a file were written, and what it committed is about to be made durable.
+    /// The pages of a file were written, and its commit is about to be made durable.
     FsyncWritten,
-    /// A list of inodes was taken to be written back, and nothing of it is written.
+    /// A list of inodes was taken to be written back, and none of them is written.
     WriteBackTaken,
     /// Writing a transaction into the log has failed, and the volume has not stopped.
     LogFailed,
     /// A commit block is written and not flushed.
     CommitWritten,
-    /// A transaction is open and nothing is locked for it.
+    /// A transaction is open and holds no lock.
     Begun,
-    /// A new file found no free inode number, and a push is about to bring some back.
+    /// A new file found no free inode number, and a push is about to free some.
     NoInode,
 }
 
@@ -32,7 +32,7 @@ thread_local! {
     static HELD: std::cell::RefCell<Held> = const { std::cell::RefCell::new(None) };
 }
 
-/// Runs `hold` when this thread comes to the point next. Says whether this build has such points.
+/// Runs `hold` when this thread comes to the point next. True if this build has such points.
 #[doc(hidden)]
 pub fn at(point: Point, hold: impl FnOnce() + 'static) -> bool {
     #[cfg(debug_assertions)]
@@ -42,12 +42,12 @@ pub fn at(point: Point, hold: impl FnOnce() + 'static) -> bool {
     cfg!(debug_assertions)
 }
 
-/// This thread has come to the point.
+/// Called by a thread that has come to the point.
 #[inline(always)]
 pub(crate) fn reached(point: Point) {
     #[cfg(debug_assertions)]
     {
-        // A thread that ends has no schedule left.
+        // An ending thread has no schedule left.
         let hold = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             let here = held.as_ref().is_some_and(|(p, _)| *p == point);
@@ -67,7 +67,7 @@ pub fn run<'a>(seed: u64, tasks: Vec<Box<dyn FnOnce() + Send + 'a>>) -> u64 {
     lockmeter::turns::run(seed, tasks)
 }
 
-/// A task of [`run`] lets others go on.
+/// Passes a task's turn on, in [`run`].
 #[doc(hidden)]
 pub fn pass() {
     #[cfg(debug_assertions)]

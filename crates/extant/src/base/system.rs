@@ -1,4 +1,4 @@
-//! What systems do differently: Linux has the best of it, the others do.
+//! Differences between systems: the best calls of Linux, and the portable ones of the others.
 
 #[cfg(target_os = "linux")]
 #[path = "system/linux.rs"]

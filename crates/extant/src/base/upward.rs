@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-/// What is above, once it is there.
+/// The upper layer, once it exists.
 pub(crate) struct Upward<T: ?Sized>(OnceLock<Weak<T>>);
 
 impl<T: ?Sized> Default for Upward<T> {
@@ -13,12 +13,12 @@ impl<T: ?Sized> Default for Upward<T> {
 }
 
 impl<T: ?Sized> Upward<T> {
-    /// Wires it; a second time changes nothing.
+    /// Wires it; a second call changes nothing.
     pub fn set(&self, above: Weak<T>) {
         let _ = self.0.set(above);
     }
 
-    /// What is above, unless it is not there yet or no longer.
+    /// The upper layer, if it exists.
     pub fn get(&self) -> Option<Arc<T>> {
         self.0.get()?.upgrade()
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Kick {
     asked: Mutex<Asked, locks::Kick>,
-    /// Something is asked: who would ask again need not take the lock.
+    /// A request is pending, so that another request need not take the lock.
     pending: AtomicBool,
     changed: Condvar,
 }
@@ -22,7 +22,7 @@ enum Asked {
 }
 
 impl Kick {
-    /// A push is wanted soon.
+    /// Asks for a push soon.
     pub fn wake(&self) {
         if self.pending.load(Ordering::Relaxed) {
             return;
@@ -35,14 +35,13 @@ impl Kick {
         }
     }
 
-    /// The background thread shall end.
+    /// Ends the background thread.
     pub fn end(&self) {
         *self.asked.lock() = Asked::End;
         self.changed.notify_all();
     }
 
-    /// Waits for [`Kick::wake`] or the timeout; says whether a push was asked for, or `None` when it is
-    /// time to end.
+    /// Waits for [`Kick::wake`] or the timeout; true if a push was asked for, `None` if the thread must end.
     pub fn wait(&self, timeout: Duration) -> Option<bool> {
         let mut asked = self.asked.lock();
         if *asked == Asked::Nothing {

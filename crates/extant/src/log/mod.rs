@@ -1,14 +1,14 @@
 //! The log: per-slot committed item lists, contexts, pushes (mechanisms C1–C7).
 //!
-//! An operation opens a [`Transaction`] before it takes any lock: that is where it waits for log space
-//! and reserves blocks for the formatter. It commits while it still holds the locks of everything
-//! it changed; the commit appends its items to the slot's list of the current context, all into
-//! one. A push closes the context, gathers the lists, has the formatter turn them into block images
-//! and the journal put them on disk. Commits go on into the next context meanwhile; nobody waits
-//! for a push, except who asked for it and who finds the log full.
+//! An operation opens a [`Transaction`] before it takes any lock: there it waits for log space and reserves blocks
+//! for the formatter. It commits while it still holds the locks of everything it changed; the commit appends its
+//! items to the slot's list of the open context, all into one. A push closes the context, gathers the lists, has the
+//! formatter turn them into block images, and has the journal put these on disk. Commits go into the next context
+//! meanwhile; only callers that ask for a push, or find the log full, wait for one.
 //!
-//! What a commit charges is an estimate, which keeps contexts to about half of the journal. What holds
-//! is measured: a context that turns out larger than a transaction can be is formatted in parts.
+//! The log space that a commit reserves is an estimate, which keeps contexts to about half of the journal. The
+//! formatter measures the real space: a context that turns out larger than a transaction of the journal is formatted
+//! in parts.
 
 pub mod kick;
 mod relog;
@@ -31,13 +31,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use relog::Relog;
 pub use transaction::{Commit, Cost};
 
-/// Log space in journal blocks, counted per context [C3, C8]. Slots draw credits in batches inside
-/// the commit; nothing is summed on the way. The batch shrinks with the journal, down to one.
+/// Log space in journal blocks, counted per context [C3, C8]. Slots draw credits in batches inside the commit;
+/// nothing is summed on the way. The batch shrinks with the journal, down to one.
 pub struct Budget {
-    /// Apart from what every operation reads.
+    /// On lines apart from words that every operation reads.
     granted: CachePadded<[AtomicU64; 2]>,
-    /// How full the last context is that is not [`Fullness::Free`], and its number; written once for each of the other
-    /// two.
+    /// The number of the last context that was not [`Fullness::Free`], and its fullness; written once for each of the
+    /// other two values.
     full: AtomicU64,
     soft: u64,
     hard: u64,
@@ -68,13 +68,13 @@ impl Budget {
 
     /// Draws credits for at least `need` blocks.
     fn draw(&self, context: u64, need: u64) -> u64 {
-        // At least what is needed, which is what keeps a slot's credits from going below zero.
+        // At least `need`, which keeps a slot's credits from going below zero.
         let batch = need.max(self.batch);
         let granted = &self.granted[(context & 1) as usize];
         let before = granted.fetch_add(batch, Ordering::Relaxed);
         let now = self.judge(before + batch);
         if now > self.judge(before) {
-            // Contexts grow; within one, so does this.
+            // Context numbers grow, and fullness grows within one, so the maximum is the latest.
             self.full
                 .fetch_max(context << 2 | now as u64, Ordering::Relaxed);
         }
@@ -100,7 +100,7 @@ impl Budget {
         }
     }
 
-    /// Nobody draws for a context any more.
+    /// Ends the drawing for a context.
     pub(crate) fn close(&self, context: u64) {
         self.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
     }
@@ -113,29 +113,29 @@ pub struct Log {
     pub(crate) kick: Kick,
     pub(crate) lists: CommitLists<ItemList>,
     pub(crate) budget: Budget,
-    /// Last context that the formatter has applied: its images are what a reader sees.
+    /// Last context that the formatter has applied: readers see its images.
     pub(crate) formatted: AtomicU64,
     /// Last context on disk.
     pub(crate) durable: Mutex<u64, locks::Durable>,
-    /// The same, to be read without the lock.
+    /// The same, readable without the lock.
     durable_now: AtomicU64,
     pub(crate) durable_changed: Condvar,
-    /// Contexts formatted whose blocks and numbers have not been given back.
+    /// Formatted contexts whose freed blocks and numbers cannot be taken yet.
     pub(crate) unreleased: InFlight<locks::Unreleased>,
-    /// Blocks that the formatter may change at once: what one transaction of the journal holds, less the
-    /// superblock that comes on top.
+    /// Blocks that the formatter may change at once: the capacity of one journal transaction, without the superblock
+    /// that is added.
     most: usize,
     /// Blocks that one operation should change at most.
     step: u64,
     /// The journal's log is half full: the next push empties it first.
     pub(crate) half_full: AtomicBool,
-    /// Pushes that had anything to format.
+    /// Pushes with items to format.
     pub(crate) pushes: AtomicU64,
     /// Memory of formatted lists, for the next contexts.
     pub(crate) spare: SpareItems,
 }
 
-/// Blocks changed by a context without a journal, which nothing but memory bounds.
+/// Blocks changed by a context without a journal, which only memory bounds.
 const WITHOUT_JOURNAL: u64 = 1 << 17;
 
 impl Log {
@@ -168,7 +168,7 @@ impl Log {
         self.most
     }
 
-    /// Blocks that one operation should change at most: what may be more goes in steps.
+    /// Blocks that one operation should change at most: larger operations go in steps.
     pub(crate) fn step(&self) -> u64 {
         self.step
     }
@@ -183,12 +183,12 @@ impl Log {
         self.formatted.load(Ordering::Acquire)
     }
 
-    /// Something is committed and not yet pushed.
+    /// Whether committed items wait for a push.
     pub(crate) fn is_pending(&self) -> bool {
         self.lists.any(|list| !list.is_empty())
     }
 
-    /// A context is on disk.
+    /// Notes that a context is durable.
     pub(crate) fn note_durable(&self, context: u64) -> Result<()> {
         let mut durable = self.durable.lock();
         insist!(
@@ -209,7 +209,7 @@ impl Log {
         Ok(())
     }
 
-    /// Everything logged up to this context is on disk.
+    /// The last context that is durable.
     pub fn durable(&self) -> u64 {
         self.durable_now.load(Ordering::Acquire)
     }

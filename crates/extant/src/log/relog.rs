@@ -1,12 +1,12 @@
-//! Logging again in place (mechanism C2, and for blocks C5): an operation that goes on where the one before it
-//! stopped changes that one's items instead of adding its own, and one that takes away all that the one before it
-//! put there strikes it out. So a file that grows block by block, or grows and is cut again and again, costs a few
-//! items per context, however many operations that are; and blocks that came and went inside a context are free at
-//! once, for the log has never heard of them.
+//! Logging again in place (mechanism C2, and for blocks C5): an operation that continues where the previous one
+//! stopped changes that one's items instead of adding its own, and an operation that removes all that the previous
+//! one added strikes its items out. So a file that grows block by block, or grows and is cut again and again, costs a
+//! few items per context, however many operations that takes; and blocks that came and went inside a context are free
+//! at once, because the log never heard of them.
 //!
-//! Two operations become one by that, with the order of the later. That is right only if no crash may come between
-//! them and some third: so the first must be the last thing that its slot committed and that happened to the
-//! inode, in the context that is still open. Whatever has seen it, has seen it through one of these two.
+//! Two operations become one by that, with the order of the later. That is right only if no third operation can lie
+//! between them in a crash: so the first must be the last commit of its slot and the last change of the inode, in the
+//! context that is still open. Any operation that has seen the first has seen it through one of these two.
 
 use super::transaction::Commit;
 use crate::types::extent_map::Run;
@@ -15,23 +15,23 @@ use ext4_format::inode::InodeCore;
 use ext4_format::{BlockNr, InodeNr};
 use percpu::SlotId;
 
-/// Where the items of the last change of a file's mapping are.
+/// The positions of the items of a mapping's last change.
 #[derive(Clone, Copy, Debug)]
 pub struct Relog {
     context: u64,
     slot: SlotId,
     stamp: Stamp,
     inode: usize,
-    /// The run taken; of no length once struck out.
+    /// The item of the taken run; its length is zero once it is struck out.
     bits: usize,
-    /// The run mapped, likewise, with the same length.
+    /// The item of the mapped run, likewise, with the same length.
     map: Option<usize>,
-    /// What was cut off, before the run was mapped.
+    /// The item of the cut, before the run was mapped.
     hole: Option<usize>,
 }
 
 impl Relog {
-    /// Nothing was logged in a later context; whether it can be logged again turns out at the commit.
+    /// Whether it was logged in this context; whether it can be logged again is decided at the commit.
     pub fn is_of(&self, context: u64) -> bool {
         self.context == context
     }
@@ -45,8 +45,8 @@ impl Commit<'_> {
             && last.stamp == seen
     }
 
-    /// Logs that a run, taken for it, is mapped, and the core of the inode; in place if it goes on where `last`
-    /// stopped. `seen` is the stamp of the inode's last item. Returns whether it was in place.
+    /// Logs that a run, taken for the inode, is mapped, and the core of the inode; in place if it continues where
+    /// `last` stopped. `seen` is the stamp of the inode's last item. True if it was done in place.
     pub fn extend(
         &mut self,
         ino: InodeNr,
@@ -121,8 +121,8 @@ impl Commit<'_> {
         true
     }
 
-    /// Strikes out the run that `last` logged, if it is `gone` and nothing else is mapped from `from` on: those
-    /// blocks were never taken. Returns whether it was.
+    /// Strikes out the run that `last` logged, if it is the run in `gone` and no other is mapped from `from` on: its
+    /// blocks were never taken. True if it was struck out.
     pub fn strike_out(
         &mut self,
         ino: InodeNr,
@@ -156,14 +156,14 @@ impl Commit<'_> {
             unwritten: false,
         };
         match last.hole {
-            // The one before it reaches to the end, too.
+            // The earlier hole already extends to the end of the file, so the one that starts lower is kept.
             Some(before) => {
                 let before = &mut self.list.maps[before];
                 if from < before.logical {
                     *before = hole;
                 }
             }
-            // In the place of the run: the next one comes behind it.
+            // The hole takes the run's position: the next run comes behind it.
             None => {
                 *item = hole;
                 (last.hole, last.map) = (Some(map), None);
@@ -173,7 +173,7 @@ impl Commit<'_> {
         true
     }
 
-    /// All of it has the order of this commit now.
+    /// Stamps all of its items with this commit's order.
     fn log_again(&mut self, last: &mut Relog, core: InodeCore) {
         last.stamp = self.stamp;
         let InodeItem {

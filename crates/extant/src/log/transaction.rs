@@ -9,15 +9,14 @@ use crate::types::item::*;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, InodeNr};
 
-/// Commits of one slot in one context after which a push is asked for, so that item lists stay bounded
-/// however large the journal is.
+/// Commits of one slot in one context after which a push is requested, so that item lists stay bounded however large
+/// the journal is.
 const PUSH_AFTER: u64 = 1 << 19;
 
-/// What an operation may need at most, known before it starts.
+/// The most that an operation may need, known before it starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Blocks the formatter may have to allocate for it (leaf and index blocks, extent blocks,
-    /// attribute block).
+    /// Blocks that the formatter may have to allocate for it (leaf and index blocks, extent blocks, attribute block).
     pub meta_blocks: u32,
 }
 
@@ -31,14 +30,14 @@ impl Cost {
     /// Part of a mapping changes: an extent is split in two, or an indirect path appears.
     pub const MAP: Self = Self { meta_blocks: 4 };
 
-    /// Both.
+    /// The sum of both.
     pub const fn and(self, other: Self) -> Self {
         Self {
             meta_blocks: self.meta_blocks + other.meta_blocks,
         }
     }
 
-    /// So many times.
+    /// `n` times this cost.
     pub const fn times(self, n: u32) -> Self {
         Self {
             meta_blocks: self.meta_blocks * n,
@@ -48,39 +47,39 @@ impl Cost {
 
 /// Names that share a leaf block of their directory, as the log sees them.
 pub trait LeafNames {
-    /// The leaf block is charged for in this context; true the first time.
+    /// Reserves log space for the leaf block in this context; true the first time.
     fn charge(&mut self, context: u64) -> bool;
-    /// An item with this stamp was logged for one of the names.
+    /// Notes the stamp of an item that was logged for one of the names.
     fn logged(&mut self, stamp: Stamp);
 }
 
-/// An open transaction. Dropped without a commit, it gives its reservation back.
+/// An open transaction. Dropped without a commit, it returns its reservation.
 pub struct Transaction<'a> {
     pub(crate) log: &'a Log,
     pub(crate) reserved: u32,
 }
 
-/// The moment of commit: where an operation says what it did.
+/// A commit in progress, into which an operation logs its items.
 pub struct Commit<'a> {
-    /// The context the items go into.
+    /// The context of the items.
     pub context: u64,
     /// The order of this commit among all that share a locked object with it.
     pub stamp: Stamp,
-    /// The slot it goes to.
+    /// The slot whose list takes them.
     pub(super) slot: percpu::SlotId,
-    /// The stamp of that slot's commit before.
+    /// The stamp of that slot's previous commit.
     pub(super) before: Stamp,
     pub(super) log: &'a Log,
     pub(super) list: &'a mut ItemList,
     pub(super) credits: u64,
-    /// Items of the commit before were changed, and none added.
+    /// Items of the previous commit were changed, and none added.
     pub(super) in_place: bool,
     /// Blocks reserved for the formatter.
     pub(crate) reserved: u32,
 }
 
 impl Transaction<'_> {
-    /// Commits. `seen` is the greatest stamp among the objects locked; `say` logs the items and puts
+    /// Commits. `seen` is the greatest stamp among the locked objects; `say` logs the items and puts
     /// [`Commit::stamp`] into those objects, whose locks the caller holds.
     pub fn commit<R>(mut self, seen: Stamp, say: impl FnOnce(&mut Commit<'_>) -> R) -> R {
         crate::base::jitter::point();
@@ -105,7 +104,7 @@ impl Transaction<'_> {
             let (need, reserved, in_place) = (commit.credits, commit.reserved, commit.in_place);
             list.commits += 1;
             if in_place {
-                // The commit before has reserved the same.
+                // The previous commit has reserved the same.
                 if reserved > 0 {
                     log.space.counts.give(u64::from(reserved));
                 }
@@ -138,7 +137,7 @@ impl Drop for Transaction<'_> {
 }
 
 impl Commit<'_> {
-    /// It needs blocks after all that its transaction has not reserved: whoever needs them must have them.
+    /// Reserves further blocks that the transaction did not foresee. They cannot be refused at this point.
     pub fn reserve_late(&mut self, cost: Cost) {
         self.reserved += cost.meta_blocks;
         self.log
@@ -175,8 +174,8 @@ impl Commit<'_> {
         self.list.inodes.push_in(item, &self.log.spare.inodes);
     }
 
-    /// Logs a name added or replaced (`ino` not 0) or removed, by which its directory has `links` subdirectories
-    /// more, and charges for its leaf.
+    /// Logs a name added or replaced (`ino` not 0) or removed, which changes its directory's number of subdirectories
+    /// by `links`, and reserves log space for its leaf.
     pub fn log_name(
         &mut self,
         dir: InodeNr,
@@ -203,7 +202,8 @@ impl Commit<'_> {
         };
         self.list.names.push_in(item, &self.log.spare.names);
         if !removed {
-            // Growth: a name takes twice its length of leaf at worst; one block in so many names.
+            // Growth: a name takes twice its length of leaf at worst, so one block is reserved for every block of
+            // such names.
             self.list.grown_bytes += 2 * (entry.name.as_bytes().len() as u64 + 12);
             let block = u64::from(self.log.store.geometry.block_size);
             if self.list.grown_bytes >= block {
@@ -213,10 +213,10 @@ impl Commit<'_> {
         }
     }
 
-    /// Logs that a run of a file is mapped so; with `allocated`, that its blocks were taken for it.
+    /// Logs that a run of a file is mapped; with `allocated`, also that its blocks were taken for it.
     pub fn map_run(&mut self, ino: InodeNr, run: Run, allocated: bool) {
         let end = run.physical.0.checked_add(run.len.into());
-        // At block 0 there is no run, but a hole of any length.
+        // Block 0 stands for a hole, of any length.
         let inside = run.physical.0 == 0
             || end.is_some_and(|end| end <= self.log.store.geometry.blocks_count);
         self.log.store.insist(inside, Rule::RunInVolume, || {
@@ -266,12 +266,12 @@ impl Commit<'_> {
         }
     }
 
-    /// Logs what happens seldom.
+    /// Logs a rare event.
     pub fn misc(&mut self, ino: InodeNr, event: MiscEvent) {
         let first = self.charge_inode(ino);
         self.credits += match event {
-            // What else it changes it shares with its neighbours: a block of the orphan file, or the superblock and the
-            // record of who is before it on the list.
+            // The other blocks of an orphan event are shared with its neighbours: a block of the orphan file, or the
+            // superblock and the record of the previous orphan.
             MiscEvent::OrphanAdd | MiscEvent::OrphanRemove => 2 * u64::from(first),
             _ => 2,
         };

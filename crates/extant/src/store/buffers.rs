@@ -1,10 +1,9 @@
 //! Metadata block images in memory (mechanism L6): sharded by block number, no global list, no LRU lock.
 //!
-//! An image is immutable once it is here: the formatter makes a new one and [`Buffers::publish`]es it,
-//! so a reader keeps a consistent block for as long as it holds the [`Image`]. A published image is
-//! *dirty* until the journal's home write-back has put it at its place on the device; dirty images
-//! stay in memory, clean ones are dropped by a second-chance sweep of their shard when it is over its share: when one is
-//! read, and when many have become clean.
+//! An image never changes: the formatter makes a new one and [`Buffers::publish`]es it, so a reader keeps a
+//! consistent block for as long as it holds the [`Image`]. A published image is *dirty* until a checkpoint has
+//! written it home. Dirty images stay in memory; a second-chance sweep drops clean ones of a shard that is over its
+//! share, when a block is read and when many have become clean.
 
 use crate::base::block_memory;
 use crate::base::error::{Error, Result};
@@ -52,7 +51,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image made here: its checksum needs no check.
+    /// An image made in memory: its checksum needs no check.
     pub fn made(bytes: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
             bytes,
@@ -60,7 +59,7 @@ impl Image {
         })
     }
 
-    /// An image that was read: its checksum is not yet checked.
+    /// An image that was read: its checksum is not checked yet.
     pub fn read(bytes: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
             bytes,
@@ -73,7 +72,7 @@ impl Image {
         self.verified.load(Ordering::Relaxed)
     }
 
-    /// The caller has checked the checksum of the whole block.
+    /// Notes that the checksum of the whole block is right.
     pub fn set_verified(&self) {
         self.verified.store(true, Ordering::Relaxed);
     }
@@ -103,27 +102,27 @@ struct Entry {
 struct Shard {
     map: NumberMap<u64, Entry>,
     dirty: usize,
-    /// Blocks that threads are reading from the device, with the tickets of the reads; those whose block got another
-    /// image meanwhile are not here any more.
+    /// Blocks that threads are reading from the device, with the tickets of the reads. A block that gets another
+    /// image meanwhile is removed.
     reading: Vec<(u64, u64)>,
     tickets: u64,
 }
 
 impl Shard {
-    /// A read of the block from the device begins.
+    /// Begins a read of the block from the device.
     fn begin_read(&mut self, block: BlockNr) -> u64 {
         self.tickets += 1;
         self.reading.push((block.0, self.tickets));
         self.tickets
     }
 
-    /// The read is over; says whether what it found is still what the block holds.
+    /// Ends the read; false if the block has another image by now.
     fn end_read(&mut self, block: BlockNr, ticket: u64) -> bool {
         let found = self.reading.iter().position(|r| *r == (block.0, ticket));
         found.map(|at| self.reading.swap_remove(at)).is_some() || planted::is(Fault::StaleBuffer)
     }
 
-    /// The block gets another image, or none: what is being read of it is out of date.
+    /// Makes reads in progress of the block outdated: it gets another image, or none.
     fn outdate_reads(&mut self, block: BlockNr) {
         if !self.reading.is_empty() {
             self.reading.retain(|(b, _)| *b != block.0);
@@ -159,7 +158,7 @@ impl Buffers {
         &self.shards[(block.0 >> 4) as usize % SHARDS]
     }
 
-    /// The image of a block: from memory, else read from the device.
+    /// The image of a block, from memory or from the device.
     pub fn read(&self, block: BlockNr) -> Result<Arc<Image>> {
         loop {
             let mut shard = self.shard(block).lock();
@@ -176,12 +175,12 @@ impl Buffers {
             let mut shard = self.shard(block).lock();
             let current = shard.end_read(block, ticket);
             read.map_err(|e| Error::block_io("read", block, e))?;
-            // A newer image may have come, gone home and left again: what was read is from before, or a mix of both.
+            // A newer image may have come, gone home and left again: the read bytes may be older, or a mix of both.
             if current {
                 if shard.map.len() - shard.dirty >= self.clean_per_shard {
                     Self::sweep(&mut shard);
                 }
-                // Another reader may have been faster: what it found is the same.
+                // Another reader may have been faster: its image is the same.
                 let entry = shard.map.entry(block.0).or_insert(Entry {
                     image: Image::read(bytes),
                     dirty: None,
@@ -236,7 +235,7 @@ impl Buffers {
         }
     }
 
-    /// Puts in an image that the caller has written home itself.
+    /// Adds an image that the caller has written home itself.
     pub fn replace_clean(&self, block: BlockNr, image: Arc<Image>) {
         let mut shard = self.shard(block).lock();
         shard.outdate_reads(block);
@@ -251,7 +250,7 @@ impl Buffers {
         self.count_gone(&mut shard, old);
     }
 
-    /// The block is no metadata any more: what is in memory must never go home.
+    /// Drops the image of a block that is no metadata any more: it must never go home.
     pub fn forget(&self, block: BlockNr) {
         let mut shard = self.shard(block).lock();
         shard.outdate_reads(block);
@@ -259,7 +258,7 @@ impl Buffers {
         self.count_gone(&mut shard, old);
     }
 
-    /// An image has left its shard: if it was dirty there is one dirty image less.
+    /// Counts an image that has left its shard, which may have been dirty.
     fn count_gone(&self, shard: &mut Shard, old: Option<Entry>) {
         if old.is_some_and(|e| e.dirty.is_some()) {
             shard.dirty -= 1;
@@ -277,8 +276,7 @@ impl Buffers {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// The dirty images made in contexts up to `context`, by block number. The caller is the only one
-    /// that writes home.
+    /// The dirty images made in contexts up to `context`, by block number. Only one caller at a time writes home.
     pub fn dirty(&self, context: u64) -> Vec<(BlockNr, Arc<Image>)> {
         let mut all = Vec::with_capacity(self.dirty_count());
         for shard in &self.shards {
@@ -295,7 +293,7 @@ impl Buffers {
         all
     }
 
-    /// These images are home. One that was replaced by a newer image meanwhile stays dirty.
+    /// Marks images that were written home as clean. An image that was replaced meanwhile stays dirty.
     pub fn mark_clean(&self, homed: &[(BlockNr, Arc<Image>)]) {
         for (block, image) in homed {
             let mut shard = self.shard(*block).lock();
@@ -306,13 +304,13 @@ impl Buffers {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        // Who only makes blocks reads none, and would never sweep.
+        // A thread that only publishes blocks reads none, and would never sweep.
         for shard in &self.shards {
             self.bound(&mut shard.lock());
         }
     }
 
-    /// Drops as many clean images as are too many, first of those not used since the last time.
+    /// Drops the surplus of clean images, first those not used since the last sweep.
     fn bound(&self, shard: &mut Shard) {
         let clean = shard.map.len() - shard.dirty;
         let mut over = clean.saturating_sub(self.clean_per_shard);
@@ -328,7 +326,7 @@ impl Buffers {
         }
     }
 
-    /// Drops every image, those that are not home too: nothing will be written any more.
+    /// Drops every image, dirty ones too: nothing will be written any more.
     pub fn clear(&self) {
         for shard in &self.shards {
             *shard.lock() = Shard::default();
@@ -344,7 +342,7 @@ impl Buffers {
     }
 }
 
-/// Where the formatter gets the images it starts from.
+/// A source of the newest images.
 pub trait BlockImages: Sync {
     /// The newest image of a metadata block.
     fn image(&self, block: BlockNr) -> Result<Arc<Image>>;
@@ -360,7 +358,7 @@ impl BlockImages for crate::store::buffers::Buffers {
 mod tests {
     use super::*;
 
-    /// Blocks that are made and written home, and never read, leave memory too.
+    /// Blocks that are published and written home, and never read, leave memory too.
     #[test]
     fn what_is_home_is_bounded_without_a_read() {
         let device = Arc::new(blockdev::MemDevice::new(64 << 20));
@@ -376,7 +374,7 @@ mod tests {
             assert_eq!(buffers.dirty_count(), 0);
             assert!(buffers.count() <= SHARDS * 20, "{}", buffers.count());
         }
-        // What is dirty stays, however much it is.
+        // Dirty images stay, however many they are.
         for n in 0..3000 {
             buffers.publish(BlockNr(n), Image::made(vec![1; 4096]), 11);
         }
@@ -385,8 +383,8 @@ mod tests {
         assert!((0..3000).all(|n| buffers.peek(BlockNr(n)).is_some()));
     }
 
-    /// A reader finds a block on the device; before it comes back the block gets a new image, which goes home and leaves
-    /// memory. What the reader brought is then older than the device, and must not stand in for it.
+    /// A reader reads a block from the device; before the read returns the block gets a new image, which goes home
+    /// and leaves memory. The reader's bytes are older than the device then, and must not become the block's image.
     #[test]
     fn a_slow_read_does_not_bring_an_old_block_back() {
         let device = Arc::new(blockdev::MemDevice::new(1 << 20));

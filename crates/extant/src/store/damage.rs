@@ -1,4 +1,4 @@
-//! Damage that is found on an open volume: rules of the format that its bytes break.
+//! Damage found on an open volume: rules of the format that its bytes break.
 //!
 //! Each finding is counted, told to the hook of [`OpenOptions::on_damage`](crate::OpenOptions::on_damage), and recorded
 //! in the superblock as ext4 records it: the count of errors, the first and the last of them with time, function, line,
@@ -8,7 +8,7 @@
 //! ([`Store::write_errors`]), and every later image of the superblock carries it ([`DamageLog::apply`]). An older
 //! image that the log still holds takes it away at a replay, so recovery puts it back ([`RawSuperblock::keep_errors`]).
 //!
-//! Failures of the device are no damage: nothing of them is recorded.
+//! Failures of the device are no damage and are not recorded.
 
 use crate::base::error::Error;
 use crate::base::locks::{self, Mutex};
@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Findings that are told apart; those beyond are not counted, so that a broken image cannot fill memory.
+/// Distinct findings that are counted at most, so that a broken image cannot fill memory.
 const MOST: usize = 4096;
 
 /// One finding: a rule of the format that the volume's bytes break.
@@ -30,17 +30,17 @@ const MOST: usize = 4096;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The rule, and where it is broken.
+    /// The rule, and the place where it is broken.
     pub rule: String,
     /// The part of the engine that found it.
     pub function: &'static str,
     /// Line of the source that found it.
     pub line: u32,
-    /// Inode it concerns, or 0.
+    /// The inode concerned, or 0.
     pub ino: u32,
-    /// Block it concerns, or 0.
+    /// The block concerned, or 0.
     pub block: u64,
-    /// When it was found, in seconds since 1970.
+    /// The time of the finding, in seconds since 1970.
     pub secs: i64,
     code: u8,
 }
@@ -77,11 +77,11 @@ struct Noted {
     count: u32,
 }
 
-/// What has been found on a volume since it was opened.
+/// The findings on a volume since it was opened.
 #[derive(Default)]
 pub(crate) struct DamageLog {
     noted: Mutex<Noted, locks::Damage>,
-    /// As in `noted`, to be read without its lock.
+    /// The number of findings in `noted`, readable without its lock.
     count: AtomicU64,
     /// Errors that the superblock counted when the volume was opened.
     before: u32,
@@ -90,7 +90,7 @@ pub(crate) struct DamageLog {
 }
 
 impl DamageLog {
-    /// For a volume whose superblock counts so many errors.
+    /// A log for a volume whose superblock counts `before` errors.
     pub fn new(before: u32) -> Self {
         Self {
             before,
@@ -103,7 +103,7 @@ impl DamageLog {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Adds a finding; false if it was known, or is one too many.
+    /// Adds a finding; false if it was known, or exceeds the limit.
     fn add(&self, damage: &Damage) -> bool {
         let mut noted = self.noted.lock();
         if noted.seen.len() >= MOST || !noted.seen.insert(damage.rule.clone()) {
@@ -116,7 +116,7 @@ impl DamageLog {
         true
     }
 
-    /// Brings an image of the superblock up to what has been found. May be repeated.
+    /// Adds the findings to an image of the superblock. May be repeated.
     pub fn apply(&self, sb: &mut RawSuperblock) {
         if self.count() == 0 {
             return;
@@ -129,13 +129,13 @@ impl DamageLog {
         sb.error_count.set(self.before.saturating_add(noted.count));
     }
 
-    /// The group is not allocated from any more.
+    /// Stops the allocation from a group.
     pub fn refuse(&self, group: GroupNr) {
         let _ = self.refused.set(group);
     }
 }
 
-/// Inode and block of a place, as far as it names them.
+/// Inode and block of a place, where it names them.
 fn place(at: Where) -> (u32, u64) {
     match at {
         Where::Block(block, _) => (0, block.0),
@@ -147,7 +147,7 @@ fn place(at: Where) -> (u32, u64) {
 
 impl Store {
     /// Notes that the volume's bytes break a rule, if the error says so; `ino` is the inode at work, if there is one.
-    /// By the volume's policy it stops. May be called with any lock held but those of the journal.
+    /// The volume's policy may stop it. May be called with any lock held but those of the journal.
     #[cold]
     #[track_caller]
     pub(crate) fn note_damage(&self, error: &Error, function: &'static str, ino: Option<InodeNr>) {
@@ -161,7 +161,7 @@ impl Store {
         }
     }
 
-    /// Counts and tells a finding; false if it was known, or is none.
+    /// Counts and reports a finding; false if it was known, or the error is no damage.
     #[track_caller]
     pub(super) fn add_damage(
         &self,
@@ -194,8 +194,8 @@ impl Store {
         true
     }
 
-    /// Writes what has been found into the superblock on the device, as far as the device lets it. A volume that is
-    /// frozen is left alone: the next image of its superblock carries it.
+    /// Writes the findings into the superblock on the device, as far as the device allows it. On a frozen volume
+    /// nothing is written: the next image of the superblock has the findings.
     pub(crate) fn write_errors(&self) {
         if self.health.read_only.is_some() || self.gate.is_shut() {
             return;
@@ -210,7 +210,7 @@ impl Store {
             return;
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
-        // From the device, not from memory: what is in memory may not be durable.
+        // The superblock is read from the device, because its image in memory may not be durable.
         let recorded = self.device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
             && RawSuperblock::parse(&bytes).is_ok_and(|mut sb| {
                 self.health.damage.apply(&mut sb);
@@ -224,7 +224,7 @@ impl Store {
         }
     }
 
-    /// "No space", unless it is a damaged group whose space is missing: then that is the error.
+    /// The error "no space", or the damage of a group whose space is missing.
     #[cold]
     pub(crate) fn no_space(&self, what: &'static str) -> Error {
         match self.health.damage.refused.get() {

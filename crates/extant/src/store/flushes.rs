@@ -1,13 +1,13 @@
-//! Which flush of the device covers what was written when.
+//! Which flush of the device covers which write.
 //!
-//! Every flush has a number, taken before it begins. A write that has returned is covered by each flush whose number was
-//! taken later. So whoever has written takes the mark ([`Flushes::mark`]) and waits for a flush beyond it
-//! ([`Store::flush_since`]): that of a push that came upon it, that of somebody else who waits, or its own.
+//! Every flush has a number, taken before it begins. A flush covers each write that had returned when the number was
+//! taken. So a writer takes the mark ([`Flushes::mark`]) and waits for a flush beyond it ([`Store::flush_since`]):
+//! that of a push, that of another waiting thread, or its own.
 //!
-//! Whoever writes file data notes the mark in the file, which fsync waits for, and in its slot
-//! ([`Flushes::note_data`]). Of a file that was not written since it came into memory, what was written before may have no
-//! flush yet: for it the greatest of the slots' marks counts. A file that is clean, on a device to which nothing was written
-//! since the last flush, needs none, and callers that find it so write no word that others read.
+//! A writer of file data notes the mark in the file, which fsync waits for, and in its slot ([`Flushes::note_data`]).
+//! A file that was not written since it came into memory may have older data without a flush: for it the greatest of
+//! the slots' marks counts. A clean file on a device without a write since the last flush needs no flush, and callers
+//! that find it so write no shared word.
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Condvar, Mutex};
@@ -22,28 +22,28 @@ pub(crate) struct Flushes {
     begun: AtomicU64,
     /// Greatest number of a flush that has succeeded.
     done: AtomicU64,
-    /// One more than the mark when a slot wrote data last; 0 if it never has.
+    /// One more than the mark of a slot's last write of data; 0 if it has none.
     data: PerSlot<AtomicU64>,
-    /// Flushes under way.
+    /// Flushes in progress.
     running: Mutex<u32, locks::Flushes>,
     ended: Condvar,
 }
 
 impl Flushes {
-    /// A flush that is begun from now on is beyond this mark.
+    /// The mark: a flush that begins from now on is beyond it.
     pub fn mark(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Data have been written by this thread; one more than the mark.
+    /// Notes data written by this thread; returns one more than the mark.
     pub fn note_data(&self) -> u64 {
         let written = self.mark() + 1;
         self.data.local().fetch_max(written, Ordering::SeqCst);
         written
     }
 
-    /// The mark of the data written last, by anybody. What is on the device since before the volume was opened counts as
-    /// written then: it may never have been flushed.
+    /// The mark of the last write of data by any thread. Data from before the volume was opened count as written
+    /// then: they may never have been flushed.
     pub fn data_mark(&self) -> u64 {
         let marks = self.data.iter().map(|m| m.load(Ordering::SeqCst));
         marks.max().unwrap_or(0).saturating_sub(1)
@@ -64,7 +64,7 @@ impl Store {
         self.flush_counted()
     }
 
-    /// Flushes, once the flush is counted as running.
+    /// Flushes; the flush is counted as running already.
     fn flush_counted(&self) -> Result<()> {
         let number = self.flushes.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let flushed = self.device.flush();
@@ -79,8 +79,8 @@ impl Store {
         })
     }
 
-    /// Returns when a flush that was begun after the mark has succeeded; callers that come together share one. It is not
-    /// known what a flush that fails has kept, so the volume stops.
+    /// Returns when a flush that began after the mark has succeeded; callers that come together share one. After a
+    /// failed flush the state of the medium is unknown, so the volume stops.
     pub(crate) fn flush_since(&self, mark: u64) -> Result<()> {
         let flushes = &self.flushes;
         if flushes.is_covered(mark) {

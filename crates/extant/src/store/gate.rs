@@ -1,15 +1,16 @@
 //! The gate that holds changes back while a volume is frozen.
 //!
-//! Freezing has two steps. While the gate is *closing* new changes wait, and who freezes waits for those that are
-//! under way; then all is made durable, the journal emptied, and the gate is *closed*: nothing is written to the
-//! device until it opens again. Readers never come here.
+//! Freezing has two steps. While the gate is *closing* new changes wait, and the freezing thread waits for changes in
+//! progress; then everything is made durable, the journal is emptied, and the gate is *shut*: nothing is written to
+//! the device until it opens again. Readers never come here.
 //!
 //! Two kinds of changes:
-//! - Those of file data hold a file's mapping while they write to the device. They take a [`Pass`], counted in their
-//!   thread's slot, before they lock anything, and a closing gate waits for them.
-//! - Those of names and attributes only look whether the gate is open, before they lock anything
-//!   ([`Committer::begin`](crate::commit::Committer::begin)). One that has looked a moment before it closes commits into
-//!   memory, and no push takes that to the device before the gate opens: `fsync` and `sync` know to wait then.
+//! - Changes of file data hold a file's mapping while they write to the device. They take a [`Pass`], counted in
+//!   their thread's slot, before they lock anything, and a closing gate waits for them.
+//! - Changes of names and attributes only look whether the gate is open, before they lock anything
+//!   ([`Committer::begin`](crate::commit::Committer::begin)). A change that has looked a moment before the gate
+//!   closes commits into memory, and no push takes that to the device before the gate opens: `fsync` and `sync` wait
+//!   then.
 
 use crate::base::locks::{self, Condvar, Mutex};
 use percpu::PerSlot;
@@ -23,7 +24,7 @@ const CLOSING: u8 = 1;
 const CLOSED: u8 = 2;
 
 thread_local! {
-    /// The gate this thread is inside of, by address; 0 for none. What it calls need not pass it again.
+    /// The gate this thread is inside of, by address; 0 for none. Calls made inside need not pass it again.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Gate {
     changed: Condvar,
 }
 
-/// Somebody is inside; a closing gate waits until this goes.
+/// A thread is inside; a closing gate waits until this is dropped.
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
     count: Option<&'a AtomicU64>,
@@ -50,7 +51,7 @@ impl Gate {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Waits until the gate is open, unless this thread is inside. To be called with nothing locked.
+    /// Waits until the gate is open, unless this thread is inside. The caller holds no lock.
     #[inline]
     pub fn look(&self) {
         if self.state.load(Ordering::Relaxed) != OPEN && INSIDE.get() != self.id() {
@@ -58,7 +59,7 @@ impl Gate {
         }
     }
 
-    /// Passes the gate, waiting until it is open. To be called with nothing locked.
+    /// Passes the gate, waiting until it is open. The caller holds no lock.
     #[inline]
     pub fn enter(&self) -> Pass<'_> {
         loop {
@@ -75,8 +76,8 @@ impl Gate {
         let before = INSIDE.get();
         let mut count = None;
         if before != self.id() {
-            // Counted before the look, and the state changed before the counts are read: one of the two sees the
-            // other.
+            // The thread is counted before it looks at the state, and the state is changed before the counts are
+            // read: one of the two sides sees the other.
             let here = self.inside.local();
             here.fetch_add(1, Ordering::SeqCst);
             if self.state.load(Ordering::SeqCst) != OPEN {
@@ -89,7 +90,8 @@ impl Gate {
         Some(self.pass(count, before))
     }
 
-    /// For a thread that works for one that is inside, and waits for it: who has closed the gate, too.
+    /// Passes the gate for a thread that works for one that is inside, and waits for it; also for the thread that has
+    /// closed the gate.
     pub fn adopt(&self) -> Pass<'_> {
         let before = INSIDE.replace(self.id());
         self.pass(None, before)
@@ -120,7 +122,7 @@ impl Gate {
         }
     }
 
-    /// Begins to close the gate and waits until nobody is inside; false if it is not open.
+    /// Begins to close the gate and waits until no thread is inside; false if it is not open.
     pub fn close(&self) -> bool {
         let begun = self
             .state
@@ -136,8 +138,8 @@ impl Gate {
         true
     }
 
-    /// Waits until those who are inside have left: for a volume that has stopped, where who
-    /// comes finds that out before he writes.
+    /// Waits until all threads inside have left: for a volume that has stopped, where a thread that enters finds that
+    /// out before it writes.
     pub fn drain(&self) {
         for count in self.inside.iter() {
             while count.load(Ordering::SeqCst) != 0 {
@@ -146,14 +148,14 @@ impl Gate {
         }
     }
 
-    /// From now on nothing is to reach the device; false if somebody has opened the gate meanwhile.
+    /// Shuts the gate: from now on nothing may reach the device. False if the gate was opened meanwhile.
     pub fn shut(&self) -> bool {
         self.state
             .compare_exchange(CLOSING, CLOSED, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 
-    /// Nothing is to reach the device.
+    /// Whether nothing may reach the device.
     #[inline]
     pub fn is_shut(&self) -> bool {
         self.state.load(Ordering::Acquire) == CLOSED
@@ -167,7 +169,7 @@ impl Gate {
         }
     }
 
-    /// Waits until the gate is either open or shut: passes it, or says that it is shut.
+    /// Waits until the gate is either open or shut: passes it, or returns `None` if it is shut.
     pub fn enter_or_shut(&self) -> Option<Pass<'_>> {
         loop {
             if let Some(pass) = self.try_enter() {
@@ -191,7 +193,7 @@ impl Gate {
         }
     }
 
-    /// Tells those who wait for the end of closing.
+    /// Wakes the threads that wait for the end of closing.
     pub fn notify(&self) {
         let _lock = self.lock.lock();
         self.changed.notify_all();
@@ -234,7 +236,7 @@ mod tests {
             while gate.state.load(Ordering::SeqCst) == OPEN {
                 std::thread::yield_now();
             }
-            // Inside already: a closing gate does not hold it.
+            // The thread is inside already: a closing gate does not hold it.
             let again = gate.enter();
             gate.look();
             drop(again);

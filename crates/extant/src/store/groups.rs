@@ -1,12 +1,12 @@
-//! The group descriptors as they were when first looked at, and the bitmaps they describe.
+//! The group descriptors as they were when they were first read, and the bitmaps they describe.
 //!
 //! The positions never change. The flags and counts here are those of the moment at which the descriptor's block came
 //! into memory; that is enough for the allocators, because a group's in-core bitmap is loaded before the first item
-//! that changes the group is logged, and from then on the in-core bitmap is the truth. A bitmap that left memory is read by
-//! the descriptor as it is by then ([`Groups::block_bitmap`]).
+//! that changes the group is logged, and from then on the in-core bitmap is the truth. A bitmap that left memory is
+//! read again by the descriptor's newest image ([`Groups::block_bitmap`]).
 //!
-//! Descriptors come into memory a block at a time. Those of a volume of up to [`ALL`] groups are all read, and checked, at
-//! open; those of a larger one as they are needed, for a million of them take 64 MiB.
+//! Descriptors come into memory a block at a time. On a volume of up to [`ALL`] groups all are read, and checked, at
+//! open; on a larger one as they are needed, because a million of them take 64 MiB.
 
 use crate::base::error::Result;
 use crate::store::buffers::{BlockImages, Buffers};
@@ -27,14 +27,14 @@ pub struct Totals {
     pub inodes: u64,
 }
 
-/// Descriptors, as far as they have been looked at.
+/// The descriptors that have been read.
 pub struct DescTable {
     blocks: Box<[OnceLock<Box<[GroupDesc]>>]>,
     per_block: u32,
 }
 
 impl DescTable {
-    /// Nothing is read yet.
+    /// A table without descriptors.
     pub fn new(geometry: &Geometry) -> Self {
         let per_block = geometry.descs_per_block().max(1);
         let blocks = geometry.groups.div_ceil(per_block);
@@ -77,14 +77,14 @@ impl DescTable {
             Some(descs) => descs,
             None => {
                 let descs = self.read(n, geometry, images)?;
-                // Two that came at once have read the same.
+                // Two callers at once have read the same.
                 block.get_or_init(|| descs)
             }
         };
         Ok(descs.get(at).ok_or_else(bad)?)
     }
 
-    /// The descriptor of a group, to change it.
+    /// The descriptor of a group, writable.
     pub fn get_mut(
         &mut self,
         geometry: &Geometry,
@@ -110,7 +110,7 @@ fn decode(image: &[u8], geometry: &Geometry, group: GroupNr) -> Result<GroupDesc
     Ok(GroupDesc::decode(bytes, geometry, group)?)
 }
 
-/// Adds up what all descriptors say, one after the other, and keeps none in memory.
+/// Adds up the counts of all descriptors, one after the other, and keeps none in memory.
 pub fn count(geometry: &Geometry, images: &dyn BlockImages) -> Result<Totals> {
     let mut totals = Totals::default();
     let per_block = geometry.descs_per_block().max(1);
@@ -142,7 +142,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// Reads none yet.
+    /// Reads none.
     pub fn lazy(geometry: &Geometry) -> Self {
         Self {
             table: DescTable::new(geometry),
@@ -159,7 +159,7 @@ impl Groups {
         self.table.get(geometry, images, group)
     }
 
-    /// All of them.
+    /// All descriptors.
     pub fn iter<'g>(
         &'g self,
         geometry: &'g Geometry,
@@ -184,17 +184,17 @@ impl Groups {
         Ok((BlockNr(table.0 + u64::from(index / per_block)), offset))
     }
 
-    /// The descriptor of a group as it is now.
+    /// The descriptor of a group in its newest image.
     pub fn now(&self, geometry: &Geometry, buffers: &Buffers, group: GroupNr) -> Result<GroupDesc> {
-        // A group that there is.
+        // The number must be that of a group.
         self.get(geometry, buffers, group)?;
         let descs = buffers.read(geometry.desc_location(group).0)?;
         decode(&descs, geometry, group)
     }
 
-    /// The image of a group's block bitmap: computed if the group is uninitialised, else read and
-    /// its checksum verified. By the descriptor as it is now: a bitmap may leave memory and come again.
-    /// The descriptor comes with it.
+    /// The image of a group's block bitmap, with its descriptor: computed if the group is uninitialised, else read
+    /// and its checksum verified. The descriptor's newest image is used, because a bitmap may leave memory and come
+    /// again.
     pub fn block_bitmap(
         &self,
         geometry: &Geometry,
@@ -212,8 +212,8 @@ impl Groups {
         Ok((image.to_vec(), desc))
     }
 
-    /// The image of a group's inode bitmap, likewise; by the descriptor as it was when first looked at, unless the bitmap
-    /// comes `again`: then many come at a time, and no line is written that all share.
+    /// The image of a group's inode bitmap, likewise; by the descriptor as it was first read, unless the bitmap comes
+    /// `again`. That way the first reading of many bitmaps at once writes no shared line.
     pub fn inode_bitmap(
         &self,
         geometry: &Geometry,
@@ -240,7 +240,7 @@ impl Groups {
         Ok(image.to_vec())
     }
 
-    /// A bitmap image as the allocators keep it: words, with every bit from `bits` on set.
+    /// A bitmap image in the allocators' form: words, with every bit from `bits` on set.
     pub fn words(map: &[u8], bits: u32) -> Vec<u64> {
         let mut words: Vec<u64> = map
             .chunks(8)
@@ -257,7 +257,7 @@ impl Groups {
     }
 }
 
-/// First index of a group's inode table that was never in use.
+/// First index of a group's inode table that was never used.
 pub fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr) -> u32 {
     if !geometry.features.has_group_csum() {
         return geometry.inodes_per_group;

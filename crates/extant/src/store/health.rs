@@ -1,4 +1,4 @@
-//! Whether a volume is still there, and whether it may be changed; how it stops.
+//! Whether a volume is open, and whether it may be changed; how it stops.
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::Rule;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 impl Store {
-    /// The volume has not been closed or shut down.
+    /// Whether the volume has not been closed or shut down.
     #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
         match self.health.ended.load(Ordering::Acquire) {
@@ -52,20 +52,20 @@ impl Store {
     }
 }
 
-/// Threads that wait for what a stop of the volume ends.
+/// Threads that wait for events which a stop of the volume prevents.
 pub(crate) trait Waiters: Send + Sync {
-    /// The volume has stopped: they look at it again.
+    /// Wakes them to look at the volume again.
     fn wake(&self);
 }
 
 /// The state of a volume: there or gone, writable or not, damaged or not.
 pub(crate) struct Health {
-    /// Why nothing may be changed, if so.
+    /// Why the volume may not be changed, if so.
     pub read_only: Option<String>,
     pub stopped: OnceLock<String>,
-    /// One of [`ended`]: if it is over, handles are good for nothing.
+    /// One of [`ended`]: after the end, handles are stale.
     pub ended: AtomicU8,
-    /// A failure ends reading too.
+    /// A failure ends reading, too.
     pub fail_all: bool,
     pub on_stop: Option<StopHook>,
     /// Damage stops the volume, as a failed write does.
@@ -75,13 +75,13 @@ pub(crate) struct Health {
     pub waiters: Upward<dyn Waiters>,
 }
 
-/// Whether a volume is still there for its callers.
+/// Whether a volume is open for its callers.
 pub(crate) mod ended {
-    /// It is.
+    /// It is open.
     pub const NOT: u8 = 0;
     /// It was shut down, on demand.
     pub const SHUT_DOWN: u8 = 1;
-    /// It has failed, and that was to end everything.
+    /// It has failed, and its policy ends everything.
     pub const FAILED: u8 = 2;
     /// It was closed, or invalidated: handles are stale.
     pub const GONE: u8 = 3;
@@ -108,7 +108,7 @@ impl std::fmt::Debug for DamageHook {
 }
 
 impl Store {
-    /// Stops the volume if a rule does not hold: for where no error can be returned.
+    /// Stops the volume if a rule does not hold, where no error can be returned.
     #[inline(always)]
     pub(crate) fn insist(&self, holds: bool, rule: Rule, found: impl FnOnce() -> String) {
         if !holds {
@@ -132,12 +132,12 @@ impl Store {
 }
 
 impl Store {
-    /// Stops the volume: no further change reaches the device, every waiter is told.
+    /// Stops the volume: no further change reaches the device, and every waiter is woken.
     pub(crate) fn stop(&self, why: &Error) {
         tracing::error!(error = %why, "volume stopped");
         let reason = self.reason(why);
         let failed = self.check_here().is_ok() && self.health.stopped.set(reason.clone()).is_ok();
-        // On demand, perhaps after a failure.
+        // A shutdown on demand may follow a failure.
         let _ = self.health.stopped.set(reason.clone());
         self.record_error(why);
         if failed && self.health.fail_all {
@@ -151,7 +151,7 @@ impl Store {
         }
     }
 
-    /// Why a volume stops, in words. A host that fails is not a volume that is damaged.
+    /// The reason for a stop, in words. A failing host is told from a damaged volume.
     pub(super) fn reason(&self, why: &Error) -> String {
         let Error::Io { source, .. } = why else {
             return why.to_string();
@@ -174,7 +174,7 @@ impl Store {
 }
 
 impl Store {
-    /// Records why the volume stops in its superblock, as far as the device lets it, if it is damage of the volume.
+    /// Records the reason of a stop in the superblock, as far as the device allows it, if it is damage of the volume.
     #[track_caller]
     pub(super) fn record_error(&self, why: &Error) {
         let closed = self.check_here().is_err();

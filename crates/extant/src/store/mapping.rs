@@ -1,5 +1,5 @@
-//! Reads the mapping of an inode off its tree: extents of any depth, or indirect blocks. Used by the
-//! loader for files and by the formatter for directories.
+//! Reads the mapping of an inode from its tree: extents of any depth, or indirect blocks. The loader uses it for
+//! files and the formatter for directories.
 
 use crate::base::error::Result;
 use crate::store::buffers::BlockImages;
@@ -10,13 +10,13 @@ use ext4_format::geometry::Geometry;
 use ext4_format::inode::{I_BLOCK_SIZE, flags};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, indirect};
 
-/// What a mapping is read with.
+/// The input of a reading.
 pub struct MappingReader<'a> {
     /// The volume.
     pub geometry: &'a Geometry,
-    /// Where blocks come from.
+    /// The source of blocks.
     pub images: &'a dyn BlockImages,
-    /// Whose mapping it is.
+    /// The inode of the mapping.
     pub ino: InodeNr,
     /// Generation of the inode, for checksums.
     pub generation: u32,
@@ -40,7 +40,7 @@ impl MappingReader<'_> {
         Ok(map)
     }
 
-    /// Whether blocks may belong to an inode.
+    /// Whether an inode may map these blocks.
     fn is_data(&self, start: BlockNr, len: u64) -> bool {
         match self.zone {
             Some(zone) => zone.check(self.images, start, len).is_ok(),
@@ -136,7 +136,7 @@ impl MappingReader<'_> {
         if !self.is_data(nr, 1) {
             return Err(self.corrupt("mapped block outside the data area"));
         }
-        // A tree that maps more blocks than the volume has goes in a circle.
+        // A tree that maps more blocks than the volume has contains a circle.
         *budget = budget
             .checked_sub(1)
             .ok_or_else(|| self.corrupt("block map larger than the volume"))?;

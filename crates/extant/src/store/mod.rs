@@ -1,4 +1,4 @@
-//! Where metadata comes from: the device, its geometry, block images in memory, group descriptors, the superblock.
+//! The source of metadata: the device, its geometry, block images in memory, group descriptors, the superblock.
 
 pub mod buffers;
 pub mod damage;

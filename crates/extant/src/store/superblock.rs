@@ -1,4 +1,4 @@
-//! Opening bytes as a superblock: which features are known, and where a backup may be.
+//! Opening bytes as a superblock: the known features, and the places of backups.
 
 use crate::base::error::{Error, Result};
 use crate::store::Store;
@@ -8,7 +8,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{BlockNr, FormatError, Where};
 
-/// Incompatible features that are read and written here.
+/// Incompatible features that can be read and written.
 const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::NEEDS_RECOVERY)
     .union(Incompat::META_BG)
@@ -20,7 +20,7 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::MMP)
     .union(Incompat::ENCRYPT);
 
-/// Read-only-compatible features that are written here.
+/// Read-only-compatible features that can be written.
 const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
     .union(RoCompat::HUGE_FILE)
@@ -30,12 +30,12 @@ const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// A superblock that was found, and why the volume may only be read, if so.
+/// A superblock that was found, and the reason why the volume may only be read, if there is one.
 pub(crate) struct Found {
     pub raw: RawSuperblock,
     pub geometry: Geometry,
     pub read_only: Option<String>,
-    /// It is a backup: the primary must not be looked at again.
+    /// It is a backup: the primary must not be used.
     pub backup: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
     let primary_error = match primary {
         Ok(raw) => match check(device, raw) {
             Ok(found) => return Ok(found),
-            // What the superblock clearly says is not overruled by a backup.
+            // A backup does not overrule a clear statement of the primary.
             Err(e @ Error::Format(FormatError::Incompatible(_))) => return Err(e),
             Err(e @ Error::Invalid(_)) => return Err(e),
             Err(e) => e,
@@ -74,8 +74,9 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
     Err(primary_error)
 }
 
-/// Where the second group may begin, with its backup: the block, and the size of blocks. Groups are as large as one
-/// bitmap block can count; smaller where mke2fs was told so (`-g`), and where many inodes have few blocks.
+/// Positions where the second group may begin, with its backup: the block, and the size of blocks. Groups are as
+/// large as one bitmap block can count; smaller where mke2fs was told so (`-g`), and where many inodes have few
+/// blocks.
 fn backups() -> impl Iterator<Item = (u64, u64)> {
     let place = |block_size: u64, group: u64| (group + u64::from(block_size == 1024), block_size);
     let full = (10..17).map(move |shift| place(1 << shift, 8 << shift));
@@ -142,7 +143,7 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
     })
 }
 
-/// An image under multiple mount protection opens only if nobody uses it.
+/// An image under multiple mount protection opens only if it is not in use.
 fn check_mmp(device: &dyn BlockDevice, geometry: &Geometry, block: u64) -> Result<()> {
     const MAGIC: u32 = 0x004D_4D50;
     const CLEAN: u32 = 0xFF4D_4D50;
@@ -174,7 +175,7 @@ fn check_mmp(device: &dyn BlockDevice, geometry: &Geometry, block: u64) -> Resul
 }
 
 impl Store {
-    /// The primary superblock, as it is in memory.
+    /// The primary superblock's image in memory.
     pub(crate) fn raw_superblock(&self) -> Result<RawSuperblock> {
         let (block, offset) = self.superblock_place();
         let image = self.buffers.read(block)?;

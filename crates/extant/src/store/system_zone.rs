@@ -1,8 +1,9 @@
 //! The blocks that belong to the volume itself. A tree of a damaged image that leads into them is
 //! refused before anything is read, changed or freed there.
 //!
-//! Of a large volume (see [`crate::store::groups::ALL`]) only the flex group is looked at in which a block lies: bitmaps and
-//! inode tables of a flex group lie in it, unless the image was made by hand. Nothing is read before it is asked for.
+//! On a large volume (see [`crate::store::groups::ALL`]) only the flex group of a block is examined: bitmaps and
+//! inode tables of a flex group lie in it, unless the image was made by hand. Descriptors are read when they are
+//! first needed.
 
 use crate::base::error::{Error, Result};
 use crate::store::buffers::BlockImages;
@@ -29,7 +30,7 @@ pub(crate) struct SystemZone {
 /// The volume's own blocks in a part of its groups.
 struct Part {
     ranges: Ranges,
-    /// The first group of which something lies where something else of the volume's own does.
+    /// The first group with metadata of its own on other metadata of the volume.
     overlap: Option<GroupNr>,
 }
 
@@ -67,14 +68,14 @@ fn part(geometry: &Geometry, descs: impl Iterator<Item = (GroupNr, GroupDesc)>) 
     Part { ranges, overlap }
 }
 
-/// The first of these ranges, which are sorted, that has a block in `[start, end)`.
+/// The first of these sorted ranges that has a block in `[start, end)`.
 fn first_in(ranges: &[(u64, u64)], start: u64, end: u64) -> Option<(u64, u64)> {
     let next = ranges.partition_point(|r| r.1 <= start);
     ranges.get(next).copied().filter(|r| r.0 < end)
 }
 
-/// The first group of which a superblock, descriptors, a bitmap or the inode table lies in one of these ranges. Groups
-/// whose descriptor breaks a rule are passed over: before a journal is replayed one may be half written.
+/// The first group of which a superblock, descriptors, a bitmap or the inode table lies in one of these ranges.
+/// Groups whose descriptor breaks a rule are skipped: before a journal is replayed a descriptor may be half written.
 pub(crate) fn met_by(
     geometry: &Geometry,
     images: &dyn BlockImages,
@@ -136,7 +137,7 @@ impl SystemZone {
         if let Some(found) = part.get() {
             return Ok(found);
         }
-        // Positions never change: the table is for this moment only.
+        // Positions never change, so this table is used once and dropped.
         let table = DescTable::new(&self.geometry);
         let first = n.saturating_mul(self.per_part);
         let last = first
@@ -154,7 +155,7 @@ impl SystemZone {
         Ok(part.get_or_init(|| self::part(&self.geometry, descs.into_iter())))
     }
 
-    /// Fails if any of the blocks is outside the volume or the volume's own.
+    /// Fails if any of the blocks is outside the volume or one of the volume's own.
     pub fn check(
         &self,
         images: &dyn BlockImages,
@@ -184,13 +185,13 @@ impl SystemZone {
         }
     }
 
-    /// The first group whose bitmaps or inode table lie where others of the volume's own blocks do; of a volume so large
-    /// that it is looked at in parts, only the first part is asked.
+    /// The first group whose bitmaps or inode table overlap other metadata of the volume. On a volume that is
+    /// examined in parts only the first part is asked.
     pub fn overlap(&self, images: &dyn BlockImages) -> Result<Option<GroupNr>, FormatError> {
         Ok(self.part(0, images)?.overlap)
     }
 
-    /// Fails if a block of the volume's own is free by a group's bitmap, given as words.
+    /// Fails if one of the volume's own blocks is free by a group's bitmap, given as words.
     pub fn check_bitmap(
         &self,
         images: &dyn BlockImages,
@@ -243,7 +244,7 @@ mod tests {
     use ext4_format::layout::{Layout, LayoutParams};
     use std::sync::Arc;
 
-    /// The descriptors of a layout, as blocks of the device would hold them.
+    /// The descriptors of a layout, as blocks of the device would have them.
     struct Table<'l>(&'l Layout);
 
     impl BlockImages for Table<'_> {

@@ -1,4 +1,4 @@
-//! Which reads are noted.
+//! The rule for access times.
 
 /// Which reads change the time of the last access.
 ///
@@ -9,11 +9,11 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
-    /// None does.
+    /// No read.
     #[default]
     None,
-    /// The first after a change, and the first in a day.
+    /// The first read after a change, and the first in a day.
     Relative,
-    /// Every one.
+    /// Every read.
     Strict,
 }

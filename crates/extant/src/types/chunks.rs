@@ -1,6 +1,6 @@
-//! Long lists of items in chunks, so that a list grows without being copied, two lists are joined without
-//! being copied, and what one context needed serves the next: memory fresh from the system costs a page
-//! fault and a clearing for every page.
+//! Long lists of items in chunks: a list grows without being copied, two lists are joined without being copied, and
+//! the memory of one context serves the next, because memory fresh from the system costs a page fault and a clearing
+//! for every page.
 
 use crate::base::locks::{self, Mutex};
 use std::ops::{Index, IndexMut};
@@ -53,7 +53,8 @@ impl<T> Chunks<T> {
                 let is_long = last.is_some();
                 let mut chunk = empty();
                 if is_long {
-                    // The first grows as it may stay the only one; of those that follow most are filled.
+                    // The first chunk grows as needed, because it may stay the only one; most of the later ones are
+                    // filled.
                     chunk.reserve_exact(CHUNK);
                 }
                 chunk.push(item);
@@ -67,7 +68,7 @@ impl<T> Chunks<T> {
         self.chunks.append(&mut other.chunks);
     }
 
-    /// Takes the items that `belongs` says, in order; the others stay, in order.
+    /// Takes the items for which `belongs` is true, in order; the others stay, in order.
     pub fn take_where(&mut self, belongs: impl Fn(&T) -> bool) -> Self {
         let mut taken = Self::default();
         for item in std::mem::take(&mut self.chunks).into_iter().flatten() {
@@ -159,7 +160,7 @@ impl<T> Spare<T> {
         }
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     pub fn release(&self) {
         drop(std::mem::take(&mut *self.0.lock()));
     }

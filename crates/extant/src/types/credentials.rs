@@ -1,4 +1,4 @@
-//! Who calls, and what the mode bits and ACLs let them do.
+//! The caller of an operation, and the rights by mode bits and ACLs.
 
 use crate::base::now;
 use ext4_format::inode::InodeCore;
@@ -25,7 +25,7 @@ pub struct Credentials {
     umask: u16,
     pub(crate) checked: bool,
     cache: bool,
-    /// The cache itself, which brings what somebody has written before.
+    /// The caller is a cache that writes back data which programs have written before.
     late: bool,
 }
 
@@ -49,8 +49,8 @@ impl Credentials {
     }
 
     /// The same caller, through a cache above the volume that keeps the times of files it changes and writes them
-    /// back by [`SetAttributes::ctime`](crate::SetAttributes::ctime): data that are written and sizes that are set change
-    /// no times by themselves.
+    /// back by [`SetAttributes::ctime`](crate::SetAttributes::ctime): writing data and setting sizes change no times
+    /// by themselves.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -71,7 +71,7 @@ impl Credentials {
         }
     }
 
-    /// A cache that writes back: whoever wrote has been told so, and what that took from the file was taken then.
+    /// A cache that writes back: the writing program has its answer, and set-id bits were removed then.
     pub(crate) fn writing_back() -> Self {
         Self {
             late: true,
@@ -79,13 +79,13 @@ impl Credentials {
         }
     }
 
-    /// The change was made before, and what had to follow at once has followed.
+    /// Whether the change was made before, with its immediate consequences.
     pub(crate) fn is_late(&self) -> bool {
         self.late
     }
 
-    /// Permission bits to leave out of what this caller makes, unless the directory has a default ACL: then that
-    /// decides.
+    /// Permission bits to leave out of new files of this caller, unless the directory has a default ACL, which
+    /// decides then.
     #[must_use]
     pub fn with_umask(self, umask: u16) -> Self {
         Self {
@@ -94,10 +94,10 @@ impl Credentials {
         }
     }
 
-    /// The same caller, where somebody else, usually the kernel (FUSE's `default_permissions`), has checked already
-    /// that he may do what he asks for: permission bits, ACLs, ownership, the sticky bit, capabilities. What remains
-    /// is what only the volume knows, as immutable and append-only flags; and user and group still own what is made,
-    /// and decide what becomes of set-id bits.
+    /// The same caller, whose rights another party, usually the kernel (FUSE's `default_permissions`), has checked
+    /// already: permission bits, ACLs, ownership, the sticky bit, capabilities. The volume still checks what only it
+    /// knows, as immutable and append-only flags; and user and group still own new files, and decide when set-id bits
+    /// are removed.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -129,7 +129,7 @@ impl Credentials {
         self.groups.as_deref().unwrap_or_default()
     }
 
-    /// Permission bits left out of what this caller makes.
+    /// Permission bits to leave out of new files of this caller.
     pub fn umask(&self) -> u16 {
         self.umask
     }
@@ -154,8 +154,8 @@ impl Credentials {
         self.is_privileged() || self.checked
     }
 
-    /// What is left of a file's mode when this caller changes its contents: set-user-id goes, and
-    /// set-group-id where it means execution or the caller is no member. Root's changes leave both.
+    /// A file's mode after this caller changes its contents: without set-user-id, and without set-group-id where that
+    /// means execution or the caller is no member of the group. Root's changes keep both.
     pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
         if self.is_privileged() {
             mode
@@ -164,17 +164,18 @@ impl Credentials {
         }
     }
 
-    /// What is left of the mode of anything but a directory when this caller changes its owner or group;
-    /// `gid` is the group until now. Here root is no exception, but is a member of every group.
+    /// The mode of anything but a directory after this caller changes its owner or group; `gid` is the group until
+    /// now. Root is no exception here, but is a member of every group.
     pub(crate) fn mode_after_chown(&self, mode: u16, gid: u32) -> u16 {
         let executes = mode & 0o010 != 0;
-        // The groups of a caller whom others have checked are not known; they say when the bit must go.
+        // The groups of a caller whose rights were checked elsewhere are unknown; the kernel says when the bit must
+        // go.
         let member = self.is_unbound() || self.in_group(gid);
         let set_gid = if executes || !member { 0o2000 } else { 0 };
         mode & !(0o4000 | set_gid)
     }
 
-    /// Member of the group.
+    /// Whether the caller is a member of the group.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups().contains(&gid)
     }

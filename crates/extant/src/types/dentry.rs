@@ -1,4 +1,4 @@
-//! A name in its directory's order, and where it leads.
+//! A name in its directory's order, and its inode.
 
 use crate::types::name::Name;
 use ext4_format::{FileType, InodeNr};
@@ -27,9 +27,9 @@ impl NameHash {
 /// One name.
 #[derive(Clone, Debug)]
 pub struct Dentry {
-    /// Where it stands.
+    /// Its place in the order.
     pub hash: NameHash,
-    /// Where it leads.
+    /// The inode it leads to.
     pub ino: InodeNr,
     /// Type of the inode.
     pub ftype: FileType,

@@ -1,5 +1,5 @@
-//! The mapping of one file in memory: sorted, merged runs of logical to physical blocks. Indirect
-//! files look the same here; only the formatter knows how a mapping is written down.
+//! The mapping of one file in memory: sorted, merged runs of logical to physical blocks. Files with indirect blocks
+//! look the same here; only the formatter knows the form on disk.
 
 use ext4_format::{BlockNr, extent};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Longest run, written. Unwritten extents on disk are one block shorter; the formatter splits.
 const MAX_RUN: u32 = 1 << 30;
 
-/// Where a run of logical blocks lies.
+/// A run of logical blocks and its physical place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First logical block.
@@ -36,12 +36,12 @@ impl Run {
     }
 }
 
-/// What [`ExtentMap::at`] finds.
+/// The result of [`ExtentMap::at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The block is mapped: the rest of its run, from the block on.
     Mapped(Run),
-    /// A hole from the block on, of so many blocks (to the next run, or `u32::MAX`).
+    /// A hole from the block on, of this many blocks (to the next run, or `u32::MAX`).
     Hole(u32),
 }
 
@@ -51,7 +51,7 @@ const LONGEST: [u32; 2] = [extent::MAX_INIT_LEN, extent::MAX_UNWRITTEN_LEN];
 /// Extents, or entries of an index, that an inode holds itself.
 const IN_INODE: u64 = 4;
 
-/// How many extents on disk a run is, at least.
+/// The least number of extents on disk for a run.
 #[inline]
 fn extents_of(run: &Run) -> u64 {
     if run.len <= extent::MAX_UNWRITTEN_LEN {
@@ -64,9 +64,9 @@ fn extents_of(run: &Run) -> u64 {
 #[derive(Debug, Default)]
 pub struct ExtentMap {
     runs: BTreeMap<u32, Run>,
-    /// How many extents these are on disk, at least.
+    /// The least number of extents on disk.
     extents: u64,
-    /// How many blocks.
+    /// The number of blocks.
     blocks: u64,
     /// Blocks of the tree that it was read from.
     nodes: u64,
@@ -78,13 +78,13 @@ impl ExtentMap {
         self.nodes
     }
 
-    /// One more block of the tree was read.
+    /// Counts one more block of the tree that was read.
     pub fn note_node(&mut self) {
         self.nodes += 1;
     }
 
-    /// Blocks that the mapping takes on disk beside the data: those of a tree whose nodes are full, or of a block map
-    /// without holes; the least that it can be.
+    /// Blocks that the mapping takes on disk beside the data, at least: those of a tree whose nodes are full, or of a
+    /// block map without holes.
     pub fn tree_blocks(&self, by_extents: bool, block_size: u32) -> u32 {
         let nodes = match by_extents {
             true if self.extents <= IN_INODE => return 0,
@@ -143,7 +143,7 @@ impl ExtentMap {
         self.runs.last_key_value().map(|(_, run)| run)
     }
 
-    /// Maps a run behind all others; says if that takes a further extent.
+    /// Maps a run behind all others; true if that takes a further extent.
     pub fn append(&mut self, run: Run) -> bool {
         match self.runs.last_entry() {
             Some(mut last) if joins(last.get(), &run) => {
@@ -161,7 +161,7 @@ impl ExtentMap {
         }
     }
 
-    /// What stands at a logical block.
+    /// The run or hole at a logical block.
     pub fn at(&self, logical: u32) -> Found {
         if let Some((_, run)) = self.runs.range(..=logical).next_back()
             && u64::from(logical) < run.end()
@@ -174,7 +174,7 @@ impl ExtentMap {
         Found::Hole(next.map_or(u32::MAX, |(&l, _)| l - logical))
     }
 
-    /// Takes the mapping of `[logical, logical + len)` away; returns what was mapped there, in order.
+    /// Removes the mapping of `[logical, logical + len)`; returns the removed runs in order.
     pub fn remove(&mut self, logical: u32, len: u32) -> Vec<Run> {
         let end = u64::from(logical) + u64::from(len);
         let mut removed = Vec::new();
@@ -208,7 +208,7 @@ impl ExtentMap {
         }
     }
 
-    /// Maps a run, replacing what is there, merging with its neighbours; returns what it replaced.
+    /// Maps a run, replaces the old mapping there, and merges it with its neighbours; returns the replaced runs.
     pub fn set(&mut self, mut run: Run) -> Vec<Run> {
         if self
             .last()

@@ -1,4 +1,5 @@
-//! Log items: the narrow place where the two worlds meet. Small and logical; no block images.
+//! Log items: the narrow interface between the concurrent code above the log and the formatter. Small and logical; no
+//! block images.
 //!
 //! Every item of one object carries a `stamp`, and stamps grow in the order in which the object's
 //! lock was held (see [`percpu::CommitLists`]). Only the order per object matters: bits commute.
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// Order of an item among all items of the same object.
 pub type Stamp = u64;
 
-/// What an [`InodeItem`] says of the inode.
+/// The event of an [`InodeItem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeEvent {
     /// The number was allocated: everything logged for it before belongs to an earlier life.
@@ -25,9 +26,9 @@ pub enum InodeEvent {
     Free,
 }
 
-/// Core snapshot of an inode. For regular files `core.size` is the size up to which data is on disk;
-/// for directories the formatter keeps size and mapping itself and ignores `core.size`. It counts a directory's links,
-/// too, by what [`NameItem::links`] says: of `core.links` only 0 (removed) and 1 (not counted any more) are taken.
+/// Core snapshot of an inode. For regular files `core.size` is the size up to which data is on disk; for directories
+/// the formatter keeps size and mapping itself and ignores `core.size`. It also counts a directory's links by
+/// [`NameItem::links`]: of `core.links` it takes only 0 (removed) and 1 (not counted any more).
 #[derive(Clone, Copy, Debug)]
 pub struct InodeItem {
     /// Which inode.
@@ -85,7 +86,7 @@ pub struct MapItem {
 /// Data blocks allocated or freed. Metadata blocks that the formatter takes do not appear here.
 #[derive(Clone, Copy, Debug)]
 pub struct BitsItem {
-    /// Order, as of what else the transaction says.
+    /// Order, among the items of the same transaction.
     pub stamp: Stamp,
     /// First block.
     pub start: BlockNr,
@@ -95,7 +96,7 @@ pub struct BitsItem {
     pub alloc: bool,
 }
 
-/// What happens seldom.
+/// Rare events.
 #[derive(Clone, Debug)]
 pub enum MiscEvent {
     /// A new directory: write "." and ".." into its first block.
@@ -155,7 +156,7 @@ pub struct ItemList {
 }
 
 impl ItemList {
-    /// No transaction committed here.
+    /// Whether no transaction committed here.
     pub fn is_empty(&self) -> bool {
         self.commits == 0
     }
@@ -171,8 +172,8 @@ impl ItemList {
         self.reserved_blocks += std::mem::take(&mut other.reserved_blocks);
     }
 
-    /// Parts the batch in two by order, near the middle, so that every operation is whole and comes with
-    /// all it followed; `None` if it is one operation.
+    /// Parts the batch in two by order, near the middle, so that every operation is whole and comes after all
+    /// operations that it followed; `None` if it is one operation.
     pub fn split(mut self) -> Option<(Self, Self)> {
         let mut stamps: Vec<Stamp> = Vec::new();
         stamps.extend(self.inodes.iter().map(|i| i.stamp));
@@ -181,7 +182,7 @@ impl ItemList {
         stamps.extend(self.bits.iter().map(|i| i.stamp));
         stamps.extend(self.misc.iter().map(|i| i.stamp));
         stamps.sort_unstable();
-        // The first to go into the second part: that of the middle, unless it is the very first.
+        // The first stamp of the second part: that of the middle, unless it is the very first.
         let (&least, &middle) = (stamps.first()?, stamps.get(stamps.len() / 2)?);
         let from = if middle > least {
             middle
@@ -226,7 +227,7 @@ impl SpareItems {
         self.misc.recycle(list.misc);
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     pub fn release(&self) {
         self.inodes.release();
         self.names.release();
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(stamps(&first), [3, 3]);
         assert_eq!(stamps(&rest), [7, 7, 9, 7]);
         assert!(first.split().is_none(), "one operation");
-        // Most of it is the first operation: the rest is the other part.
+        // Most of it is the first operation; the rest is the other part.
         let items = ItemList {
             bits: vec![bits(1, 1), bits(1, 2), bits(1, 3), bits(4, 4)].into(),
             ..ItemList::default()

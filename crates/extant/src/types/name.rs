@@ -41,7 +41,8 @@ impl Name {
         let mut inline = [0; INLINE];
         if let Some(place) = inline.get_mut(..bytes.len()) {
             place.copy_from_slice(bytes);
-            // As many as lie behind the name, which takes no branch for each byte.
+            // The count of refused bytes is compared with the padding behind the name, without a branch for each
+            // byte.
             let zeros: u8 = inline.iter().map(|&b| u8::from(refused(b))).sum();
             return match usize::from(zeros) == INLINE - bytes.len() {
                 true => Ok(Self(Bytes::Inline(bytes.len() as u8, inline))),

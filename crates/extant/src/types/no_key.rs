@@ -1,14 +1,14 @@
-//! Names of encrypted directories and targets of encrypted links, as Linux shows them to who has no key (fscrypt).
+//! Names of encrypted directories and targets of encrypted links, as Linux shows them without the key (fscrypt).
 //!
-//! What is on disk is any bytes, so a text is made of them: the hash by which the directory's index knows the name, its
-//! first bytes and, if it is longer, a digest of the rest, in the letters of base64 for URLs. Here the key is never there, so
-//! encrypted directories hold these names in memory instead of those on disk.
+//! The bytes on disk are arbitrary, so a text is made of them: the hash by which the directory's index knows the
+//! name, its first bytes and, if it is longer, a digest of the rest, in the letters of base64 for URLs. The volume
+//! never has a key, so encrypted directories hold these names in memory instead of those on disk.
 
 use crate::types::dentry::NameHash;
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
 
-/// Bytes of a name that are shown themselves.
+/// Bytes of a name that are shown as they are.
 const SHOWN: usize = 149;
 
 /// The name that stands for bytes on disk; `hash` is that of the bytes where the directory has an index.
@@ -23,14 +23,15 @@ pub(crate) fn name(hash: Option<NameHash>, bytes: &[u8]) -> Vec<u8> {
     BASE64URL_NOPAD.encode(&raw).into_bytes()
 }
 
-/// The target that stands for what an encrypted link holds: a length, and so many bytes. None if it is damaged.
+/// The target that stands for an encrypted link's content, which is a length and as many bytes. `None` if it is
+/// damaged.
 pub(crate) fn target(stored: &[u8]) -> Option<Vec<u8>> {
     let (len, bytes) = stored.split_first_chunk()?;
     let bytes = bytes.get(..usize::from(u16::from_le_bytes(*len)))?;
     (!bytes.is_empty()).then(|| name(None, bytes))
 }
 
-/// The length of [`target`] for what holds so many bytes.
+/// The length of [`target`] for a content of this length.
 pub(crate) fn target_len(stored: u64) -> u64 {
     let bytes = stored.saturating_sub(2);
     let raw = match bytes <= SHOWN as u64 {

@@ -1,3 +1,3 @@
-//! Who is told what happens in a volume.
+//! The watchers of a volume.
 
 pub mod watchers;

@@ -1,8 +1,7 @@
-//! Who watches what, and the events on their way to them.
+//! Watchers, their subjects, and the events on their way to them.
 //!
-//! An operation tells what it did while it holds the locks of the names or the inode, so that events of one name
-//! or inode come in their order. As long as nobody watches, all it costs is a look at a flag that is never
-//! written.
+//! An operation reports its event while it holds the locks of the names or the inode, so that events of one name or
+//! inode come in their order. Without a watcher that costs one look at a flag that is never written.
 
 use crate::base::locks::{self, Condvar, Mutex, RwLock};
 use crate::incore::inode::Inode;
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Events kept for a watcher that does not fetch them.
 const MOST: usize = 1 << 14;
 
-/// Something happened. Inodes are given by number.
+/// An event. Inodes are given by number.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -41,7 +40,7 @@ pub enum WatchEvent {
         /// Where it leads.
         ino: u32,
     },
-    /// A name was taken away.
+    /// A name was removed.
     Removed {
         /// Directory of the name.
         dir: u32,
@@ -50,7 +49,7 @@ pub enum WatchEvent {
         /// Where it led.
         ino: u32,
     },
-    /// A name moved; what stood at its new place lost that name.
+    /// A name moved; the inode at its new place lost that name.
     Renamed {
         /// Directory of the old name.
         from_dir: u32,
@@ -73,7 +72,7 @@ pub enum WatchEvent {
         /// The inode.
         ino: u32,
     },
-    /// Events were lost because nobody fetched those before them.
+    /// Events were lost because the watcher did not fetch earlier ones.
     Lost,
     /// The volume was closed; no event follows.
     Unmounted,
@@ -106,11 +105,11 @@ impl Events {
         self.came.notify_all();
     }
 
-    /// The next event; waits for it until a moment, or as long as it takes.
+    /// The next event; waits for it until the given time, or for ever.
     pub fn next(&self, until: Option<Instant>) -> Option<WatchEvent> {
         let mut queue = self.queue.lock();
         loop {
-            // The last one stays, for whoever asks again.
+            // The last event stays for later calls.
             if queue.front() == Some(&WatchEvent::Unmounted) {
                 return Some(WatchEvent::Unmounted);
             }
@@ -140,13 +139,13 @@ struct Watching {
 /// The watchers of a volume.
 pub(crate) struct Watchers {
     store: Arc<Store>,
-    /// Somebody watches the whole volume.
+    /// The whole volume is watched.
     all: AtomicBool,
     watching: RwLock<Watching, locks::Watchers>,
 }
 
 impl Watchers {
-    /// Of a volume that nobody watches.
+    /// The watchers of a new volume: none.
     pub(crate) fn new(store: Arc<Store>) -> Self {
         Self {
             store,
@@ -178,7 +177,7 @@ impl Watchers {
 }
 
 impl Watchers {
-    /// Tells watchers of these inodes, and of the volume; `event` is made if there are any.
+    /// Tells watchers of these inodes, and of the volume; `event` is called if there are any.
     #[inline]
     pub(crate) fn tell(&self, inodes: &[&Inode], event: impl FnOnce() -> WatchEvent) {
         if self.interested(inodes) {
@@ -196,7 +195,7 @@ impl Watchers {
         });
     }
 
-    /// A name of `dir` was taken away.
+    /// A name of `dir` was removed.
     #[inline]
     pub(crate) fn tell_removed(&self, dir: &Inode, name: &[u8], inode: &Inode) {
         self.tell(&[dir, inode], || WatchEvent::Removed {
@@ -218,7 +217,7 @@ impl Watchers {
         self.tell(&[inode], || WatchEvent::Attributes { ino: inode.ino.0 });
     }
 
-    /// Begins to watch an inode, or all of the volume.
+    /// Begins to watch an inode, or the whole volume.
     pub(crate) fn watch(&self, inode: Option<&Inode>) -> Arc<Events> {
         let events = Arc::new(Events::default());
         let mut watching = self.watching.write();
@@ -234,7 +233,8 @@ impl Watchers {
             }
         }
         drop(watching);
-        // Asked after it is registered: who ends the volume first says so, then tells.
+        // The volume is asked after the watcher is registered: a thread that ends the volume says so first, then
+        // tells the watchers.
         if self.store.check_here().is_err() {
             events.push(&WatchEvent::Unmounted);
         }
@@ -263,8 +263,8 @@ impl Watchers {
         }
     }
 
-    /// Tells those who watch the volume that it is gone. Those who watch an inode are told by the walk over
-    /// all inodes in core [P3].
+    /// Tells watchers of the volume that it is gone. Watchers of an inode are told by the walk over all inodes in
+    /// core [P3].
     pub(crate) fn tell_unmounted(&self, inode: Option<&Inode>) {
         let watching = self.watching.read();
         let told = match inode {

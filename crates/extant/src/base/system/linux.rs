@@ -4,9 +4,9 @@ use rustix::io::Errno;
 
 /// The error number of bytes that break the format: that of Linux' ext4, EFSCORRUPTED.
 pub(crate) const DAMAGED: i32 = Errno::UCLEAN.raw_os_error();
-/// The error number of what cannot be read without a key.
+/// The error number of reading without a key.
 pub(crate) const NO_KEY: i32 = Errno::NOKEY.raw_os_error();
-/// The error number of an extended attribute that is not there.
+/// The error number of a missing extended attribute.
 pub(crate) const NO_ATTRIBUTE: i32 = Errno::NODATA.raw_os_error();
 
 /// Memory of the machine, in bytes.

@@ -6,7 +6,8 @@ pub(crate) const DAMAGED: i32 = Errno::IO.raw_os_error();
 pub(crate) const NO_KEY: i32 = Errno::ACCESS.raw_os_error();
 pub(crate) const NO_ATTRIBUTE: i32 = Errno::NOENT.raw_os_error();
 
-/// There is no one way to ask: half of what a small machine has. Callers who know better set their limits.
+/// There is no portable way to ask, so this is half of a small machine's memory. Callers that know better set their
+/// limits.
 pub(crate) fn memory() -> u64 {
     2 << 30
 }
