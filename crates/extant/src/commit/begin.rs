@@ -36,7 +36,7 @@ impl Committer {
     pub(crate) fn begin_freeing(&self, cost: Cost) -> Result<Transaction<'_>> {
         let blocks = u64::from(cost.meta_blocks);
         self.store.gate.look();
-        // What others did not need of what they took comes back with a push.
+        // Unused reservations return to the pool when the context is pushed.
         if !self.space.counts.take_to_give(blocks) {
             self.push_and_release()?;
             if !self.space.counts.take_to_give(blocks) {
@@ -47,8 +47,8 @@ impl Committer {
             .inspect_err(|_| self.space.counts.give(blocks))
     }
 
-    /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never
-    /// fails for lack of space. The caller has passed the gate of a frozen volume, or does no more than commit.
+    /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never fails for
+    /// lack of space. The caller has passed the gate of a frozen volume, or only commits.
     pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
         self.store.check_writable()?;
         self.throttle()?;
@@ -58,7 +58,8 @@ impl Committer {
         })
     }
 
-    /// As [`Committer::begin_promised`], for whoever holds locks: `None` where a push would have to be waited for.
+    /// As [`Committer::begin_promised`], for callers with locks held: `None` where they would have to wait for a
+    /// push.
     pub(crate) fn begin_at_once(&self, reserved: u32) -> Result<Option<Transaction<'_>>> {
         self.store.check_writable()?;
         if self.must_push(self.log.context()) {
@@ -82,10 +83,10 @@ impl Committer {
             return Ok(true);
         }
         loop {
-            // What is written back goes to the device, which a closing gate waits for. Waiting for the gate comes before
-            // the locks below: who is inside may need them to leave.
+            // Write-back of data goes to the device, which a closing gate waits for. Waiting for the gate comes
+            // before the locks below: a thread inside may need them to leave.
             let _pass = self.store.gate.enter();
-            // One at a time: who takes what a push gives back while it is on its way to the disk comes here next,
+            // One caller at a time: another one that could take the returned blocks during the push comes here next,
             // and waits.
             let _short = self.short_of_space.lock();
             let _no_trim = self.space.trimming.lock();
@@ -109,9 +110,9 @@ impl Committer {
         }
     }
 
-    /// Takes the space of data: a block for each that is in a hole, and what the mapping may need. Data whose blocks are
-    /// there, preallocated, can be written on a full volume too: its mapping seldom needs a block, and may take it of
-    /// what is withheld.
+    /// Takes the space of data: a block for each hole, and the blocks that the mapping may need. Preallocated data
+    /// can be written on a full volume too: their mapping rarely needs a block, and may take it from the withheld
+    /// ones.
     pub(crate) fn take_for_data(
         &self,
         who: &Credentials,

@@ -22,7 +22,7 @@ use statistics::Totals;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What is above the commit layer and must learn what a push did.
+/// An upper layer that must learn of a push's results.
 pub(crate) trait PushObserver: Send + Sync {
     /// The formatter has changed what stat shows of an inode.
     fn published(&self, published: &Published);
@@ -30,13 +30,13 @@ pub(crate) trait PushObserver: Send + Sync {
     fn formatted(&self, context: u64) -> Result<()>;
 }
 
-/// What is above the commit layer and holds blocks that are counted as taken and may come back.
+/// An upper layer that holds blocks which are counted as taken and may be returned.
 pub(crate) trait BlockHolders: Send + Sync {
     /// Frees what is set aside for files that may grow; false if that was done in this context.
     fn discard_aside(&self) -> bool;
     /// There are data not yet written back, for which the worst case is reserved.
     fn holds_promises(&self) -> bool;
-    /// Writes such data back, as far as nobody is at work on it.
+    /// Writes such data back, where no other thread holds the file.
     fn write_back_promised(&self) -> Result<()>;
 }
 
@@ -49,10 +49,10 @@ pub(crate) struct Committer {
     pub(crate) journal: Mutex<Writer, locks::Journal>,
     pub(crate) commit_stage: CommitStage,
     pub(crate) totals: Totals,
-    /// Held by whoever pushes because the free count has run out.
+    /// Held during a push by a caller that found the free count at zero.
     short_of_space: Mutex<(), locks::ShortOfSpace>,
-    /// The superblock on the device says that the volume is in use. It does from the first commit on: a
-    /// volume that nobody changed keeps every byte. Set with the formatter's lock held.
+    /// The superblock on the device says that the volume is in use, from the first commit on: an unchanged volume
+    /// keeps every byte. Set with the formatter's lock held.
     pub(crate) marked_open: AtomicBool,
     pub(crate) observer: Upward<dyn PushObserver>,
     pub(crate) holders: Upward<dyn BlockHolders>,

@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// What a push has learned to release once its context is on disk.
+/// The blocks and numbers to release once a context is on disk.
 struct Release {
     blocks: Vec<(BlockNr, u32)>,
-    /// One, or as many as the journal needed it in.
+    /// One part, or as many as the journal needed.
     parts: Vec<Output>,
 }
 
@@ -84,8 +84,8 @@ impl Committer {
         self.push_to(self.log.lists.context())
     }
 
-    /// Makes everything committed so far durable, and waits until all that it freed can be taken. That comes a
-    /// moment later, and somebody else may be at it.
+    /// Makes everything committed so far durable, and waits until all blocks and numbers that it freed can be taken.
+    /// That is a moment later, and another thread may do it.
     pub(crate) fn push_and_release(&self) -> Result<()> {
         let target = self.log.lists.context();
         self.push_to(target)?;
@@ -93,8 +93,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes everything committed so far durable, unless the volume is frozen: for whoever holds locks that readers need.
-    /// They must let go of them and wait for the thaw.
+    /// Makes everything committed so far durable, unless the volume is frozen: for callers with locks held that
+    /// readers need. They must release them and wait for the thaw.
     pub(crate) fn push_unless_frozen(&self) -> Result<bool> {
         // Once inside, a gate that is open stays so.
         let Some(_pass) = self.store.gate.try_enter() else {
@@ -119,7 +119,7 @@ impl Committer {
                 continue;
             }
             if self.log.formatted() >= target {
-                // Somebody else has it in hand: wait until it is on disk.
+                // Another thread is pushing it: wait until it is on disk.
                 drop(formatter);
                 let mut durable = self.log.durable.lock();
                 while *durable < target && self.store.check_running().is_ok() {
@@ -161,7 +161,7 @@ impl Committer {
             if let Err(e) = logged {
                 let journal = (!planted::is(Fault::PushAfterFailure)).then_some(journal);
                 schedule::reached(Point::LogFailed);
-                // With the journal still locked: whoever comes to it next finds the volume stopped.
+                // The journal is still locked: the next thread that takes it finds the volume stopped.
                 self.store.stop(&e);
                 drop(journal);
                 return Err(e);
@@ -195,7 +195,7 @@ impl Committer {
         } else {
             self.mark_open(formatter)?;
             if self.space.blocks.has_shrunk() {
-                // Before an image says that these are free. Nothing is dropped meanwhile.
+                // Before an image says that these are free. No bitmap is dropped meanwhile.
                 for &(start, len) in &blocks {
                     self.space.load_bitmaps(start, len)?;
                 }
@@ -254,7 +254,7 @@ impl Committer {
                     let blocks = metadata.iter().map(|(_, len)| u64::from(*len)).sum();
                     self.space.counts.note_leaving(blocks);
                     freed.append(&mut metadata);
-                    // What is in core under a number that a later part gives anew is its later life.
+                    // The object in core is the later life of a number that a later part allocates again.
                     let later = todo.iter().flat_map(|items| items.inodes.iter());
                     let reborn: HashSet<_> = later
                         .filter(|i| i.event == InodeEvent::Init)
@@ -298,7 +298,7 @@ impl Committer {
         {
             self.store.buffers.forget(BlockNr(block));
         }
-        // Descriptors last: who finds in one that its group's bitmap is written finds the bitmap.
+        // Descriptors last: a reader of one that calls its group's bitmap written finds the bitmap.
         for last in [false, true] {
             for (block, image) in &output.blocks {
                 if output.descriptors.binary_search(block).is_ok() == last {
@@ -351,7 +351,7 @@ impl Committer {
         self.store.check_running()
     }
 
-    /// What the formatter gives is fit to be shown to readers and logged.
+    /// Checks that the formatter's output is fit for readers and the log.
     fn check_output(&self, output: &Output, most: usize) -> Result<()> {
         let count = output.blocks.len();
         insist!(
@@ -409,8 +409,9 @@ fn merged(runs: Vec<(BlockNr, u32)>) -> Vec<(BlockNr, u32)> {
 mod tests {
     use super::*;
 
-    /// The first inode of a group has a block bitmap written that was none before. Who reads the bitmap at that moment
-    /// computes it, or finds it; not the device's old bytes under a descriptor that says it is written.
+    /// The first inode of a group makes the formatter write a block bitmap that did not exist. A reader of the bitmap
+    /// at that moment computes it, or finds it; it never reads the device's old bytes under a descriptor that calls
+    /// them written.
     #[test]
     fn a_bitmap_is_there_before_its_descriptor_says_so() {
         use crate::mkfs::{self, MkfsOptions};

@@ -1,12 +1,11 @@
-//! What the log of a volume has done since it was opened, and what it holds.
+//! Figures of a volume's log since it was opened, and its present contents.
 
 use crate::commit::formatter::Output;
 use crate::types::item::ItemList;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the log of a volume has done since it was opened: figures that only grow. What is committed but not yet
-/// pushed does not count.
+/// Figures of a volume's log since it was opened, which only grow. Commits that are not pushed yet do not count.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -107,7 +106,7 @@ fn longest(class: usize) -> u64 {
 pub struct PushTimes(Vec<u64>);
 
 impl PushTimes {
-    /// From counts as [`PushTimes::counts`] gives them.
+    /// From counts in the form of [`PushTimes::counts`].
     pub fn new(mut counts: Vec<u64>) -> Self {
         counts.truncate(CLASSES);
         Self(counts)
@@ -118,7 +117,7 @@ impl PushTimes {
         &self.0
     }
 
-    /// What came since an earlier look.
+    /// The pushes since an earlier snapshot.
     pub fn since(&self, before: &Self) -> Self {
         let before = before.0.iter().copied().chain(std::iter::repeat(0));
         let counts = self.0.iter().zip(before);
@@ -142,7 +141,7 @@ impl PushTimes {
     }
 }
 
-/// What the log holds at a moment.
+/// The log's contents at one moment.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -160,15 +159,15 @@ impl PushTimes {
 pub struct LogState {
     /// Blocks of the journal's log; 0 without a journal.
     pub blocks: u64,
-    /// Those of them that hold what is not at home yet.
+    /// Blocks whose images have not been written home.
     pub used_blocks: u64,
-    /// Each slot's part.
+    /// The part of each slot.
     pub slots: Vec<SlotState>,
     /// How long pushes took since the volume was opened.
     pub push_times: PushTimes,
 }
 
-/// What a slot holds for the log: committed, and not yet formatted.
+/// The committed and not yet formatted items of a slot.
 ///
 /// ```
 /// # let volume = extant::doc_volume();
@@ -186,7 +185,7 @@ pub struct SlotState {
 }
 
 impl SlotState {
-    /// Of a slot with these lists.
+    /// The state of a slot with these lists.
     pub(crate) fn of(lists: &[ItemList; 2]) -> Self {
         let sum = |of: fn(&ItemList) -> u64| lists.iter().map(of).fold(0, u64::saturating_add);
         Self {
@@ -209,7 +208,7 @@ impl Totals {
         self.sort_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// So many blocks go to the log, which has so many in use then.
+    /// Counts `blocks` that go to the log, which has `used` in use then.
     pub fn logged(&self, blocks: u32, used: u32) {
         self.log_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
         self.used_blocks.store(used.into(), Ordering::Relaxed);
@@ -237,7 +236,7 @@ impl Totals {
         (self.used_blocks.load(Ordering::Relaxed), PushTimes(counts))
     }
 
-    /// As they are now.
+    /// The figures at this moment.
     pub fn read(&self, pushes: u64, flushes: u64, block_size: u32) -> Statistics {
         let blocks = self.log_blocks.load(Ordering::Relaxed);
         Statistics {

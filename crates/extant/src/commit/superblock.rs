@@ -20,7 +20,7 @@ impl Committer {
         self.store.flush()
     }
 
-    /// Says on the device that the volume is in use, before the first commit.
+    /// Marks the volume as in use on the device, before the first commit.
     pub(crate) fn mark_open(&self, formatter: &Formatter) -> Result<()> {
         if !self.marked_open.load(Ordering::Relaxed) {
             self.write_superblock(formatter, Moment::Open)?;

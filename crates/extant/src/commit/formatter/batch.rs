@@ -24,7 +24,7 @@ pub(super) struct Batch<'i> {
     names: Vec<u128>,
 }
 
-/// What becomes of an inode number in this batch.
+/// The fate of an inode number in this batch.
 #[derive(Clone, Copy)]
 pub(super) enum Fate<'i> {
     /// Allocated and freed inside the batch: nothing on disk.
@@ -40,13 +40,13 @@ pub(super) enum Fate<'i> {
     },
 }
 
-/// All that a batch says of one inode.
+/// All changes of one inode in a batch.
 pub(super) struct InodeChanges<'b, 'i> {
     /// Which.
     pub ino: InodeNr,
     /// The number was in use on disk before this batch.
     pub was_used: bool,
-    /// What becomes of it.
+    /// Its fate.
     pub fate: Fate<'i>,
     /// Items with a lower stamp belong to an earlier life.
     since: Stamp,
@@ -56,7 +56,7 @@ pub(super) struct InodeChanges<'b, 'i> {
     names: &'b [u128],
 }
 
-/// What the names of a directory come to.
+/// The net effect of names on their directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamesSum {
     /// Time of the newest that the directory's last core does not know.
@@ -273,7 +273,7 @@ impl<'i> InodeChanges<'_, 'i> {
             .filter(move |m| m.stamp >= since)
     }
 
-    /// What else happened in the inode's present life, in order.
+    /// The other events of the inode's present life, in order.
     pub fn misc(&self) -> impl Iterator<Item = &'i MiscEvent> {
         let (items, since) = (self.items, self.since);
         let of_life = move |m: &&MiscItem| m.stamp >= since;

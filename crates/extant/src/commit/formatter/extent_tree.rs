@@ -160,19 +160,19 @@ fn merge(old: &[Extent], changes: &[Change]) -> (Vec<Extent>, i64) {
     (new, delta)
 }
 
-/// One inode's tree at work.
+/// Changes of one inode's tree.
 pub(super) struct ExtentTree<'t, 'a, 'l> {
     pub ws: &'t mut Workspace<'a>,
     pub ledger: &'t mut Ledger<'l>,
     pub owner: &'t Owner,
-    /// By how many data blocks the tree maps more than before.
+    /// How many more data blocks the tree maps than before.
     delta: i64,
 }
 
 /// Rewritten children on their way into their parent.
 struct Siblings {
     entries: Vec<ExtentIndex>,
-    /// The last one, not written yet: the next may join it. With the end of its range.
+    /// The last node, not written yet, because the next may join it; with the end of its range.
     pending: Option<(BlockNr, Entries, u64)>,
 }
 

@@ -1,5 +1,5 @@
-//! Blocks of inode tables that came into use without an inode in them. They are made zeros on the
-//! device, but perhaps not yet when the next batch is formatted; so it does not read them.
+//! Blocks of inode tables that came into use without an inode in them. They are zeroed on the device, but perhaps not
+//! yet when the next batch is formatted; so that batch does not read them.
 
 use ext4_format::BlockNr;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(super) struct Gaps(BTreeMap<u64, u64>);
 
 impl Gaps {
-    /// These blocks are zeros until they are taken.
+    /// Adds blocks that are zeros until they are taken.
     pub fn add(&mut self, start: BlockNr, len: u32) {
         self.0.insert(start.0, start.0.saturating_add(len.into()));
     }

@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use ext4_format::inode::I_BLOCK_SIZE;
 use ext4_format::{BlockNr, FormatError, Where, indirect};
 
-/// One inode's block map at work.
+/// Changes of one inode's block map.
 pub(super) struct IndirectMap<'t, 'a, 'l> {
     pub ws: &'t mut Workspace<'a>,
     pub ledger: &'t mut Ledger<'l>,
@@ -72,7 +72,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         Ok(self.delta)
     }
 
-    /// What the slot that led to `old` leads to after the changes, which lie in its span.
+    /// The new target of the slot that led to `old`, after the changes in its span.
     fn edit(
         &mut self,
         old: Option<BlockNr>,

@@ -40,7 +40,7 @@ pub(super) struct InodePhase<'p, 's, 'a, 'i> {
     net: Vec<NetName<'i>>,
 }
 
-/// What the inodes leave to do.
+/// Work that follows from the inodes.
 #[derive(Debug, Default)]
 pub(super) struct InodesDone {
     pub bits: InodeBits,
@@ -48,7 +48,7 @@ pub(super) struct InodesDone {
     pub freed: Vec<InodeNr>,
     pub zeroed: Vec<(BlockNr, u32)>,
     pub orphans: Vec<(InodeNr, OrphanChange)>,
-    /// What the volume must have from now on.
+    /// Features that the volume needs from now on.
     pub needs: Needs,
 }
 
@@ -66,7 +66,7 @@ impl InodesDone {
     }
 }
 
-/// Where a record is.
+/// The position of an inode's record.
 struct RecordPlace {
     group: GroupNr,
     index: u32,
@@ -493,7 +493,7 @@ fn first_core(
 fn directory_links(before: u32, stated: Option<u32>, subdirectories: i64) -> u32 {
     match stated {
         Some(removed_or_uncounted @ 0..=1) => removed_or_uncounted,
-        // Those of an image that was so already, too: what is not counted cannot be counted on.
+        // Blocks of an image that had the wrong count already keep it: a wrong count is no base for counting.
         _ if before < 2 => before,
         _ => match i64::from(before).saturating_add(subdirectories) {
             // More than it can hold only if the image's own count was wrong.

@@ -1,5 +1,5 @@
-//! What the formatter takes and gives back: every block through one place, so that bitmap images,
-//! sector counts and the reservation agree.
+//! The blocks that the formatter takes and frees: every block goes through one place, so that bitmap images, sector
+//! counts and the reservation agree.
 
 use super::MetaSpace;
 use super::workspace::Workspace;
@@ -11,9 +11,9 @@ use ext4_format::BlockNr;
 /// Metadata blocks taken and freed by a batch.
 pub(super) struct Ledger<'a> {
     space: &'a dyn MetaSpace,
-    /// What must not be touched.
+    /// The blocks that must not be touched.
     pub zone: &'a SystemZone,
-    /// For the bitmaps.
+    /// Items for the bitmaps.
     pub bits: Vec<BitsItem>,
     /// Blocks taken.
     pub taken: u64,
@@ -39,7 +39,7 @@ impl<'a> Ledger<'a> {
         self.balance += other.balance;
     }
 
-    /// One block near `goal`.
+    /// Takes one block near `goal`.
     pub fn alloc(&mut self, goal: BlockNr) -> Result<BlockNr> {
         let block = self.space.alloc_meta(goal)?;
         self.taken += 1;

@@ -6,7 +6,7 @@ use ext4_format::extent::LOGICAL_END;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// Where a range leads now.
+/// The new target of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// First physical block.
@@ -20,9 +20,9 @@ pub(super) struct Target {
 pub(super) struct Change {
     /// First logical block.
     pub start: u64,
-    /// One past the last.
+    /// One past the last block.
     pub end: u64,
-    /// Where they lead.
+    /// The new target.
     pub target: Option<Target>,
 }
 
@@ -37,7 +37,7 @@ impl Change {
         })
     }
 
-    /// Where block `at` of the range leads.
+    /// The target of block `at` of the range.
     pub fn target_at(&self, at: u64) -> Option<Target> {
         let skip = at.saturating_sub(self.start);
         self.target.map(|t| Target {
@@ -87,7 +87,7 @@ pub(super) fn net<'i>(items: impl Iterator<Item = &'i MapItem>) -> Changes {
 fn overlay(in_order: &[Change]) -> Changes {
     let mut map: BTreeMap<u64, Change> = BTreeMap::new();
     for new in in_order {
-        // What begins before the new range and reaches into it, then what begins inside.
+        // First the run that begins before the new range and reaches into it, then those that begin inside.
         let before = map
             .range(..new.start)
             .next_back()

@@ -24,7 +24,7 @@ pub(super) struct Owner {
     pub csum_seed: u32,
     /// By extents, else by a block map.
     pub extents: bool,
-    /// Where its first block should lie.
+    /// The goal for its first block.
     pub goal: BlockNr,
 }
 

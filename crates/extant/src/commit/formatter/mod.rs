@@ -1,8 +1,8 @@
 //! The formatter: the only code that changes ext4 metadata blocks. Batch in, block images out.
 //!
-//! Pure and deterministic: no device, no clock, no namespace lock. What it reads comes through
-//! [`BlockImages`], the blocks it takes come through [`MetaSpace`] out of what the operations
-//! reserved, so it cannot fail for lack of space.
+//! Pure and deterministic: no device, no clock, no lock of the layers above. Its input comes through [`BlockImages`],
+//! and its blocks come through [`MetaSpace`] out of the operations' reservations, so it cannot fail for lack of
+//! space.
 
 #![forbid(unsafe_code)]
 
@@ -48,17 +48,17 @@ use units::{Crew, Part, Shared};
 use workspace::Workspace;
 use xattrs::{XattrBatch, XattrBlocks};
 
-/// Where the formatter gets blocks for directories, index and extent blocks and attributes.
+/// The source of blocks for directories, index and extent blocks and attributes.
 pub trait MetaSpace: Sync {
-    /// One block near `goal`, marked used in the in-core bitmap. The formatter sets its bit in
-    /// the bitmap image.
+    /// Takes one block near `goal` and marks it as used in the in-core bitmap. The formatter sets its bit in the
+    /// bitmap image.
     fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr>;
     /// Blocks no longer used; they become free for others when this batch is on disk. The formatter
     /// clears their bits in the bitmap image.
     fn free_meta(&self, start: BlockNr, len: u32) -> Result<()>;
 }
 
-/// What stat must learn of an inode whose mapping the formatter changed.
+/// The change of an inode's mapping that stat must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
     /// Which inode.
@@ -72,20 +72,20 @@ pub struct Published {
     pub tree_delta: i64,
 }
 
-/// What one batch becomes.
+/// The output of one batch.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Changed blocks with their new images, by block number.
     pub blocks: Vec<(BlockNr, Arc<Image>)>,
-    /// Those of them that hold group descriptors, in order.
+    /// The blocks with group descriptors, in order.
     pub descriptors: Vec<BlockNr>,
-    /// Blocks of inode tables that come into use without an inode in them and hold old bytes on the
-    /// device (the group's table was never zeroed). They must be zeros on the device before this batch
-    /// is committed, written directly and not through the journal; a cached image is to be forgotten.
+    /// Blocks of inode tables that come into use without an inode in them and hold old bytes on the device (the
+    /// group's table was never zeroed). They must be zeros on the device before this batch is committed, written
+    /// directly and not through the journal; a cached image is to be dropped.
     pub zeroed: Vec<(BlockNr, u32)>,
     /// Metadata blocks freed: revoked in the journal, forgotten by the cache.
     pub revoked: Vec<BlockNr>,
-    /// For stat.
+    /// Changes for stat.
     pub published: Vec<Published>,
     /// Inode numbers that were in use on disk before this batch and are free after it.
     pub freed_inodes: Vec<InodeNr>,
@@ -95,12 +95,12 @@ pub struct Output {
     pub sorting: Duration,
 }
 
-/// What the formatter keeps from batch to batch: the descriptors as of the last one, the orphans, and
-/// which attribute blocks can be shared.
+/// The formatter's state between batches: the descriptors as of the last one, the orphans, and the attribute blocks
+/// that can be shared.
 pub struct Formatter {
     geometry: Geometry,
     descs: DescTable,
-    /// What all descriptors say, together.
+    /// The sum of all descriptors.
     free: Totals,
     hasher: DirHasher,
     zone: Arc<SystemZone>,
@@ -182,7 +182,7 @@ impl Formatter {
         if output.blocks.len() <= most {
             return Ok(Some(output));
         }
-        // As the images still have it.
+        // Read again from the images, which this batch has not changed.
         self.descs = DescTable::new(&self.geometry);
         self.free = free;
         self.orphans = Orphans::load(&self.geometry, &self.descs, images, &self.zone)?;

@@ -17,14 +17,14 @@ use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, orphan_file};
 /// Byte offset of `i_dtime`, which links the list, in a record.
 const DTIME_AT: usize = 20;
 
-/// What happens to an inode as an orphan.
+/// An inode's change as an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrphanChange {
-    /// It becomes one.
+    /// It becomes an orphan.
     Add,
-    /// It lives on as none.
+    /// It is no orphan any more.
     Remove,
-    /// It is gone; its record holds the time of its deletion.
+    /// It is freed; its record holds the time of its deletion.
     Freed,
 }
 
@@ -185,7 +185,7 @@ impl Orphans {
         Ok(orphans)
     }
 
-    /// All of them.
+    /// All orphans.
     pub fn all(&self) -> Vec<InodeNr> {
         let mut all: Vec<_> = self.places.keys().copied().map(InodeNr).collect();
         all.sort_unstable();
@@ -307,7 +307,7 @@ impl Orphans {
     }
 }
 
-/// What to write once all changes are made in memory.
+/// The blocks to write once all changes are made in memory.
 #[derive(Default)]
 struct Work {
     /// Blocks of the orphan file changed.
@@ -325,7 +325,7 @@ fn set_dtime(ws: &mut Workspace<'_>, descs: &DescTable, ino: InodeNr, value: u32
         .get_mut(block)?
         .get_mut(offset..offset + usize::from(geometry.inode_size));
     let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", ino))?;
-    // Neighbours on the list may be records that nobody has checked yet.
+    // Neighbours on the list may be records that were not checked yet.
     inode::decode_core(raw, geometry, ino)?;
     if let Some(field) = raw.get_mut(DTIME_AT..DTIME_AT + 4) {
         field.copy_from_slice(&value.to_le_bytes());

@@ -65,7 +65,7 @@ pub(super) fn provide(ws: &mut Workspace<'_>, needs: Needs) -> Result<()> {
     if found.compat.contains(needs.compat) && found.ro_compat.contains(needs.ro_compat) {
         return Ok(());
     }
-    // It had not when it was opened; an earlier batch may have given it.
+    // The feature was missing at open; an earlier batch may have added it.
     let sb = read(ws.geometry, ws.images())?;
     let now = Features::of(&sb);
     if now.compat.contains(needs.compat) && now.ro_compat.contains(needs.ro_compat) {
@@ -88,8 +88,8 @@ pub(super) fn provide(ws: &mut Workspace<'_>, needs: Needs) -> Result<()> {
 /// The moment at which a superblock is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// The volume is opened for writing: not cleanly unmounted any more. With a journal the journal
-    /// must be replayed from now on, and the orphan file looked at.
+    /// The volume is opened for writing: not cleanly unmounted any more. With a journal the journal must be replayed
+    /// from now on, and the orphan file examined.
     Open,
     /// In between: only counts, time and errors.
     Sync,

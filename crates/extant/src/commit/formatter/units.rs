@@ -1,9 +1,9 @@
 //! A batch in units, one for each group whose inodes it changes, formatted by several threads.
 //!
-//! An inode's record, its mapping, its directory blocks: all that an inode leads to is its own, and the
-//! records of a group fill table blocks of their own, so units share no block. What they do share is behind
-//! locks: attribute blocks ([`XattrBatch`]), the table blocks known to be zeros ([`Gaps`]), and the space that
-//! blocks are taken from. On a corrupt image two units may claim one block; joining their workspaces finds it.
+//! An inode owns its record, its mapping and its directory blocks, and the records of a group fill table blocks of
+//! their own, so units share no block. Shared state is behind locks: attribute blocks ([`XattrBatch`]), the table
+//! blocks known to be zeros ([`Gaps`]), and the space that blocks are taken from. On a corrupt image two units may
+//! claim one block; joining their workspaces finds it.
 
 use super::MetaSpace;
 use super::batch::{Batch, Each};
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A batch of fewer items is not worth starting a thread for.
 const PARALLEL_ITEMS: usize = 8192;
 
-/// Both results, worked out side by side if there are many items to do it for.
+/// Both results, computed side by side if there are many items.
 pub(super) fn both<A: Send, B>(
     items: usize,
     a: impl FnOnce() -> A + Send,
@@ -51,7 +51,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// One thread at work, of so many.
+    /// A crew with one thread at work, of this many.
     pub fn of(threads: usize) -> Self {
         Self {
             threads: threads.min(MAX_THREADS),
@@ -59,7 +59,7 @@ impl Crew {
         }
     }
 
-    /// As many as there are CPUs.
+    /// A crew of as many threads as there are CPUs.
     pub fn of_cpus() -> Self {
         Self::of(cpus())
     }
@@ -71,7 +71,7 @@ impl Crew {
     }
 }
 
-/// What all units work with.
+/// The input of all units.
 pub(super) struct Shared<'s, 'a> {
     pub geometry: &'a Geometry,
     pub images: &'a dyn BlockImages,
@@ -84,7 +84,7 @@ pub(super) struct Shared<'s, 'a> {
     pub crew: Crew,
 }
 
-/// What some units have come to.
+/// The output of some units.
 pub(super) struct Part<'a> {
     pub ws: Workspace<'a>,
     pub ledger: Ledger<'a>,
@@ -142,7 +142,7 @@ impl<'s, 'a> Shared<'s, 'a> {
                 match self.unit(&mut part, units[i].clone()) {
                     Ok(unit) => done.push((i, unit)),
                     Err(e) => {
-                        // The batch is lost: nobody needs to go on.
+                        // The batch is lost, so no thread needs to continue.
                         next.store(order.len(), Ordering::Relaxed);
                         return Err(e);
                     }
@@ -167,7 +167,7 @@ impl<'s, 'a> Shared<'s, 'a> {
             whole.ledger.join(part.ledger);
             all_done.extend(done);
         }
-        // In the order of the groups, whoever formatted them.
+        // In the order of the groups, whichever thread formatted them.
         all_done.sort_by_key(|(i, _)| *i);
         for (_, done) in all_done {
             whole.done.append(done);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub enum Bytes<'w> {
     /// Changed by this batch.
     Changed(&'w [u8]),
-    /// As it was before.
+    /// The image from before the batch.
     Image(Arc<Image>),
 }
 
@@ -48,7 +48,7 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// Where old images come from.
+    /// The source of old images.
     pub fn images(&self) -> &'a dyn BlockImages {
         self.images
     }
@@ -62,8 +62,8 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// The old image of a block if this batch has not changed it and nobody has verified its
-    /// checksum since it was read from the device. Who checks it calls [`Image::set_verified`].
+    /// The old image of a block if this batch has not changed it and its checksum was not verified since it was read
+    /// from the device. A caller that checks it calls [`Image::set_verified`].
     pub fn unverified(&self, block: BlockNr) -> Result<Option<Arc<Image>>> {
         if self.has_changed(block) {
             return Ok(None);
@@ -99,7 +99,7 @@ impl<'a> Workspace<'a> {
         self.changed.entry(block.0).or_insert_with(new)
     }
 
-    /// This batch has changed a block.
+    /// Whether this batch has changed a block.
     pub fn has_changed(&self, block: BlockNr) -> bool {
         self.changed.contains_key(&block.0)
     }

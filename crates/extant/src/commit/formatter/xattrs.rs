@@ -27,7 +27,7 @@ pub(super) struct XattrBatch<'x, 'a> {
 }
 
 impl XattrBatch<'_, '_> {
-    /// One inode less points at the block.
+    /// Counts one inode less for the block.
     pub fn release(&mut self, block: BlockNr) -> Result<()> {
         self.blocks.release(&mut self.ws, &mut self.ledger, block)
     }
@@ -39,7 +39,7 @@ impl XattrBatch<'_, '_> {
     }
 }
 
-/// All of a block but its reference count and checksum.
+/// All bytes of a block but its reference count and checksum.
 fn content(block: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((block.get(..4)?, block.get(8..16)?, block.get(20..)?))
 }
@@ -162,7 +162,7 @@ impl XattrBlocks {
         Ok(())
     }
 
-    /// Where a block of these contents is; the inode pointed at `old` until now.
+    /// The block of these contents; the inode pointed at `old` until now.
     fn put(
         &mut self,
         ws: &mut Workspace<'_>,
@@ -187,7 +187,7 @@ impl XattrBlocks {
             return Ok(block);
         }
         let block = match (alone, old) {
-            // Nobody else points at it: written over in place.
+            // No other inode points at it: it is overwritten in place.
             (Some((old, hash)), _) => {
                 self.forget(old, hash);
                 old

@@ -1,5 +1,5 @@
-//! The body of a transaction on its way into the log: revoke blocks, then stretches of a descriptor block and the
-//! images that it lists. Where each goes is known before the first is written, and until the flush that follows they
+//! The body of a journal transaction on its way into the log: revoke blocks, then stretches of a descriptor block and
+//! the images that it lists. The place of each is known before the first is written, and until the next flush they
 //! may reach the medium in any order, so several threads check and write them.
 
 use super::LogArea;
@@ -12,10 +12,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// For fewer stretches than these (of 1 MB each, with blocks of 4 KiB) a thread is not worth starting.
+/// With fewer stretches than these (of 1 MB each, with blocks of 4 KiB) a thread is not worth starting.
 const STRETCHES: usize = 4;
 
-/// Where a transaction goes, and how its blocks are made.
+/// The place of a transaction, and the format of its blocks.
 pub struct Body<'a> {
     pub area: &'a LogArea,
     pub format: &'a Format,

@@ -1,13 +1,13 @@
 //! The last stage of a push: commit blocks and flushes. Mechanism C6.
 //!
-//! A transaction whose blocks are in the log waits in a queue. Who comes to this stage takes all that wait
-//! there and makes them durable together: a flush, their commit blocks in order, a flush. Others log the
-//! next ones meanwhile. A flush covers what was logged before it began, so what was logged while the stage
-//! before flushed needs no first flush of its own: contexts that come one upon the other cost one flush
+//! A transaction whose blocks are in the log waits in a queue. A thread that comes to this stage takes all waiting
+//! transactions and makes them durable together: a flush, their commit blocks in order, a flush. Other threads log
+//! the next ones meanwhile. A flush covers blocks that were logged before it began, so transactions that were logged
+//! during the previous stage's flush need no first flush of their own: contexts in quick succession cost one flush
 //! each, and several that wait together cost one in all.
 //!
-//! Commit blocks that are written together may reach the medium in any order, or some of them: a valid one
-//! behind a missing one is behind the end of the log.
+//! Commit blocks that are written together may reach the medium in any order, or in part: a valid one behind a
+//! missing one is behind the end of the log.
 
 use super::LogArea;
 use crate::base::error::Result;
@@ -25,13 +25,13 @@ pub struct CommitBlock {
     pub tid: Tid,
     /// Its block of the log.
     pub at: u32,
-    /// What it is to hold.
+    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A transaction whose blocks are in the log, but for its commit block.
+/// A transaction whose blocks are in the log, except its commit block.
 pub struct Logged {
-    /// None if nothing went into the log.
+    /// `None` if nothing went into the log.
     pub commit: Option<CommitBlock>,
     /// The context that is complete with it.
     pub completes: Option<u64>,
@@ -44,26 +44,26 @@ struct Queue {
     waiting: Vec<Logged>,
     /// Transactions that ever came.
     came: u64,
-    /// So many of them were covered by a flush.
+    /// How many of them a flush has covered.
     flushed: u64,
-    /// So many of them are durable.
+    /// How many of them are durable.
     durable: u64,
     /// The transaction that was made durable last.
     last: Option<Tid>,
-    /// Somebody is at the last stage.
+    /// A thread is at the last stage.
     busy: bool,
 }
 
-/// What waits for its commit block.
+/// The transactions that wait for their commit blocks.
 pub struct CommitStage {
-    /// None without a journal.
+    /// `None` without a journal.
     area: Option<Arc<LogArea>>,
     queue: Mutex<Queue, locks::CommitStage>,
     changed: Condvar,
 }
 
 impl CommitStage {
-    /// For a journal in this area, or for none.
+    /// The stage of a journal in this area, or of none.
     pub fn new(area: Option<Arc<LogArea>>) -> Self {
         Self {
             area,
@@ -110,7 +110,7 @@ impl CommitStage {
         Ok(())
     }
 
-    /// Waits until nobody is at this stage.
+    /// Waits until no thread is at this stage.
     pub fn wait(&self) {
         let mut queue = self.queue.lock();
         while queue.busy {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Blocks written by one call.
 const RUN: usize = 1024;
 
-/// For fewer images than these a thread is not worth starting.
+/// With fewer images than these a thread is not worth starting.
 const IMAGES: usize = 1024;
 
 /// Writes images home, neighbours together, and marks them clean. They must be sorted by block.
@@ -27,7 +27,7 @@ pub(crate) fn write_home(engine: &Committer, images: &[(BlockNr, Arc<Image>)]) -
     let threads = parallel::threads_for(images.len(), IMAGES);
     parallel::for_each(threads, &runs, |_, run| {
         let bytes: Vec<&[u8]> = run.iter().map(|(_, image)| &***image).collect();
-        // Nobody reads the superblock from the device, adds what was found, and writes it over this one.
+        // Held so that no other thread reads the superblock from the device, adds findings, and overwrites this one.
         let own = engine.store.superblock_place().0;
         let holds_superblock = run[0].0 <= own && own.0 < run[0].0.0 + run.len() as u64;
         let _place = holds_superblock.then(|| engine.store.superblock_io.lock());

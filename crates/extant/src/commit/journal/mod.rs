@@ -1,18 +1,17 @@
-//! The journal: jbd2 on disk. Images and revokes of one context become one transaction; recovery and
-//! home write-back are here too. Without a journal the images go home at once.
+//! The journal: jbd2 on disk. Images and revokes of one context become one transaction; recovery and the checkpoint
+//! are here too. Without a journal the images go home at once.
 //!
-//! What a commit writes, in order, and why a cut anywhere is harmless:
+//! The writes of a commit, in order, and why a cut anywhere is harmless:
 //! 1. Data of the context's files has been written by write-back before the context was closed.
 //! 2. Revoke blocks, descriptor blocks, images; the journal's superblock if the log was empty. A cut
 //!    here leaves a log that ends before this transaction: no valid commit block carries its number.
 //! 3. Flush: data and images are on the medium.
-//! 4. The commit block. Torn, its checksum (or, without checksums, its single sector) tells.
-//! 5. Flush: the transaction is durable; only now is anybody told so.
+//! 4. The commit block. Its checksum (or, without checksums, its single sector) tells if it is torn.
+//! 5. Flush: the transaction is durable; only now are waiting callers answered.
 //!
 //! 3 to 5 are a stage of their own ([`commit_stage`]), so that the next transaction is logged meanwhile.
 //!
-//! Home write-back ([`home`]) writes only images of durable transactions, flushes, and only then
-//! moves the log's tail.
+//! The checkpoint ([`home`]) writes only images of durable transactions, flushes, and only then moves the log's tail.
 
 mod body;
 pub mod commit_stage;
@@ -33,7 +32,7 @@ use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FormatError, Where};
 use std::sync::Arc;
 
-/// Where images of metadata go.
+/// The destination of metadata images.
 pub enum Writer {
     /// Into the journal first.
     Journal(Box<Journal>),
@@ -62,7 +61,7 @@ impl Writer {
                 None
             }
         };
-        // What has been written so far is covered by a flush beyond this mark.
+        // A flush beyond this mark covers the writes so far.
         let written = engine.store.flushes.mark();
         engine.commit_stage.add(Logged {
             commit,
@@ -196,7 +195,7 @@ impl Journal {
         superblock.v2 = true;
         superblock.features.incompat |= wanted.incompat;
         if metadata_csum {
-            // One kind of checksum only: what the volume's metadata has decides.
+            // A journal has one kind of checksum only: the volume's metadata decides.
             superblock.features = wanted;
         }
         superblock.start = 0;

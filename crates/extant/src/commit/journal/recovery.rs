@@ -8,7 +8,7 @@ use ext4_format::BlockNr;
 use ext4_format::jbd2::{self, Plan, Superblock};
 use std::collections::HashSet;
 
-/// What recovery did.
+/// The result of recovery.
 ///
 /// ```
 /// let nothing = extant::Recovery::default();
@@ -39,12 +39,12 @@ pub fn read_superblock(area: &LogArea) -> Result<Superblock> {
     Ok(Superblock::parse(&area.read(0)?)?)
 }
 
-/// Says what the log owes.
+/// The plan of the log's replay.
 pub fn plan(area: &LogArea, superblock: &Superblock, blocks_count: u64) -> Result<Plan> {
     jbd2::plan(superblock, blocks_count, |block| area.read(block))
 }
 
-/// One image of the log, as it must stand at home.
+/// One image of the log in its form at home.
 pub fn image(area: &LogArea, replay: &jbd2::Replay) -> Result<Vec<u8>> {
     let mut bytes = area.read(replay.log_block)?;
     if replay.escaped {

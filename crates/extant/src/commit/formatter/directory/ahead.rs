@@ -1,5 +1,5 @@
-//! The leaves under one index block, worked out by several threads ahead of the sweep. The sweep then puts them where
-//! they belong and hands out the blocks of those that are split, so what is written does not depend on who worked.
+//! The leaves under one index block, computed by several threads ahead of the sweep. The sweep then puts them in
+//! place and allocates the blocks of those that are split, so the written bytes do not depend on the threads.
 
 use super::leaf::{Leaf, Pending, Rewritten};
 use super::pages::{Dir, Role, Shape, at};
@@ -9,11 +9,11 @@ use crate::store::buffers::BlockImages;
 use ext4_format::BlockNr;
 use ext4_format::hash::DirHasher;
 
-/// For fewer leaves than these a thread is not worth starting.
+/// With fewer leaves than these a thread is not worth starting.
 const LEAVES: usize = 32;
 
 impl Dir<'_, '_> {
-    /// What becomes of leaves, in their order; nothing of those that are left to the sweep, which are all if every
+    /// The rewritten leaves, in their order. Leaves that are left to the sweep are missing; those are all if every
     /// thread of the crew has work.
     pub fn ahead(
         &mut self,
@@ -40,7 +40,7 @@ impl Dir<'_, '_> {
             pairs
                 .map(|((_, leaf), block)| {
                     let block = (*block)?;
-                    // What is wrong with it the sweep finds again.
+                    // The sweep meets the same error again and reports it.
                     let rewritten = rewritten(leaf, block, images, &shape, hasher).ok()?;
                     Some((block, rewritten))
                 })

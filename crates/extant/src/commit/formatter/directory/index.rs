@@ -1,8 +1,8 @@
 //! Indexed directories: sorted changes meet the htree in one sweep from left to right.
 //!
-//! Index blocks are taken into memory as entry lists, changed there and written once. What the sweep
-//! has not passed yet is on disk as it was, so the leaves that continue a hash can be found through
-//! the old index at any time.
+//! Index blocks are taken into memory as entry lists, changed there and written once. Blocks that the sweep has not
+//! passed yet are on disk as they were, so the leaves that continue a hash can be found through the old index at any
+//! time.
 
 use super::NetName;
 use super::leaf::{Item, Leaf, Merged, Pending, Rewritten, Wanted};

@@ -187,7 +187,7 @@ impl<'n> Pending<'n> {
     }
 }
 
-/// What a leaf will hold.
+/// The contents of a leaf after the merge.
 pub(super) struct Merged<'a> {
     /// The names; without those that are [folded](Merged::folded).
     pub items: Vec<Item<'a>>,
@@ -197,7 +197,7 @@ pub(super) struct Merged<'a> {
     pub changed: bool,
     existing: usize,
     kept: Kept,
-    /// So many names at the start, all of them kept, are no items.
+    /// This many names at the start, all of them kept, have no items.
     folded: usize,
 }
 
@@ -207,7 +207,7 @@ pub(super) struct Merged<'a> {
 struct Kept {
     items: usize,
     bytes: usize,
-    /// Where the last of them begins.
+    /// The start of the last of them.
     last: usize,
 }
 
@@ -350,8 +350,8 @@ pub(super) struct Leaf<'n> {
     pub changes: &'n [NetName<'n>],
 }
 
-/// What becomes of a leaf: nothing if it stays as it is; itself anew; or as many leaves as its names need, each with
-/// the hash that its index entry states.
+/// The leaves that replace a leaf: none if it stays as it is; one; or as many as its names need, each with the hash
+/// for its index entry.
 pub(super) type Rewritten = Vec<(u32, Vec<u8>)>;
 
 impl Leaf<'_> {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What a leaf keeps of its records is as if all had been written again.
+        /// The records that a leaf keeps are as if all had been written again.
         #[test]
         fn what_stays_is_as_if_written_again(
             there in proptest::collection::btree_map(0u8..60, 12u32..99, 0..40),
@@ -531,7 +531,7 @@ mod tests {
             proptest::prop_assert!(merged.changed || kept == old);
         }
 
-        /// What the account of room in an index rests on: a name adds one leaf at most.
+        /// The account of room in an index relies on this: a name adds one leaf at most.
         #[test]
         fn a_leaf_is_cut_into_no_more_leaves_than_names_came(
             block in proptest::sample::select(vec![1024usize, 2048, 4096, 65_536]),
@@ -546,7 +546,7 @@ mod tests {
                 .map(|(len, i)| Item { hash: i * 2, ino: InodeNr(12), ftype: None, name: &name[..len] })
                 .take(block / 4)
                 .collect();
-            // As many as fit a leaf were there, some more came.
+            // The leaf was full, and some names were added.
             let mut bytes = 0;
             let there = items.iter().take_while(|i| { bytes += i.len(); bytes <= usable }).count();
             for came in (1..).map(|n| n * n).take_while(|n| there + n <= items.len()) {

@@ -84,7 +84,7 @@ impl<'s> Descent<'s> {
 pub struct DirReader<'a> {
     /// The volume.
     pub geometry: &'a Geometry,
-    /// Where images come from.
+    /// The source of images.
     pub images: &'a dyn BlockImages,
     /// Physical block of a logical one; an error for a hole.
     pub locate: &'a dyn Fn(u32) -> Result<BlockNr>,

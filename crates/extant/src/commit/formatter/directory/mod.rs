@@ -1,11 +1,10 @@
 //! The directory part of the formatter: one directory's net changes in, its changed blocks out.
 //!
-//! A batch comes sorted by hash, so an indexed directory is walked leaf by leaf in one sweep: the
-//! names of a leaf and the changes that fall into its hash interval are merged and written once.
-//! A leaf that overflows becomes as many leaves as the names need, and their index entries go into
-//! the parent together. Leaves are always written packed; nothing is patched in place. What becomes of a leaf
-//! depends on nothing but its block and its changes, so threads that have nothing else to do work it out ahead of
-//! the sweep.
+//! A batch comes sorted by hash, so an indexed directory is walked leaf by leaf in one sweep: the names of a leaf and
+//! the changes that fall into its hash interval are merged and written once. A leaf that overflows becomes as many
+//! leaves as the names need, and their index entries go into the parent together. Leaves are always written packed;
+//! nothing is patched in place. The new leaves depend only on the old block and its changes, so idle threads compute
+//! them ahead of the sweep.
 //!
 //! Shapes: one linear block; several linear blocks (no `dir_index`, or made by a tool that does not
 //! index); an htree. Changes are upserts: adding a name that exists replaces its inode and type,
@@ -30,7 +29,7 @@ use crate::base::error::Result;
 use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, FileType, InodeNr};
 
-/// Where the blocks of one directory are.
+/// The blocks of one directory.
 pub trait DirBlocks {
     /// Size in blocks.
     fn blocks(&self) -> u32;
@@ -40,7 +39,7 @@ pub trait DirBlocks {
     fn append(&mut self, ws: &mut Workspace<'_>) -> Result<(u32, BlockNr)>;
 }
 
-/// What a batch does to a name, everything in between folded.
+/// The net change of a name in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetChange {
     /// The name leads to this inode, whether it existed or not.
@@ -60,11 +59,11 @@ pub struct NetName<'a> {
     pub name: &'a [u8],
     /// Type of the inode added.
     pub ftype: FileType,
-    /// What happens to it.
+    /// The change.
     pub change: NetChange,
 }
 
-/// All a batch does to one directory.
+/// All changes of one directory in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct DirUpdate<'a> {
     /// The directory.
@@ -85,7 +84,7 @@ pub struct DirUpdate<'a> {
     pub crew: &'a Crew,
 }
 
-/// What the inode must say afterwards.
+/// The fields of the inode after the changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirOutcome {
     /// Whether the INDEX flag is set.

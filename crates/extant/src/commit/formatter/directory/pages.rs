@@ -11,7 +11,7 @@ use ext4_format::{BlockNr, FormatError, InodeNr, Where, dir_entry};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What a directory block is, which says how it is checked.
+/// The role of a directory block, which decides how it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Names: an htree's leaf or any block of a linear directory.
@@ -22,7 +22,7 @@ pub(super) enum Role {
     Node,
 }
 
-/// What of the volume and the inode shapes directory blocks.
+/// Properties of the volume and the inode that shape directory blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub block_size: usize,
@@ -77,9 +77,9 @@ impl Shape {
 
 /// A block's bytes, kept alive apart from the workspace so that it may change meanwhile.
 pub(super) enum Page {
-    /// As it was before this batch.
+    /// Its image before this batch.
     Old(Arc<Image>),
-    /// As this batch has left it so far.
+    /// Its bytes as this batch has left them so far.
     Changed(Vec<u8>),
 }
 
@@ -156,7 +156,7 @@ impl<'a, 'w> Dir<'a, 'w> {
         Ok((block, Page::Old(image)))
     }
 
-    /// This batch has changed a block.
+    /// Whether this batch has changed a block.
     pub fn has_changed(&self, block: BlockNr) -> bool {
         self.ws.has_changed(block)
     }

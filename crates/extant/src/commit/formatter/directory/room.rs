@@ -20,18 +20,17 @@ fn again(shape: &Shape) -> u64 {
 
 /// Bytes of the largest record of a name.
 const LARGEST: u64 = 264;
-/// What the record of a short name is charged for.
+/// The size that the record of a short name counts for.
 const SHORT: u64 = 64;
 /// No limit: half of what may be asked for, so that sums do not overflow.
 const UNLIMITED: u64 = u64::MAX / 2;
 
-/// How many bytes of names may be added to a directory, whatever their hashes, before one can find the
-/// index full.
+/// How many bytes of names may be added to a directory, whatever their hashes, before a name can find the index full.
 ///
-/// A leaf that is cut in *n* has *n* − 1 times half a leaf of names more than the half that one may have
-/// for nothing, but for a record each; so leaves that were there are cut for nothing at most once, and
-/// each further cut takes half a leaf of new names. That is the bound where names are many. Where leaves
-/// to come are few, a cut for each name is.
+/// A leaf that is cut into *n* leaves has *n* − 1 times half a leaf of names more than the half that a leaf may have
+/// without a cut, but for a record each. So existing leaves are cut without new names at most once, and each further
+/// cut takes half a leaf of new names. That is the bound for many names. Where few leaves are to come, one cut for
+/// each name is the bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     /// Leaves that any directory may have, in whatever order they came.
@@ -41,7 +40,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Of the directories of a volume.
+    /// The limits of a volume's directories.
     pub fn new(geometry: &Geometry) -> Self {
         let shape = Shape::new(geometry, 0);
         // A root that gets its last level has two entries.
@@ -56,17 +55,17 @@ impl Allowance {
         }
     }
 
-    /// What a name is charged for.
+    /// The size that a name counts for.
     pub fn of(name: &[u8]) -> u64 {
         (rec_len_for(name.len()) as u64).max(SHORT)
     }
 
-    /// For a directory of so many leaves, which its index has come to in any way.
+    /// For a directory of this many leaves, however its index grew.
     pub fn for_leaves(&self, leaves: u64) -> u64 {
         self.bytes(self.always.saturating_sub(leaves), leaves)
     }
 
-    /// For a directory of so many leaves whose index can take so many more.
+    /// For a directory of this many leaves whose index can take `more`.
     fn bytes(&self, more: u64, leaves: u64) -> u64 {
         let half = self.usable / 2;
         let cuts = more.saturating_mul(half - LARGEST.min(half));
@@ -124,7 +123,7 @@ impl DirReader<'_> {
         Ok((nodes + new).saturating_sub(1))
     }
 
-    /// Whether there is a place for one more name, by trying it.
+    /// Whether one more name has a place, by trying it.
     ///
     /// # Errors
     /// As [`DirReader::allowance`].
@@ -132,7 +131,7 @@ impl DirReader<'_> {
         self.try_name(name, hash, u32::MAX)
     }
 
-    /// Whether there is a place for one more name in the blocks that are there, by trying it.
+    /// Whether one more name has a place in the existing blocks, by trying it.
     ///
     /// # Errors
     /// As [`DirReader::allowance`].
