@@ -58,7 +58,7 @@ impl Rule {
             Self::DurableIsFormatted => "a durable context was formatted before",
             Self::FreedIsNotLogged => "a freed inode is not logged any more",
             Self::SizeHasItsData => "the size that is logged is not beyond the file's",
-            Self::CreditsCover => "drawn credits cover what a commit charges",
+            Self::CreditsCover => "drawn credits cover the items of a commit",
             Self::BlocksAscend => "a batch changes each block once, in order",
             Self::BlocksInVolume => "a batch changes blocks of the volume",
             Self::ImageIsABlock => "an image is as long as a block",

@@ -207,7 +207,11 @@ impl Committer {
                 }
             }
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
-            self.format_in_parts(formatter, context, items, &mut blocks)?
+            let count = items.len();
+            let parts = self.format_in_parts(formatter, context, items, &mut blocks)?;
+            let changed = parts.iter().map(|part| part.blocks.len()).sum();
+            self.log.budget.measure(count, changed);
+            parts
         };
         self.totals.formatted(commits, &parts);
         self.space
@@ -228,8 +232,8 @@ impl Committer {
         Ok((context, Release { blocks, parts }))
     }
 
-    /// Formats a context, in as many parts as the journal needs it: what an operation changes is charged by
-    /// estimate, and many may commit at once. Adds the metadata blocks freed to `freed`.
+    /// Formats a context, in as many parts as the journal needs it: how much an operation changes is
+    /// estimated, and many may commit at once. Adds the metadata blocks freed to `freed`.
     fn format_in_parts(
         &self,
         formatter: &mut Formatter,

@@ -1,6 +1,5 @@
 //! The names of a directory that fall into one interval of its hash, and where a name stands in their order.
 
-use crate::log::transaction::LeafNames;
 use crate::types::dentry::Dentry;
 use crate::types::dentry::NameHash;
 use crate::types::item::Stamp;
@@ -15,8 +14,6 @@ pub struct Bucket {
     pub(super) entries: Vec<Dentry>,
     /// Stamp of the last item logged for a name of this bucket.
     pub stamp: Stamp,
-    /// Context (its low half) in which the log was last charged for the leaf block behind this bucket.
-    pub charged: u32,
     tags: [u8; LONG_BUCKET],
 }
 
@@ -105,7 +102,6 @@ impl Bucket {
         let mut high = Self {
             entries: Vec::with_capacity(self.entries.len()),
             stamp: self.stamp,
-            charged: self.charged,
             tags: [0; LONG_BUCKET],
         };
         let mut at = 0;
@@ -121,18 +117,6 @@ impl Bucket {
     }
 }
 
-impl LeafNames for Bucket {
-    fn charge(&mut self, context: u64) -> bool {
-        let first = self.charged != context as u32;
-        self.charged = context as u32;
-        first
-    }
-
-    fn logged(&mut self, stamp: Stamp) {
-        self.stamp = stamp;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,7 +127,6 @@ mod tests {
     fn a_split_parts_the_names_and_keeps_them_found() {
         let mut whole = Bucket {
             stamp: 7,
-            charged: 3,
             ..Bucket::default()
         };
         // More than have a tag.
@@ -165,7 +148,7 @@ mod tests {
         }
         let [low, high] = whole.part(is_high);
         assert!(whole.is_gone() && whole.entries.is_empty());
-        assert_eq!((high.stamp, high.charged), (7, 3));
+        assert_eq!(high.stamp, 7);
         assert_eq!(low.entries.len() + high.entries.len(), names.len());
         for (n, name) in names.iter().enumerate() {
             let (there, not_there) = match is_high(hash(n)) {

@@ -271,12 +271,8 @@ impl Directory {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Brings all names in, once: `read` returns them in any order. The directory has so many leaf blocks.
-    pub fn complete_with<E>(
-        &self,
-        leaves: usize,
-        read: impl FnOnce() -> Result<Vec<Dentry>, E>,
-    ) -> Result<(), E> {
+    /// Brings all names in, once: `read` returns them in any order.
+    pub fn complete_with<E>(&self, read: impl FnOnce() -> Result<Vec<Dentry>, E>) -> Result<(), E> {
         let _loading = self.loading.lock();
         if self.is_complete() {
             return Ok(());
@@ -284,7 +280,7 @@ impl Directory {
         let names = read()?;
         let share = self.shares().local();
         share.names.store(names.len() as i64, Ordering::Relaxed);
-        self.table.fill(names, leaves);
+        self.table.fill(names);
         self.complete.store(true, Ordering::Release);
         Ok(())
     }

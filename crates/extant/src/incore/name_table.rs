@@ -276,12 +276,11 @@ impl NameTable {
         NAMES << level
     }
 
-    /// Brings in the names of a directory that has so many leaf blocks: with a bucket for each, the log's charge by bucket
-    /// tells how many of them change, however few names they hold. Nobody else may use the table yet.
-    pub fn fill(&self, names: Vec<Dentry>, leaves: usize) {
+    /// Brings in the names of a directory. Nobody else may use the table yet.
+    pub fn fill(&self, names: Vec<Dentry>) {
         let level_of = |buckets: usize| buckets.next_power_of_two().trailing_zeros();
         let spread = level_of(names.len() / SPREAD_FULL as usize).min(SPREAD.end);
-        let level = level_of((names.len() / FULL as usize).max(leaves))
+        let level = level_of(names.len() / FULL as usize)
             .max(if spread > SPREAD.start { spread } else { 0 })
             .min(MAX_LEVEL as u32);
         let table = self.table(level);

@@ -6,9 +6,9 @@
 //! formatter turn them into block images, and has the journal put these on disk. Commits go into the next context
 //! meanwhile; only callers that ask for a push, or find the log full, wait for one.
 //!
-//! The log space that a commit reserves is an estimate, which keeps contexts to about half of the journal. The
-//! formatter measures the real space: a context that turns out larger than a transaction of the journal is formatted
-//! in parts.
+//! The number of blocks that the items of a context will change is an estimate, which keeps contexts to about half of
+//! the journal. The formatter measures the real space: a context that turns out larger than a transaction of the
+//! journal is formatted in parts.
 
 pub mod kick;
 mod relog;
@@ -25,24 +25,36 @@ use crate::store::health::Waiters;
 use crate::types::item::{ItemList, SpareItems};
 use crossbeam_utils::CachePadded;
 use percpu::CommitLists;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use relog::Relog;
 pub use transaction::{Commit, Cost};
 
-/// Log space in journal blocks, counted per context [C3, C8]. Slots draw credits in batches inside the commit;
-/// nothing is summed on the way. The batch shrinks with the journal, down to one.
+/// Log space, counted in items per context [C3, C8]. Slots draw credits for items in batches inside the commit;
+/// nothing is summed on the way. The batch shrinks with the journal, down to one. The number of blocks that an item
+/// changes is measured: it is the rate of the last large context.
 pub struct Budget {
-    /// On lines apart from words that every operation reads.
+    /// Items granted, by the parity of the context. On lines apart from words that every operation reads.
     granted: CachePadded<[AtomicU64; 2]>,
     /// The number of the last context that was not [`Fullness::Free`], and its fullness; written once for each of the
     /// other two values.
     full: AtomicU64,
+    /// Blocks that [`RATE_UNIT`] items change. Written by a push.
+    rate: AtomicU64,
     soft: u64,
     hard: u64,
     batch: u64,
 }
+
+/// Items for which a rate is given.
+const RATE_UNIT: u64 = 1024;
+/// Rate before anything is measured.
+const FIRST_RATE: u64 = RATE_UNIT / 4;
+/// Bounds of the rate. The lower one bounds how far a context outgrows the journal when operations that change many blocks
+/// follow on many that change few.
+const RATES: RangeInclusive<u64> = RATE_UNIT / 16..=RATE_UNIT * 8;
 
 /// How much of the journal a context will take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,13 +72,14 @@ impl Budget {
         Self {
             granted: Default::default(),
             full: AtomicU64::new(0),
+            rate: AtomicU64::new(FIRST_RATE),
             soft: capacity / 3,
             hard: capacity / 2,
             batch: (capacity / (slots * 64)).clamp(1, 256),
         }
     }
 
-    /// Draws credits for at least `need` blocks.
+    /// Draws credits for at least `need` items.
     fn draw(&self, context: u64, need: u64) -> u64 {
         // At least `need`, which keeps a slot's credits from going below zero.
         let batch = need.max(self.batch);
@@ -82,11 +95,28 @@ impl Budget {
     }
 
     fn judge(&self, granted: u64) -> Fullness {
-        match granted {
+        match self.blocks_of(granted) {
             0 => Fullness::Free,
             n if n < self.soft => Fullness::Free,
             n if n < self.hard => Fullness::Soft,
             _ => Fullness::Hard,
+        }
+    }
+
+    /// Blocks that so many items will change.
+    fn blocks_of(&self, items: u64) -> u64 {
+        items.saturating_mul(self.rate.load(Ordering::Relaxed)) / RATE_UNIT
+    }
+
+    /// A context of so many items changed so many blocks. The rate of a context far from full says nothing about a full
+    /// one: items of a larger context share more blocks.
+    pub(crate) fn measure(&self, items: usize, blocks: usize) {
+        let (items, blocks) = (items as u64, blocks as u64);
+        if blocks.max(self.blocks_of(items)) >= self.soft / 2
+            && let Some(rate) = blocks.saturating_mul(RATE_UNIT).checked_div(items)
+        {
+            let rate = rate.clamp(*RATES.start(), *RATES.end());
+            self.rate.store(rate, Ordering::Relaxed);
         }
     }
 
@@ -219,5 +249,34 @@ impl Waiters for Log {
     fn wake(&self) {
         let _durable = self.durable.lock();
         self.durable_changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Items that a context takes before it is full.
+    fn room(budget: &Budget) -> u64 {
+        let items = |&n: &u64| budget.judge(n) < Fullness::Hard;
+        (0..).take_while(items).last().unwrap_or(0)
+    }
+
+    #[test]
+    fn full_contexts_say_how_many_blocks_an_item_changes() {
+        let budget = Budget::new(1000, 4);
+        assert_eq!(room(&budget), 1999);
+        // A small context says nothing.
+        budget.measure(3, 12);
+        assert_eq!(room(&budget), 1999);
+        budget.measure(100, 800);
+        assert_eq!(room(&budget), 62);
+        // One that was expected to be large and is not does.
+        budget.measure(62, 62);
+        assert_eq!(room(&budget), 499);
+        budget.measure(usize::MAX, 1);
+        assert_eq!(room(&budget), 7999);
+        budget.measure(1, usize::MAX);
+        assert_eq!(room(&budget), 62);
     }
 }

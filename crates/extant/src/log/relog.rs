@@ -117,7 +117,6 @@ impl Commit<'_> {
             map.len = len;
             bits.len = len;
         }
-        self.credits += 2 * u64::from(self.log.space.blocks.charge(run.physical, 1, self.context));
         true
     }
 

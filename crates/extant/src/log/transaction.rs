@@ -45,14 +45,6 @@ impl Cost {
     }
 }
 
-/// Names that share a leaf block of their directory, as the log sees them.
-pub trait LeafNames {
-    /// Reserves log space for the leaf block in this context; true the first time.
-    fn charge(&mut self, context: u64) -> bool;
-    /// Notes the stamp of an item that was logged for one of the names.
-    fn logged(&mut self, stamp: Stamp);
-}
-
 /// An open transaction. Dropped without a commit, it returns its reservation.
 pub struct Transaction<'a> {
     pub(crate) log: &'a Log,
@@ -71,7 +63,8 @@ pub struct Commit<'a> {
     pub(super) before: Stamp,
     pub(super) log: &'a Log,
     pub(super) list: &'a mut ItemList,
-    pub(super) credits: u64,
+    /// Items logged.
+    items: u64,
     /// Items of the previous commit were changed, and none added.
     pub(super) in_place: bool,
     /// Blocks reserved for the formatter.
@@ -96,12 +89,12 @@ impl Transaction<'_> {
                 slot,
                 before,
                 list,
-                credits: 0,
+                items: 0,
                 in_place: false,
                 reserved,
             };
             let answer = say(&mut commit);
-            let (need, reserved, in_place) = (commit.credits, commit.reserved, commit.in_place);
+            let (need, reserved, in_place) = (commit.items, commit.reserved, commit.in_place);
             list.commits += 1;
             if in_place {
                 // The previous commit has reserved the same.
@@ -146,24 +139,15 @@ impl Commit<'_> {
             .account(0, u64::from(cost.meta_blocks));
     }
 
-    /// Charges for the block that an inode is in; says if it is the first time.
-    fn charge_inode(&mut self, ino: InodeNr) -> bool {
-        let first = self.log.space.inodes.charge(ino, self.context);
-        self.credits += u64::from(first);
-        first
-    }
-
     /// Logs the core of an inode.
     pub fn inode(&mut self, ino: InodeNr, event: InodeEvent, core: ext4_format::inode::InodeCore) {
-        self.charge_inode(ino);
+        self.items += 1;
         if event != InodeEvent::Update {
             let geometry = &self.log.store.geometry;
             let inside = (geometry.first_ino..=geometry.inodes_count).contains(&ino.0);
             self.log
                 .store
                 .insist(inside, Rule::NumberInRange, || format!("inode {ino}"));
-            // Bitmap and descriptor; charged again per event only while the group's stretch is new.
-            self.credits += u64::from(ino.0.is_multiple_of(64)) * 2;
         }
         let item = InodeItem {
             ino,
@@ -175,20 +159,17 @@ impl Commit<'_> {
     }
 
     /// Logs a name added or replaced (`ino` not 0) or removed, which changes its directory's number of subdirectories
-    /// by `links`, and reserves log space for its leaf.
+    /// by `links`. `bucket` is the stamp of the name's bucket.
     pub fn log_name(
         &mut self,
         dir: InodeNr,
-        bucket: &mut impl LeafNames,
+        bucket: &mut Stamp,
         entry: &Dentry,
         (removed, links): (bool, i8),
         time: Timestamp,
     ) {
-        if bucket.charge(self.context) {
-            self.credits += 1;
-            self.charge_inode(dir);
-        }
-        bucket.logged(self.stamp);
+        self.items += 1;
+        *bucket = self.stamp;
         let item = NameItem {
             dir,
             ino: if removed { InodeNr(0) } else { entry.ino },
@@ -201,16 +182,6 @@ impl Commit<'_> {
             name: entry.name.clone(),
         };
         self.list.names.push_in(item, &self.log.spare.names);
-        if !removed {
-            // Growth: a name takes twice its length of leaf at worst, so one block is reserved for every block of
-            // such names.
-            self.list.grown_bytes += 2 * (entry.name.as_bytes().len() as u64 + 12);
-            let block = u64::from(self.log.store.geometry.block_size);
-            if self.list.grown_bytes >= block {
-                self.list.grown_bytes -= block;
-                self.credits += 2;
-            }
-        }
     }
 
     /// Logs that a run of a file is mapped; with `allocated`, also that its blocks were taken for it.
@@ -242,7 +213,7 @@ impl Commit<'_> {
 
     /// Logs a mapping.
     pub fn map(&mut self, item: MapItem) {
-        self.credits += 2;
+        self.items += 1;
         let item = MapItem {
             stamp: self.stamp,
             ..item
@@ -252,7 +223,7 @@ impl Commit<'_> {
 
     /// Logs data blocks allocated or freed.
     pub fn bits(&mut self, start: BlockNr, len: u32, alloc: bool) {
-        self.credits += 2 * u64::from(self.log.space.blocks.charge(start, len, self.context));
+        self.items += 1;
         let item = BitsItem {
             stamp: self.stamp,
             start,
@@ -268,13 +239,7 @@ impl Commit<'_> {
 
     /// Logs a rare event.
     pub fn misc(&mut self, ino: InodeNr, event: MiscEvent) {
-        let first = self.charge_inode(ino);
-        self.credits += match event {
-            // The other blocks of an orphan event are shared with its neighbours: a block of the orphan file, or the
-            // superblock and the record of the previous orphan.
-            MiscEvent::OrphanAdd | MiscEvent::OrphanRemove => 2 * u64::from(first),
-            _ => 2,
-        };
+        self.items += 1;
         let item = MiscItem {
             ino,
             stamp: self.stamp,

@@ -196,7 +196,7 @@ impl Names {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
             let links = i8::from(is_dir);
-            c.log_name(parent.ino, &mut *bucket, &entry, (false, links), time);
+            c.log_name(parent.ino, &mut bucket.stamp, &entry, (false, links), time);
             room.use_up(c.context, &self.log.kick);
             names.note(Change { names: 1, links }, time, c.stamp);
             parent.logged_in(c.context);
@@ -292,7 +292,7 @@ impl Names {
             state.core.ctime = time;
             state.stamp = c.stamp;
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
-            c.log_name(parent.ino, &mut *bucket, &entry, (false, 0), time);
+            c.log_name(parent.ino, &mut bucket.stamp, &entry, (false, 0), time);
             room.use_up(c.context, &self.log.kick);
             names.note(Change { names: 1, links: 0 }, time, c.stamp);
             inode.logged_in(c.context);

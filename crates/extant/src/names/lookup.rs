@@ -154,10 +154,7 @@ impl Names {
     pub(super) fn names<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
         if !names.is_complete() {
-            let blocks =
-                names.size.load(Ordering::Relaxed) / u64::from(self.store.geometry.block_size);
-            let leaves = usize::try_from(blocks).unwrap_or(usize::MAX).min(1 << 24);
-            names.complete_with(leaves, || self.read_names(dir))?;
+            names.complete_with(|| self.read_names(dir))?;
         }
         Ok(names)
     }

@@ -64,7 +64,7 @@ impl Names {
             return Err(Error::NotFound);
         };
         let fate = tx.commit(seen, |c| {
-            c.log_name(parent.ino, &mut *bucket, &entry, (true, 0), time);
+            c.log_name(parent.ino, &mut bucket.stamp, &entry, (true, 0), time);
             let gone = Change {
                 names: -1,
                 links: 0,
@@ -179,7 +179,7 @@ impl Names {
                 .max(inside.core_stamp.load(Ordering::Relaxed))
                 .max(inside.last_stamp());
             let fate = tx.commit(seen, |c| {
-                c.log_name(parent.ino, &mut *bucket, &entry, (true, -1), time);
+                c.log_name(parent.ino, &mut bucket.stamp, &entry, (true, -1), time);
                 let gone = Change {
                     names: -1,
                     links: -1,

@@ -485,13 +485,19 @@ impl Names {
             if let Some(entry) = entry {
                 let gone = old_names < 0;
                 let what = (gone, old_links);
-                c.log_name(old.dir.ino, &mut *held.old, &entry, what, time);
+                c.log_name(old.dir.ino, &mut held.old.stamp, &entry, what, time);
                 if !gone {
                     held.old.set(entry);
                 }
             }
             let bucket = held.new_bucket();
-            c.log_name(new.dir.ino, bucket, &source_entry, (false, new_links), time);
+            c.log_name(
+                new.dir.ino,
+                &mut bucket.stamp,
+                &source_entry,
+                (false, new_links),
+                time,
+            );
             room.use_up(c.context, &self.log.kick);
             bucket.set(source_entry);
             let left = Change {

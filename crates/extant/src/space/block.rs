@@ -22,7 +22,7 @@ use crate::space::search::BlockScan;
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, FormatError, GroupNr, Where};
 use percpu::Counter;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The source of groups' counts and bitmaps.
 pub trait GroupSource {
@@ -44,8 +44,6 @@ pub trait GroupSource {
 pub struct BlockGroup {
     /// Its free blocks; `None` until its first use.
     buddy: Mutex<Option<Box<Buddy>>, locks::BlockGroup>,
-    /// Context in which log space was last reserved for the group's bitmap and descriptor.
-    charged: AtomicU64,
     /// Free blocks; written with the lock held, read without.
     free: AtomicU32,
     pub(super) rank: Rank,
@@ -147,7 +145,6 @@ impl BlockAlloc {
             };
             Ok(BlockGroup {
                 buddy: Mutex::new(None),
-                charged: AtomicU64::new(0),
                 free: AtomicU32::new(free),
                 rank: Rank::default(),
                 skip: AtomicBool::new(skip),
@@ -390,26 +387,6 @@ impl BlockAlloc {
             left -= here;
         }
         Ok(())
-    }
-
-    /// Number of groups among these blocks that are touched the first time in a context: the log
-    /// charges for each one's bitmap and descriptor.
-    pub fn charge(&self, start: BlockNr, len: u32, context: u64) -> u32 {
-        let mut first_touched = 0;
-        let _ = self.each_group(start, len, |index, _, _| {
-            let Some(group) = self.groups.get(index) else {
-                first_touched += 1;
-                return Ok(());
-            };
-            let cell = &group.charged;
-            if cell.load(Ordering::Relaxed) != context
-                && cell.swap(context, Ordering::Relaxed) != context
-            {
-                first_touched += 1;
-            }
-            Ok(())
-        });
-        first_touched
     }
 
     /// A goal for a file without blocks: in the inode's group, spread over it by number.

@@ -172,16 +172,6 @@ fn blocks_freed_over_a_border_are_found_again() {
     );
 }
 
-#[test]
-fn the_log_is_charged_once_for_each_group_and_context() {
-    let fake = Fake::new(3, vec![0; 16]);
-    let alloc = fake.alloc(BlockScan::Lists);
-    alloc.ensure_loaded(fake.block(0, 0), 2048, &fake).unwrap();
-    assert_eq!(alloc.charge(fake.block(0, 1000), 100, 1), 2);
-    assert_eq!(alloc.charge(fake.block(1, 1000), 100, 1), 1);
-    assert_eq!(alloc.charge(fake.block(1, 10), 10, 2), 1);
-}
-
 /// Threads take from a count, then blocks, and free them, on a volume that is full nearly all the time. A thread that
 /// has a number from the count finds that many blocks, no block has two owners, and the last block is found.
 #[test]

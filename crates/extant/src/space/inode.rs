@@ -19,7 +19,6 @@ use crate::base::chunked::Chunked;
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Mutex};
 use crate::space::bound::{Bound, Looked};
-use crate::space::charged::Charged;
 use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
@@ -130,11 +129,9 @@ struct SlotNumbers {
 pub struct InodeAlloc {
     groups: Chunked<InodeGroup>,
     bound: CachePadded<Bound>,
-    charged: Charged,
     /// Free inodes at open.
     found: u64,
     per_group: u32,
-    per_block: u32,
     first_ino: u32,
     flex_log: u8,
     slots: PerSlot<Mutex<SlotNumbers, locks::InodeStretches>>,
@@ -169,18 +166,15 @@ impl Allocated {
 }
 
 impl InodeAlloc {
-    /// An allocator for a volume with `free` free inodes; each group is read when it is first looked at. Bitmaps and
-    /// tables in memory take about `memory` bytes, at most.
+    /// An allocator for a volume with `free` free inodes; each group is read when it is first looked at. Bitmaps
+    /// in memory take about `memory` bytes, at most.
     pub fn new(geometry: &Geometry, free: u64, memory: u64) -> Self {
         let per_group = geometry.inodes_per_group;
-        let blocks = per_group.div_ceil(geometry.inodes_per_block());
         Self {
             groups: Chunked::new(geometry.groups),
-            bound: CachePadded::new(Bound::new(memory / 2, u64::from(per_group / 8) + BESIDES)),
-            charged: Charged::new(geometry.groups, blocks, memory / 2),
+            bound: CachePadded::new(Bound::new(memory, u64::from(per_group / 8) + BESIDES)),
             found: free,
             per_group,
-            per_block: geometry.inodes_per_block(),
             first_ino: geometry.first_ino,
             flex_log: geometry.log_groups_per_flex,
             slots: PerSlot::default(),
@@ -598,12 +592,6 @@ impl InodeAlloc {
             }
             other => other.map(drop),
         }
-    }
-
-    /// True the first time the inode's table block is touched in a context: the log charges for it.
-    pub fn charge(&self, ino: InodeNr, context: u64) -> bool {
-        let (group, index) = self.locate(ino);
-        self.charged.charge(group, index / self.per_block, context)
     }
 
     /// Free inodes: those found at open, with the changes of groups that were looked at, and the numbers that slots

@@ -31,11 +31,7 @@ impl Fake {
     /// An allocator with memory for this many bitmaps.
     fn alloc(&self, bitmaps: u64) -> InodeAlloc {
         let free = u64::from(self.geometry.groups) * 1024 - 11;
-        InodeAlloc::new(
-            &self.geometry,
-            free,
-            bitmaps * 2 * (WORDS as u64 * 8 + BESIDES),
-        )
+        InodeAlloc::new(&self.geometry, free, bitmaps * (WORDS as u64 * 8 + BESIDES))
     }
 
     /// Changes a group's image.

@@ -5,7 +5,6 @@ pub mod bitmaps;
 pub mod block;
 mod bound;
 pub mod buddy;
-mod charged;
 mod contention;
 pub mod counts;
 mod goals;
@@ -42,7 +41,7 @@ impl Space {
         Self {
             counts,
             blocks: BlockAlloc::new(geometry, scan, cache / 8),
-            inodes: InodeAlloc::new(geometry, free_inodes, cache / 16),
+            inodes: InodeAlloc::new(geometry, free_inodes, cache / 32),
             trimming: Mutex::new(()),
             store,
         }

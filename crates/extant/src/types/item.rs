@@ -149,16 +149,20 @@ pub struct ItemList {
     pub added: u64,
     /// Metadata blocks reserved for the formatter by these transactions.
     pub reserved_blocks: u64,
-    /// Log credits drawn and not yet used.
+    /// Items that may be logged before the budget is asked again.
     pub credits: u64,
-    /// Bytes of names added since the last credit for directory growth.
-    pub grown_bytes: u64,
 }
 
 impl ItemList {
     /// Whether no transaction committed here.
     pub fn is_empty(&self) -> bool {
         self.commits == 0
+    }
+
+    /// All items.
+    pub fn len(&self) -> usize {
+        let changes = self.maps.len() + self.bits.len() + self.misc.len();
+        self.inodes.len() + self.names.len() + changes
     }
 
     /// Takes over all items of `other`.
