@@ -7,8 +7,8 @@ use crate::types::item::Stamp;
 /// A bucket longer than this asks for a larger table; so many entries have a tag.
 pub(super) const LONG_BUCKET: usize = 20;
 
-/// The names of one interval of the hash, as they came; order is made when it is asked for. A bucket and
-/// its lock fill one cache line. A search compares tags, looks at the entry whose tag agrees, and at no other.
+/// The names of one interval of the hash, in the order in which they came; they are sorted when an order is needed. A
+/// bucket and its lock fill one cache line. A search compares tags, and looks only at entries whose tag agrees.
 #[derive(Debug, Default)]
 pub struct Bucket {
     pub(super) entries: Vec<Dentry>,
@@ -23,7 +23,7 @@ const TO_COME: Stamp = Stamp::MAX;
 const GONE: Stamp = Stamp::MAX - 1;
 
 impl Bucket {
-    /// One whose names are still in the bucket below.
+    /// A bucket whose names are still in the bucket below.
     pub(super) fn to_come() -> Self {
         Self {
             stamp: TO_COME,
@@ -86,8 +86,9 @@ impl Bucket {
         })
     }
 
-    /// Parts the names by their hash: those of the lower half of the interval keep their room, those of the upper half
-    /// get as much, about what both will have when they are parted again. Leaves a bucket whose names are gone.
+    /// Parts the names by their hash: those of the lower half of the interval keep their memory, those of the upper
+    /// half get as much, about the size that both will have at the next parting. The bucket itself is left without
+    /// names.
     pub(super) fn part(&mut self, is_high: impl Fn(NameHash) -> bool) -> [Self; 2] {
         let gone = Self {
             stamp: GONE,

@@ -1,9 +1,9 @@
-//! A directory in memory (mechanism L7): its [names](NameTable), and what it counts.
+//! A directory in memory (mechanism L7): its [names](NameTable), and its counts.
 //!
-//! Times and the counts of names and of subdirectories are kept per slot, so that two creates, or two mkdirs, write no
-//! common word; stat folds them. On disk the link count is the formatter's sum over the names it formats, whatever
-//! their order. Only near the limit of links do those who add a subdirectory go one at a time, under the lock of the
-//! directory's core.
+//! Times and the counts of names and of subdirectories are kept per slot, so that two creates, or two mkdirs, write
+//! no common word; stat folds them. On disk the link count is the formatter's sum over the names it formats, whatever
+//! their order. Only near the limit of links do operations that add a subdirectory go one at a time, under the lock
+//! of the directory's core.
 //!
 //! Lock order: buckets of the lower inode number first, and within a directory as the [table](NameTable) has it; inode
 //! states after buckets.
@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 #[derive(Default)]
 struct SlotCounts {
     names: AtomicI64,
-    /// Subdirectories that this slot added less those it took away, and how often that changed: [`pack`]ed into one
-    /// word, so that who reads all slots' words can tell whether he has seen them as they were at one moment.
+    /// Subdirectories that this slot added less those it removed, and the number of such changes: [`pack`]ed into one
+    /// word, so that a reader of all slots' words can tell whether they are of one moment.
     links: AtomicU64,
     time: NotedTime,
     stamp: AtomicU64,
@@ -42,7 +42,7 @@ fn sum_of(links: u64) -> i64 {
     i64::from(links as u32 as i32)
 }
 
-/// What a commit changes of a directory, besides its time.
+/// The changes of a directory by a commit, besides its time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
     /// Names more.
@@ -52,7 +52,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Both.
+    /// The sum of both changes.
     pub fn and(self, other: Self) -> Self {
         Self {
             names: self.names + other.names,
@@ -61,7 +61,7 @@ impl Change {
     }
 }
 
-/// All names of one directory, and what a create in it needs to know.
+/// All names of one directory, and the state that a create in it needs.
 pub struct Directory {
     /// Its names.
     pub table: NameTable,
@@ -90,7 +90,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// An empty directory, or one of so many links whose names are not in memory.
+    /// An empty directory, or one with this many links whose names are not in memory.
     pub fn new(parent: InodeNr, links: Option<u32>) -> Self {
         Self {
             table: NameTable::new(),
@@ -109,8 +109,8 @@ impl Directory {
         }
     }
 
-    /// Changes when a name of a directory is moved away from here, or replaced. Where one is removed, the directory that
-    /// it led to is dead, which who asks for this has to look at, too.
+    /// Changes when a name of a directory is moved away from here, or replaced. When a name is removed, its directory
+    /// is dead, which a caller of this must check, too.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Acquire)
     }
@@ -144,15 +144,16 @@ impl Directory {
         }
     }
 
-    /// Number of names, exact when nobody changes the directory.
+    /// Number of names, exact while no operation changes the directory.
     pub fn names(&self) -> i64 {
         self.shares.get().map_or(0, |s| {
             s.iter().map(|x| x.names.load(Ordering::Relaxed)).sum()
         })
     }
 
-    /// Links of a directory whose core says `core`: 0 if it was removed, 1 if its subdirectories are not counted, else
-    /// the number of a moment in this call. None if others change it all the time; they do so with a bucket locked.
+    /// Links of a directory whose core says `core`: 0 if it was removed, 1 if its subdirectories are not counted,
+    /// else their number at a moment during this call. `None` if other operations keep changing it; they do so with a
+    /// bucket locked.
     pub fn links(&self, core: u32) -> Option<u32> {
         let total = match self.shares.get() {
             Some(shares) if core > 1 => i64::from(core) + Self::subdirectories(shares)?,
@@ -180,10 +181,10 @@ impl Directory {
         })
     }
 
-    /// One more subdirectory is far from the limit, or not counted; asked with one of the buckets locked, and true
-    /// until that is let go. What other slots count is not looked at: while no table of more than so many buckets is
-    /// used, there are no more names in it, and no table of less than [`LARGE`] is doubled while one of its buckets is
-    /// locked.
+    /// Whether one more subdirectory is far from the limit, or not counted. Called with one of the buckets locked,
+    /// and true until that is released. The counts of other slots are not read: a table of at most a certain number
+    /// of buckets holds a bounded number of names, and no table of less than [`LARGE`] is doubled while one of its
+    /// buckets is locked.
     pub fn has_room_for_directories(&self) -> bool {
         const { assert!(NameTable::most(LARGE) > LINK_MAX as u64) };
         let names = self.table.names_at_most();
@@ -191,9 +192,9 @@ impl Directory {
         links == 1 || u64::from(links) + names <= u64::from(LINK_MAX)
     }
 
-    /// As many subdirectories as a link count can hold; asked with the directory's core locked. Everybody who adds one
-    /// when there is [no room to spare](Self::has_room_for_directories) holds that lock, so others can only take some away
-    /// meanwhile.
+    /// Whether a link count can hold no more subdirectories. Called with the directory's core locked. Every operation
+    /// that adds a subdirectory when there is [no room to spare](Self::has_room_for_directories) holds that lock, so
+    /// others can only remove some meanwhile.
     pub fn is_full_of_directories(&self, core: u32) -> bool {
         let words = self.shares.get().map(|shares| {
             let sums = shares
@@ -229,7 +230,7 @@ impl Directory {
         shares.filter_map(|share| share.time.get()).max()
     }
 
-    /// Largest stamp of a name item, for whoever logs the directory's core after it.
+    /// Largest stamp of a name item: a later item of the directory's core must exceed it.
     pub fn last_stamp(&self) -> Stamp {
         self.shares.get().map_or(0, |s| {
             s.iter()
@@ -266,7 +267,7 @@ impl Directory {
         inside.then(|| "directory: share of a slot".into())
     }
 
-    /// All names are in memory: a miss is an answer.
+    /// Whether all names are in memory, so that a miss is an answer.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }

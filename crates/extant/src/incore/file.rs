@@ -1,4 +1,4 @@
-//! What a regular file holds: its mapping and its pages.
+//! The data of a regular file: its mapping and its pages.
 
 use crate::base::locks::{self, ReadMostly, RwLock};
 use crate::incore::noted_time::NotedTime;
@@ -27,8 +27,8 @@ pub struct FileMap {
 /// A file's mapping, held shared.
 pub type MapReader<'a> = percpu::RwLockReadGuard<'a, FileMap, locks::Map>;
 
-/// When pages of a file that several slots write were overwritten, by slot: they would all write the core's times.
-/// Written with the map held, shared or not; what stands here is later than the time in the core.
+/// Times at which several slots overwrote pages of a file, by slot: in the core all of them would write one line.
+/// Written with the map held, shared or not; a time here is later than the time in the core.
 #[derive(Default)]
 pub struct Overwrites {
     /// The last slot that overwrote a page, and 1; kept until there are two.
@@ -69,9 +69,9 @@ impl Overwrites {
 /// shows at once what it will be.
 #[derive(Debug, Default)]
 pub struct TreeBlocks {
-    /// Those of the mapping as it was formatted last.
+    /// Blocks of the mapping as it was formatted last.
     formatted: AtomicI64,
-    /// Those that the mapping in core takes, at least. Written with the map held exclusively.
+    /// Blocks that the mapping in core takes, at least. Written with the map held exclusively.
     needed: AtomicU32,
 }
 
@@ -83,7 +83,7 @@ impl TreeBlocks {
         self.needed.store(blocks as u32, Ordering::Relaxed);
     }
 
-    /// The formatter took so many more, or gave them back.
+    /// The formatter took this many blocks more, or freed some.
     pub fn note_formatted(&self, more: i64) {
         self.formatted.fetch_add(more, Ordering::Relaxed);
     }
@@ -127,11 +127,12 @@ pub struct FileData {
     pub promised_pages: AtomicU32,
     /// Blocks of the mapping's own tree, for stat.
     pub tree: TreeBlocks,
-    /// The file was cut to nothing: who closes it has what was written since on its way to the device.
+    /// The file was cut to nothing: closing it starts the write-back of the new data.
     pub replaced: AtomicBool,
     /// Times of overwriting, when several slots do it.
     pub overwrites: Overwrites,
-    /// One more than the mark of flushes when data of it were written last; 0 if that was not since it came into memory.
+    /// One more than the mark of flushes at the last write of data; 0 if there was none since the file came into
+    /// memory.
     pub written: AtomicU64,
     /// Which slots open it.
     pub openers: Openers,
@@ -140,7 +141,7 @@ pub struct FileData {
 }
 
 impl FileData {
-    /// Of a file made in memory: nothing to load.
+    /// The data of a new file: nothing to load.
     pub fn newborn() -> Self {
         Self {
             map: Lines(RwLock::new(FileMap {
@@ -159,7 +160,7 @@ impl FileData {
         }
     }
 
-    /// Of a file read from the device.
+    /// The data of a file on the device.
     pub fn cold() -> Self {
         Self {
             map: Lines(RwLock::default()),
@@ -184,7 +185,7 @@ pub struct Openers {
 }
 
 impl Openers {
-    /// This slot opens it, and counts at the inode. Whether several slots do.
+    /// Notes that this slot opens the file, and counts at the inode. True if several slots do.
     pub(crate) fn note(&self) -> bool {
         let me = percpu::slot::current().index() as u8;
         if self.last.load(Ordering::Relaxed) != me {

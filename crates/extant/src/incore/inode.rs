@@ -12,11 +12,11 @@ use ext4_format::{FileType, InodeNr};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What an inode holds, by its type.
+/// The content of an inode, by its type.
 pub enum Content {
     /// Names.
     Directory(Box<Directory>),
-    /// Data; nothing as long as nobody has touched it.
+    /// Data; unset until they are first used.
     File(OnceLock<Box<FileData>>),
     /// Target of a symbolic link.
     Symlink(Box<Symlink>),
@@ -27,7 +27,7 @@ pub enum Content {
 /// Targets up to this long are kept in the inode.
 pub const FAST_SYMLINK_MAX: usize = 59;
 
-/// What a symbolic link holds.
+/// The target of a symbolic link.
 #[derive(Default)]
 pub struct Symlink {
     /// Its target, once read.
@@ -39,7 +39,7 @@ pub struct Symlink {
 
 /// The part of an inode that its lock guards.
 pub struct InodeState {
-    /// Mode, owner, size, times, links, flags. For a file `core.size` is the size as seen by callers.
+    /// Mode, owner, size, times, links, flags. For a file `core.size` is the size as callers see it.
     pub core: InodeCore,
     /// Size up to which data and mapping are in the log; what a crash would leave.
     pub disk_size: u64,
@@ -51,17 +51,17 @@ pub struct InodeState {
     pub core_dirty: bool,
     /// `core` holds a time that is to be logged some day; logged with anything else that changes.
     pub lazy_times: bool,
-    /// On the list of those that have such a time, or had.
+    /// It is on the list of inodes that have, or had, such a time.
     pub on_lazy_list: bool,
     /// On the orphan list of the volume.
     pub orphan: bool,
-    /// It was made without a name and has had none: it may be given one.
+    /// It was made without a name and has had none: it may get one.
     pub unnamed: bool,
     /// The inode was freed; only stale handles still hold the object.
     pub freed: bool,
     /// All extended attributes, once read or set.
     pub xattrs: Option<Arc<XattrSet>>,
-    /// It was born or read without attributes: if none were set since, there is nothing to read.
+    /// It was born or read without attributes: if none were set since, none need to be read.
     pub without_xattrs: bool,
 }
 
@@ -83,11 +83,11 @@ pub struct Inode {
     pub has_acl: AtomicBool,
     /// File capabilities may exist: changing the contents takes them away.
     pub has_capability: AtomicBool,
-    /// Somebody watches it.
+    /// It has a watcher.
     pub watched: AtomicBool,
     /// The observer of inodes has been shown it.
     pub observed: AtomicBool,
-    /// It was read from the device: what it has there is to be loaded.
+    /// It was read from the device: its content is to be loaded from there.
     cold: bool,
     /// Slots may count handles on it, apart from [`opens`](Self::opens).
     pub by_slots: AtomicBool,
@@ -153,12 +153,12 @@ impl Inode {
         }
     }
 
-    /// It has been read from the device.
+    /// Marks it as read from the device.
     pub fn read_from_device(self) -> Self {
         Self { cold: true, ..self }
     }
 
-    /// It is being made, with so many handles and these attributes.
+    /// Gives a new inode this many handles and these attributes.
     pub fn newborn(&mut self, opens: u32, xattrs: Option<Arc<XattrSet>>) {
         *self.has_acl.get_mut() = xattrs.is_some();
         *self.opens.get_mut() = opens;
@@ -167,7 +167,7 @@ impl Inode {
         state.xattrs = xattrs;
     }
 
-    /// What makes it is being committed.
+    /// Notes the commit that makes it.
     pub fn born_in(&mut self, c: &Commit<'_>) {
         let state = self.state.get_mut();
         state.stamp = c.stamp;
@@ -198,12 +198,12 @@ impl Inode {
         }
     }
 
-    /// Where it is on the per-slot inode list.
+    /// Its position on the per-slot inode list.
     pub fn list_position(&self) -> Option<percpu::Position> {
         percpu::Position::from_raw(self.list_position.load(Ordering::Relaxed))
     }
 
-    /// It is put on the per-slot inode list, or taken off; called with that list locked.
+    /// Sets its position on the per-slot inode list; called with that list locked.
     pub fn set_list_position(&self, position: Option<percpu::Position>) {
         let word = position.map_or(0, percpu::Position::to_raw);
         self.list_position.store(word, Ordering::Relaxed);
@@ -281,7 +281,7 @@ impl Inode {
         }
     }
 
-    /// The same, but nothing of a file that has no data: one born in memory that nobody has touched since.
+    /// The same, but `None` for a file without data: a new one that was not used since.
     pub fn file_with_data(&self) -> Option<&FileData> {
         match self.cold {
             true => self.file(),
@@ -289,7 +289,7 @@ impl Inode {
         }
     }
 
-    /// The file content, if it is a file that somebody has touched the data of.
+    /// The file content, if it is a file whose data were used.
     pub fn touched_file(&self) -> Option<&FileData> {
         match &self.content {
             Content::File(data) => data.get().map(|data| &**data),

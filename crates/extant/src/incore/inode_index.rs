@@ -1,8 +1,8 @@
-//! From inode number to in-core inode, through the run of numbers it belongs to: no global hash.
+//! From inode number to in-core inode, through a run of numbers: no global hash.
 //!
-//! A run's table is made when its first inode comes in core; it is an array of small chunks with a
-//! lock each, so look-ups of different inodes share nothing. A run is far less than a group: a volume of many groups
-//! has a directory here and a file there, and a whole group's table is 70 kB.
+//! A run's table is made when its first inode comes into memory; it is an array of small chunks with a lock each, so
+//! look-ups of different inodes share nothing. A run is far smaller than a group, because a volume of many groups has
+//! a directory here and a file there, and a whole group's table would take 70 kB.
 
 use crate::base::address::within;
 use crate::base::chunked::Chunked;
@@ -29,7 +29,7 @@ pub struct InodeIndex {
 }
 
 impl InodeIndex {
-    /// For a volume of so many groups of so many inodes.
+    /// An index for this many groups of this many inodes.
     pub fn new(groups: u32, per_group: u32) -> Self {
         let inodes = groups.saturating_mul(per_group);
         Self {
@@ -117,8 +117,8 @@ impl InodeIndex {
         }
     }
 
-    /// Takes the object out if nobody but the index and the caller holds it and `clean` agrees.
-    /// `others` is the number of references the caller knows of.
+    /// Removes the object if only the index and the caller hold it and `clean` agrees. `others` is the number of
+    /// references that the caller knows of.
     pub fn evict(
         &self,
         inode: &Arc<Inode>,

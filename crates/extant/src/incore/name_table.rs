@@ -1,11 +1,11 @@
 //! The names of a directory in memory, in hash order, in buckets with a lock each.
 //!
-//! A bucket owns an interval of the volume's own directory hash, so the order of the buckets, the order
-//! of the htree on disk and the order of readdir cookies are one order, and creates of different names
-//! seldom meet. The table doubles when a bucket grows long; the table of every level stays where it
-//! is until the directory leaves memory (their sum is at most one more table), so nobody has to ask
-//! whether a table may be freed: a look-up that finds the level changed after it took a bucket's
-//! lock starts again. A large table is doubled without a wait: who comes first to one of the new buckets fetches the
+//! A bucket owns an interval of the volume's own directory hash, so the order of the buckets, the order of the htree
+//! on disk and the order of readdir cookies are one order, and creates of different names rarely meet. The table
+//! doubles when a bucket grows long; the tables of all levels stay until the directory leaves memory (their sum is at
+//! most one more table), so no table is ever freed under a reader: a look-up that finds the level changed after it
+//! took a bucket's lock starts again. A large table is doubled without a wait: the first operation on one of the new
+//! buckets fetches the names of both halves from the bucket below.
 //! names of both halves from the bucket below.
 //!
 //! Lock order: the lower bucket first, and a bucket before its halves.
@@ -27,12 +27,12 @@ const FULL: i64 = 14;
 /// Tables from here up to the next are doubled earlier: there are many names, and slots that work on some of them
 /// should seldom meet in a bucket; and the buckets still fit into a near cache.
 const SPREAD: std::ops::Range<u32> = 5..10;
-/// What is a long bucket, and a full table, among those.
+/// A table counts as full at this many names for each bucket, and a bucket as long at the number below.
 const SPREAD_LONG: usize = 8;
 const SPREAD_FULL: i64 = 4;
 
-/// Tables from here on are doubled bucket by bucket, as somebody comes to each. Smaller ones at once: it takes no
-/// longer than a millisecond, and [`NameTable::names_at_most`] rests on it.
+/// Tables from this level on are doubled bucket by bucket, at the first use of each. Smaller ones are doubled at
+/// once: that takes no longer than a millisecond, and [`NameTable::names_at_most`] relies on it.
 pub const LARGE: u32 = 11;
 
 /// A bucket, its lock, and no other bucket beside them on the line.
@@ -115,7 +115,7 @@ impl NameTable {
         }
     }
 
-    /// The table of this level is in use; who asks with one of its buckets locked may use that.
+    /// Whether the table of this level is in use; true until the caller releases a locked bucket of it.
     fn is_current(&self, level: u32) -> bool {
         self.level.load(Ordering::Acquire) == level
     }
@@ -221,7 +221,7 @@ impl NameTable {
                 let to_come = || Line::of(Bucket::to_come());
                 (0..2usize << level).map(|_| to_come()).collect()
             });
-            // Who has locked a bucket of this level uses it; who comes for its halves waits for him.
+            // A holder of a bucket of this level may use it; operations on its halves wait for the holder.
             let (grown, order) = (level + 1, Ordering::AcqRel);
             let _ = self
                 .level
@@ -234,9 +234,9 @@ impl NameTable {
         }
         let is_high = |hash: NameHash| Self::is_high(level + 1, hash);
         let halves = old.iter_mut().flat_map(|b| b.part(is_high).map(Line::of));
-        // Nobody else is here while all old buckets are locked.
+        // No other thread is here while all old buckets are locked.
         above.get_or_init(|| halves.collect());
-        // Every old bucket is still locked: who waits for one finds the level changed.
+        // Every old bucket is still locked: a thread that waits for one finds the level changed.
         self.level.store(level + 1, Ordering::Release);
     }
 
@@ -261,12 +261,12 @@ impl NameTable {
         beyond.is_some_and(|n| n.is_multiple_of(4))
     }
 
-    /// As many names as there can be in a table of this size: asked with one of the buckets locked, and so until that is
-    /// let go, if the table is smaller than [`LARGE`].
+    /// The most names of a table of this size. Called with one of the buckets locked, and valid until that is
+    /// released, if the table is smaller than [`LARGE`].
     pub fn names_at_most(&self) -> u64 {
-        // A table is doubled at the latest when a bucket has grown long by four names and there are `FULL` names for each.
-        // So at most that many and four each are in buckets that are long, the others hold `LONG_BUCKET` each; the rest is
-        // for those who add names at this moment.
+        // A table is doubled at the latest when a bucket has grown long by four names and there are `FULL` names for
+        // each. So long buckets hold at most that many names and four more each, the others `LONG_BUCKET` each; the
+        // rest is for operations that add names at this moment.
         Self::most(self.level.load(Ordering::Relaxed))
     }
 
@@ -276,7 +276,9 @@ impl NameTable {
         NAMES << level
     }
 
-    /// Brings in the names of a directory. Nobody else may use the table yet.
+    /// Brings in the names of a directory with this many leaf blocks. With a bucket for each block, log space
+    /// reserved by bucket matches the blocks that change, however few names they hold. No other thread uses the table
+    /// yet.
     pub fn fill(&self, names: Vec<Dentry>) {
         let level_of = |buckets: usize| buckets.next_power_of_two().trailing_zeros();
         let spread = level_of(names.len() / SPREAD_FULL as usize).min(SPREAD.end);
@@ -438,7 +440,7 @@ pub(super) mod tests {
                         assert!(all >= seen, "{all} names after {seen}");
                         let listed = names.table.list(0, usize::MAX).len();
                         assert!(listed >= all, "{listed} of {all} names listed");
-                        // Those of the first thread come first, all others later.
+                        // Names of the first thread come first, all others later.
                         seen = all.saturating_sub(2 * EACH as usize);
                     }
                     turn = (turn + 1) % EACH;

@@ -3,11 +3,11 @@
 use ext4_format::timestamp::Timestamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The latest time that one slot has noted, if any. Nobody else notes here.
+/// The latest time that one slot has noted, if any. Only that slot notes here.
 #[derive(Default)]
 pub struct NotedTime(AtomicU64);
 
-/// Nothing is noted: the earliest time there is, which no clock shows.
+/// No time: the earliest one, which no clock shows.
 const NONE: u64 = 0;
 
 fn time(bits: u64) -> Option<Timestamp> {

@@ -56,13 +56,13 @@ impl std::fmt::Debug for Page {
     }
 }
 
-/// A page, if it is in memory, and its lock, which matters to those who have the chunk shared.
+/// A page, if it is in memory, and its lock, which serves holders of a shared chunk.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct PageSlot(ReadMostly<Option<Page>, locks::Page>);
 
 impl PageSlot {
-    /// The page, for who has the chunk exclusively.
+    /// The page, for a holder of the exclusive chunk.
     pub fn get_mut(&mut self) -> &mut Option<Page> {
         self.0.get_mut()
     }
@@ -104,7 +104,8 @@ impl Chunk {
         pages.filter_map(|page| page.get_mut().as_ref()).count() as u32
     }
 
-    /// It is used: the next sweep spares it. Written only if need be: all who read it come here.
+    /// Marks the chunk as used, so that the next sweep spares it. Written only if needed, because all readers come
+    /// here.
     pub fn note_used(&self) {
         if !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);
@@ -115,19 +116,19 @@ impl Chunk {
 /// A chunk behind its lock.
 pub type SharedChunk = Arc<ReadMostly<Chunk, locks::Pages>>;
 
-/// What dropping pages frees.
+/// The pages that a drop frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Pages.
     pub pages: u32,
-    /// Of them dirty.
+    /// Dirty ones among them.
     pub dirty: u32,
-    /// Of them promised a block.
+    /// Ones with a promised block among them.
     pub promised: u32,
 }
 
-/// All pages of a file, by chunk. On lines of its own: who alone reads a file takes the index's lock, beside others who
-/// ask for its size.
+/// All pages of a file, by chunk. On lines of its own: a single reader of a file takes the index's lock, beside other
+/// threads that ask for the file's size.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Pages {
@@ -135,9 +136,8 @@ pub struct Pages {
     changed: Changed,
 }
 
-/// No chunk outside `[from, to)` has a dirty page: with this an fsync of a large file that is in memory does not look at
-/// all of it. Widened by those who make pages dirty, who hold the file's map, shared or not; emptied by write-back, which
-/// holds it exclusively.
+/// No chunk outside `[from, to)` has a dirty page: so an fsync of a large file in memory does not look at all of it.
+/// Widened by writers, who hold the file's map, shared or not; emptied by write-back, which holds it exclusively.
 #[derive(Debug)]
 struct Changed {
     from: AtomicU32,
@@ -184,8 +184,8 @@ impl Pages {
             .map(|chunk| f(chunk))
     }
 
-    /// How many blocks from one on whose page is not in memory may be read from the device at once: up to the next chunk
-    /// in memory, at least that one, and not more than `most`.
+    /// Blocks from `block` on, without pages in memory, that may be read from the device at once: up to the next
+    /// chunk in memory, at least one, at most `most`.
     pub fn clear(&self, block: u32, most: u32) -> u32 {
         let last = block.saturating_add(most.saturating_sub(1));
         let chunks = self.chunks.read();
@@ -232,7 +232,7 @@ impl Pages {
         self.changed.from.load(Relaxed) < self.changed.to.load(Relaxed)
     }
 
-    /// All pages are clean; the file's map is held exclusively.
+    /// Notes that all pages are clean; the file's map is held exclusively.
     pub fn all_written(&self) {
         self.changed.from.store(u32::MAX, Relaxed);
         self.changed.to.store(0, Relaxed);
@@ -253,7 +253,7 @@ impl Pages {
             .collect()
     }
 
-    /// First block from `from` on, below `to`, whose page is dirty; for seeking data.
+    /// First block in `[from, to)` with a dirty page, for seeking data.
     pub fn next_dirty(&self, from: u32, to: u32) -> Option<u32> {
         self.dirty_chunks(from, to)
             .into_iter()
@@ -297,7 +297,7 @@ impl Pages {
     pub fn sweep(&self, force: bool) -> u32 {
         let mut dropped = 0;
         self.chunks.write().retain(|_, chunk| {
-            // Somebody has it in hand, perhaps to put a first page in: not now.
+            // Another thread holds the chunk, perhaps to add its first page: not now.
             if Arc::strong_count(chunk) > 1 {
                 return true;
             }

@@ -1,8 +1,8 @@
-//! Access times: which reads are noted, and when what was noted goes to the device.
+//! Access times: which reads are noted, and when noted times go to the device.
 //!
-//! A time noted is in the inode's core, so whatever logs the core takes it along. By itself it goes with the next
+//! A noted time is in the inode's core, so the next item of the core contains it. By itself it goes with the next
 //! write-back, or if the volume keeps times *lazily*, with the next sync, fsync of the inode, eviction, or after a
-//! day. Those who wait for that are on lists of their slots that do not hold them: what has been freed is passed over.
+//! day. Inodes that wait for that are on lists of their slots, which do not hold them: freed ones are skipped.
 
 use crate::base::locks::{self, Mutex};
 use crate::base::now;
@@ -21,7 +21,7 @@ const DAY: i64 = 24 * 60 * 60;
 /// Inodes with lazy times and since when, the longest waiting first.
 type Waiting = VecDeque<(i64, Weak<Inode>)>;
 
-/// Those of every slot.
+/// The lists of all slots.
 #[derive(Default)]
 pub(crate) struct LazyTimes {
     slots: PerSlot<Mutex<Waiting, locks::LazyTimes>>,
@@ -34,7 +34,7 @@ fn is_due(core: (Timestamp, Timestamp, Timestamp), now: Timestamp) -> bool {
 }
 
 impl Inodes {
-    /// Somebody has read a file, a directory's names or a symbolic link.
+    /// Notes that a file, a directory's names or a symbolic link was read.
     #[inline]
     pub(crate) fn accessed(&self, inode: &Arc<Inode>) {
         if self.store.limits.access_times != AccessTimes::None {
@@ -91,7 +91,7 @@ impl Inodes {
         self.lazy_times.slots.local().lock().push_back(entry);
     }
 
-    /// This inode's lazy times are to be written with what else is to be written of it.
+    /// Makes this inode's lazy times due: the next write-back of the inode includes them.
     pub(crate) fn make_times_due_of(&self, inode: &Arc<Inode>) {
         if !inode.state.read().lazy_times {
             return;
@@ -108,7 +108,7 @@ impl Inodes {
         self.make_times_due_since(i64::MAX);
     }
 
-    /// Of those that have waited for a day.
+    /// The same of inodes that have waited for a day.
     pub(crate) fn make_old_times_due(&self) {
         self.make_times_due_since(now().secs().saturating_sub(DAY));
     }

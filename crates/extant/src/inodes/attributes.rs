@@ -1,4 +1,4 @@
-//! What stat shows, and what chmod, chown and utimes change.
+//! stat, chmod, chown and utimes.
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, ReadGuard};
@@ -13,7 +13,7 @@ use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What stat shows of an inode.
+/// The attributes that stat shows.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -68,7 +68,7 @@ pub struct Attributes {
 pub enum SetTime {
     /// The time of the call. To set both times so, it is enough to be allowed to write.
     Now,
-    /// This time.
+    /// The given time.
     At(Timestamp),
 }
 
@@ -78,7 +78,7 @@ impl From<Timestamp> for SetTime {
     }
 }
 
-/// What to change; `None` leaves it.
+/// The attributes to change; `None` leaves one as it is.
 ///
 /// ```
 /// let to_read_only = extant::SetAttributes { mode: Some(0o444), ..Default::default() };
@@ -100,9 +100,9 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// Last change of the data.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode, else that is now. For a cache above the volume that writes back the times of changes
-    /// made in it: only root, and who was checked already, may set it; times set with it are not refused for what the
-    /// inode's flags are by now.
+    /// Last change of the inode, else the present time. For a cache above the volume that writes back the times of
+    /// changes made in it: only root, and callers whose rights were checked elsewhere, may set it; times set with it
+    /// are not refused because of the inode's present flags.
     pub ctime: Option<Timestamp>,
     /// The user-modifiable inode flags.
     pub flags: Option<u32>,
@@ -147,16 +147,16 @@ impl Inodes {
         self.attributes_of(inode, &core, links)
     }
 
-    /// The same for who must not wait, as with the inode's place in the index held, which others take while they hold
-    /// its state. `None`: its state is held, or its links change.
+    /// The same for callers that must not wait, as with the inode's place in the index held, which other threads take
+    /// while they hold its state. `None`: its state is held, or its links change.
     pub(crate) fn attributes_at_once(&self, inode: &Inode) -> Option<Attributes> {
         let _span = lockmeter::span!("stat");
         let (core, links) = self.core_and_links(inode, inode.state.try_read()?);
         Some(self.attributes_of(inode, &core, links?))
     }
 
-    /// What is stored of an inode and how many links it has, of one moment: a rename that moves a directory changes the
-    /// counts of two. Links that just change can only be counted with the names locked.
+    /// The stored core of an inode and its number of links, of one moment: a rename that moves a directory changes
+    /// the counts of two. Links that are changing can only be counted with the names locked.
     fn core_and_links(
         &self,
         inode: &Inode,
@@ -172,7 +172,7 @@ impl Inodes {
     }
 
     fn attributes_of(&self, inode: &Inode, core: &InodeCore, links: u32) -> Attributes {
-        // What has no block yet but the promise of one counts, as with Linux.
+        // A page with a promised block counts as if it had the block, as in Linux.
         let mut sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
         if let Some(file) = inode.touched_file() {
             let promised = u64::from(file.promised_pages.load(Ordering::Relaxed));
@@ -283,8 +283,8 @@ impl Inodes {
         core.ctime = set.ctime.map_or(time, |t| self.storable(t));
     }
 
-    /// Takes away what a file lets its process do, as when somebody without privilege changes its contents: set-user-id,
-    /// set-group-id where it means execution or the caller's group is another, capabilities. Whether the mode has
+    /// Removes the privileges of a program file whose contents a caller without privilege changes: set-user-id,
+    /// set-group-id where it means execution or the caller's group is another, capabilities. True if the mode has
     /// changed.
     pub(crate) fn strip_privileges(&self, who: &Credentials, inode: &Arc<Inode>) -> Result<bool> {
         self.store.check_writable()?;
@@ -328,7 +328,7 @@ impl Inodes {
         Ok(true)
     }
 
-    /// Whether the caller, who owns the inode, may give it these flags.
+    /// Whether the caller, who owns the inode, may set these flags.
     fn permit_flags(&self, who: &Credentials, inode: &Inode, new: u32) -> Result<()> {
         let old = inode.flags.load(Ordering::Relaxed);
         let wanted = changed_flags(old, new);
@@ -348,8 +348,8 @@ impl Inodes {
         if (old ^ wanted) & flags::CASEFOLD != 0 {
             return Err(Error::Unsupported("this flag"));
         }
-        // As on any device without persistent memory the flag is kept, and means nothing; it excludes what could not be
-        // accessed directly.
+        // As on any device without persistent memory the flag is kept, and has no effect; it excludes features that
+        // prevent direct access.
         if wanted & !old & flags::DAX != 0
             && wanted & (flags::VERITY | flags::ENCRYPT | flags::JOURNAL_DATA) != 0
         {
@@ -416,7 +416,8 @@ mod tests {
         Ok(())
     }
 
-    /// Others take an inode's place in the index with its state held: who holds the place must not wait for the state.
+    /// Other threads take an inode's place in the index with its state held: a holder of the place must not wait for
+    /// the state.
     #[test]
     fn attributes_of_a_name_wait_for_no_inode() -> crate::Result<()> {
         let volume = crate::doc_volume();

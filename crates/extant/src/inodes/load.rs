@@ -115,7 +115,7 @@ impl Inodes {
                 Content::Directory(Box::new(dir))
             }
             FileType::Regular => {
-                // Who else writes the volume may let it grow further than is done here.
+                // Another writer of the volume may let it grow further than this engine does.
                 let extents = core.flags & flags::EXTENTS != 0;
                 if core.size > self.store.geometry.max_addressed_size(extents) {
                     return Err(Error::corrupt_inode("file size", ino));
@@ -138,7 +138,7 @@ impl Inodes {
                 .and_then(|r| raw.get(r))
                 .is_some_and(xattr::has_inode_area);
         if has_xattrs {
-            // An ACL or capabilities may be among them; who needs to know looks.
+            // An ACL or capabilities may be among them; a caller that needs to know reads them.
             inode.has_acl.store(true, Ordering::Relaxed);
             inode.has_capability.store(true, Ordering::Relaxed);
         } else {

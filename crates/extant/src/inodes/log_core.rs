@@ -88,8 +88,8 @@ impl Inodes {
 }
 
 impl Inodes {
-    /// Takes the per-slot change times into a directory's core, which is about to be logged; a change made now
-    /// has been noted. They are later than any time that a caller has set, whatever that was.
+    /// Folds the per-slot change times into a directory's core, which is about to be logged; the present change has
+    /// been noted. They are later than any time that a caller has set.
     pub(crate) fn fold_times(&self, names: &Directory, core: &mut InodeCore) {
         if let Some(newest) = names.last_change() {
             core.mtime = newest;

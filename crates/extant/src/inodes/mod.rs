@@ -29,9 +29,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use walk_cache::WalkCache;
 
-/// What is above the inodes and takes those out of memory that nobody needs.
+/// The upper layer that removes unused inodes from memory.
 pub(crate) trait Evictor: Send + Sync {
-    /// One more has come: if there are too many, some leave.
+    /// One more inode has come: if there are too many, some leave.
     fn bound_inodes(&self);
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Inodes {
     pub(crate) watch: Arc<Watchers>,
     /// From number to inode.
     pub(crate) index: InodeIndex,
-    /// All of them, to be walked [P1].
+    /// All inodes in core, for walks [P1].
     pub(crate) in_core: SlotList<Arc<Inode>>,
     pub(crate) in_core_count: Counter,
     /// Inodes that the last walk for clean ones left in core.
@@ -61,7 +61,7 @@ pub(crate) struct Inodes {
 }
 
 impl Inodes {
-    /// None in memory yet.
+    /// No inode is in memory yet.
     pub fn new(commit: Arc<Committer>, watch: Arc<Watchers>) -> Self {
         let geometry = &commit.store.geometry;
         Self {

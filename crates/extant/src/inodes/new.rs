@@ -39,7 +39,7 @@ impl Inodes {
             && !who.is_unbound()
             && !who.in_group(parent_gid)
         {
-            // Nobody makes a program that runs as a group he is no member of.
+            // A caller who is no member of a group cannot make a program that runs as that group.
             mode &= !0o2000;
         }
         let inherited = parent.flags.load(Ordering::Relaxed) & flags::INHERITED;
@@ -116,7 +116,7 @@ fn generation() -> u32 {
     n ^ n >> 16
 }
 
-/// What to make.
+/// The kinds of new inodes.
 pub(crate) enum New<'a> {
     /// An empty regular file.
     File,
@@ -129,7 +129,7 @@ pub(crate) enum New<'a> {
 }
 
 impl New<'_> {
-    /// What mknod makes of a type.
+    /// The inode that mknod makes of a type.
     pub(crate) fn special(ftype: FileType, rdev: u32) -> Result<Self> {
         match ftype {
             FileType::Regular => Ok(Self::File),

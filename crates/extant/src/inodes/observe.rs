@@ -1,9 +1,9 @@
-//! Those who keep something for every inode in core, as quotas do (mechanism P3): they are told of each one
-//! that is there, by a walk over the per-slot lists, and of each that comes and goes.
+//! An observer of every inode in core, as quotas need it (mechanism P3): it is shown each inode that is there, by a
+//! walk over the per-slot lists, and each that comes and goes.
 //!
-//! An inode is put on its list, and asked for whether it has an observer, under the lock of that list. So a walk
-//! that begins after the observer was set meets every inode that came in without it; and one that begins after
-//! it was taken away meets every inode that still has it. A flag in the inode says who was faster.
+//! An inode is put on its list, and shown to the observer, under the lock of that list. So a walk that begins after
+//! the observer was set meets every inode that came in unseen; and a walk that begins after the observer was removed
+//! meets every inode that was shown. A flag in the inode says whether it was shown.
 
 use crate::base::locks::{self, RwLock};
 use crate::incore::inode::Inode;
@@ -11,7 +11,7 @@ use crate::inodes::Inodes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What an [`InodeObserver`] learns of an inode.
+/// An inode as an [`InodeObserver`] sees it.
 ///
 /// ```
 /// let inode = extant::InodeInCore { ino: 12, uid: 1000, gid: 1000, sectors: 8 };
@@ -60,14 +60,14 @@ pub struct InodeInCore {
 pub trait InodeObserver: Send + Sync {
     /// An inode is in core.
     fn comes(&self, inode: &InodeInCore);
-    /// It is so no longer.
+    /// An inode is in core no longer.
     fn goes(&self, inode: &InodeInCore);
 }
 
 /// The observer of a volume.
 #[derive(Default)]
 pub(crate) struct Observed {
-    /// There is one: so that nobody takes the lock when there is none.
+    /// An observer is set; without one no lock is taken.
     some: AtomicBool,
     observer: RwLock<Option<Arc<dyn InodeObserver>>, locks::Observer>,
 }
@@ -104,7 +104,7 @@ impl Inodes {
             return;
         };
         let gone = self.in_core.remove_if(position, |there| {
-            // Somebody else may have been faster, and another inode have come to this place.
+            // Another thread may have been faster, and another inode have come to this position.
             if !Arc::ptr_eq(there, inode) {
                 return false;
             }
@@ -136,8 +136,8 @@ impl Inodes {
                     continue;
                 };
                 show(&**observer, &inode);
-                // It may have left since the walk met it. Whoever takes it off its list from here on sees that it
-                // was shown; who did before has done so by now.
+                // It may have left since the walk met it. A thread that removes it from its list from here on sees
+                // that it was shown; one that did so before has finished by now.
                 self.in_core.wait(position);
                 if inode.list_position().is_none() {
                     hide(&**observer, &inode);

@@ -1,4 +1,4 @@
-//! Who may do what with an inode.
+//! Permission checks of inodes.
 
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
@@ -7,7 +7,8 @@ use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use ext4_format::inode::flags;
 
 impl Inodes {
-    /// Fails unless the caller has all the permission bits of `wanted` on the inode. Nobody writes an immutable one.
+    /// Fails unless the caller has all the permission bits of `wanted` on the inode. An immutable inode cannot be
+    /// written.
     pub(crate) fn permit(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
         if wanted & WRITE != 0 && inode.has_flag(flags::IMMUTABLE) {
             return Err(Error::NotPermitted);
@@ -17,7 +18,7 @@ impl Inodes {
         }
         let (uid, gid, mode) = inode.owner_and_mode();
         if who.is_privileged() {
-            // Even root executes a file only if somebody may.
+            // Even root executes a file only if someone has the right to.
             let nobody = wanted & EXECUTE != 0 && inode.directory().is_none() && mode & 0o111 == 0;
             return if nobody {
                 Err(Error::PermissionDenied)
@@ -59,7 +60,7 @@ impl Inodes {
         self.permit(who, inode, wanted)
     }
 
-    /// The sticky-bit rule: who may remove or rename `victim` out of `dir`.
+    /// The sticky-bit rule for removing or renaming `victim` out of `dir`.
     pub(crate) fn permit_removal(
         &self,
         who: &Credentials,

@@ -1,4 +1,4 @@
-//! What a push made of inodes is shown in those in memory.
+//! Results of a push for the inodes in memory.
 
 use crate::commit::formatter::Published;
 use crate::inodes::Inodes;

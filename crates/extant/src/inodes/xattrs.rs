@@ -19,7 +19,7 @@ pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The ACL that what is made in a directory inherits.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// What a program file lets its process do.
+/// The capabilities of a program file.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Longest name, with its name space.
@@ -54,7 +54,7 @@ pub enum SetXattr {
 }
 
 impl Inodes {
-    /// Looks at all attributes of an inode. Who finds them in memory counts no use of them.
+    /// Reads all attributes of an inode. Attributes in memory are not counted as used.
     fn at_xattrs<R>(&self, inode: &Inode, f: impl FnOnce(&XattrSet) -> R) -> Result<R> {
         {
             let state = inode.state.read();
@@ -141,7 +141,7 @@ impl Inodes {
         if value.is_none() && is_acl(name) && self.xattrs(inode)?.get(name).is_none() {
             return Ok(());
         }
-        // What is so already changes nothing, not even the time of the change.
+        // Setting an equal value changes nothing, not even the time of the change.
         let present = how != SetXattr::Create && !is_acl(name);
         if present && value.is_some() && self.xattrs(inode)?.get(name) == value {
             return Ok(());
@@ -182,7 +182,7 @@ impl Inodes {
         })
     }
 
-    /// The contents of the file, or its owner, change: what it let a process do goes, whoever changes it.
+    /// Removes a program file's capabilities, because its contents or its owner change, whoever changes them.
     pub(crate) fn drop_capability(&self, who: &Credentials, inode: &Inode) -> Result<()> {
         if who.is_late() || !inode.has_capability.load(Ordering::Relaxed) {
             return Ok(());
@@ -196,8 +196,8 @@ impl Inodes {
         })
     }
 
-    /// Changes the attributes; `change` may say what becomes of the permission bits, and is asked again if
-    /// somebody else was faster.
+    /// Changes the attributes; `change` may also change the permission bits, and is called again if another thread
+    /// was faster.
     fn change_xattrs(
         &self,
         who: &Credentials,
@@ -210,7 +210,7 @@ impl Inodes {
             let mode = change(&mut set)?;
             let needs_block = self.needs_xattr_block(&set)?;
             let set = Arc::new(set);
-            // What it has may be in a block that is other inodes' too.
+            // Its attributes may be in a block that other inodes share.
             let grows = needs_block && length(&set) > length(&before);
             let tx = match grows {
                 true => self.commit.begin(who, Cost::XATTR)?,
@@ -220,7 +220,7 @@ impl Inodes {
             if state.freed {
                 return Err(Error::NotFound);
             }
-            // Somebody else may have set another one meanwhile.
+            // Another thread may have set another attribute meanwhile.
             if !state
                 .xattrs
                 .as_ref()

@@ -34,14 +34,14 @@ pub(crate) struct How {
 /// The right to add a subdirectory.
 #[derive(Default)]
 struct LinkRight<'a> {
-    /// Near the limit, or beyond it, those who add go one at a time.
+    /// Near the limit, or beyond it, operations that add go one at a time.
     state: Option<StateGuard<'a>>,
     /// It is one more than can be counted.
     beyond: bool,
 }
 
 impl LinkRight<'_> {
-    /// What the stamp of a commit by this right must exceed.
+    /// The stamp that a commit by this right must exceed.
     fn stamp(&self, names: &Directory) -> u64 {
         let state = self.state.as_ref();
         state.map_or(0, |state| state.stamp.max(names.last_stamp()))
@@ -128,8 +128,9 @@ impl Names {
             }
             match self.space.inodes.allocate(parent.ino, is_dir, &*self.space) {
                 Ok(allocated) => break (bucket, room, allocated),
-                // Numbers freed by what is not yet durable come back with a push. It is waited for with the bucket
-                // unlocked: a frozen volume lets none through, and its names must be found.
+                // Numbers freed by operations that are not durable yet are free again after a push. The push is
+                // waited for with the bucket unlocked: a frozen volume lets none through, and its names must be
+                // found.
                 Err(Error::NoSpace(_)) if !pushed => {
                     let held = planted::is(Fault::WaitsLocked).then_some((bucket, room));
                     schedule::reached(Point::NoInode);
@@ -222,7 +223,7 @@ impl Names {
         Ok((inode, true))
     }
 
-    /// The inode of a name whose bucket is locked, so that it cannot go before it is opened.
+    /// The inode of a name whose bucket is locked, so that it cannot leave before it is opened.
     fn found(&self, ino: InodeNr, open: bool) -> Result<(Arc<Inode>, bool)> {
         let inode = self.inodes.named_inode(ino)?;
         if open {
@@ -258,7 +259,7 @@ impl Names {
         if inode.directory().is_some() {
             return Err(Error::NotPermitted);
         }
-        // One without a name may be cut in steps, which counts on its being an orphan.
+        // A file without a name may be cut in steps, which rely on its being an orphan.
         let unnamed = inode.state.lock().unnamed;
         let file = inode.touched_file().filter(|_| unnamed);
         let _no_steps = file.map(|f| f.map.write());
@@ -385,8 +386,8 @@ impl Names {
         })
     }
 
-    /// Whether one subdirectory more, of a directory whose core is locked, is more than a link count can hold: with
-    /// `dir_nlink` it stops being counted, else that is an error.
+    /// Whether one more subdirectory of a directory, whose core is locked, exceeds the link count: with `dir_nlink`
+    /// it stops being counted, else that is an error.
     pub(super) fn is_beyond_links(&self, names: &Directory, state: &InodeState) -> Result<bool> {
         match names.is_full_of_directories(state.core.links) {
             true if !self.store.geometry.features.has_dir_nlink() => Err(Error::TooManyLinks),

@@ -132,7 +132,7 @@ impl Names {
         Ok(names)
     }
 
-    /// Where a name of a directory leads, by its index on disk.
+    /// The inode that a name of a directory leads to, by the index on disk.
     pub(super) fn lookup_on_disk(
         &self,
         dir: &Inode,
@@ -145,7 +145,7 @@ impl Names {
         .inspect_err(|e| self.store.note_damage(e, "lookup_on_disk", Some(dir.ino)))
     }
 
-    /// Where ".." of a directory leads.
+    /// The inode that a directory's ".." leads to.
     pub(super) fn read_parent(&self, dir: &Inode) -> Result<InodeNr> {
         let mut parent = None;
         self.each_directory_block(dir, |_, block| {

@@ -1,4 +1,4 @@
-//! From a path to an inode.
+//! Paths to inodes.
 
 use crate::base::error::{Error, Result};
 use crate::incore::directory::Directory;
@@ -19,14 +19,15 @@ pub(crate) const PATH_MAX: usize = 4096;
 /// Directories of more blocks are looked up on disk until something is created or listed in them, or they have been
 /// asked too often.
 const COLD_LOOKUP_FROM: u64 = 16;
-/// So many look-ups on disk cost as much as bringing in the names of one of the directory's blocks.
+/// This many look-ups on disk cost as much as bringing in the names of one of the directory's blocks.
 const COLD_LOOKUPS_OF_A_BLOCK: u64 = 24;
-/// Directories of more blocks are not brought in for look-ups alone, however many: whoever comes last would wait for long.
+/// Directories of more blocks are not brought in for look-ups alone, however many: the last look-up would wait for
+/// long.
 const COLD_LOOKUP_ALWAYS: u64 = 1024;
 /// Symbolic links followed on one path.
 const MAX_LINKS: u32 = 40;
 
-/// Where a symbolic link points.
+/// The target of a symbolic link.
 type Target = Box<[u8]>;
 
 impl Names {
@@ -88,8 +89,8 @@ impl Names {
         Ok(found.flatten().filter(|attributes| attributes.links != 0))
     }
 
-    /// The same as a look-up, for a caller who must be allowed to search the directory; the inode counts one more handle. If it is
-    /// removed before it is counted, the name may lead to another one by now.
+    /// The same as a look-up, for a caller who must be allowed to search the directory; the inode counts one more
+    /// handle. If the inode is removed before it is counted, the name may lead to another one by now.
     pub(crate) fn lookup_to_hold(
         &self,
         who: &Credentials,
@@ -104,13 +105,13 @@ impl Names {
             self.inodes.permit(who, dir, EXECUTE)?;
             let inode = self.lookup(dir, name)?;
             if inode.ino == dir.ino {
-                // "." of a directory that whoever asks holds, if it was removed too.
+                // "." of a directory that the caller holds, even if it was removed.
                 inode.opens.fetch_add(1, Ordering::AcqRel);
                 return Ok(inode);
             }
             match self.lifecycle.opened(&inode) {
                 Ok(()) => return Ok(inode),
-                // One that is found again has no links by what the disk says.
+                // An inode that is found again has no links, by the disk.
                 Err(e) if before.is_some_and(|before| Arc::ptr_eq(&before, &inode)) => {
                     return Err(e);
                 }
@@ -245,9 +246,8 @@ impl Names {
         Ok(at)
     }
 
-    /// Walks to the directory that holds the last component; returns it and that component. With
-    /// `follow`, a last component that is a symbolic link leads on to where it points, whether or not
-    /// that exists (open with create).
+    /// Walks to the directory that holds the last component; returns it and that component. With `follow`, a last
+    /// component that is a symbolic link leads on to its target, whether or not that exists (open with create).
     pub(crate) fn walk_to_parent<'a>(
         &self,
         who: &Credentials,
@@ -301,7 +301,7 @@ impl Names {
         Err(Error::SymlinkLoop)
     }
 
-    /// What a name leads to, and if that is a symbolic link to be followed, where it points.
+    /// The inode that a name leads to, and its target if it is a symbolic link to be followed.
     fn lookup_link(
         &self,
         dir: &Inode,
@@ -315,8 +315,8 @@ impl Names {
                 return Ok((inode, None));
             }
             let target = self.symlink_target(&inode);
-            // Removed meanwhile, its place on disk may hold another, and the name lead elsewhere. One that is
-            // found again has no links by what the disk says.
+            // If it was removed meanwhile, its place on disk may hold another inode, and the name lead elsewhere. An
+            // inode that is found again has no links, by the disk.
             let again = before.is_some_and(|before| Arc::ptr_eq(&before, &inode));
             if again || !inode.is_gone() {
                 return Ok((inode, Some(target?)));
@@ -325,7 +325,7 @@ impl Names {
         }
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     pub(crate) fn symlink_target(&self, inode: &Inode) -> Result<Box<[u8]>> {
         let Content::Symlink(link) = &inode.content else {
             return Err(Error::Invalid("not a symbolic link"));
@@ -344,7 +344,7 @@ impl Names {
     }
 }
 
-/// No directory stands in itself: who locks both would wait for himself.
+/// No directory stands in itself: a thread that locks both would wait for itself.
 fn not_itself(dir: &Inode, found: Arc<Inode>) -> Result<Arc<Inode>> {
     if found.ino == dir.ino {
         return Err(Error::corrupt_inode("directory that holds itself", dir.ino));

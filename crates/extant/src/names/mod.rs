@@ -49,7 +49,7 @@ pub(crate) struct Names {
     pub(crate) rename: Mutex<(), locks::Rename>,
     /// Directories so large that the room in their index must be known.
     pub(crate) index_rooms: IndexRooms,
-    /// What any directory has room for, without an account of its own.
+    /// The room that any directory has, without an account of its own.
     pub(crate) index_allowance: Allowance,
 }
 

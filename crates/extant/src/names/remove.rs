@@ -12,14 +12,14 @@ use ext4_format::inode::flags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What becomes of an inode that lost its last name.
+/// The fate of an inode that lost its last name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Other names lead to it.
     Linked,
     /// Freed in the same transaction.
     Freed,
-    /// Open, or too large for one transaction: on the orphan list; `true` if nobody has it open.
+    /// Open, or too large for one transaction: on the orphan list; `true` if it is not open.
     Orphan(bool),
 }
 
@@ -51,7 +51,7 @@ impl Names {
             _ => Vec::new(),
         };
         let mut state = inode.state.lock();
-        // Whoever touches the data now has the file open.
+        // A thread that uses the data now has the file open.
         let may_free = may_die
             && self.data.in_one_step(&inode, &runs)
             && (map.is_some() || inode.touched_file().is_none());
@@ -118,7 +118,7 @@ impl Names {
         fate
     }
 
-    /// What is left to do with no lock held.
+    /// Does the work that remains with no lock held.
     pub(super) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
         crate::base::jitter::point();
         match fate {
@@ -199,7 +199,8 @@ impl Names {
         }
     }
 
-    /// Fails unless the caller may take names away from a directory; who may search it learns first that there is none.
+    /// Fails unless the caller may remove names from a directory; a caller who may search it learns first that there
+    /// is none.
     fn permit_taking(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
         self.inodes
             .permit(who, parent, WRITE | EXECUTE)

@@ -20,7 +20,7 @@ use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What rename does when the new name is taken.
+/// The treatment of an existing new name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
     /// Replace it, as POSIX says.
@@ -184,7 +184,7 @@ impl Names {
             if let Some(removed) = found.find(|inode| inode.is_gone()) {
                 refuse_second(&mut gone, removed)?;
             }
-            // Who lies above whom must hold until the move, or its refusal, is done.
+            // The order of the directories must hold until the move, or its refusal, is done.
             let crosses = old_dir.ino != new_dir.ino;
             let dirs = is_dir(&source) || target.as_ref().is_some_and(|t| is_dir(t));
             let _one_mover = (crosses && dirs).then(|| self.rename.lock());
@@ -445,7 +445,7 @@ impl Names {
                 );
                 set_parent(source, new.dir.ino);
             }
-            // What the old name says from now on, or said until now.
+            // The new entry of the old name, or its old one.
             let entry = match (mode, target) {
                 (RenameMode::Exchange, Some(target)) => {
                     if crosses && is_dir(target) {
@@ -509,7 +509,7 @@ impl Names {
                 links: new_links,
             };
             if old.dir.ino == new.dir.ino {
-                // At once: nobody shall count the one without the other.
+                // In one step, so that no reader counts only one of the changes.
                 new.names.note(left.and(come), time, c.stamp);
             } else {
                 old.names.note(left, time, c.stamp);
@@ -547,7 +547,7 @@ impl Names {
             }
         });
         if let Some(inode) = &whited {
-            // While the names are locked: nobody looks for it before it is there.
+            // While the names are locked, so that no look-up misses it.
             self.inodes.adopt(inode);
         }
         self.tell_renamed(mode, old, new, (source, target));
@@ -609,8 +609,8 @@ fn lead(
         && target.is_none_or(|t| !t.is_gone())
 }
 
-/// A name may lead to an inode that was removed a moment ago, and then leads elsewhere or nowhere at the next look-up. One that
-/// is found again has more names than links by what the disk says.
+/// A name may lead to an inode that was removed a moment ago, and then leads elsewhere or nowhere at the next
+/// look-up. An inode that is found again has more names than links, by the disk.
 pub(super) fn refuse_second(before: &mut Option<Arc<Inode>>, gone: &Arc<Inode>) -> Result<()> {
     match before.replace(Arc::clone(gone)) {
         Some(before) if Arc::ptr_eq(&before, gone) => {

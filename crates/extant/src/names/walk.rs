@@ -47,7 +47,7 @@ impl Names {
                 parent.ino,
             ));
         }
-        // With the bucket locked: of this moment, as the entry is.
+        // Read with the bucket locked, so it is of the same moment as the entry.
         let moves = names.moves();
         drop(bucket);
         if child.directory().is_none() {

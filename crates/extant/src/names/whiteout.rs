@@ -39,12 +39,12 @@ impl Names {
 }
 
 impl Whiteout<'_> {
-    /// What has been logged for its number.
+    /// The stamp of the items logged for its number.
     pub fn after(&self) -> u64 {
         self.allocated.map_or(0, |a| a.after)
     }
 
-    /// It needs room for them.
+    /// Whether it needs room for attributes.
     pub fn has_xattrs(&self) -> bool {
         self.xattrs.is_some()
     }
