@@ -151,7 +151,7 @@ impl Volume {
     }
 
     /// Closes the volume by force, as if the device had gone: nothing more is written, what is not durable is
-    /// lost, memory is given back though there are handles. Every later operation fails with
+    /// lost, memory is freed though there are handles. Every later operation fails with
     /// [`Error::Stale`](crate::Error::Stale), one that is under way perhaps with another error; whoever watches is
     /// told. When it returns no write is on its way to the device. The image is what a cut of the power
     /// leaves: the next opening recovers it.

@@ -41,7 +41,7 @@ impl Data {
             self.inodes.drop_capability(who, inode)?;
         }
         let tx = match acl {
-            // It is as long as it was, and may be in a block that is other inodes' too.
+            // The value keeps its length, and may be in a block that other inodes share.
             Some(_) => self.commit.begin_freeing(Cost::XATTR)?,
             None => self.commit.begin_core()?,
         };
@@ -88,8 +88,9 @@ impl Data {
         Ok(())
     }
 
-    /// Sets times of a file that no name leads to, nor ever will: it goes with its last handle, or when a crash is recovered
-    /// from, so nothing is logged. A cache above sends such times with every removal. False if it is no such file.
+    /// Sets times of a removed file that will never get a name: it is freed with its last handle, or when a crash is
+    /// recovered from, so nothing is logged. A cache above sends such times with every removal. False if it is no
+    /// such file.
     pub(super) fn set_times_of_removed(&self, inode: &Inode, set: &SetAttributes) -> bool {
         if inode.directory().is_some() {
             return false;

@@ -14,8 +14,8 @@ const PIECE: u64 = 1 << 20;
 
 impl Data {
     /// Copies `len` bytes, or as many as there are up to the end of the source, through the page cache. Holes of the
-    /// source become holes. Returns how many bytes were copied: fewer if the space ran out after a part. It is not
-    /// atomic towards others who write to the files meanwhile.
+    /// source become holes. Returns how many bytes were copied: fewer if the space ran out after a part. The copy is
+    /// not atomic towards other writers of the files.
     pub(crate) fn copy_range(
         &self,
         who: &Credentials,
@@ -99,7 +99,7 @@ impl Data {
             self.fallocate(who, to, Fallocate::PunchHole, place, inside)?;
         }
         if last && place + len > size {
-            // Written, for setting the size might cut off what somebody appends.
+            // Written, because setting the size might cut off another caller's append.
             let tail = len.min(u64::from(self.store.geometry.block_size)) as usize;
             let start = place + len - tail as u64;
             let written = self.write(who, to, Some(start), &vec![0; tail])?;
@@ -109,7 +109,7 @@ impl Data {
     }
 }
 
-/// What was copied counts; an error only if that is nothing.
+/// The copied part counts; the error is returned only if no part was copied.
 fn done_or(done: u64, error: Error) -> Result<u64> {
     match done {
         0 => Err(error),

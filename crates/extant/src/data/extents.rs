@@ -1,4 +1,4 @@
-//! Where a file lies on the device.
+//! The place of a file on the device.
 
 use crate::base::error::{Error, Result};
 use crate::data::Data;
@@ -20,11 +20,11 @@ use crate::incore::inode::Inode;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file.
+    /// Its start in the file.
     pub offset: u64,
     /// Its length; the last one may reach past the end of the file.
     pub len: u64,
-    /// Where it begins on the device.
+    /// Its start on the device.
     pub physical: u64,
     /// Its blocks have their place, but read as zeros.
     pub unwritten: bool,

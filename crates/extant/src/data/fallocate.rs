@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What fallocate does to the range.
+/// The effect of fallocate on the range.
 ///
 /// ```
 /// assert_eq!(extant::Fallocate::default(), extant::Fallocate::Allocate { keep_size: false });
@@ -50,7 +50,7 @@ impl Default for Fallocate {
     }
 }
 
-/// What to seek.
+/// The target of a seek.
 ///
 /// ```
 /// assert_ne!(extant::Seek::Data, extant::Seek::Hole);
@@ -173,8 +173,8 @@ impl Data {
         }
     }
 
-    /// The next blocks of a file that grows, out of what is set aside for it: the way of nearly every call that
-    /// appends. It touches nothing but the inode and the slot's log. Says if that was possible.
+    /// Extends a file that grows from its preallocation: the way of nearly every call that appends. It touches only
+    /// the inode and the slot's log. True if that was possible.
     fn extend(
         &self,
         who: &Credentials,
@@ -241,7 +241,7 @@ impl Data {
         if map.extents.append(run) {
             self.note_tree(inode, map);
         }
-        // What the preallocation lacked is found the long way.
+        // Blocks that the preallocation lacked are found the long way.
         Ok(done)
     }
 
@@ -436,7 +436,7 @@ impl Data {
         if run.unwritten || planted::is(Fault::SizeBeforeTail) {
             return Ok(());
         }
-        // Nobody changes a page while the map is held exclusively.
+        // No page changes while the map is held exclusively.
         let page = file.pages.at(block, |chunk| {
             let mut chunk = chunk.lock();
             chunk.pages[place(block).1]

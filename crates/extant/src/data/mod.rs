@@ -61,7 +61,7 @@ impl BlockHolders for Data {
 }
 
 impl Data {
-    /// None in memory yet.
+    /// No pages are in memory yet.
     pub fn new(inodes: Arc<Inodes>) -> Self {
         Self {
             store: Arc::clone(&inodes.store),

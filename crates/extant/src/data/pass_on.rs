@@ -1,5 +1,5 @@
-//! Long pieces of data from a cache above this one. They stay in that cache, so they go to the device at once and are not
-//! kept here a second time: whole blocks from where they are, others by way of their pages.
+//! Long pieces of data from a cache above this one. They stay in that cache, so they go to the device at once and are
+//! not kept a second time: whole blocks from the caller's memory, others by way of their pages.
 
 use crate::base::error::{Error, Result};
 use crate::data::Data;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What is written in pieces at least this long is passed on.
+/// Pieces of at least this length are passed on.
 const PASSED_ON: usize = 128 * 1024;
 
 impl Data {
@@ -61,7 +61,7 @@ impl Data {
                 return Ok(false);
             }
         }
-        // Of what was promised to dirty pages nothing is used up here, and none of them stays in the way.
+        // No promise to a dirty page is used up here, and no dirty page stays in the way.
         if file.pages.may_be_dirty() && self.write_back_locked(inode, &mut map).is_err() {
             return Ok(false);
         }
@@ -103,7 +103,7 @@ impl Data {
         if placed.is_empty() && !inode.state.lock().core_dirty {
             self.return_promise(file);
         } else if let Err(e) = self.commit_written(inode, file, &mut map, &placed, &[]) {
-            // What has no block still is not promised one any more.
+            // A block that is still missing has no promise any more.
             self.space
                 .counts
                 .give(self.needed(inode, file, &map, blocks).0);
@@ -130,7 +130,7 @@ impl Data {
                 Found::Hole(n) => (n.min(left), true, false),
             };
             if !written {
-                // As for dirty pages: one for the first, one for every 32 that follow it.
+                // As for dirty pages: one block for the first, one for every 32 that follow it.
                 for_map += self.mapping_cost(inode, file, map, logical) + run.div_ceil(32);
                 in_holes += if in_hole { u64::from(run) } else { 0 };
             }

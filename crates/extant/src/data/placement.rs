@@ -1,6 +1,7 @@
-//! Where file data goes: behind its neighbour, out of what is set aside for the file or the slot, else where the
-//! search finds it (mechanism B4). Blocks set aside are counted as taken, so whoever has taken a number from the
-//! count finds that many in the bitmaps; when the count runs short, what is set aside goes back first.
+//! The choice of blocks for file data: behind the neighbouring block, out of the preallocation of the file or the
+//! slot, else where the search finds them (mechanism B4). Preallocated blocks are counted as taken, so a caller that
+//! has taken a number from the count finds that many in the bitmaps; when the count runs short, preallocations are
+//! returned first.
 
 use crate::base::error::Result;
 use crate::data::Data;
@@ -34,8 +35,8 @@ impl Data {
         Some(taken)
     }
 
-    /// Finds up to `want` blocks, whose number was taken from the count, for a hole of a file; the rest of the
-    /// number is the caller's still.
+    /// Finds up to `want` blocks, whose number was taken from the count, for a hole of a file; the rest of the number
+    /// stays with the caller.
     pub(super) fn allocate_data(
         &self,
         inode: &Inode,
@@ -99,7 +100,7 @@ impl Data {
         if !behind || want >= most || self.is_short() {
             return 0;
         }
-        // With very many files that grow each gets less.
+        // With very many files that grow each gets fewer blocks.
         let most = match self.space.counts.aside() > self.store.geometry.blocks_count / 8 {
             true => LEAST_PREALLOCATION,
             false => most,
@@ -169,10 +170,10 @@ impl Data {
         }
     }
 
-    /// What is set aside for a file goes back.
+    /// Returns a file's preallocation.
     pub(super) fn discard_preallocation(&self, file: &FileData) {
         let mut preallocation = file.preallocation.lock();
-        // With the lock held: who finds nothing here finds it in the bitmaps.
+        // With the lock held: a thread that finds no preallocation finds its blocks in the bitmaps.
         if let Some((start, len)) = preallocation.drain() {
             self.return_aside(start, len);
         }
@@ -185,8 +186,7 @@ impl Data {
         }
     }
 
-    /// Space is short: all that is set aside goes back, and nothing more is set aside for a while. Says if there
-    /// was anything.
+    /// Returns all preallocations, because space is short, and makes none for a while. True if there were any.
     pub(crate) fn discard_aside(&self) -> bool {
         self.short_at.store(self.log.context(), Ordering::Relaxed);
         if self.space.counts.aside() == 0 {
@@ -213,7 +213,7 @@ impl Data {
         }
     }
 
-    /// A run that was logged as taken in the open context and is struck out of it: it was never in use. It is
+    /// Frees a run that was logged as taken in the open context and is struck out of it: it was never in use. It is
     /// free at once [C5], for the same file first.
     pub(super) fn reclaim(&self, inode: &Inode, file: &FileData, run: Run) {
         let mut preallocation = file.preallocation.lock();

@@ -19,9 +19,9 @@ const DIRECT_READ: usize = 64 * 1024;
 /// Whether what is read from the device stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// With its neighbours, unless the request is long.
+    /// The page and its neighbours, unless the request is long.
     Pages,
-    /// No: the caller keeps it. Nothing is read but what was asked for.
+    /// No page: the caller keeps the data. Only the requested bytes are read.
     Nothing,
 }
 
@@ -33,8 +33,8 @@ impl Data {
             .max_file_size(inode_flags & flags::EXTENTS != 0)
     }
 
-    /// Writes back the files that nobody is at work on: what was promised them for the worst case turns
-    /// into what they need, and a push gives the rest back. The caller has passed the gate.
+    /// Writes back the files that no other thread holds: their worst-case promises become real needs, and a push
+    /// returns the rest. The caller has passed the gate.
     pub(super) fn write_back_promised(&self) -> Result<()> {
         for inode in self.inodes.in_core.iter() {
             let Some(file) = inode.touched_file() else {
@@ -248,7 +248,7 @@ impl Data {
             match self.write_page(who, inode, &map, at, bytes, old_size) {
                 Ok(()) => done += part,
                 Err(Error::NoSpace(_)) if written_back != Some(done) => {
-                    // This file's own promises may be more than it needs, those made since the last time too.
+                    // The promises of this file may be more than it needs, also those made since the last time.
                     written_back = Some(done);
                     if done > 0 {
                         self.note_written(who, inode, at);
@@ -270,7 +270,7 @@ impl Data {
             self.balance_dirty(counts)?;
         }
         match failed {
-            // With a part stored the error is the next call's to find.
+            // After a stored part the next call finds the error.
             Some(e) if done == 0 => Err(e),
             _ => Ok(offset..offset + done as u64),
         }
@@ -322,7 +322,7 @@ impl Data {
                 let in_file = u64::from(block) * (bs as u64) < size;
                 if !run.unwritten && bytes.len() < bs && in_file {
                     self.read_device(run.physical, 0, &mut fresh)?;
-                    // What lies past the end of the file is not data, whatever the block holds.
+                    // Bytes past the end of the file are not data, whatever the block holds.
                     let keep = (size - u64::from(block) * bs as u64).min(bs as u64) as usize;
                     fresh[keep..].fill(0);
                 }
@@ -429,7 +429,7 @@ impl Data {
             return false;
         }
         crate::base::jitter::point();
-        // With the map held: who writes the file back afterwards finds the time.
+        // With the map held: a later write-back of the file finds the time.
         let noted = self.note_overwritten(who, inode, file);
         drop(map);
         if !noted {

@@ -26,15 +26,15 @@ pub(super) struct Shift {
     size: u64,
 }
 
-/// What becomes of a part of a mapping.
+/// The change of a part of a mapping.
 struct Relocation<'r> {
     /// First block of the part.
     from: u32,
-    /// One past its last.
+    /// One past its last block.
     to: u64,
     /// Runs in it that the file loses.
     freed: &'r [Run],
-    /// All that is mapped there afterwards, in order.
+    /// The runs mapped there afterwards, in order.
     new: Vec<Run>,
     /// The file's size afterwards, if it changes.
     size: Option<u64>,
@@ -108,7 +108,7 @@ impl Data {
         self.write_back_locked(inode, map)?;
         self.discard_preallocation(file);
         let first = shift.first();
-        // What is preallocated behind the end moves, too.
+        // Blocks preallocated behind the end move, too.
         let last = map.extents.last().map_or(0, Run::end);
         if !shift.out && last.max(first.into()) + u64::from(shift.len) > END {
             return Err(Error::FileTooLarge);

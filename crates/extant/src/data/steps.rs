@@ -1,5 +1,5 @@
-//! How much of a mapping one operation changes: no more than a share of what a transaction of the
-//! journal holds, so that no operation can outgrow it. What is more goes in steps, an operation each.
+//! The part of a mapping that one operation may change: at most a fraction of a journal transaction, so that no
+//! operation can outgrow it. Larger changes go in steps, an operation each.
 
 use crate::data::Data;
 use crate::incore::inode::Inode;
@@ -39,7 +39,7 @@ impl Data {
         u32::try_from(units * per_unit).unwrap_or(u32::MAX).max(1)
     }
 
-    /// All of these runs may be placed or taken away by one operation.
+    /// Whether one operation may place or remove all of these runs.
     pub(crate) fn in_one_step(&self, inode: &Inode, runs: &[Run]) -> bool {
         let sum: u64 = runs.iter().map(|r| self.weight(inode, r)).sum();
         sum <= self.log.step()

@@ -1,7 +1,7 @@
-//! Changing a file's size, and taking blocks away.
+//! Changing a file's size, and removing blocks.
 //!
-//! What one operation cannot take away goes in steps (see [`crate::data::steps`]), from the end, with the inode on
-//! the orphan list meanwhile: after a crash the rest is finished at open.
+//! A removal that is too large for one operation goes in steps (see [`crate::data::steps`]), from the end, with the
+//! inode on the orphan list meanwhile: after a crash it is finished at open.
 
 use crate::base::error::{Error, Result};
 use crate::data::Data;
@@ -106,7 +106,7 @@ impl Data {
         }
         self.watch.tell_written(inode);
         if in_steps {
-            // Under the same lock: nobody may grow the file over what still has to go.
+            // Under the same lock: no other caller may grow the file over blocks that must still be removed.
             self.finish_truncate_locked(inode, &mut map, first_gone)?;
         }
         Ok(())
@@ -261,7 +261,7 @@ impl Data {
         let tx = self.commit.begin_core()?;
         let mut state = inode.state.lock();
         let seen = state.stamp;
-        // One without a name stays there until it is freed.
+        // An inode without a name stays there until it is freed.
         let leaves = state.core.links > 0;
         tx.commit(seen, |c| {
             if leaves {

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Longest run of blocks written by one call.
 const MAX_RUN: u32 = 2048;
 
-/// Lists of dirty inodes that threads have taken and are writing back: whoever must not return before all is written
-/// waits for those taken before.
+/// Lists of dirty inodes that threads have taken and are writing back: a caller that must not return before all is
+/// written waits for lists taken earlier.
 #[derive(Default)]
 pub(crate) struct WritingBack {
     lists: InFlight<locks::WritingBack>,
@@ -51,8 +51,8 @@ pub(crate) struct PageCounts {
     cached: i64,
 }
 
-/// Whether a slot's part has come into a higher stretch. All slots' stretches together are a sixteenth of the limit:
-/// so far may the sum be beyond it before somebody looks.
+/// Whether a slot's part has come into a higher stretch. The stretches of all slots together are a sixteenth of the
+/// limit: the sum may exceed the limit by that much before a thread looks.
 fn has_grown(before: i64, now: i64, limit: u64) -> bool {
     let stretch = limit / (16 * percpu::slot::count() as u64);
     let stretch = i64::try_from(stretch).unwrap_or(i64::MAX).max(1);
@@ -60,7 +60,7 @@ fn has_grown(before: i64, now: i64, limit: u64) -> bool {
 }
 
 impl Data {
-    /// What this slot counts of dirty and of cached bytes, for [`Data::balance_dirty`].
+    /// This slot's counts of dirty and of cached bytes, for [`Data::balance_dirty`].
     pub(super) fn page_counts(&self) -> PageCounts {
         PageCounts {
             dirty: self.dirty_bytes.local(),
@@ -68,8 +68,8 @@ impl Data {
         }
     }
 
-    /// Past the limit of dirty data, writes back what this slot dirtied; whoever dirties cleans. The sum of all slots is
-    /// looked at only when the slot's own part has come into another stretch since `before`.
+    /// Past the limit of dirty data, writes back the inodes that this slot dirtied: each slot cleans its own. The sum
+    /// of all slots is read only when the slot's own part has come into another stretch since `before`.
     pub(super) fn balance_dirty(&self, before: PageCounts) -> Result<()> {
         let now = self.page_counts();
         if has_grown(before.dirty, now.dirty, self.store.limits.dirty_bytes) {
@@ -91,7 +91,7 @@ impl Data {
         Ok(())
     }
 
-    /// Drops clean pages when there are more than the limit; whoever brings pages in sees to it.
+    /// Drops clean pages when there are more than the limit; called when pages come in.
     pub(super) fn bound_pages(&self) {
         if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.store.limits.cache_bytes {
             self.shrink_pages();
@@ -105,7 +105,7 @@ impl Data {
         for inode in list {
             inode.on_dirty_list.store(false, Ordering::Release);
             if let Err(e) = self.write_back(&inode) {
-                // What could not be written now stays dirty, and is tried again.
+                // An inode that could not be written stays dirty, and is tried again.
                 self.inodes.note_dirty(&inode);
                 self.writing_back.failed.fetch_add(1, Ordering::SeqCst);
                 first_error.get_or_insert(e);
@@ -114,8 +114,8 @@ impl Data {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Writes back every inode that is dirty now. What other threads have begun to write back is waited for, and what
-    /// they could not write is tried once more.
+    /// Writes back every inode that is dirty now. It waits for inodes that other threads are writing back, and tries
+    /// once more those that they could not write.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let failed = self.writing_back.failed.load(Ordering::SeqCst);
         let others = self.write_back_lists()?;
@@ -149,7 +149,7 @@ impl Data {
         lists.retain(|l| !l.is_empty());
         let total: usize = lists.iter().map(Vec::len).sum();
         if total < 256 {
-            // One that fails does not keep the others back.
+            // A failing list does not keep the others back.
             let done = lists.into_iter().map(|l| self.write_back_list(l));
             return done.fold(Ok(()), Result::and);
         }
@@ -197,8 +197,8 @@ impl Data {
         Ok(())
     }
 
-    /// There is nothing to write of a file, and nothing promised that is not needed. Whoever only reads it, or has just
-    /// written it back, is not disturbed by looking.
+    /// Whether a file needs no write-back and holds no unneeded promise. Looking does not disturb threads that read
+    /// the file, or have just written it back.
     fn is_written_back(&self, inode: &Inode, file: &FileData) -> bool {
         let _map = file.map.read();
         let state = inode.state.read();
@@ -296,7 +296,7 @@ impl Data {
             let seen = state.stamp;
             tx.commit(seen, |c| {
                 for run in step {
-                    // `unwritten` marks a run whose blocks were there, unwritten, and are written now.
+                    // `unwritten` marks a run whose blocks were allocated, unwritten, and are written now.
                     let written = Run {
                         unwritten: false,
                         ..*run
@@ -395,8 +395,8 @@ impl Data {
         )
     }
 
-    /// Has so many blocks from a logical one on written, each piece by `write`, which is told how many were before it. Those
-    /// in holes get their place, whose number was taken from the count.
+    /// Writes `len` blocks from a logical one on, each piece by `write`, which gets the number of blocks before it.
+    /// Blocks in holes are allocated; their number was taken from the count.
     pub(super) fn write_blocks(
         &self,
         inode: &Inode,
@@ -424,7 +424,7 @@ impl Data {
                     let want = left.min(n).min(MAX_RUN);
                     let (physical, len) = match self.take_preallocated(file, map, logical, want) {
                         Some((start, len)) => {
-                            // What was promised for these blocks is not needed.
+                            // The promise for these blocks is not needed.
                             self.space.counts.give(u64::from(len));
                             (start, len)
                         }
@@ -494,7 +494,7 @@ impl Data {
         }
     }
 
-    /// Where the block of a logical block should lie: behind its neighbour, else in the inode's group.
+    /// The goal for a logical block: behind its neighbour, else in the inode's group.
     pub(super) fn goal_at(
         &self,
         inode: &Inode,
@@ -517,14 +517,15 @@ impl Data {
         }
     }
 
-    /// A file takes another's place by its name: its data go to the device first, and the mapping is logged before the name.
-    /// So a program that writes a new version and renames it over the old one without fsync finds one of the two after a
-    /// crash, never an empty file (`auto_da_alloc`). What cannot be written stays dirty, and fsync tells.
+    /// Writes a file that takes another's place by its name: its data go to the device first, and the mapping is
+    /// logged before the name. So a program that writes a new version and renames it over the old one without fsync
+    /// finds one of the two after a crash, never an empty file (`auto_da_alloc`). Data that cannot be written stay
+    /// dirty, and fsync reports the error.
     pub(crate) fn write_replacement(&self, inode: &Arc<Inode>) {
         if !self.store.limits.auto_da_alloc || inode.touched_file().is_none() {
             return;
         }
-        // Nobody waits here for a volume to be thawed: what is frozen is durable already.
+        // No thread waits here for a thaw: the data of a frozen volume are durable already.
         let Some(_pass) = self.store.gate.try_enter() else {
             return;
         };
@@ -595,7 +596,7 @@ impl Data {
     }
 }
 
-/// Of what write-back placed, the runs whose blocks it took; the others were there, unwritten.
+/// The runs that write-back took blocks for; the others were allocated already, unwritten.
 pub(super) fn taken(placed: &[Run]) -> Vec<Run> {
     placed.iter().filter(|r| !r.unwritten).copied().collect()
 }
@@ -659,7 +660,7 @@ mod tests {
             file.write_all_at(0, &[n; 4096]).unwrap();
             file.fsync().unwrap();
         }
-        // One commit for each tick of the coarse clock that went by, milliseconds apart.
+        // One commit for each tick of the coarse clock; ticks are milliseconds apart.
         assert!(
             pushes() - before < u64::from(rounds),
             "{}",

@@ -27,7 +27,7 @@ const FULL: i64 = 14;
 /// Tables from here up to the next are doubled earlier: there are many names, and slots that work on some of them
 /// should seldom meet in a bucket; and the buckets still fit into a near cache.
 const SPREAD: std::ops::Range<u32> = 5..10;
-/// A table counts as full at this many names for each bucket, and a bucket as long at the number below.
+/// The length of a long bucket, and the fill of a full table, in that range.
 const SPREAD_LONG: usize = 8;
 const SPREAD_FULL: i64 = 4;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Lifecycle {
-    /// Drops inodes when there are more than the limit; whoever brings inodes in sees to it now and then.
-    /// After a walk that found too few to drop, the next waits until there are many more.
+    /// Drops inodes when there are more than the limit; called now and then when inodes come in. After a walk that
+    /// found too few to drop, the next waits until there are many more.
     pub(super) fn bound_inodes(&self) {
         let most = self
             .store
@@ -24,13 +24,13 @@ impl Lifecycle {
         }
     }
 
-    /// Drops clean inodes nobody holds, if there are more in core than the limit.
+    /// Drops clean inodes without handles, if there are more in core than the limit.
     pub(crate) fn shrink_inodes(&self) {
         let mut over = self.inodes.in_core_count.sum() - self.store.limits.inodes as i64;
         if over <= 0 {
             return;
         }
-        // What has times to write can leave after the next write-back.
+        // Inodes with times to write can leave after the next write-back.
         self.inodes.make_all_times_due();
         let durable = self.log.durable();
         self.inodes.walks.clear();
@@ -61,8 +61,8 @@ impl Lifecycle {
         self.store.buffers.drop_clean();
     }
 
-    /// The volume ends: nothing of it stays in memory but what handles hold, and those who watch an inode are
-    /// told. What is not written never will be.
+    /// Ends the volume in memory: only inodes with handles stay, and watchers of an inode are told. Data that are not
+    /// written are lost.
     pub(crate) fn evict_all(&self) {
         self.watch.tell_unmounted(None);
         self.inodes.walks.clear();
@@ -70,7 +70,7 @@ impl Lifecycle {
         for inode in self.inodes.in_core.iter() {
             self.watch.tell_unmounted(Some(&inode));
             if let Some(file) = inode.touched_file() {
-                // Whoever writes this file's data back has its mapping.
+                // A thread that writes this file's data back holds its mapping.
                 let _map = file.map.write();
                 self.data.drop_pages(&inode, 0, u32::MAX);
             }
@@ -169,9 +169,9 @@ mod tests {
                 .unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
         }
-        // Of 12,800: the limit, and what contexts may touch until they are pushed.
+        // Of 12,800: the limit, and the bitmaps that contexts may touch until they are pushed.
         assert!(most < 256 * 6, "{most} bitmaps in memory");
-        // Those whose blocks are freed come back, and stay until the blocks can be taken again.
+        // Bitmaps of freed blocks come back, and stay until the blocks can be taken again.
         for n in 0..100 {
             volume.unlink(format!("/f{n}")).unwrap();
         }
@@ -188,13 +188,13 @@ mod tests {
         let size = 128 << 40;
         let options = MkfsOptions {
             inodes: Some(ext4_format::layout::Inodes::Count(1 << 27)),
-            // As much as contexts may want.
+            // The journal is large, so contexts are.
             journal_size: Some(256 << 20),
             features: "sparse_super2,^resize_inode".into(),
             flex_bg_size: 1024,
             ..Default::default()
         };
-        // An eighth holds 256 bitmaps. Nobody pushes but who must.
+        // An eighth holds 256 bitmaps. Only callers that must push do so.
         let volume = OpenOptions::new()
             .background(false)
             .cache_bytes(16 << 20)
@@ -210,7 +210,8 @@ mod tests {
             volume.unlink(format!("/f{n}")).unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
         }
-        // What came in before a push and before the one before it, each the limit and the 128 groups of an operation.
+        // Bitmaps that came in before a push and before the one before it, each the limit and the 128 groups of an
+        // operation.
         assert!(most <= 3 * (256 + 128), "{most} bitmaps in memory");
         volume.close().unwrap();
     }

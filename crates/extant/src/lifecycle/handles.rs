@@ -40,8 +40,8 @@ impl Lifecycle {
 }
 
 impl Lifecycle {
-    /// A file's handle is closed. Its slot's count is all that changes, but if blocks may be set aside for the file,
-    /// which the last one gives back.
+    /// Closes a handle of a file. Only its slot's count changes, unless blocks may be preallocated for the file,
+    /// which the last handle returns.
     pub(crate) fn close(&self, handle: &Opened) -> Result<()> {
         let Opened::BySlot(own) = handle else {
             return self.closed(handle);

@@ -1,4 +1,4 @@
-//! When an inode leaves memory, and when it ends.
+//! The end of an inode in memory, and on disk.
 
 pub mod evict;
 pub mod handles;

@@ -46,8 +46,8 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// What freeing an inode needs from the device, before anything is logged: its data runs and the
-    /// bitmaps of all that becomes free.
+    /// Reads the blocks that freeing an inode needs, before anything is logged: its data runs and the bitmaps of all
+    /// that becomes free.
     pub(crate) fn prepare_free(
         &self,
         inode: &Inode,
@@ -72,8 +72,8 @@ impl Lifecycle {
         Ok(runs)
     }
 
-    /// Sees to it that an inode that is open, and loses its last name, can be freed when it is closed: nobody would be
-    /// there to hear that it cannot, and without a journal nothing would lead to it. It holds its runs until then.
+    /// Prepares an open inode that loses its last name for being freed when it is closed: an error could not be
+    /// reported then, and without a journal no list would lead to the inode. It holds its runs until then.
     pub(crate) fn prepare_death(&self, inode: &Inode) -> Result<Vec<Run>> {
         self.space.inodes.ensure_loaded(inode.ino, &*self.space)?;
         Ok(Vec::new())

@@ -1,4 +1,4 @@
-//! In whose name handles work, and what keeps the volume open for them.
+//! The identity of handles, and their hold on the volume.
 
 use crate::base::error::Result;
 use crate::types::credentials::Credentials;
@@ -7,7 +7,7 @@ use crate::volume::guard::Guard;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// What a handle holds a volume by. Handles made in one slot share it, and count themselves there.
+/// A handle's hold on a volume. Handles made in one slot share it, and count themselves there.
 pub(crate) struct Hold {
     pub(crate) engine: Arc<Engine>,
     /// Keeps the volume open.
@@ -15,7 +15,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// That of the calling thread's slot. The slot's own reference does not keep the volume open.
+    /// The hold of the calling thread's slot. The slot's own reference does not keep the volume open.
     pub(crate) fn of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Arc<CachePadded<Self>> {
         let mut place = engine.holds.local().lock();
         if let Some(hold) = place.upgrade() {
@@ -30,8 +30,8 @@ impl Hold {
     }
 }
 
-/// In whose name, and on which volume. Every clone of a [`Dir`](super::dir::Dir) has one of its own, and the files opened
-/// through it count their use of it there: two tasks share no counter.
+/// The identity and volume of a handle. Every clone of a [`Dir`](super::dir::Dir) has one of its own, and the files
+/// opened through it count their use of it there: two tasks share no counter.
 pub(crate) struct Caller {
     /// Padded: the count of its uses, which every new handle writes, stands apart from what operations read.
     pub(crate) hold: Arc<CachePadded<Hold>>,
@@ -51,7 +51,7 @@ impl Caller {
         &self.hold.engine
     }
 
-    /// The same volume in somebody's name, with a share of its own.
+    /// The same volume under another identity, with a share of its own.
     pub(crate) fn to(&self, who: Credentials) -> Arc<Self> {
         let hold = match &self.hold.guard {
             Some(guard) => Hold::of(&self.hold.engine, guard),

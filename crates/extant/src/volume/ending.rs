@@ -16,7 +16,7 @@ impl Engine {
             return Ok(());
         }
         self.store.check_running()?;
-        // What cannot be freed stays an orphan, for e2fsck; all else is to be safe.
+        // Inodes that cannot be freed stay orphans, for e2fsck; everything else must be durable.
         let freed = self.free_open_orphans();
         self.data.sync()?;
         let formatter = self.commit.formatter.lock();
@@ -30,13 +30,13 @@ impl Engine {
         freed
     }
 
-    /// From now on nothing is committed and every handle is good for nothing; `how` is one of [`ended`]. Returns when
-    /// no write is on its way.
+    /// Ends all commits and makes every handle stale; `how` is one of [`ended`]. Returns when no write is in
+    /// progress.
     pub(crate) fn cut_off(&self, how: u8, why: &str) {
         self.store.health.ended.fetch_max(how, Ordering::AcqRel);
         self.store.stop(&Error::Stopped(why.into()));
         self.store.gate.open();
-        // Who writes data has passed the gate.
+        // Writers of data have passed the gate.
         self.store.gate.drain();
         // A push has one of these locks, or is at the last stage.
         drop(self.commit.journal.lock());
@@ -45,7 +45,7 @@ impl Engine {
         self.commit.commit_stage.wait();
     }
 
-    /// The volume is closed: handles are stale, memory is given back.
+    /// Ends the volume after it was closed: handles are stale, memory is freed.
     pub(super) fn end(&self) {
         self.store
             .health

@@ -28,14 +28,14 @@ pub struct Engine {
     pub(crate) data: Arc<Data>,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) names: Arc<Names>,
-    /// What the nodes made in a slot hold the engine by; none once the volume is closed.
+    /// The reference by which the nodes made in a slot hold the engine; none once the volume is closed.
     pub(crate) node_shares: PerSlot<Mutex<Option<EngineShare>, locks::NodeShare>>,
-    /// What the directory handles made in a slot hold the volume open by, while there are any.
+    /// The reference by which the directory handles made in a slot hold the volume open, while there are any.
     pub(crate) holds: PerSlot<Mutex<Weak<CachePadded<Hold>>, locks::Hold>>,
 }
 
 impl Engine {
-    /// Builds the layers above the commit layer, and tells those below whom they may call.
+    /// Builds the layers above the commit layer, and wires the traits by which lower layers call them.
     pub(super) fn wire(commit: Arc<Committer>) -> Self {
         let watch = Arc::new(Watchers::new(Arc::clone(&commit.store)));
         let inodes = Arc::new(Inodes::new(Arc::clone(&commit), Arc::clone(&watch)));

@@ -13,7 +13,7 @@ impl Engine {
         if !self.store.gate.close() {
             return Err(Error::Busy("the volume is frozen"));
         }
-        // What this thread does now, it does for all who wait.
+        // This thread acts for all threads that wait.
         let _inside = self.store.gate.adopt();
         let done = self.quiesce();
         if done.is_err() || self.store.check_running().is_err() {

@@ -1,4 +1,4 @@
-//! What keeps a volume open, and closes it.
+//! The guard that keeps a volume open, and closes it.
 
 use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
@@ -28,7 +28,7 @@ impl Guard {
         self.engine.thaw();
         self.engine.log.kick.end();
         if let Some(thread) = self.background.lock().take() {
-            // It only ends; what it could not do, closing says.
+            // The thread only ends; closing reports its failures.
             let _ = thread.join();
         }
         let closed = self.engine.shut_down();

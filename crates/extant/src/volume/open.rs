@@ -47,12 +47,12 @@ pub(crate) struct Opening<'a> {
     backup: bool,
 }
 
-/// What was found of the journal.
+/// The state of the journal.
 struct FoundLog {
     /// Metadata as of after the recovery.
     buffers: Buffers,
     recovery: Recovery,
-    /// Where it is, and its superblock as it is now.
+    /// Its place, and its present superblock.
     journal: Option<(LogArea, jbd2::Superblock)>,
     /// Its superblock as it was found.
     found: Option<jbd2::Superblock>,
@@ -151,7 +151,7 @@ impl<'a> Opening<'a> {
                 self.recover_in_memory(&area, &log, &found.buffers)?
             } else {
                 let recovery = self.recover(&area, &mut log)?;
-                // What was read before is stale now, the superblock too.
+                // Earlier reads are stale now, the superblock's too.
                 found.buffers = self.buffers();
                 self.check_log_place(&found.buffers, &found.own)?;
                 recovery
@@ -291,8 +291,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// What is free. A large volume that was closed cleanly is believed: its superblock knows. After a cut the
-    /// descriptors, which are in the journal, know better, and are gone through once.
+    /// The free counts. A large volume that was closed cleanly has them in its superblock. After a crash they are
+    /// summed from the descriptors, which are journaled, once.
     fn free(&self, groups: &Groups, buffers: &Buffers) -> Result<Totals> {
         if self.geometry.groups > groups::ALL {
             if self.left_open() {
@@ -320,7 +320,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Whether the superblock says that somebody has the volume open, or had when it was cut off.
+    /// Whether the superblock says that the volume is open, or was when it was cut off.
     fn left_open(&self) -> bool {
         let features = &self.geometry.features;
         features.incompat.contains(Incompat::NEEDS_RECOVERY)

@@ -8,8 +8,8 @@ use crate::types::access_times::AccessTimes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What becomes of a volume after a failure, or when damage is found on it. A failure to write metadata or the journal
-/// always stops it; damage that an operation meets stops it if the policy says so.
+/// The reaction of a volume to a failure, or to damage that is found on it. A failure to write metadata or the
+/// journal always stops it; damage that an operation meets stops it if the policy says so.
 ///
 /// ```
 /// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
@@ -17,14 +17,14 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorPolicy {
-    /// What the superblock asks for: `remount-ro` and `panic` are [`ErrorPolicy::ReadOnly`], everything else
+    /// The superblock's own policy: `remount-ro` and `panic` are [`ErrorPolicy::ReadOnly`], everything else
     /// [`ErrorPolicy::Continue`].
     #[default]
     Superblock,
     /// Damage is recorded and the volume goes on without what is damaged. After a failed write nothing can be changed
     /// any more.
     Continue,
-    /// Nothing can be changed any more; reading goes on.
+    /// No change is possible any more; reading goes on.
     ReadOnly,
     /// Every further operation fails.
     Shutdown,
@@ -135,8 +135,8 @@ impl OpenOptions {
         self
     }
 
-    /// Inodes kept in memory, if nobody holds more; about 600 bytes each, with an eighth of the machine's
-    /// memory as the default.
+    /// Inodes kept in memory without handles; about 600 bytes each, with an eighth of the machine's memory as the
+    /// default.
     ///
     /// ```
     /// let options = extant::OpenOptions::new().inodes_in_core(100_000);
@@ -209,7 +209,7 @@ impl OpenOptions {
         self
     }
 
-    /// What becomes of the volume when it stops after a failure.
+    /// The reaction when the volume stops after a failure.
     ///
     /// ```
     /// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
@@ -222,8 +222,8 @@ impl OpenOptions {
     }
 
     /// Calls `hook` with the reason, once, when the volume stops after a failure; not when it is shut down on demand.
-    /// It is called by the thread that met the failure, perhaps with locks held: it must not call the volume, only
-    /// take note or wake somebody.
+    /// The thread that met the failure calls it, perhaps with locks held: it must not call the volume, only take note
+    /// or wake another thread.
     ///
     /// ```
     /// let options = extant::OpenOptions::new().on_stop(|why| eprintln!("stopped: {why}"));
@@ -248,8 +248,9 @@ impl OpenOptions {
         self
     }
 
-    /// Leave the journal alone, as ext4's `noload`: the volume is opened read-only as it is on the device, without what
-    /// its journal holds. It is a way to read a volume whose journal is damaged; what is read may be old, or torn.
+    /// Leave the journal alone, as ext4's `noload`: the volume is opened read-only as it is on the device, without
+    /// the contents of its journal. It is a way to read a volume whose journal is damaged; the data may be old, or
+    /// torn.
     ///
     /// ```
     /// let options = extant::OpenOptions::new().noload(true);

@@ -1,4 +1,4 @@
-//! What a volume says of itself: how full it is, and its name.
+//! The fill of a volume, and its name.
 
 use crate::base::error::{Error, Result};
 use crate::volume::engine::Engine;

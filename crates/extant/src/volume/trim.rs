@@ -1,9 +1,9 @@
-//! Trimming: the device is told which blocks nobody needs.
+//! Trimming: the device is told which blocks are free.
 //!
-//! A block that is free in the in-core bitmap is free on the device, or was never in use there: one that is freed stays
-//! set until the checkpoint that frees it is durable. So what is free may be forgotten. While the device is at it the
-//! run is taken, out of the count and out of the bitmap, and nobody can be given it; afterwards it is free again. It is
-//! never more than a part of what is left, and who finds too little waits until it is back.
+//! A block that is free in the in-core bitmap is free on the device, or was never in use there: a freed block stays
+//! set until the context that frees it is durable. So the device may discard free blocks. Meanwhile the run is taken,
+//! out of the count and out of the bitmap, and no caller can allocate it; afterwards it is free again. A run is never
+//! more than a part of the free blocks, and a caller that finds too few waits until it is free again.
 
 use crate::base::error::{Error, Result};
 use crate::space::block::Wanted;
@@ -35,7 +35,7 @@ impl Engine {
             return Err(Error::Invalid("range to trim is less than a block"));
         }
         let end = (start.saturating_add(len) / bs).min(geometry.blocks_count);
-        // What is set aside for files that grow is free, too.
+        // Preallocated blocks are free, too.
         self.data.discard_aside();
         let (mut at, mut trimmed) = (first, 0);
         while at < end {

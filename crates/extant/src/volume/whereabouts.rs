@@ -1,4 +1,4 @@
-//! What stands at an address of an open volume's memory: the names that the conflict test gives to cache lines.
+//! The objects at addresses of an open volume's memory: the names that the conflict test gives to cache lines.
 
 use crate::base::address::within;
 use crate::commit::Committer;
