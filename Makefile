@@ -48,6 +48,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --profile test-fast -- -D warnings
 	scripts/links.sh
+	scripts/words.sh
 
 # As root the kernel's ext4 and fuse2fs take part; dbench and library peers do where their packages are installed:
 # dbench, libext2fs-dev.

@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! What happens underneath is in ARCHITECTURE.md: the name space commits small log items, a push turns
-//! a batch of them into block images, the journal makes these durable.
+//! The engine is described in ARCHITECTURE.md: operations commit small log items, a push turns a batch of them into
+//! block images, the journal makes these durable.
 
 mod api;
 mod base;
@@ -78,7 +78,7 @@ pub use volume::options::{ErrorPolicy, OpenOptions};
 pub use volume::statfs::StatFs;
 pub use watch::watchers::WatchEvent;
 
-/// The README's example is compiled, so that who copies it gets code that works.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

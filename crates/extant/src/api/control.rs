@@ -17,7 +17,7 @@ pub enum Shutdown {
     /// Everything is made durable first (`GOING_DOWN`'s default).
     #[default]
     Sync,
-    /// What is in the log is made durable, data that is only in memory is lost (`LOGFLUSH`).
+    /// The contents of the log are made durable, data that are only in memory are lost (`LOGFLUSH`).
     LogFlush,
     /// At once, as when the power is cut (`NOLOGFLUSH`).
     NoLogFlush,
@@ -107,11 +107,10 @@ impl Volume {
         done
     }
 
-    /// Holds the volume still until the answer is dropped. Everything done so far is durable and at its place, the
+    /// Holds the volume still until the answer is dropped. All changes so far are durable and at their place, the
     /// journal is empty and the superblock says so: a copy of the device is a volume that was closed cleanly (but for
-    /// files without a name that are open, which whoever opens the copy frees). Nothing is written meanwhile: who
-    /// would change something waits, also a [`Volume::sync`] that comes while the volume is being frozen; who
-    /// reads goes on.
+    /// files without a name that are open, which opening the copy frees). Nothing is written meanwhile: changes wait,
+    /// also a [`Volume::sync`] that comes while the volume is being frozen; reads go on.
     ///
     /// # Errors
     /// [`Error::Busy`] if it is frozen already.
@@ -134,9 +133,9 @@ impl Volume {
         })
     }
 
-    /// Tells the device that nobody needs the blocks that are free in `[start, start + len)`, in bytes, as far as they
-    /// come in runs of at least `least` bytes: Linux's `FITRIM`. An image file becomes sparse by it. Returns how many
-    /// bytes that were; on a volume that is nearly full, and at work, it may leave some out.
+    /// Tells the device that the free blocks in `[start, start + len)`, in bytes, are not needed, as far as they come
+    /// in runs of at least `least` bytes: Linux's `FITRIM`. An image file becomes sparse by it. Returns the number of
+    /// bytes; on a volume that is nearly full, and at work, it may leave some out.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot trim; [`Error::Invalid`] if the range holds no block of the volume,
@@ -157,7 +156,7 @@ impl Volume {
         engine.trim(start, len, least)
     }
 
-    /// What the volume has in memory.
+    /// The volume's use of memory.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

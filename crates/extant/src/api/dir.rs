@@ -21,8 +21,8 @@ use crossbeam_utils::CachePadded;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
 
-/// A directory to work from, and the caller in whose name. Paths are bytes separated by '/'; one that
-/// begins with '/' starts at the root, any other at this directory.
+/// A directory to work from, and the caller in whose name. Paths are bytes separated by '/'; a path that begins with
+/// '/' starts at the root, any other at this directory.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -35,8 +35,8 @@ use std::sync::Arc;
 /// # }
 /// ```
 ///
-/// Threads that work at once should each have a clone of their own: what a handle counts (the files open
-/// through it) is then on a cache line of its own.
+/// Threads that work at once should each have a clone of their own: the count of files opened through a handle is
+/// then on a cache line of its own.
 pub struct Dir {
     inode: Arc<Inode>,
     caller: Arc<Caller>,
@@ -64,7 +64,7 @@ impl Clone for Dir {
 pub struct DirEntry {
     /// The name.
     pub name: Vec<u8>,
-    /// Where it leads.
+    /// The inode it leads to.
     pub ino: u32,
     /// Type of that inode.
     pub file_type: FileType,
@@ -255,7 +255,7 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// As for a look-up of the path.
+    /// Those of a look-up of the path.
     pub fn watch(&self, path: impl AsRef<[u8]>) -> Result<Watch> {
         let inode = self.walk(path, true)?;
         Ok(self.watch_inode(Some(inode.into_arc())))
@@ -673,7 +673,7 @@ impl Dir {
         let mut removed = None;
         self.at_inode(path, follow, |inode| {
             let attributes = self.engine()?.inodes.attributes(inode);
-            // A removed directory that is open is seen as such when it is found again.
+            // A removed directory that is open is recognised when it is found again.
             if attributes.links == 0
                 && removed.replace(Arc::as_ptr(inode)) != Some(Arc::as_ptr(inode))
             {
@@ -768,7 +768,7 @@ impl Dir {
         })
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -939,8 +939,8 @@ impl Dir {
         self.finish_open(self.handle(inode, flags), false)
     }
 
-    /// Opens a directory by inode number, to work from; for callers that keep numbers. What is no directory, or has no
-    /// name, [`Volume::node`](crate::Volume::node) reaches.
+    /// Opens a directory by inode number, to work from; for callers that keep numbers.
+    /// [`Volume::node`](crate::Volume::node) reaches inodes that are no directory, or have no name.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

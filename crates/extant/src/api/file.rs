@@ -180,7 +180,7 @@ impl File {
         Ok(read)
     }
 
-    /// Nothing can be written to what has no data, not even nothing.
+    /// A file without data cannot be written to, not even with an empty buffer.
     fn regular(&self) -> Result<()> {
         match self.inode.ftype {
             FileType::Regular => Ok(()),
@@ -430,8 +430,8 @@ impl File {
         engine.data.copy_range(&to.caller.who, from, target, len)
     }
 
-    /// Where the file lies on the device, in its order; neighbouring blocks are one extent. What has not been
-    /// written back lies nowhere yet.
+    /// The file's extents on the device, in its order; neighbouring blocks are one extent. Data that were not written
+    /// back have no place yet.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

@@ -1,5 +1,5 @@
-//! What those ask who show a volume instead of using it: its metadata as bytes, and what its log holds. Nothing here
-//! changes anything, and no operation takes part in what is counted for it beyond what it does anyway.
+//! Views of a volume for showing it: its metadata as bytes, and the contents of its log. Nothing here changes
+//! anything, and operations do no extra work for it.
 
 use crate::api::volume::Volume;
 use crate::base::error::Result;
@@ -7,8 +7,8 @@ use crate::commit::statistics::{LogState, SlotState};
 use ext4_format::{BlockNr, FormatError, Where};
 
 impl Volume {
-    /// A block of metadata as the last push left it; of a volume that was opened for reading, with what its journal holds.
-    /// The bytes are the device's own: whoever parses them checks them.
+    /// A block of metadata as the last push left it; on a volume that was opened for reading, with the contents of
+    /// its journal. The bytes are the device's own: the caller checks what it parses.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -29,7 +29,7 @@ impl Volume {
         Ok(engine.store.buffers.read(block)?.to_vec())
     }
 
-    /// What the log holds now. Each slot is looked at for itself, so it is not the state of one moment.
+    /// The log's present contents. Each slot is looked at for itself, so the answer is not of one moment.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What [`Node::make`] makes.
+/// The kinds of inodes that [`Node::make`] makes.
 ///
 /// ```
 /// use extant::{FileType, MakeNode};
@@ -41,11 +41,11 @@ pub enum MakeNode<'a> {
     Special(FileType, u32),
 }
 
-/// An inode, held: if its last name goes it stays usable until its last node, and the last
-/// [`File`](crate::File) opened on it, is dropped. Cheap to clone. Operations name the caller they are done for, and
-/// check what he may do.
+/// An inode, held: after its last name is removed it stays usable until its last node, and the last
+/// [`File`](crate::File) opened on it, is dropped. Cheap to clone. Operations take their caller, and check the
+/// caller's rights.
 ///
-/// A node does not keep the volume open: when that is closed, every operation fails with [`Error::Stale`].
+/// A node does not keep the volume open: when the volume is closed, every operation fails with [`Error::Stale`].
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -146,7 +146,7 @@ impl Node {
         Ok(self.engine()?.inodes.attributes(&self.inode))
     }
 
-    /// What a name of this directory leads to, "." and ".." too.
+    /// The inode that a name of this directory leads to, "." and ".." too.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -209,8 +209,8 @@ impl Node {
         Ok(Self::of(engine, inode))
     }
 
-    /// Makes a regular file, or unless `exclusive` finds what the name leads to; the flag says that it was made. Who
-    /// means to open what was found asks [`Node::check_open`].
+    /// Makes a regular file, or unless `exclusive` finds the existing one; the flag says whether it was made. A
+    /// caller that opens an existing file asks [`Node::check_open`].
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -343,9 +343,9 @@ impl Node {
         self.engine()
     }
 
-    /// Names of this directory after a cookie (0: from the start), at least `at_least` if there are so many; an
-    /// empty answer is the end. Names with equal cookies come together. "." and ".." are not among them; cookies 1
-    /// and 2 are left for them. Who lists asks [`Node::check_open`] once.
+    /// Names of this directory after a cookie (0: from the start), at least `at_least` if there are so many; an empty
+    /// answer is the end. Names with equal cookies come together. "." and ".." are not among them; cookies 1 and 2
+    /// are left for them. A caller that lists asks [`Node::check_open`] once.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -378,7 +378,7 @@ impl Node {
         Ok(self.engine()?.names.parent_of(&self.inode)?.0)
     }
 
-    /// Where this symbolic link points.
+    /// The target of this symbolic link.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -413,8 +413,8 @@ impl Node {
         self.engine()?.inodes.check_access(who, &self.inode, mask)
     }
 
-    /// Fails unless the caller may open the inode so: by its permissions, and because an immutable file is not opened
-    /// for writing, an append-only one only to append. Nothing is cut, whatever the flags say.
+    /// Fails unless the caller may open the inode with these flags: by its permissions, and because an immutable file
+    /// is not opened for writing, an append-only one only to append. The file is not cut, whatever the flags say.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -445,8 +445,8 @@ impl Node {
         Ok(())
     }
 
-    /// Reads at an offset; fewer bytes than asked only at the end of the file. That the caller may was checked when he
-    /// opened it.
+    /// Reads at an offset; fewer bytes than asked only at the end of the file. The caller's right was checked when
+    /// the file was opened.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -491,9 +491,8 @@ impl Node {
         Ok(read)
     }
 
-    /// Somebody has read what this library did not see read, as out of a cache above it: the time of the last access
-    /// changes if the volume's habit says so. [`Node::read_at`],
-    /// [`Node::read_cached`], [`Node::list`] and [`Node::read_link`] see to it
+    /// Notes a read that this library did not see, as out of a cache above it: the time of the last access changes by
+    /// the volume's rule. [`Node::read_at`], [`Node::read_cached`], [`Node::list`] and [`Node::read_link`] do so
     /// themselves.
     ///
     /// ```
@@ -512,8 +511,8 @@ impl Node {
         }
     }
 
-    /// Writes at an offset; see [`File::write_at`](crate::File::write_at). That the caller may was checked when he
-    /// opened it; who he is decides on set-id bits and on root's reserve.
+    /// Writes at an offset; see [`File::write_at`](crate::File::write_at). The caller's right was checked when the
+    /// file was opened; the caller's identity decides about set-id bits and root's reserve.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -535,10 +534,10 @@ impl Node {
             .map(|at| (at.end - at.start) as usize)
     }
 
-    /// Writes what somebody was told is written when it was put into a cache above this library. It is not refused for
-    /// what became of the inode's flags since, takes no set-id bits and capabilities away, and changes no times: who filled the cache saw
-    /// to that, and writes the times back by [`SetAttributes::ctime`]. What comes in long pieces goes to the device at
-    /// once: it is in memory above.
+    /// Writes data from a cache above this library, which has told programs that they are written. It is not refused
+    /// because of the inode's present flags, removes no set-id bits and capabilities, and changes no times: the cache
+    /// did so when it was filled, and writes the times back by [`SetAttributes::ctime`]. Long pieces go to the device
+    /// at once, because the cache keeps them in memory.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -677,7 +676,7 @@ impl Node {
         self.engine()?.data.seek(&self.inode, offset, what)
     }
 
-    /// Where the file lies on the device; see [`File::extents`](crate::File::extents).
+    /// The file's extents on the device; see [`File::extents`](crate::File::extents).
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -711,9 +710,9 @@ impl Node {
         self.engine()?.data.set_attributes(who, &self.inode, set)
     }
 
-    /// Takes away what the file lets its process do: set-user-id, set-group-id where it means execution, capabilities.
-    /// For servers that are told to (FUSE's `KILL_SUIDGID`); [`Node::write_at`] and [`Node::truncate`] see to it
-    /// themselves when the caller is not root. Whether the mode has changed by it.
+    /// Removes the privileges of a program file: set-user-id, set-group-id where it means execution, capabilities.
+    /// For servers whose kernel asks for it (FUSE's `KILL_SUIDGID`); [`Node::write_at`] and [`Node::truncate`] do so
+    /// themselves when the caller is not root. True if the mode has changed.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -730,7 +729,7 @@ impl Node {
         self.engine()?.inodes.strip_privileges(who, &self.inode)
     }
 
-    /// Takes the set-group-id bit away, as setting an access ACL does for who is no member of the group.
+    /// Removes the set-group-id bit, as setting an access ACL does for a caller who is no member of the group.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -843,8 +842,8 @@ impl Node {
         Ok(())
     }
 
-    /// Data and metadata are on disk when this returns; with `datasync` data, and the metadata needed to read it. Of
-    /// a directory: its names.
+    /// Makes data and metadata durable; with `datasync` data, and the metadata needed to read them. For a directory:
+    /// its names.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -864,7 +863,7 @@ impl Node {
 
 impl Clone for Node {
     fn clone(&self) -> Self {
-        // It is held already, so that nothing can free it now.
+        // The inode is held already, so no other thread can free it now.
         self.inode.opens.fetch_add(1, Ordering::AcqRel);
         Self::of(&self.share, Arc::clone(&self.inode))
     }

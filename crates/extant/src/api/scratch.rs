@@ -1,10 +1,10 @@
 //! Trying things out on an image that is only read (mechanism L11): all changes go to an overlay, which is thrown away
 //! with the volume, or kept in a file, opened again, and at last merged into the image.
 //!
-//! The image is never opened for writing here, but by [`apply`]. While a scratch volume is open others may read the image
-//! and have scratch volumes of their own; who wants to write it is refused, and while somebody does no scratch volume
-//! can be opened. An overlay that is kept belongs to the image as it was: once the image is written it is good for nothing.
-//! What the overlay file holds is in docs/overlay-format.md.
+//! The image is never opened for writing here, except by [`apply`]. While a scratch volume is open other programs may
+//! read the image and have scratch volumes of their own; a writer of the image is refused, and while one has it open
+//! no scratch volume can be opened. An overlay that is kept belongs to the image as it was: once the image is written
+//! the overlay is useless. The bytes of an overlay file are described in docs/overlay-format.md.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +41,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What becomes of the changes to a scratch volume.
+/// The fate of the changes to a scratch volume.
 ///
 /// ```
 /// use extant::scratch::Changes;
@@ -49,8 +49,8 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes<'a> {
-    /// They go with the volume, or with the process; meanwhile they take space in the directory for temporary files
-    /// (`TMPDIR`), or beside the image if that has no room for them.
+    /// They are lost with the volume, or with the process; meanwhile they take space in the directory for temporary
+    /// files (`TMPDIR`), or beside the image if that has no room for them.
     ThrownAway,
     /// They stay in this file, which is made if it does not exist.
     KeptIn(&'a Path),
@@ -59,7 +59,7 @@ pub enum Changes<'a> {
 /// Opens an image as a volume that may be changed though the image is only read.
 ///
 /// # Errors
-/// [`Error::Io`] with kind `ResourceBusy` if somebody has the image open for writing, or the overlay open at all;
+/// [`Error::Io`] with kind `ResourceBusy` if the image is open for writing elsewhere, or the overlay open at all;
 /// with kind `InvalidData` if the file is no overlay, or not one of this image as it is now.
 pub fn open(
     image: impl AsRef<Path>,
@@ -105,13 +105,12 @@ fn open_store(path: &Path, len: u64) -> io::Result<FileDevice> {
     }
 }
 
-/// Merges a kept overlay into its image; returns how many bytes that were. If it is interrupted the image is good for
-/// nothing until it has been called again and has succeeded; to call it once more after that changes nothing. The overlay
-/// file stays, and is of no more use.
+/// Merges a kept overlay into its image; returns the number of bytes. If it is interrupted the image is invalid until
+/// another call has succeeded; a further call changes nothing. The overlay file stays, and has no more use.
 ///
 /// # Errors
-/// [`Error::Io`] with kind `ResourceBusy` if somebody has the image or the overlay open; with kind `InvalidData` if the file
-/// is no overlay, or the image has changed since it was made.
+/// [`Error::Io`] with kind `ResourceBusy` if the image or the overlay is open elsewhere; with kind `InvalidData` if
+/// the file is no overlay, or the image has changed since it was made.
 pub fn apply(image: impl AsRef<Path>, overlay: impl AsRef<Path>) -> Result<u64> {
     let (image, overlay) = (image.as_ref(), overlay.as_ref());
     let store =

@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering;
 /// An open ext2, ext3 or ext4 volume. Cheap to clone; every clone may be used from any thread. It is
 /// also its root directory: all path operations of [`Dir`] work on it.
 ///
-/// The last clone closes the volume when it is dropped; [`Volume::close`] does so too and says whether
-/// it worked.
+/// The last clone closes the volume when it is dropped; [`Volume::close`] does so too and returns the error if it
+/// fails.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -43,7 +43,7 @@ pub struct Volume {
 
 #[cfg(test)]
 impl Volume {
-    /// For tests of what callers cannot see.
+    /// For tests of internal state.
     pub(crate) fn guard_engine(&self) -> &Engine {
         &self.guard.engine
     }
@@ -134,9 +134,8 @@ impl Volume {
         self.engine()?.data.sync()
     }
 
-    /// Makes everything durable, writes the journal home and marks the volume clean. Further operations
-    /// through other clones, directories and files fail with [`Error::Stale`](crate::Error::Stale); whoever
-    /// watches is told.
+    /// Makes everything durable, writes the journal home and marks the volume clean. Further operations through other
+    /// clones, directories and files fail with [`Error::Stale`](crate::Error::Stale); watchers are told.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -150,11 +149,10 @@ impl Volume {
         self.guard.close()
     }
 
-    /// Closes the volume by force, as if the device had gone: nothing more is written, what is not durable is
-    /// lost, memory is freed though there are handles. Every later operation fails with
-    /// [`Error::Stale`](crate::Error::Stale), one that is under way perhaps with another error; whoever watches is
-    /// told. When it returns no write is on its way to the device. The image is what a cut of the power
-    /// leaves: the next opening recovers it.
+    /// Closes the volume by force, as if the device had gone: nothing more is written, changes that are not durable
+    /// are lost, and memory is freed though there are handles. Every later operation fails with
+    /// [`Error::Stale`](crate::Error::Stale), one in progress perhaps with another error; watchers are told. When it
+    /// returns no write is on its way to the device. The image is as after a power cut: the next opening recovers it.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -230,7 +228,7 @@ impl Volume {
         self.engine()?.statfs()
     }
 
-    /// Blocks that anybody may take, of [`statfs`](Self::statfs): for who asks often.
+    /// Blocks that any caller may take, as in [`statfs`](Self::statfs): for callers that ask often.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -241,7 +239,7 @@ impl Volume {
         self.guard.engine.space.counts.free().1
     }
 
-    /// What the log has done since the volume was opened.
+    /// Figures of the log since the volume was opened.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -273,7 +271,7 @@ impl Volume {
         &self.guard.engine.store.geometry
     }
 
-    /// What recovery had to do when the volume was opened.
+    /// The work of recovery when the volume was opened.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -326,8 +324,8 @@ impl Volume {
         self.guard.journal.as_ref()
     }
 
-    /// How many files without a name, left open by a cut, still hold their space, because the volume was opened for reading
-    /// only. They are freed when it is opened for writing.
+    /// How many files without a name, left open by a cut, still hold their space, because the volume was opened
+    /// read-only. Opening it for writing frees them.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -378,7 +376,7 @@ impl Volume {
             .collect()
     }
 
-    /// Names the volume: at most 16 bytes. It is durable when this returns.
+    /// Names the volume: at most 16 bytes. The label is durable when this returns.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -391,7 +389,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a label that is too long or holds a NUL byte,
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for anybody but root.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for any caller but root.
     pub fn set_label(&self, label: impl AsRef<[u8]>) -> Result<()> {
         let engine = self.engine()?;
         if !self.root.who().is_unbound() {

@@ -6,9 +6,9 @@ use crate::watch::watchers::{Events, WatchEvent};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Events of one directory, file or volume, from its making on, in the order in which they happened to
-/// each name and inode. Of a directory: names made, removed and moved in it, and its own attributes; of a file:
-/// its data, its attributes, its names as they go. Dropping it ends it. It does not keep the volume open.
+/// Events of one directory, file or volume, from its making on, in their order for each name and inode. For a
+/// directory: names made, removed and moved in it, and its own attributes; for a file: its data, its attributes, the
+/// removal of its names. Dropping it ends it. It does not keep the volume open.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// ```
 pub struct Watch {
     caller: Arc<Caller>,
-    /// None for the volume.
+    /// `None` for the volume.
     inode: Option<Arc<Inode>>,
     events: Arc<Events>,
     ended: bool,

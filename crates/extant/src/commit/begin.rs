@@ -73,8 +73,8 @@ impl Committer {
 }
 
 impl Committer {
-    /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as
-    /// pushes give any back.
+    /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as pushes
+    /// return any.
     pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
         if self.space.counts.take(who, blocks) {
             return Ok(true);

@@ -210,7 +210,7 @@ impl Directory {
         self.links.store(1, Ordering::Relaxed);
     }
 
-    /// Notes what the record of a new name is charged for.
+    /// Notes the length that the record of a new name counts for.
     pub fn note_width(&self, bytes: u64) {
         if self.widest.load(Ordering::Relaxed) < bytes {
             self.widest.fetch_max(bytes, Ordering::Relaxed);

@@ -1,14 +1,13 @@
-//! Room in the index of a large directory: a name for which there will be no place when it is formatted
-//! must be refused now.
+//! Room in the index of a large directory: a name that will have no place when it is formatted must be refused now.
 //!
-//! A directory far from the limit needs no account. Nearer to it every new name takes *tokens*, as many
-//! as its record has bytes. There are as many tokens as bytes of names may be added to what is formatted,
-//! whatever their hashes, without the index becoming full ([`DirReader::allowance`]), less those of names
-//! that are logged and not formatted; per slot, as free blocks are counted [L4]. With each context that is
-//! formatted the directory is measured again, and tokens used in that context come back.
+//! A directory far from the limit needs no account. Nearer to it every new name takes *tokens*, as many as its record
+//! has bytes. There are as many tokens as bytes of names may be added to the formatted directory, whatever their
+//! hashes, without the index becoming full ([`DirReader::allowance`]), less those of names that are logged and not
+//! formatted; per slot, as free blocks are counted [L4]. After each context that is formatted the directory is measured
+//! again, and tokens used in that context return.
 //!
-//! When there are too few tokens even after a push, and nobody else has any, the name is tried on the
-//! directory as it stands; then one operation goes at a time.
+//! When there are too few tokens even after a push, and no other operation has any, the name is tried on the directory
+//! as it stands; then one operation goes at a time.
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Mutex, MutexGuard};
@@ -31,11 +30,11 @@ use std::sync::atomic::Ordering;
 
 /// The right to add one name.
 pub(crate) struct Room<'a> {
-    /// None if the directory is far from full, or the name exists.
+    /// `None` if the directory is far from full, or the name exists.
     account: Option<&'a IndexRoom>,
-    /// Given back if they are not used.
+    /// Tokens, which are returned if they are not used.
     tokens: u64,
-    /// There is a place, and nobody else adds a name: these are all the tokens.
+    /// The name has a place, and no other operation adds a name: these are all the tokens.
     _alone: Option<MutexGuard<'a, (), locks::IndexFull>>,
 }
 
@@ -93,10 +92,10 @@ pub(crate) struct IndexRooms {
 }
 
 impl Names {
-    /// Opens a transaction that adds a name and needs no block but what that costs. It works on a full volume, too, if the
-    /// directory has a place for the name in a block that is there: what a name may need at worst is then taken of what
-    /// is withheld, and comes back with the next push. Should somebody else have taken that place by then, he has paid for
-    /// the block that makes more.
+    /// Opens a transaction that adds a name and needs no other block. It works on a full volume, too, if the
+    /// directory has a place for the name in an existing block: the worst-case blocks are then taken of the withheld
+    /// ones, and return with the next push. If another operation takes that place first, it has paid for the block
+    /// that makes a new one.
     pub(super) fn begin_adding(
         &self,
         who: &Credentials,
@@ -120,7 +119,7 @@ impl Names {
     fn has_place_as_it_is(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<bool> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
         self.commit.push_all()?;
-        // As long as it is held, nobody else formats what is looked at.
+        // As long as it is held, no push formats the directory.
         let _formatter = self.commit.formatter.lock();
         let place = self.with_index(dir, |index| {
             index.has_place_as_it_is(name, (hash.major, hash.minor))
@@ -181,7 +180,7 @@ impl Names {
             let all = room.tokens.take_up_to(u64::MAX);
             let mut right = Room::paid(room, all);
             if all == room.there.load(Ordering::Acquire) {
-                // Nobody else has any, and without there is no adding.
+                // No other operation has any, and adding needs some.
                 let place =
                     self.with_index(dir, |index| index.has_place(name, (hash.major, hash.minor)))?;
                 if !place {
@@ -190,7 +189,7 @@ impl Names {
                 right._alone = Some(guard);
                 return Ok(right);
             }
-            // Those that have the others are about to use them.
+            // The operations that have the others are about to use them.
             drop((right, guard));
             std::thread::yield_now();
         }
@@ -205,13 +204,13 @@ impl Names {
         names.bytes_at_most() >= self.index_allowance.for_leaves(leaves) / 2
     }
 
-    /// From now on every name takes tokens.
+    /// Makes every name take tokens from now on.
     fn open_account<'a>(&self, dir: &Inode, names: &'a Directory) -> Result<&'a IndexRoom> {
         let buckets = loop {
             // Most of what there is to do, while others go on.
             self.commit.push_all()?;
-            // With all buckets locked nobody adds a name, and what was added is formatted by the push. Should the volume
-            // be frozen just now, its names must be found: then once more after the thaw.
+            // With all buckets locked no name is added, and the push formats the added ones. If the volume is frozen
+            // now, its names must be found: then the attempt is repeated after the thaw.
             let buckets = names.table.lock_all();
             if names.room.get().is_some() || self.commit.push_unless_frozen()? {
                 break buckets;
@@ -242,18 +241,18 @@ impl Names {
             let inode = self.inodes.index.get(ino);
             let room = inode.as_ref().and_then(|i| i.directory()?.room.get());
             let (Some(inode), Some(room)) = (&inode, room) else {
-                // It has left memory.
+                // The directory has left memory.
                 self.index_rooms.dirs.lock().retain(|i| *i != ino);
                 continue;
             };
-            // Nothing is added to this sum before the next push.
+            // No operation adds to this sum before the next push.
             let used: u64 = room.used[(context & 1) as usize]
                 .iter()
                 .map(|used| used.swap(0, Ordering::Relaxed))
                 .sum();
             if used > 0 {
                 let now = self.with_index(inode, |index| index.allowance())?;
-                // What is out was given for the directory as it was then, which allowed it.
+                // Tokens in use were given for the directory as it was then, which allowed them.
                 let out = room.there.load(Ordering::Relaxed).saturating_sub(used);
                 let there = now.max(out);
                 room.there.store(there, Ordering::Release);
