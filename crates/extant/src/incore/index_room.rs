@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 /// The account of one directory.
 pub struct IndexRoom {
     pub(crate) tokens: BoundedCounter,
-    /// Tokens there are: at hand, with operations under way, and used in contexts not yet formatted.
+    /// All tokens: those of slots, of operations in progress, and those used in contexts not yet formatted.
     pub(crate) there: AtomicU64,
     /// Tokens used in a context, by its parity.
     pub(crate) used: [PerSlot<AtomicU64>; 2],
@@ -35,5 +35,5 @@ impl IndexRoom {
     }
 }
 
-/// Tokens that a slot takes at hand.
+/// Tokens in a slot's stock.
 pub(crate) const BATCH: u64 = 1 << 14;

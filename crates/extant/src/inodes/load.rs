@@ -43,10 +43,10 @@ impl Inodes {
         )?;
         if loaded {
             let position = self.enlist(&inode);
-            if position.to_raw().is_multiple_of(64) {
-                if let Some(evictor) = self.evictor.get() {
-                    evictor.bound_inodes();
-                }
+            if position.to_raw().is_multiple_of(64)
+                && let Some(evictor) = self.evictor.get()
+            {
+                evictor.bound_inodes();
             }
         }
         Ok(inode)

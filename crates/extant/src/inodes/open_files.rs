@@ -1,10 +1,10 @@
-//! Files that several slots open: each slot remembers those it opened lately, by a reference of its own and a count of
-//! its own of the handles on them, so that opening and closing such a file writes no line that another slot writes.
+//! Files that several slots open: each slot remembers those it opened lately, by a reference of its own and a count
+//! of its own of their handles, so that opening and closing such a file writes no line that another slot writes.
 //!
-//! How often a file is open is then the inode's count ([`Inode::opens`]) and those of the slots. Where it matters that
-//! none is missed, where the last name goes, and where a handle is closed that may be the last of a file with something
-//! set aside, the slots' counts are first *gathered*: moved into the inode's, and the slots forget the file. That is
-//! done with the inode's state locked, and so is remembering it. So whoever has the state locked and has gathered sees
+//! The number of a file's handles is then the inode's count ([`Inode::opens`]) plus those of the slots. Where it must
+//! be exact, when the last name is removed, and when the possibly last handle of a preallocating file is closed, the
+//! slots' counts are first *gathered*: moved into the inode's, and the slots forget the file. Both gathering and
+//! remembering are done with the inode's state locked. So a thread that has the state locked and has gathered sees
 //! every handle.
 //!
 //! Lock order: bucket, inode state, slot.
@@ -20,19 +20,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Files that a slot remembers.
 const PLACES: usize = 64;
-/// How often another file must come to a place before what is there makes room.
+/// How often another file must come to a place before the file in it makes room.
 const PATIENCE: u8 = 16;
 /// In a slot's count: it has been gathered, and handles count at the inode.
 const GATHERED: u32 = 1 << 31;
 
-/// A slot's reference to a file, and how many handles it has by it.
+/// A slot's reference to a file, and the number of its handles.
 pub(crate) struct SlotsOwn {
     pub(crate) inode: Arc<Inode>,
     opens: AtomicU32,
 }
 
 impl SlotsOwn {
-    /// One handle more, or less; false if the count has been gathered. The handles left otherwise.
+    /// Counts one handle more, or less; returns the handles left, or `None` if the count has been gathered.
     pub(crate) fn count(&self, change: i32) -> Option<u32> {
         let step = |n: u32| (n & GATHERED == 0).then(|| n.wrapping_add_signed(change));
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
@@ -63,7 +63,7 @@ impl Deref for Opened {
 #[derive(Default)]
 struct OpenPlace {
     file: Option<Arc<SlotsOwn>>,
-    /// How often another one came since it was used.
+    /// How often another file came since it was used.
     idle: u8,
 }
 
@@ -81,16 +81,16 @@ impl OpenPlaces {
     }
 }
 
-/// What every slot remembers.
+/// The files that the slots remember.
 #[derive(Default)]
 pub(crate) struct OpenFiles {
-    /// Something was remembered: so that nobody looks before.
+    /// Some slot remembers a file; without that no slot is looked at.
     some: AtomicBool,
     slots: PerSlot<Mutex<OpenPlaces, locks::OpenFiles>>,
 }
 
 impl OpenFiles {
-    /// A slot may remember a file.
+    /// Whether a slot may remember a file.
     pub(crate) fn has_some(&self) -> bool {
         self.some.load(Ordering::Relaxed)
     }
@@ -105,11 +105,11 @@ impl OpenFiles {
 }
 
 impl Inodes {
-    /// Opens what a name of a directory leads to if this slot remembers it.
+    /// Opens the inode that a name of a directory leads to, if this slot remembers it.
     pub(crate) fn open_remembered(&self, dir: &Inode, name: &[u8]) -> Option<Opened> {
         let names = dir.directory().filter(|names| names.is_complete())?;
         let hash = self.store.hash(name);
-        // Held, so that the name still leads there when it is counted.
+        // Held, so that the name still leads to the inode when it is counted.
         let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name)?;
         if entry.ftype != FileType::Regular {
@@ -127,8 +127,7 @@ impl Inodes {
         Some(Opened::BySlot(Arc::clone(own)))
     }
 
-    /// A handle that counts at the inode; if several slots open the file, it counts at this one from now on, and those to
-    /// come.
+    /// A handle that counts at the inode. If several slots open the file, this one and later ones count at this slot.
     pub(crate) fn remember_open(&self, inode: Arc<Inode>) -> Opened {
         if !inode.file_with_data().is_some_and(|f| f.openers.note()) {
             return Opened::There(inode);
@@ -169,8 +168,8 @@ impl Inodes {
         Opened::BySlot(own)
     }
 
-    /// Moves what slots count of an inode's handles to the inode, whose state is locked exclusively: from here on, as long
-    /// as it is, [`Inode::opens`] is exact.
+    /// Moves the slots' counts of an inode's handles to the inode, whose state is locked exclusively: while it stays
+    /// locked, [`Inode::opens`] is exact.
     pub(crate) fn gather_opens(&self, inode: &Inode, _locked: &InodeState) {
         if !inode.by_slots.load(Ordering::Relaxed) {
             return;
@@ -190,7 +189,7 @@ impl Inodes {
         }
     }
 
-    /// Whether an inode has a handle, for who need not know for certain.
+    /// Whether an inode has a handle, for callers that need no certainty.
     pub(crate) fn is_open(&self, inode: &Inode) -> bool {
         let has_some = |slot: &Mutex<OpenPlaces, locks::OpenFiles>| {
             let mut places = slot.lock();
@@ -203,7 +202,7 @@ impl Inodes {
             || inode.by_slots.load(Ordering::Relaxed) && self.open_files.slots.iter().any(has_some)
     }
 
-    /// All slots forget the files they remember, so that those that are closed can leave memory.
+    /// Makes all slots forget the files they remember, so that closed ones can leave memory.
     pub(crate) fn forget_open_files(&self) {
         for slot in self.open_files.slots.iter() {
             let remembered: Vec<Arc<Inode>> = {
@@ -265,7 +264,7 @@ mod tests {
                     volume.unlink("/f").unwrap();
                 }
                 _ => {
-                    // Forgotten between, and found by nobody.
+                    // The slots have forgotten it, and no look-up finds it.
                     volume.drop_caches();
                     assert_eq!(counts(&a), (2, false));
                     volume.unlink("/f").unwrap();

@@ -1,14 +1,14 @@
-//! Directories that a slot has walked through: tasks that work below one directory walk the same first parts of
-//! their paths, and write no common word doing so.
+//! Directories that a slot has walked through: tasks that work below one directory walk the same first parts of their
+//! paths, and write no common word doing so.
 //!
-//! Looking a name up takes its bucket's lock and the inode's place in the index, and counts one more use of the inode;
-//! the root and the directories near it would be written by everybody. So each slot remembers the directories that its
-//! walks came through, and what it counts of them is a reference of its own to the reference: a walk that finds its
-//! way here only reads what others write.
+//! Looking a name up takes its bucket's lock and the inode's place in the index, and counts one more use of the
+//! inode; so every task would write the root and the directories near it. Therefore each slot remembers the
+//! directories that its walks came through, and counts its uses at a reference of its own: a walk that finds its way
+//! here only reads lines that others write.
 //!
-//! What is remembered holds as long as the child has not been removed, and no name of a directory been moved away from
-//! the parent or replaced ([`Directory::moves`](crate::incore::directory::Directory::moves), changed with the bucket locked).
-//! Parent and child are known by their objects, which cannot be others while they are remembered.
+//! An entry is valid as long as the child has not been removed, and no name of a directory was moved away from the
+//! parent or replaced ([`Directory::moves`](crate::incore::directory::Directory::moves), changed with the bucket
+//! locked). Parent and child are known by their objects, which cannot be reused while they are remembered.
 
 use crate::base::locks::{self, Mutex};
 use crate::incore::inode::Inode;
@@ -16,17 +16,17 @@ use percpu::PerSlot;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Places for directories that a slot remembers, at first: powers of two.
+/// Places for directories that a slot remembers, at first; a power of two.
 const PLACES: usize = 64;
-/// And at most, when its walks come through more of them.
+/// The most places, when its walks come through more directories.
 const MOST_PLACES: usize = 4096;
 
-/// A slot's reference. Who uses it counts here, not at the inode.
+/// A slot's reference. Its users count here, not at the inode.
 pub(crate) struct SlotsOwn(pub(crate) Arc<Inode>);
 
 /// An inode that a walk has come to.
 pub(crate) enum At<'a> {
-    /// Where it began.
+    /// The start of the walk.
     Start(&'a Arc<Inode>),
     /// Found by a lookup.
     Found(Arc<Inode>),
@@ -64,9 +64,9 @@ pub(crate) struct Step {
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) root: Option<Arc<SlotsOwn>>,
-    /// A step is in the place that its hash says, or nowhere.
+    /// A step is in the place that its hash names, or nowhere.
     steps: Vec<Option<Step>>,
-    /// Steps that had to leave for others since there were so many places.
+    /// Steps that were displaced by others since the last growth.
     displaced: usize,
 }
 
@@ -79,7 +79,7 @@ impl Memory {
         self.steps.get(self.place(hash))?.as_ref()
     }
 
-    /// Puts a step into its place; returns the one that was there.
+    /// Puts a step into its place; returns the previous one.
     fn put(&mut self, step: Step) -> Option<Step> {
         if self.steps.is_empty() {
             self.steps.resize_with(PLACES, || None);
@@ -89,7 +89,7 @@ impl Memory {
             self.steps.resize_with(twice, || None);
             self.displaced = 0;
             for step in old.into_iter().flatten() {
-                // One place has become two: nothing is in the way.
+                // One place has become two, so none is taken.
                 let place = self.place(step.hash);
                 self.steps[place] = Some(step);
             }
@@ -101,7 +101,7 @@ impl Memory {
     }
 }
 
-/// What every slot remembers.
+/// The directories that the slots remember.
 #[derive(Default)]
 pub(crate) struct WalkCache {
     pub(crate) slots: PerSlot<Mutex<Memory, locks::WalkCache>>,
@@ -116,10 +116,10 @@ pub(crate) fn step_hash(parent: &Inode, name: &[u8]) -> u32 {
 }
 
 impl WalkCache {
-    /// Forgets everything, so that what nobody else holds can leave memory.
+    /// Forgets everything, so that directories without other references can leave memory.
     pub(crate) fn clear(&self) {
         for slot in self.slots.iter() {
-            // Dropped when the lock is free again.
+            // Dropped after the lock is released.
             let old = std::mem::take(&mut *slot.lock());
             drop(old);
         }
@@ -142,7 +142,7 @@ impl WalkCache {
     }
 
     pub(crate) fn remember(&self, step: Step) {
-        // Dropped when the lock is free again.
+        // Dropped after the lock is released.
         let old = self.slots.local().lock().put(step);
         drop(old);
     }

@@ -97,7 +97,7 @@ impl<'a> Opening<'a> {
     /// Opens: recovers the journal, wires the layers, and finishes what a crash interrupted.
     pub(crate) fn run(&mut self) -> Result<Arc<Guard>> {
         let log = self.find_log()?;
-        let (recovery, journal) = (log.recovery.clone(), log.found.clone());
+        let (recovery, journal) = (log.recovery, log.found.clone());
         let (engine, orphans) = self.build(log)?;
         let writable = engine.store.health.read_only.is_none();
         if writable {
