@@ -50,8 +50,7 @@ fn code(text: &str) -> Vec<(usize, &str)> {
     let mut in_tests = false;
     let mut after_cfg = false;
     for (number, line) in text.lines().enumerate() {
-        if after_cfg && line.starts_with("mod ") || after_cfg && line.starts_with("pub(super) mod ")
-        {
+        if after_cfg && (line.starts_with("mod ") || line.starts_with("pub(super) mod ")) {
             in_tests = line.ends_with('{');
         }
         after_cfg = line == "#[cfg(test)]" || after_cfg && line.starts_with('#');
@@ -70,7 +69,7 @@ fn code(text: &str) -> Vec<(usize, &str)> {
 fn paths(line: &str, module: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    for (start, _) in line.match_indices(|c: char| c == 'c' || c == 's') {
+    for (start, _) in line.match_indices(['c', 's']) {
         let before = line[..start].chars().next_back();
         if before.is_some_and(|c| is_name(c) || c == ':') {
             continue;
