@@ -35,10 +35,6 @@ lock_class!(
     pub(crate) IndexFull = "full directory index"
 );
 lock_class!(
-    /// The directories whose index has an account of its room.
-    pub(crate) IndexRooms = "directory index rooms"
-);
-lock_class!(
     /// Looking for blocks when there seem to be none.
     pub(crate) ShortOfSpace = "short of space"
 );

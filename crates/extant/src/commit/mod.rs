@@ -26,8 +26,6 @@ use std::sync::atomic::AtomicBool;
 pub(crate) trait PushObserver: Send + Sync {
     /// The formatter has changed what stat shows of an inode.
     fn published(&self, published: &Published);
-    /// A context has been formatted, and readers see it.
-    fn formatted(&self, context: u64) -> Result<()>;
 }
 
 /// An upper layer that holds blocks which are counted as taken and may be returned.

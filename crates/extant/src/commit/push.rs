@@ -217,9 +217,6 @@ impl Committer {
         self.space
             .counts
             .account(reserved, parts.iter().map(|p| p.taken).sum());
-        if let Some(observer) = self.observer.get() {
-            observer.formatted(context)?;
-        }
         let formatted = self.log.formatted();
         insist!(
             context == formatted + 1,

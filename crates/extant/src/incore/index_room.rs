@@ -1,19 +1,19 @@
 //! Room in the index of a large directory.
 
 use crate::base::locks::{self, Mutex};
-use percpu::{BoundedCounter, PerSlot};
+use percpu::BoundedCounter;
 use std::sync::atomic::AtomicU64;
+
+/// Tokens in a slot's stock.
+const BATCH: u64 = 1 << 14;
 
 /// The account of one directory.
 pub struct IndexRoom {
+    /// Bytes of names that may be added before the next measurement.
     pub(crate) tokens: BoundedCounter,
-    /// All tokens: those of slots, of operations in progress, and those used in contexts not yet formatted.
-    pub(crate) there: AtomicU64,
-    /// Tokens used in a context, by its parity.
-    pub(crate) used: [PerSlot<AtomicU64>; 2],
-    /// Context in which a push was asked for because tokens became few.
-    pub(crate) asked: AtomicU64,
-    /// Held by an operation for which there were too few tokens.
+    /// Number of measurements. Written with all buckets of the directory locked.
+    pub(crate) measured: AtomicU64,
+    /// Held by a thread that measures, and by one that adds a name for which there were too few tokens.
     pub(crate) alone: Mutex<(), locks::IndexFull>,
 }
 
@@ -21,19 +21,8 @@ impl IndexRoom {
     pub(crate) fn new(tokens: u64) -> Self {
         Self {
             tokens: BoundedCounter::new(tokens, BATCH),
-            there: AtomicU64::new(tokens),
-            used: Default::default(),
-            asked: AtomicU64::new(0),
+            measured: AtomicU64::new(1),
             alone: Mutex::new(()),
         }
     }
-
-    pub(crate) fn give(&self, tokens: u64) {
-        if tokens > 0 {
-            self.tokens.give(tokens);
-        }
-    }
 }
-
-/// Tokens in a slot's stock.
-pub(crate) const BATCH: u64 = 1 << 14;

@@ -106,7 +106,7 @@ impl Names {
         };
         let tx = begun.map_err(undo_data)?;
         let mut pushed = false;
-        let (mut bucket, mut room, allocated) = loop {
+        let (mut bucket, _room, allocated) = loop {
             let (bucket, room) = self
                 .lock_to_add(parent, names, hash, name.as_bytes())
                 .map_err(undo_data)?;
@@ -198,7 +198,6 @@ impl Names {
             }
             let links = i8::from(is_dir);
             c.log_name(parent.ino, &mut bucket.stamp, &entry, (false, links), time);
-            room.use_up(c.context, &self.log.kick);
             names.note(Change { names: 1, links }, time, c.stamp);
             parent.logged_in(c.context);
             self.stop_counting_links(parent, &mut right, c);
@@ -248,7 +247,7 @@ impl Names {
         let names = self.names(parent)?;
         let hash = self.store.hash(name.as_bytes());
         let tx = self.begin_adding(who, parent, (name.as_bytes(), hash), Cost::NAME)?;
-        let (mut bucket, mut room) = self.lock_to_add(parent, names, hash, name.as_bytes())?;
+        let (mut bucket, _room) = self.lock_to_add(parent, names, hash, name.as_bytes())?;
         if names.is_dead() {
             return Err(Error::NotFound);
         }
@@ -294,7 +293,6 @@ impl Names {
             state.stamp = c.stamp;
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
             c.log_name(parent.ino, &mut bucket.stamp, &entry, (false, 0), time);
-            room.use_up(c.context, &self.log.kick);
             names.note(Change { names: 1, links: 0 }, time, c.stamp);
             inode.logged_in(c.context);
             parent.logged_in(c.context);

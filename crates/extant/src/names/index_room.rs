@@ -1,94 +1,52 @@
 //! Room in the index of a large directory: a name that will have no place when it is formatted must be refused now.
 //!
 //! A directory far from the limit needs no account. Nearer to it every new name takes *tokens*, as many as its record
-//! has bytes. There are as many tokens as bytes of names may be added to the formatted directory, whatever their
-//! hashes, without the index becoming full ([`DirReader::allowance`]), less those of names that are logged and not
-//! formatted; per slot, as free blocks are counted [L4]. After each context that is formatted the directory is measured
-//! again, and tokens used in that context return.
+//! has bytes. A *measurement* makes as many tokens as bytes of names may be added to the directory, whatever their
+//! hashes, without the index becoming full ([`DirReader::allowance`]); slots take them in batches, as they take free
+//! blocks [L4].
 //!
-//! When there are too few tokens even after a push, and no other operation has any, the name is tried on the directory
-//! as it stands; then one operation goes at a time.
+//! When there are too few tokens, the directory is measured again, with all its buckets locked and all its names
+//! formatted. Tokens of earlier measurements are void then; an operation that holds some finds that out when it has
+//! locked the bucket of its name. If the new measurement makes too few, the name is tried on the directory as it
+//! stands, no tokens are made, and one operation adds names at a time.
 
 use crate::base::error::{Error, Result};
-use crate::base::locks::{self, Mutex, MutexGuard};
+use crate::base::locks::{self, MutexGuard};
 use crate::commit::formatter::directory::{Allowance, DirReader};
 use crate::incore::directory::Directory;
-use crate::incore::index_room::BATCH;
 use crate::incore::index_room::IndexRoom;
 use crate::incore::inode::Inode;
 use crate::incore::name_table::BucketGuard;
 use crate::log::Cost;
-use crate::log::kick::Kick;
 use crate::log::transaction::Transaction;
 use crate::names::Names;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::NameHash;
 use crate::types::extent_map::Found;
 use ext4_format::inode::{self, flags};
-use ext4_format::{FormatError, InodeNr, Where, checksum};
+use ext4_format::{FormatError, Where, checksum};
 use std::sync::atomic::Ordering;
 
-/// The right to add one name.
+/// The right to add one name; held until that is logged.
 pub(crate) struct Room<'a> {
-    /// `None` if the directory is far from full, or the name exists.
-    account: Option<&'a IndexRoom>,
-    /// Tokens, which are returned if they are not used.
-    tokens: u64,
-    /// The name has a place, and no other operation adds a name: these are all the tokens.
+    /// Number of the measurement whose tokens were taken; 0 if the directory had no account, or the name exists.
+    measured: u64,
+    /// The name has a place, and no other operation adds a name.
     _alone: Option<MutexGuard<'a, (), locks::IndexFull>>,
 }
 
-impl<'a> Room<'a> {
+impl Room<'_> {
     /// No right is needed.
     pub const PLENTY: Self = Self {
-        account: None,
-        tokens: 0,
+        measured: 0,
         _alone: None,
     };
 
-    /// An account has been opened since this right was given; asked with the name's bucket locked.
+    /// The directory has been measured since this right was given; asked with the name's bucket locked.
     pub fn is_missing(&self, names: &Directory) -> bool {
-        self.account.is_none() && names.room.get().is_some()
+        let room = names.room.get();
+        room.is_some_and(|room| room.measured.load(Ordering::Acquire) != self.measured)
     }
-
-    fn paid(account: &'a IndexRoom, tokens: u64) -> Self {
-        Self {
-            account: Some(account),
-            tokens,
-            _alone: None,
-        }
-    }
-
-    /// The name is being logged, in this context. Asks for a push in time, so that tokens are back before
-    /// the last is used.
-    pub fn use_up(&mut self, context: u64, kick: &Kick) {
-        let Some(room) = self.account else {
-            return;
-        };
-        let tokens = std::mem::take(&mut self.tokens);
-        let used = room.used[(context & 1) as usize].local();
-        let before = used.fetch_add(tokens, Ordering::Relaxed);
-        if before / BATCH != (before + tokens) / BATCH
-            && room.tokens.pooled() < room.there.load(Ordering::Relaxed) / 2
-            && room.asked.swap(context, Ordering::Relaxed) != context
-        {
-            kick.wake();
-        }
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        if let Some(room) = self.account {
-            room.give(self.tokens);
-        }
-    }
-}
-
-/// Directories that have an account.
-#[derive(Default)]
-pub(crate) struct IndexRooms {
-    dirs: Mutex<Vec<InodeNr>, locks::IndexRooms>,
 }
 
 impl Names {
@@ -165,33 +123,34 @@ impl Names {
             None if !self.is_large(names) => return Ok(Room::PLENTY),
             None => self.open_account(dir, names)?,
         };
-        loop {
-            if room.tokens.try_take(tokens) {
-                return Ok(Room::paid(room, tokens));
-            }
-            if names.table.lock(hash).find(hash, name).is_some() {
-                return Ok(Room::PLENTY);
-            }
-            let guard = room.alone.lock();
-            self.commit.push_all()?;
-            if room.tokens.try_take(tokens) {
-                return Ok(Room::paid(room, tokens));
-            }
-            let all = room.tokens.take_up_to(u64::MAX);
-            let mut right = Room::paid(room, all);
-            if all == room.there.load(Ordering::Acquire) {
-                // No other operation has any, and adding needs some.
-                let place =
-                    self.with_index(dir, |index| index.has_place(name, (hash.major, hash.minor)))?;
-                if !place {
-                    return Err(Error::NoSpace("the directory's index is full"));
-                }
-                right._alone = Some(guard);
-                return Ok(right);
-            }
-            // The operations that have the others are about to use them.
-            drop((right, guard));
-            std::thread::yield_now();
+        if let Some(right) = take(room, tokens) {
+            return Ok(right);
+        }
+        if names.table.lock(hash).find(hash, name).is_some() {
+            return Ok(Room::PLENTY);
+        }
+        let alone = room.alone.lock();
+        if let Some(right) = take(room, tokens) {
+            return Ok(right);
+        }
+        let buckets = self.lock_formatted(names)?;
+        let allowance = self.with_index(dir, |index| index.allowance())?;
+        let enough = allowance >= tokens;
+        let place = enough
+            || self.with_index(dir, |index| index.has_place(name, (hash.major, hash.minor)))?;
+        room.tokens.take_up_to(u64::MAX);
+        if enough {
+            room.tokens.give(allowance - tokens);
+        }
+        // After the tokens: an operation that reads the new number finds no token of the measurement before.
+        let measured = room.measured.fetch_add(1, Ordering::AcqRel) + 1;
+        drop(buckets);
+        match place {
+            true => Ok(Room {
+                measured,
+                _alone: (!enough).then_some(alone),
+            }),
+            false => Err(Error::NoSpace("the directory's index is full")),
         }
     }
 
@@ -206,23 +165,9 @@ impl Names {
 
     /// Makes every name take tokens from now on.
     fn open_account<'a>(&self, dir: &Inode, names: &'a Directory) -> Result<&'a IndexRoom> {
-        let buckets = loop {
-            // Most of what there is to do, while others go on.
-            self.commit.push_all()?;
-            // With all buckets locked no name is added, and the push formats the added ones. If the volume is frozen
-            // now, its names must be found: then the attempt is repeated after the thaw.
-            let buckets = names.table.lock_all();
-            if names.room.get().is_some() || self.commit.push_unless_frozen()? {
-                break buckets;
-            }
-        };
+        let buckets = self.lock_formatted(names)?;
         if names.room.get().is_none() {
             let tokens = self.with_index(dir, |index| index.allowance())?;
-            let mut dirs = self.index_rooms.dirs.lock();
-            if !dirs.contains(&dir.ino) {
-                dirs.push(dir.ino);
-            }
-            drop(dirs);
             let _ = names.room.set(Box::new(IndexRoom::new(tokens)));
         }
         drop(buckets);
@@ -233,33 +178,21 @@ impl Names {
             .ok_or_else(|| Error::Stopped("account of a directory".into()))
     }
 
-    /// A context has been formatted: what was used in it comes back, as far as there is room. The caller
-    /// holds the formatter's lock.
-    pub(super) fn measure_index_rooms(&self, context: u64) -> Result<()> {
-        let dirs = self.index_rooms.dirs.lock().clone();
-        for ino in dirs {
-            let inode = self.inodes.index.get(ino);
-            let room = inode.as_ref().and_then(|i| i.directory()?.room.get());
-            let (Some(inode), Some(room)) = (&inode, room) else {
-                // The directory has left memory.
-                self.index_rooms.dirs.lock().retain(|i| *i != ino);
-                continue;
-            };
-            // No operation adds to this sum before the next push.
-            let used: u64 = room.used[(context & 1) as usize]
-                .iter()
-                .map(|used| used.swap(0, Ordering::Relaxed))
-                .sum();
-            if used > 0 {
-                let now = self.with_index(inode, |index| index.allowance())?;
-                // Tokens in use were given for the directory as it was then, which allowed them.
-                let out = room.there.load(Ordering::Relaxed).saturating_sub(used);
-                let there = now.max(out);
-                room.there.store(there, Ordering::Release);
-                room.give(there - out);
+    /// Locks all buckets of a directory, so that no name is added, when every name added before is formatted.
+    fn lock_formatted<'a>(&self, names: &'a Directory) -> Result<Vec<BucketGuard<'a>>> {
+        loop {
+            // Most of the work, while other threads continue.
+            self.commit.push_all()?;
+            let buckets = names.table.lock_all();
+            if names.is_dead() {
+                // Its blocks may belong to another file.
+                return Err(Error::NotFound);
+            }
+            // If the volume is frozen now, its names must be found: then the attempt is repeated after the thaw.
+            if self.commit.push_unless_frozen()? {
+                return Ok(buckets);
             }
         }
-        Ok(())
     }
 
     /// Runs `f` on the directory as it is on disk, with every batch formatted so far.
@@ -295,4 +228,15 @@ impl Names {
             hasher: &self.store.hasher,
         })
     }
+}
+
+/// The right to add a name that takes so many tokens, if there are as many.
+fn take<'a>(room: &'a IndexRoom, tokens: u64) -> Option<Room<'a>> {
+    // Before the tokens: they are of this measurement, or of a later one, which voids the right.
+    let measured = room.measured.load(Ordering::Acquire);
+    let right = Room {
+        measured,
+        _alone: None,
+    };
+    room.tokens.try_take(tokens).then_some(right)
 }

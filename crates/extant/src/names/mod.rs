@@ -20,7 +20,6 @@ pub mod unnamed;
 pub mod walk;
 pub mod whiteout;
 
-use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
 use crate::commit::formatter::Published;
 use crate::commit::formatter::directory::Allowance;
@@ -28,18 +27,15 @@ use crate::commit::{Committer, PushObserver};
 use crate::data::Data;
 use crate::inodes::Inodes;
 use crate::lifecycle::Lifecycle;
-use crate::log::Log;
 use crate::space::Space;
 use crate::store::Store;
 use crate::watch::watchers::Watchers;
-use index_room::IndexRooms;
 use std::sync::Arc;
 
 /// The name space.
 pub(crate) struct Names {
     pub(crate) store: Arc<Store>,
     space: Arc<Space>,
-    log: Arc<Log>,
     commit: Arc<Committer>,
     watch: Arc<Watchers>,
     inodes: Arc<Inodes>,
@@ -47,8 +43,6 @@ pub(crate) struct Names {
     lifecycle: Arc<Lifecycle>,
     /// Held by renames that move a directory to another parent, so that no two make a loop.
     pub(crate) rename: Mutex<(), locks::Rename>,
-    /// Directories so large that the room in their index must be known.
-    pub(crate) index_rooms: IndexRooms,
     /// The room that any directory has, without an account of its own.
     pub(crate) index_allowance: Allowance,
 }
@@ -56,10 +50,6 @@ pub(crate) struct Names {
 impl PushObserver for Names {
     fn published(&self, published: &Published) {
         self.inodes.note_published(published);
-    }
-
-    fn formatted(&self, context: u64) -> Result<()> {
-        self.measure_index_rooms(context)
     }
 }
 
@@ -69,13 +59,11 @@ impl Names {
         Self {
             store: Arc::clone(&lifecycle.store),
             space: Arc::clone(&lifecycle.space),
-            log: Arc::clone(&lifecycle.log),
             commit: Arc::clone(&lifecycle.commit),
             watch: Arc::clone(&lifecycle.watch),
             inodes: Arc::clone(&lifecycle.inodes),
             data: Arc::clone(&lifecycle.data),
             rename: Mutex::new(()),
-            index_rooms: Default::default(),
             index_allowance: Allowance::new(&lifecycle.store.geometry),
             lifecycle,
         }

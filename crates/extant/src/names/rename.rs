@@ -335,7 +335,7 @@ impl Names {
                 self.begin_adding(who, new.dir, name, Cost::NAME.times(2))?
             }
         };
-        let mut room = match target {
+        let room = match target {
             None => self.room_to_add(new.dir, new.names, new.hash, new.name)?,
             Some(_) => Room::PLENTY,
         };
@@ -498,7 +498,6 @@ impl Names {
                 (false, new_links),
                 time,
             );
-            room.use_up(c.context, &self.log.kick);
             bucket.set(source_entry);
             let left = Change {
                 names: old_names,

@@ -47,7 +47,7 @@ impl Engine {
             .or_else(|| layer!(self, address, commit: Committer { store, formatter, journal, commit_stage, totals, marked_open }))
             .or_else(|| layer!(self, address, inodes: Inodes { store, index, in_core, in_core_count, dirty_inodes, lazy_times, open_files, walks }))
             .or_else(|| layer!(self, address, data: Data { store, slot_preallocations, short_at, dirty_bytes, cached_bytes, writing_back }))
-            .or_else(|| layer!(self, address, names: Names { store, rename, index_rooms, index_allowance }));
+            .or_else(|| layer!(self, address, names: Names { store, rename, index_allowance }));
         if layer.is_some() {
             return layer;
         }
