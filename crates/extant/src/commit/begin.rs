@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::schedule::{self, Point};
 use crate::commit::Committer;
 use crate::log::transaction::{Cost, Transaction};
+use crate::space::guards::NewNumber;
 use crate::types::credentials::Credentials;
 use ext4_format::InodeNr;
 
@@ -36,15 +37,17 @@ impl Committer {
     pub(crate) fn begin_freeing(&self, cost: Cost) -> Result<Transaction<'_>> {
         let blocks = u64::from(cost.meta_blocks);
         self.store.gate.look();
-        // Unused reservations return to the pool when the context is pushed.
+        // Unused reservations return to the count when a context is pushed.
         if !self.space.counts.take_to_give(blocks) {
             self.push_and_release()?;
             if !self.space.counts.take_to_give(blocks) {
                 return Err(self.store.no_space("no block left for metadata"));
             }
         }
-        self.begin_promised(cost.meta_blocks)
-            .inspect_err(|_| self.space.counts.give(blocks))
+        let reserved = self.space.reserved(blocks);
+        let tx = self.begin_promised(cost.meta_blocks)?;
+        reserved.hand_over();
+        Ok(tx)
     }
 
     /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never fails for
@@ -134,16 +137,12 @@ impl Committer {
 impl Committer {
     /// A number for a new inode. Numbers freed by what is not yet durable come back with a push, for which nothing may be
     /// locked.
-    pub(crate) fn allocate_inode(
-        &self,
-        parent: InodeNr,
-        is_dir: bool,
-    ) -> Result<crate::space::inode::Allocated> {
-        let allocate = || self.space.inodes.allocate(parent, is_dir, &*self.space);
-        match allocate() {
+    pub(crate) fn take_number(&self, parent: InodeNr, is_dir: bool) -> Result<NewNumber<'_>> {
+        match self.space.take_number(parent, is_dir) {
             Err(Error::NoSpace(_)) => {
                 self.push_and_release()?;
-                allocate().map_err(|e| self.store.explain_space(e))
+                let taken = self.space.take_number(parent, is_dir);
+                taken.map_err(|e| self.store.explain_space(e))
             }
             other => other,
         }

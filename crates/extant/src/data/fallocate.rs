@@ -9,6 +9,7 @@ use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::incore::pages::place;
 use crate::log::Cost;
+use crate::space::guards::{PlacedRuns, Reservation};
 use crate::types::credentials::Credentials;
 use crate::types::extent_map::{Found, Run};
 use ext4_format::BlockNr;
@@ -118,59 +119,62 @@ impl Data {
             _ => None,
         };
         self.inodes.drop_capability(who, inode)?;
-        {
-            let mut state = inode.state.lock();
-            let mode = who.mode_after_write(state.core.mode, state.core.gid);
-            if state.core.mode != mode {
-                state.core.mode = mode;
-                state.core_dirty = true;
-                inode.mirror(&state.core);
-                drop(state);
-                self.inodes.note_dirty(inode);
-            }
-        }
+        self.drop_set_id(who, inode);
         self.watch.tell_written(inode);
-        let bs = u64::from(self.store.geometry.block_size);
         match how {
             Fallocate::Allocate { keep_size } => {
                 if end > size && !keep_size {
                     self.zero_tail(who, inode, &map, size)?;
                 }
-                // max_size bounds the numbers to 32 bits.
-                let (first, last) = ((offset / bs) as u32, end.div_ceil(bs) as u32);
-                let new_size = (!keep_size).then_some(end.max(size));
-                self.allocate_range(who, inode, &mut map, first, last, new_size)
+                self.allocate_bytes(who, inode, &mut map, offset..end, (size, keep_size))
             }
-            Fallocate::PunchHole => self.punch(
-                who,
-                inode,
-                &mut map,
-                offset,
-                end.min(size.max(offset)),
-                size,
-            ),
+            Fallocate::PunchHole => {
+                let within = end.min(size.max(offset));
+                self.punch(who, inode, &mut map, offset, within, size)
+            }
             Fallocate::ZeroRange { keep_size } => {
                 if end > size && !keep_size {
                     // After a cut the block of the old size may hold old bytes behind it.
                     self.zero_tail(who, inode, &map, size)?;
                 }
-                self.punch(
-                    who,
-                    inode,
-                    &mut map,
-                    offset,
-                    end.min(size.max(offset)),
-                    size,
-                )?;
-                let (first, last) = ((offset / bs) as u32, end.div_ceil(bs) as u32);
-                let new_size = (!keep_size).then_some(end.max(size));
-                self.allocate_range(who, inode, &mut map, first, last, new_size)
+                let within = end.min(size.max(offset));
+                self.punch(who, inode, &mut map, offset, within, size)?;
+                self.allocate_bytes(who, inode, &mut map, offset..end, (size, keep_size))
             }
             Fallocate::CollapseRange | Fallocate::InsertRange => match shift {
                 Some(shift) => self.shift(who, inode, file, &mut map, &shift),
                 None => Ok(()),
             },
         }
+    }
+
+    /// What the mode loses when somebody writes, it loses here.
+    fn drop_set_id(&self, who: &Credentials, inode: &Arc<Inode>) {
+        let mut state = inode.state.lock();
+        let mode = who.mode_after_write(state.core.mode, state.core.gid);
+        if state.core.mode != mode {
+            state.core.mode = mode;
+            state.core_dirty = true;
+            inode.mirror(&state.core);
+            drop(state);
+            self.inodes.note_dirty(inode);
+        }
+    }
+
+    /// Allocates the blocks of a range of bytes, which ends below the largest size of a file.
+    fn allocate_bytes(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        map: &mut FileMap,
+        range: Range<u64>,
+        (size, keep_size): (u64, bool),
+    ) -> Result<()> {
+        let bs = u64::from(self.store.geometry.block_size);
+        // The numbers of a file's blocks have 32 bits.
+        let (first, last) = ((range.start / bs) as u32, range.end.div_ceil(bs) as u32);
+        let new_size = (!keep_size).then_some(range.end.max(size));
+        self.allocate_range(who, inode, map, first, last, new_size)
     }
 
     /// Extends a file that grows from its preallocation: the way of nearly every call that appends. It touches only
@@ -263,9 +267,10 @@ impl Data {
         }
         let mut at = first;
         loop {
-            let mut placed: Vec<Run> = Vec::new();
+            let mut placing = self.space.placing();
             let mut failed = None;
-            while at < last && placed.len() < BATCH && self.in_one_step(inode, &placed) {
+            let placed = &mut placing.runs;
+            while at < last && placed.len() < BATCH && self.in_one_step(inode, placed) {
                 match map.extents.at(at) {
                     Found::Mapped(run) => at = at.saturating_add(run.len).min(last),
                     Found::Hole(n) => {
@@ -273,7 +278,7 @@ impl Data {
                         let set_aside = self.take_preallocated(file, map, at, want);
                         let found = match set_aside {
                             Some(found) => Ok(found),
-                            None => self.allocate_some(who, inode, file, map, (at, want), &placed),
+                            None => self.allocate_some(who, inode, file, map, (at, want), placed),
                         };
                         let (physical, len) = match found {
                             Ok(found) => found,
@@ -294,7 +299,7 @@ impl Data {
             }
             let done = at >= last && failed.is_none();
             if !placed.is_empty() || done {
-                self.commit_placed(who, inode, map, placed, new_size.filter(|_| done))?;
+                self.commit_placed(who, inode, map, placing, new_size.filter(|_| done))?;
             }
             match failed {
                 Some(e) => return Err(e),
@@ -314,20 +319,20 @@ impl Data {
         (at, want): (u32, u32),
         placed: &[Run],
     ) -> Result<(BlockNr, u32)> {
-        let taken = self.take_some(who, want)?;
-        let found = self.allocate_data(inode, file, map, at, taken, placed);
-        let used = found.as_ref().map_or(0, |(_, len)| *len);
-        self.space.counts.give(u64::from(taken - used));
-        found
+        let mut taken = self.take_some(who, want)?;
+        // At most `want`.
+        let most = taken.blocks() as u32;
+        let (block, len) = self.allocate_data(inode, file, map, at, most, placed)?;
+        taken.spend(u64::from(len));
+        Ok((block, len))
     }
 
     /// Takes up to `want` blocks of free space, at least one.
-    fn take_some(&self, who: &Credentials, want: u32) -> Result<u32> {
+    fn take_some(&self, who: &Credentials, want: u32) -> Result<Reservation<'_>> {
         match self.space.counts.take_up_to(who, u64::from(want)) {
-            0 if self.commit.take_space(who, 1)? => Ok(1),
+            0 if self.commit.take_space(who, 1)? => Ok(self.space.reserved(1)),
             0 => Err(self.store.no_space("no block left to preallocate")),
-            // At most `want`.
-            n => Ok(n as u32),
+            n => Ok(self.space.reserved(n)),
         }
     }
 
@@ -336,21 +341,16 @@ impl Data {
         who: &Credentials,
         inode: &Arc<Inode>,
         map: &mut FileMap,
-        placed: Vec<Run>,
+        placing: PlacedRuns<'_>,
         new_size: Option<u64>,
     ) -> Result<()> {
         // The runs are neighbours: a leaf or two split, and now and then the index above.
-        let cost = Cost::MAP.and(Cost::MAP.times(placed.len() as u32 / 16));
-        let tx = match placed.is_empty() {
-            true => self.commit.begin_core(),
-            false => self.commit.begin(who, cost),
+        let cost = Cost::MAP.and(Cost::MAP.times(placing.runs.len() as u32 / 16));
+        let tx = match placing.runs.is_empty() {
+            true => self.commit.begin_core()?,
+            false => self.commit.begin(who, cost)?,
         };
-        let tx = tx.inspect_err(|_| {
-            self.unplace(&placed);
-            self.space
-                .counts
-                .give(placed.iter().map(|r| u64::from(r.len)).sum());
-        })?;
+        let placed = placing.keep();
         let mut state = inode.state.lock();
         self.inodes.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);

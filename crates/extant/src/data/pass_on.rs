@@ -3,7 +3,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::data::Data;
-use crate::data::write_back::taken;
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::types::credentials::Credentials;
@@ -74,9 +73,11 @@ impl Data {
             return Ok(false);
         }
         file.promised.fetch_add(for_map, Ordering::Relaxed);
+        let mut reserved = self.space.reserved(in_holes);
         self.drop_pages(inode, first, first + (blocks.1 - 1));
-        let mut placed = Vec::new();
-        let written = self.write_blocks(inode, file, &map, blocks, &mut placed, |piece, done| {
+        let mut placing = self.space.placing_reserved();
+        let runs = &mut placing.runs;
+        let written = self.write_blocks(inode, file, &map, blocks, runs, |piece, done| {
             let (from, len) = (done as u64 * block_size, u64::from(piece.len) * block_size);
             self.store
                 .device
@@ -89,8 +90,7 @@ impl Data {
             Ok(())
         });
         if let Err(e) = written {
-            self.unplace(&taken(&placed));
-            self.space.counts.give(in_holes);
+            drop(placing);
             self.return_promise(file);
             if matches!(e, Error::Io { .. }) {
                 self.store.stop(&e);
@@ -100,16 +100,16 @@ impl Data {
         }
         crate::base::jitter::point();
         self.note_written(&who, inode, offset + len);
-        if placed.is_empty() && !inode.state.lock().core_dirty {
+        if placing.runs.is_empty() && !inode.state.lock().core_dirty {
             self.return_promise(file);
-        } else if let Err(e) = self.commit_written(inode, file, &mut map, &placed, &[]) {
-            // A block that is still missing has no promise any more.
-            self.space
-                .counts
-                .give(self.needed(inode, file, &map, blocks).0);
+        } else if let Err(e) = self.commit_written(inode, file, &mut map, placing, &[]) {
+            // Blocks that were logged before the failure are in use.
+            let left = self.needed(inode, file, &map, blocks).0;
+            reserved.spend(in_holes.saturating_sub(left));
             self.return_promise(file);
             return Err(e);
         }
+        reserved.hand_over();
         self.watch.tell_written(inode);
         Ok(true)
     }

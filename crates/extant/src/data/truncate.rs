@@ -40,20 +40,8 @@ impl Data {
         }
         self.inodes.drop_capability(who, inode)?;
         let bs = u64::from(self.store.geometry.block_size);
-        if size > old {
-            self.zero_tail(who, inode, &map, old)?;
-        }
         let first_gone = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
-        if size < old {
-            self.drop_pages(inode, first_gone, u32::MAX);
-            self.zero_tail(who, inode, &map, size)?;
-        }
-        // Growing leaves what is preallocated past the end.
-        let gone = if size <= old {
-            map.extents.range(first_gone, u32::MAX - first_gone)
-        } else {
-            Vec::new()
-        };
+        let gone = self.prepare_size(who, inode, &map, (old, size), first_gone)?;
         self.load_bitmaps_of(&gone)?;
         let in_steps = !self.in_one_step(inode, &gone);
         let tx = self.commit.begin_core()?;
@@ -83,8 +71,7 @@ impl Data {
                 struck_out = c.strike_out(inode.ino, &gone, first_gone, core, &mut map.relog, seen);
                 if struck_out {
                     taken = map.extents.remove(first_gone, u32::MAX - first_gone);
-                    self.note_tree(inode, &map);
-                    return;
+                    return self.note_tree(inode, &map);
                 }
                 taken = self.log_removal(inode, &mut map, first_gone, u32::MAX - first_gone, c);
             }
@@ -110,6 +97,27 @@ impl Data {
             self.finish_truncate_locked(inode, &mut map, first_gone)?;
         }
         Ok(())
+    }
+
+    /// Makes pages and the bytes behind the end fit a new size; returns the runs that are beyond it.
+    fn prepare_size(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        map: &FileMap,
+        (old, size): (u64, u64),
+        first_gone: u32,
+    ) -> Result<Vec<Run>> {
+        if size > old {
+            // Growing leaves what is preallocated past the end.
+            self.zero_tail(who, inode, map, old)?;
+            return Ok(Vec::new());
+        }
+        if size < old {
+            self.drop_pages(inode, first_gone, u32::MAX);
+            self.zero_tail(who, inode, map, size)?;
+        }
+        Ok(map.extents.range(first_gone, u32::MAX - first_gone))
     }
 
     /// Drops pages from `from` to `to` inclusive and returns the blocks that were promised to them.

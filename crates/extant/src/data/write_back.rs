@@ -11,6 +11,7 @@ use crate::data::Data;
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::incore::pages::{CHUNK_PAGES, SharedChunk};
+use crate::space::guards::PlacedRuns;
 use crate::types::extent_map::{Found, Run};
 use std::ops::Range;
 use std::sync::Arc;
@@ -227,25 +228,25 @@ impl Data {
         self.store.check_writable()?;
         self.load_map(inode, map)?;
         let runs = gather(&dirty);
-        let mut placed: Vec<Run> = Vec::new();
+        let mut placing = self.space.placing_reserved();
         let late = planted::is(Fault::MappingBeforeData);
         let written = runs
             .iter()
-            .try_for_each(|run| self.write_run(inode, file, map, run, (&mut placed, !late)));
+            .try_for_each(|run| self.write_run(inode, file, map, run, (&mut placing.runs, !late)));
         if let Err(e) = written {
-            self.unplace(&taken(&placed));
+            drop(placing);
             if matches!(e, Error::Io { .. } | Error::Broken { .. }) {
                 self.store.stop(&e);
             }
             return Err(e);
         }
         // Blocks that were there, overwritten within one tick of the clock: nothing to log.
-        if placed.is_empty() && !inode.state.lock().core_dirty {
+        if placing.runs.is_empty() && !inode.state.lock().core_dirty {
             self.return_promise(file);
             self.note_written_back(file, &dirty, u64::from(u32::MAX) + 1);
             return Ok(());
         }
-        self.commit_written(inode, file, map, &placed, &dirty)?;
+        self.commit_written(inode, file, map, placing, &dirty)?;
         if late {
             std::thread::sleep(std::time::Duration::from_millis(2));
             let mut again = runs.iter();
@@ -263,24 +264,22 @@ impl Data {
         inode: &Arc<Inode>,
         file: &FileData,
         map: &mut FileMap,
-        placed: &[Run],
+        mut placing: PlacedRuns<'_>,
         dirty: &[(u32, SharedChunk)],
     ) -> Result<()> {
         let block_size = u64::from(self.store.geometry.block_size);
         let mut promised = file.promised.swap(0, Ordering::Relaxed);
-        let mut rest = placed;
         loop {
-            let fit = self.first_step(inode, rest.iter()).0.max(1);
-            let (step, after) = rest.split_at(fit.min(rest.len()));
+            let fit = self.first_step(inode, placing.runs.iter()).0.max(1);
+            let (step, after) = placing.runs.split_at(fit.min(placing.runs.len()));
             let share = match after {
                 [] => promised,
-                _ => promised / rest.len() as u32 * step.len() as u32,
+                _ => promised / placing.runs.len() as u32 * step.len() as u32,
             };
             let tx = match self.commit.begin_promised(share) {
                 Ok(tx) => tx,
                 Err(e) => {
                     file.promised.fetch_add(promised, Ordering::Relaxed);
-                    self.unplace(&taken(rest));
                     return Err(e);
                 }
             };
@@ -319,12 +318,14 @@ impl Data {
                 );
             }
             self.note_tree(inode, map);
-            if after.is_empty() {
+            let logged = step.len();
+            let all = after.is_empty();
+            placing.keep_first(logged);
+            if all {
                 self.note_written_back(file, dirty, u64::from(u32::MAX) + 1);
                 return Ok(());
             }
             self.note_written_back(file, dirty, mapped_to);
-            rest = after;
         }
     }
 

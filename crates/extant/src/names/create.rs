@@ -7,16 +7,22 @@ use crate::base::schedule::{self, Point};
 use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Content, Inode, InodeState, StateGuard, Symlink};
+use crate::incore::name_table::BucketGuard;
 use crate::inodes::new::New;
+use crate::log::transaction::Transaction;
 use crate::log::{Commit, Cost};
 use crate::names::Names;
+use crate::names::index_room::Room;
+use crate::space::guards::{NewNumber, PlacedRuns};
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
-use crate::types::dentry::Dentry;
+use crate::types::dentry::{Dentry, NameHash};
 use crate::types::extent_map::Run;
 use crate::types::item::{InodeEvent, MiscEvent};
 use crate::types::name::Name;
+use ext4_format::InodeNr;
+use ext4_format::inode::InodeCore;
 use ext4_format::inode::flags;
-use ext4_format::{FileType, InodeNr};
+use ext4_format::xattr::XattrSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -29,6 +35,83 @@ pub(crate) struct How {
     pub exclusive: bool,
     /// The inode counts one more handle before anybody else can take its name away.
     pub open: bool,
+}
+
+/// The place of a name in its directory.
+struct NamePlace<'a> {
+    parent: &'a Arc<Inode>,
+    names: &'a Directory,
+    name: Name,
+    hash: NameHash,
+}
+
+/// An inode about to be made.
+struct Newborn<'a> {
+    what: &'a New<'a>,
+    mode: u16,
+    /// The ACLs that it takes over.
+    xattrs: Option<Arc<XattrSet>>,
+    /// The block of a long link target, written already.
+    target: PlacedRuns<'a>,
+}
+
+impl Newborn<'_> {
+    fn is_dir(&self) -> bool {
+        matches!(self.what, New::Directory)
+    }
+
+    fn cost(&self) -> Cost {
+        let cost = match self.is_dir() {
+            true => Cost::DIRECTORY,
+            false => Cost::NAME,
+        };
+        match self.xattrs {
+            Some(_) => cost.and(Cost::XATTR),
+            None => cost,
+        }
+    }
+
+    fn content(&self, parent: InodeNr, block_size: u32) -> Content {
+        match self.what {
+            New::File => Content::File(OnceLock::new()),
+            New::Directory => {
+                let dir = Directory::new(parent, None);
+                dir.size.store(u64::from(block_size), Ordering::Relaxed);
+                Content::Directory(Box::new(dir))
+            }
+            New::Symlink(target) => Content::Symlink(Box::new(Symlink {
+                target: OnceLock::from(Box::from(*target)),
+                block: self.target.runs.first().copied(),
+            })),
+            New::Special(..) => Content::Special,
+        }
+    }
+
+    /// Logs the birth of the inode with everything it is born with.
+    fn log(&self, ino: InodeNr, parent: InodeNr, core: InodeCore, c: &mut Commit<'_>) {
+        c.inode(ino, InodeEvent::Init, core);
+        match self.what {
+            New::Directory => c.misc(ino, MiscEvent::DirInit { parent }),
+            New::Symlink(target) if self.target.runs.is_empty() => {
+                c.misc(ino, MiscEvent::SymlinkTarget(Box::from(*target)));
+            }
+            _ => {}
+        }
+        for run in &self.target.runs {
+            c.map_run(ino, *run, true);
+        }
+        if let Some(set) = &self.xattrs {
+            c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
+        }
+    }
+}
+
+/// What was found at the place of a new name.
+enum Locked<'a> {
+    /// The name was there.
+    Taken(Arc<Inode>),
+    /// Nothing: the bucket is locked, and all that the name needs is taken.
+    Free(BucketGuard<'a>, Room<'a>, NewNumber<'a>),
 }
 
 /// The right to add a subdirectory.
@@ -60,143 +143,131 @@ impl Names {
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
         let _span = lockmeter::span!("create");
-        let How {
+        let place = self.place_of(parent, name)?;
+        if let Err(denied) = self.inodes.permit(who, parent, WRITE | EXECUTE) {
+            // Opening what exists needs no write permission on the directory.
+            let bucket = place.names.table.lock(place.hash);
+            return match bucket.find(place.hash, place.name.as_bytes()) {
+                Some(entry) => Ok((self.found(entry.ino, how)?, false)),
+                None => Err(denied),
+            };
+        }
+        let (mode, xattrs) = self
+            .inodes
+            .inherited_acls(who, parent, what.ftype(), how.mode)?;
+        let newborn = Newborn {
+            what,
             mode,
-            exclusive,
-            open,
-        } = how;
+            xattrs,
+            target: self.place_target(who, parent, what)?,
+        };
+        let cost = newborn.cost();
+        let tx = match newborn.is_dir() || newborn.xattrs.is_some() {
+            true => self.commit.begin(who, cost)?,
+            false => {
+                let name = (place.name.as_bytes(), place.hash);
+                self.begin_adding(who, parent, name, cost)?
+            }
+        };
+        match self.lock_free(who, &place, what, how)? {
+            Locked::Taken(inode) => Ok((inode, false)),
+            Locked::Free(bucket, room, number) => {
+                let new = self.commit_new(who, place, newborn, how, tx, (bucket, room, number))?;
+                Ok((new, true))
+            }
+        }
+    }
+
+    /// Where a new name goes.
+    fn place_of<'a>(&self, parent: &'a Arc<Inode>, name: &[u8]) -> Result<NamePlace<'a>> {
         let name = match Name::new(name) {
             Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
             other => other?,
         };
-        let names = self.names(parent)?;
-        let hash = self.store.hash(name.as_bytes());
-        if let Err(denied) = self.inodes.permit(who, parent, WRITE | EXECUTE) {
-            // Opening what exists needs no write permission on the directory.
-            let bucket = names.table.lock(hash);
-            return match bucket.find(hash, name.as_bytes()) {
-                Some(_) if exclusive => Err(Error::Exists),
-                Some(entry) => self.found(entry.ino, open),
-                None => Err(denied),
-            };
-        }
-        let ftype = what.ftype();
-        let is_dir = ftype == FileType::Directory;
-        let (mode, xattrs) = self.inodes.inherited_acls(who, parent, ftype, mode)?;
-        let data = match what {
-            New::Symlink(target) => self.place_symlink(who, parent, target)?,
-            _ => None,
-        };
-        let cost = match what {
-            New::Directory => Cost::DIRECTORY,
-            _ => Cost::NAME,
-        };
-        let cost = if xattrs.is_some() {
-            cost.and(Cost::XATTR)
-        } else {
-            cost
-        };
-        let undo_data = |e: Error| {
-            self.free_data(data);
-            e
-        };
-        let begun = match is_dir || xattrs.is_some() {
-            true => self.commit.begin(who, cost),
-            false => self.begin_adding(who, parent, (name.as_bytes(), hash), cost),
-        };
-        let tx = begun.map_err(undo_data)?;
+        Ok(NamePlace {
+            parent,
+            names: self.names(parent)?,
+            hash: self.store.hash(name.as_bytes()),
+            name,
+        })
+    }
+
+    /// Locks the bucket of a new name and takes what the name needs, or finds that the name is taken.
+    fn lock_free<'a>(
+        &'a self,
+        who: &Credentials,
+        place: &NamePlace<'a>,
+        what: &New<'_>,
+        how: How,
+    ) -> Result<Locked<'a>> {
+        let (names, hash, name) = (place.names, place.hash, place.name.as_bytes());
         let mut pushed = false;
-        let (mut bucket, _room, allocated) = loop {
-            let (bucket, room) = self
-                .lock_to_add(parent, names, hash, name.as_bytes())
-                .map_err(undo_data)?;
+        loop {
+            let (bucket, room) = self.lock_to_add(place.parent, names, hash, name)?;
             if names.is_dead() {
-                return Err(undo_data(Error::NotFound));
+                return Err(Error::NotFound);
             }
-            if let Some(entry) = bucket.find(hash, name.as_bytes()) {
-                let found = if exclusive {
-                    Err(Error::Exists)
-                } else {
-                    self.found(entry.ino, open)
-                };
-                drop(bucket);
-                self.free_data(data);
-                return found;
+            if let Some(entry) = bucket.find(hash, name) {
+                return Ok(Locked::Taken(self.found(entry.ino, how)?));
             }
             if what.is_device() && !who.is_unbound() {
-                return Err(undo_data(Error::NotPermitted));
+                return Err(Error::NotPermitted);
             }
-            match self.space.inodes.allocate(parent.ino, is_dir, &*self.space) {
-                Ok(allocated) => break (bucket, room, allocated),
+            let is_dir = matches!(what, New::Directory);
+            match self.space.take_number(place.parent.ino, is_dir) {
+                Ok(number) => return Ok(Locked::Free(bucket, room, number)),
                 // Numbers freed by operations that are not durable yet are free again after a push. The push is
                 // waited for with the bucket unlocked: a frozen volume lets none through, and its names must be
                 // found.
                 Err(Error::NoSpace(_)) if !pushed => {
                     let held = planted::is(Fault::WaitsLocked).then_some((bucket, room));
                     schedule::reached(Point::NoInode);
-                    self.commit.push_and_release().map_err(undo_data)?;
+                    self.commit.push_and_release()?;
                     drop(held);
                     pushed = true;
                 }
-                Err(e) => return Err(undo_data(e)),
-            }
-        };
-        let ino = allocated.ino;
-        let time = now();
-        let core = self.inodes.new_core(who, parent, what, mode, time);
-        let content = match what {
-            New::File => Content::File(OnceLock::new()),
-            New::Directory => {
-                let dir = Directory::new(parent.ino, None);
-                dir.size
-                    .store(u64::from(self.store.geometry.block_size), Ordering::Relaxed);
-                Content::Directory(Box::new(dir))
-            }
-            New::Symlink(target) => Content::Symlink(Box::new(Symlink {
-                target: OnceLock::from(Box::from(*target)),
-                block: data,
-            })),
-            New::Special(..) => Content::Special,
-        };
-        let mut inode = Inode::new(ino, ftype, core, content);
-        inode.newborn(u32::from(open), xattrs.clone());
-        let entry = Dentry {
-            hash,
-            ino,
-            ftype,
-            name,
-        };
-        let mut right = LinkRight::default();
-        if is_dir {
-            match self.room_for_subdirectory(parent, names) {
-                Ok(found) => right = found,
-                Err(e) => {
-                    self.space.inodes.undo(allocated);
-                    return Err(undo_data(e));
-                }
+                Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Logs a new inode and its name, and shows both.
+    fn commit_new(
+        &self,
+        who: &Credentials,
+        place: NamePlace<'_>,
+        newborn: Newborn<'_>,
+        how: How,
+        tx: Transaction<'_>,
+        (mut bucket, _room, number): (BucketGuard<'_>, Room<'_>, NewNumber<'_>),
+    ) -> Result<Arc<Inode>> {
+        let (parent, names, ino) = (place.parent, place.names, number.ino);
+        let time = now();
+        let core = self
+            .inodes
+            .new_core(who, parent, newborn.what, newborn.mode, time);
+        let content = newborn.content(parent.ino, self.store.geometry.block_size);
+        let ftype = newborn.what.ftype();
+        let mut inode = Inode::new(ino, ftype, core, content);
+        inode.newborn(u32::from(how.open), newborn.xattrs.clone());
+        let entry = Dentry {
+            hash: place.hash,
+            ino,
+            ftype,
+            name: place.name,
+        };
+        let mut right = match newborn.is_dir() {
+            true => self.room_for_subdirectory(parent, names)?,
+            false => LinkRight::default(),
+        };
         let seen = bucket
             .stamp
             .max(names.core_stamp.load(Ordering::Relaxed))
-            .max(allocated.after);
-        let seen = seen.max(right.stamp(names));
+            .max(number.after)
+            .max(right.stamp(names));
         tx.commit(seen, |c| {
-            c.inode(ino, InodeEvent::Init, core);
-            match what {
-                New::Directory => c.misc(ino, MiscEvent::DirInit { parent: parent.ino }),
-                New::Symlink(target) if data.is_none() => {
-                    c.misc(ino, MiscEvent::SymlinkTarget(Box::from(*target)));
-                }
-                _ => {}
-            }
-            if let Some(run) = data {
-                c.map_run(ino, run, true);
-            }
-            if let Some(set) = &xattrs {
-                c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
-            }
-            let links = i8::from(is_dir);
+            newborn.log(ino, parent.ino, core, c);
+            let links = i8::from(newborn.is_dir());
             c.log_name(parent.ino, &mut bucket.stamp, &entry, (false, links), time);
             names.note(Change { names: 1, links }, time, c.stamp);
             parent.logged_in(c.context);
@@ -207,28 +278,45 @@ impl Names {
             }
         });
         drop(right);
-        if let Some(run) = data {
-            self.data.count_added(&inode, &[run]);
+        number.keep();
+        let target = newborn.target.keep();
+        if !target.is_empty() {
+            self.data.count_added(&inode, &target);
         }
         let inode = Arc::new(inode);
         self.inodes.adopt(&inode);
-        self.watch.tell_created(parent, entry.name.as_bytes(), ino);
+        self.show_name(parent, names, bucket, entry);
+        Ok(inode)
+    }
+
+    /// Puts a name that was logged into its bucket, and tells who watches.
+    fn show_name(
+        &self,
+        parent: &Inode,
+        names: &Directory,
+        mut bucket: BucketGuard<'_>,
+        entry: Dentry,
+    ) {
+        self.watch
+            .tell_created(parent, entry.name.as_bytes(), entry.ino);
         bucket.add(entry);
         let long = names.table.is_long(&bucket);
         drop(bucket);
         if long {
             names.grow();
         }
-        Ok((inode, true))
     }
 
     /// The inode of a name whose bucket is locked, so that it cannot leave before it is opened.
-    fn found(&self, ino: InodeNr, open: bool) -> Result<(Arc<Inode>, bool)> {
+    fn found(&self, ino: InodeNr, how: How) -> Result<Arc<Inode>> {
+        if how.exclusive {
+            return Err(Error::Exists);
+        }
         let inode = self.inodes.named_inode(ino)?;
-        if open {
+        if how.open {
             self.lifecycle.opened(&inode)?;
         }
-        Ok((inode, false))
+        Ok(inode)
     }
 
     /// Makes another name for an inode.
@@ -240,12 +328,9 @@ impl Names {
         name: &[u8],
     ) -> Result<()> {
         let _span = lockmeter::span!("link");
-        let name = match Name::new(name) {
-            Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
-            other => other?,
-        };
-        let names = self.names(parent)?;
-        let hash = self.store.hash(name.as_bytes());
+        let NamePlace {
+            names, name, hash, ..
+        } = self.place_of(parent, name)?;
         let tx = self.begin_adding(who, parent, (name.as_bytes(), hash), Cost::NAME)?;
         let (mut bucket, _room) = self.lock_to_add(parent, names, hash, name.as_bytes())?;
         if names.is_dead() {
@@ -297,73 +382,56 @@ impl Names {
             inode.logged_in(c.context);
             parent.logged_in(c.context);
         });
-        self.watch
-            .tell_created(parent, entry.name.as_bytes(), inode.ino);
         drop(state);
-        bucket.add(entry);
-        let long = names.table.is_long(&bucket);
-        drop(bucket);
-        if long {
-            names.grow();
-        }
+        self.show_name(parent, names, bucket, entry);
         Ok(())
     }
 
     /// A long target is data: it goes to the device before the transaction that names its block.
-    fn place_symlink(
+    fn place_target(
         &self,
         who: &Credentials,
         parent: &Inode,
-        target: &[u8],
-    ) -> Result<Option<Run>> {
+        what: &New<'_>,
+    ) -> Result<PlacedRuns<'_>> {
+        let mut placing = self.space.placing();
+        let New::Symlink(target) = what else {
+            return Ok(placing);
+        };
+        let block_size = self.store.geometry.block_size;
         if target.is_empty() {
             return Err(Error::NotFound);
         }
-        if target.len() >= (self.store.geometry.block_size as usize).min(4096) {
+        if target.len() >= (block_size as usize).min(4096) {
             return Err(Error::NameTooLong);
         }
         if target.contains(&0) {
             return Err(Error::Invalid("a symbolic link's target holds a NUL byte"));
         }
         if target.len() <= FAST_SYMLINK_MAX {
-            return Ok(None);
+            return Ok(placing);
         }
         let _pass = self.store.gate.enter();
         self.store.check_writable()?;
         if !self.commit.take_space(who, 1)? {
             return Err(self.store.no_space("no block left for a symbolic link"));
         }
-        let goal = self.space.goal_of(parent.ino);
-        let placed = self.space.allocate_block(goal).and_then(|block| {
-            let mut bytes = vec![0; self.store.geometry.block_size as usize];
-            bytes[..target.len()].copy_from_slice(target);
-            let run = Run {
-                logical: 0,
-                len: 1,
-                physical: block,
-                unwritten: false,
-            };
-            self.store
-                .device
-                .write_at(block.offset(self.store.geometry.block_size), &bytes)
-                .map(|()| run)
-                .map_err(|e| Error::block_io("write", block, e))
+        let reserved = self.space.reserved(1);
+        let block = self.space.allocate_block(self.space.goal_of(parent.ino))?;
+        reserved.hand_over();
+        placing.runs.push(Run {
+            logical: 0,
+            len: 1,
+            physical: block,
+            unwritten: false,
         });
-        match placed {
-            Ok(run) => Ok(Some(run)),
-            Err(e) => {
-                self.space.counts.give(1);
-                Err(e)
-            }
-        }
-    }
-
-    fn free_data(&self, data: Option<Run>) {
-        if let Some(run) = data
-            && self.space.mark_free(run.physical, run.len).is_ok()
-        {
-            self.space.counts.give(u64::from(run.len));
-        }
+        let mut bytes = vec![0; block_size as usize];
+        bytes[..target.len()].copy_from_slice(target);
+        self.store
+            .device
+            .write_at(block.offset(block_size), &bytes)
+            .map_err(|e| Error::block_io("write", block, e))?;
+        Ok(placing)
     }
 
     /// The right to add one subdirectory, with the name's bucket locked. Far from the limit of links nothing is taken for

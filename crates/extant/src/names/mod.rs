@@ -14,6 +14,7 @@ pub mod create;
 pub mod index_room;
 pub mod load;
 pub mod lookup;
+mod moving;
 pub mod remove;
 pub mod rename;
 pub mod unnamed;

@@ -35,14 +35,14 @@ impl Names {
             None => Cost { meta_blocks: 0 },
         };
         let tx = self.commit.begin(who, cost)?;
-        let allocated = self.commit.allocate_inode(parent.ino, false)?;
-        let ino = allocated.ino;
+        let number = self.commit.take_number(parent.ino, false)?;
+        let ino = number.ino;
         let mut core = self.inodes.new_core(who, parent, &what, mode, now());
         core.links = 0;
         let content = Content::File(OnceLock::new());
         let mut inode = Inode::new(ino, what.ftype(), core, content);
         inode.newborn(1, xattrs.clone());
-        tx.commit(allocated.after, |c| {
+        tx.commit(number.after, |c| {
             c.inode(ino, InodeEvent::Init, core);
             c.misc(ino, MiscEvent::OrphanAdd);
             if let Some(set) = &xattrs {
@@ -53,6 +53,7 @@ impl Names {
             state.orphan = true;
             state.unnamed = true;
         });
+        number.keep();
         let inode = Arc::new(inode);
         self.inodes.adopt(&inode);
         Ok(inode)

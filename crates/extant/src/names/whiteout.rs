@@ -6,7 +6,7 @@ use crate::incore::inode::{Content, Inode};
 use crate::inodes::new::New;
 use crate::log::Commit;
 use crate::names::Names;
-use crate::space::inode::Allocated;
+use crate::space::guards::NewNumber;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::Dentry;
 use crate::types::item::{InodeEvent, MiscEvent};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 /// A whiteout about to be made: its number, which goes back if nothing is made.
 pub(crate) struct Whiteout<'a> {
-    engine: &'a Names,
-    allocated: Option<Allocated>,
+    names: &'a Names,
+    number: NewNumber<'a>,
     mode: u16,
     xattrs: Option<Arc<XattrSet>>,
 }
@@ -30,8 +30,8 @@ impl Names {
             .inodes
             .inherited_acls(who, dir, FileType::CharDevice, 0)?;
         Ok(Whiteout {
-            engine: self,
-            allocated: Some(self.commit.allocate_inode(dir.ino, false)?),
+            names: self,
+            number: self.commit.take_number(dir.ino, false)?,
             mode,
             xattrs,
         })
@@ -41,7 +41,7 @@ impl Names {
 impl Whiteout<'_> {
     /// The stamp of the items logged for its number.
     pub fn after(&self) -> u64 {
-        self.allocated.map_or(0, |a| a.after)
+        self.number.after
     }
 
     /// Whether it needs room for attributes.
@@ -51,39 +51,29 @@ impl Whiteout<'_> {
 
     /// Logs it; the entry `at`, now that of the file that is renamed, leads to it from now on.
     pub fn log(
-        mut self,
+        self,
         who: &Credentials,
         dir: &Inode,
         at: Dentry,
         time: Timestamp,
         c: &mut Commit<'_>,
-    ) -> Option<(Arc<Inode>, Dentry)> {
-        let ino = self.allocated.take()?.ino;
+    ) -> (Arc<Inode>, Dentry) {
+        let ino = self.number.ino;
         let what = New::Special(FileType::CharDevice, 0);
-        let core = self
-            .engine
-            .inodes
-            .new_core(who, dir, &what, self.mode, time);
+        let core = self.names.inodes.new_core(who, dir, &what, self.mode, time);
         let mut inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
         c.inode(ino, InodeEvent::Init, core);
         if let Some(set) = &self.xattrs {
             c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
         }
-        inode.newborn(0, self.xattrs.take());
+        inode.newborn(0, self.xattrs);
         inode.born_in(c);
         let entry = Dentry {
             ino,
             ftype: FileType::CharDevice,
             ..at
         };
-        Some((Arc::new(inode), entry))
-    }
-}
-
-impl Drop for Whiteout<'_> {
-    fn drop(&mut self) {
-        if let Some(allocated) = self.allocated.take() {
-            self.engine.space.inodes.undo(allocated);
-        }
+        self.number.keep();
+        (Arc::new(inode), entry)
     }
 }

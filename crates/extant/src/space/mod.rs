@@ -8,6 +8,7 @@ pub mod buddy;
 mod contention;
 pub mod counts;
 mod goals;
+pub mod guards;
 pub mod inode;
 pub mod preallocation;
 mod ranks;

@@ -16,6 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::store::groups::first_unused;
 use crate::types::item::{InodeItem, MiscEvent};
 use ext4_format::features::{Compat, RoCompat};
+use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, INODE_ZEROED};
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::xattr::XattrSet;
@@ -279,7 +280,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         raw: &mut [u8],
         changes: &InodeChanges<'_, 'i>,
         init: Option<&InodeItem>,
-        core: Option<&InodeItem>,
+        last: Option<&InodeItem>,
     ) -> Result<()> {
         let geometry = self.ws.geometry;
         let ino = changes.ino;
@@ -289,47 +290,9 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         } else {
             NamesSum::default()
         };
-        let stated = core.map(|last| last.core.links);
-        let mut links = 2;
-        let mut core = match (init, core) {
-            (Some(init), last) => {
-                if changes.was_used {
-                    let old = self.old(raw, ino)?;
-                    self.free_metadata(raw, &old, ino)?;
-                    self.done.orphans.push((ino, OrphanChange::Remove));
-                } else {
-                    self.done.bits.changed.push((ino, true));
-                }
-                let born = first_core(
-                    last.unwrap_or(init),
-                    init,
-                    &misc,
-                    geometry.features.has_extents(),
-                );
-                inode::init(raw, geometry);
-                if born.flags & flags::EXTENTS != 0 {
-                    extent::write_leaf(inode::i_block_mut(raw)?, 0, [])?;
-                }
-                if born.file_type() == Some(FileType::Directory) {
-                    self.done.bits.dirs.push((ino, 1));
-                }
-                born
-            }
-            (None, last) => {
-                let old = self.old(raw, ino)?;
-                links = old.links;
-                last.map_or(Ok(old), |last| next_core(last, &old))?
-            }
-        };
+        let (mut core, links) = self.core(raw, changes, (init, last), &misc)?;
         if let Some(target) = misc.target {
-            let place = inode::i_block_mut(raw)?;
-            place.fill(0);
-            let place = place
-                .get_mut(..target.len())
-                .filter(|p| p.len() < inode::I_BLOCK_SIZE);
-            place
-                .ok_or_else(|| Error::corrupt_inode("symbolic link's target", ino))?
-                .copy_from_slice(target);
+            put_target(raw, target, ino)?;
         }
         let is_dir = core.file_type() == Some(FileType::Directory);
         if !is_dir && (changes.has_names() || misc.parent.is_some()) {
@@ -340,6 +303,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let mut blocks = 0;
         let mut new_size = None;
         if is_dir {
+            let stated = last.map(|last| last.core.links);
             core.links = directory_links(links, stated, names.links);
             if changes.has_names() || misc.parent.is_some() {
                 let size = core.size;
@@ -351,19 +315,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 core.ctime = core.ctime.max(time);
             }
         } else {
-            let maps = map_changes::net(changes.maps());
-            if !maps.is_empty() {
-                if core.flags & flags::INLINE_DATA != 0 {
-                    return Err(Error::Unsupported("mapping of an inode with inline data"));
-                }
-                blocks = mapping::apply(
-                    self.ws,
-                    self.ledger,
-                    &owner,
-                    inode::i_block_mut(raw)?,
-                    &maps,
-                )?;
-            }
+            blocks = self.mapping(raw, changes, &core, &owner)?;
         }
         let mut meta = self.ledger.balance - balance;
         let tree_delta = if is_dir { 0 } else { meta };
@@ -372,26 +324,14 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             self.done.needs.ro_compat |= RoCompat::LARGE_FILE;
         }
         if let Some(set) = misc.xattrs {
-            if !set.is_empty() {
-                self.done.needs.compat |= Compat::EXT_ATTR;
-            }
-            let had = inode::file_acl(raw, geometry).0 != 0;
-            self.shared.xattrs.lock().set(raw, set, owner.goal)?;
-            meta += i64::from(inode::file_acl(raw, geometry).0 != 0) - i64::from(had);
+            meta += self.set_xattrs(raw, set, &owner)?;
         }
-        let per_block = i64::from(geometry.sectors_per_block());
-        if blocks + meta != 0 {
-            let sectors = (blocks + meta)
-                .checked_mul(per_block)
-                .and_then(|d| inode::sectors(raw, geometry).checked_add_signed(d))
-                .ok_or_else(|| Error::corrupt_inode("count of sectors", ino))?;
-            inode::set_sectors(raw, geometry, sectors)?;
-        }
+        add_sectors(raw, geometry, ino, blocks + meta)?;
         if meta != 0 || new_size.is_some() {
             self.done.published.push(Published {
                 ino,
                 size: new_size,
-                sectors_delta: meta * per_block,
+                sectors_delta: meta * i64::from(geometry.sectors_per_block()),
                 tree_delta,
             });
         }
@@ -399,6 +339,70 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             self.done.orphans.push((ino, orphan));
         }
         Ok(())
+    }
+
+    /// The core that an inode gets, and the links that it had. One that is born is initialised.
+    fn core(
+        &mut self,
+        raw: &mut [u8],
+        changes: &InodeChanges<'_, 'i>,
+        (init, last): (Option<&InodeItem>, Option<&InodeItem>),
+        misc: &MiscChanges<'_>,
+    ) -> Result<(InodeCore, u32)> {
+        let geometry = self.ws.geometry;
+        let ino = changes.ino;
+        let Some(init) = init else {
+            let old = self.old(raw, ino)?;
+            let links = old.links;
+            return Ok((last.map_or(Ok(old), |last| next_core(last, &old))?, links));
+        };
+        if changes.was_used {
+            let old = self.old(raw, ino)?;
+            self.free_metadata(raw, &old, ino)?;
+            self.done.orphans.push((ino, OrphanChange::Remove));
+        } else {
+            self.done.bits.changed.push((ino, true));
+        }
+        let by_extents = geometry.features.has_extents();
+        let born = first_core(last.unwrap_or(init), init, misc, by_extents);
+        inode::init(raw, geometry);
+        if born.flags & flags::EXTENTS != 0 {
+            extent::write_leaf(inode::i_block_mut(raw)?, 0, [])?;
+        }
+        if born.file_type() == Some(FileType::Directory) {
+            self.done.bits.dirs.push((ino, 1));
+        }
+        Ok((born, 2))
+    }
+
+    /// Changes the mapping of what is no directory; returns how many data blocks more it has.
+    fn mapping(
+        &mut self,
+        raw: &mut [u8],
+        changes: &InodeChanges<'_, 'i>,
+        core: &InodeCore,
+        owner: &Owner,
+    ) -> Result<i64> {
+        let maps = map_changes::net(changes.maps());
+        if maps.is_empty() {
+            return Ok(0);
+        }
+        if core.flags & flags::INLINE_DATA != 0 {
+            return Err(Error::Unsupported("mapping of an inode with inline data"));
+        }
+        let root = inode::i_block_mut(raw)?;
+        mapping::apply(self.ws, self.ledger, owner, root, &maps)
+    }
+
+    /// Sets all attributes; returns how many blocks more they take.
+    fn set_xattrs(&mut self, raw: &mut [u8], set: &XattrSet, owner: &Owner) -> Result<i64> {
+        let geometry = self.ws.geometry;
+        if !set.is_empty() {
+            self.done.needs.compat |= Compat::EXT_ATTR;
+        }
+        let had = inode::file_acl(raw, geometry).0 != 0;
+        self.shared.xattrs.lock().set(raw, set, owner.goal)?;
+        Ok(i64::from(inode::file_acl(raw, geometry).0 != 0) - i64::from(had))
     }
 
     /// Applies the names in `net` and what else changes in a directory's blocks.
@@ -545,4 +549,28 @@ mod tests {
             );
         }
     }
+}
+
+/// A short link's target stands in its inode.
+fn put_target(raw: &mut [u8], target: &[u8], ino: InodeNr) -> Result<()> {
+    let place = inode::i_block_mut(raw)?;
+    place.fill(0);
+    place
+        .get_mut(..target.len())
+        .filter(|p| p.len() < inode::I_BLOCK_SIZE)
+        .ok_or_else(|| Error::corrupt_inode("symbolic link's target", ino))?
+        .copy_from_slice(target);
+    Ok(())
+}
+
+/// Counts so many blocks more, or less, in an inode.
+fn add_sectors(raw: &mut [u8], geometry: &Geometry, ino: InodeNr, blocks: i64) -> Result<()> {
+    if blocks == 0 {
+        return Ok(());
+    }
+    let sectors = blocks
+        .checked_mul(i64::from(geometry.sectors_per_block()))
+        .and_then(|d| inode::sectors(raw, geometry).checked_add_signed(d))
+        .ok_or_else(|| Error::corrupt_inode("count of sectors", ino))?;
+    Ok(inode::set_sectors(raw, geometry, sectors)?)
 }

@@ -245,34 +245,13 @@ impl Journal {
         if blocks.is_empty() && revoked.is_empty() {
             return Ok(None);
         }
-        let log = self.superblock.log_range();
-        let mut need = self.need(blocks.len(), revoked.len());
-        if need > log.len() as u32 - self.used {
-            engine.commit_stage.finish(engine)?;
-            // The images here are not durable yet, nor are those of the context being formatted now.
-            self.empty_log(engine, false)?;
-        }
-        // In an empty log there is nothing to strike out.
-        let revoked = match self.used == 0 || planted::is(Fault::NoRevoke) {
-            true => &[],
-            false => revoked,
-        };
-        if self.used == 0 {
-            need = self.need(blocks.len(), 0);
-        }
-        if need > log.len() as u32 - self.used {
-            return Err(Error::Stopped(format!(
-                "a checkpoint of {} blocks does not fit the journal of {} blocks",
-                blocks.len(),
-                log.len()
-            )));
-        }
+        let (need, revoked) = self.make_room(engine, blocks.len(), revoked)?;
         let tid = self.next;
         let start = self.head;
         let body = Body {
             area: &self.area,
             format: &self.format,
-            log,
+            log: self.superblock.log_range(),
             start,
             tid,
         };
@@ -282,17 +261,7 @@ impl Journal {
             self.superblock.sequence = tid;
             self.write_superblock()?;
         }
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
-        let mut block = vec![0; self.format.block_size as usize];
-        let commit = Commit {
-            tid,
-            secs: now.as_secs(),
-            nanos: now.subsec_nanos(),
-            transaction_crc: None,
-        };
-        commit.write(&self.format, &mut block)?;
+        let bytes = self.commit_block(tid)?;
         let (first, len) = (
             self.superblock.log_range().start,
             self.superblock.log_range().len(),
@@ -323,8 +292,56 @@ impl Journal {
         Ok(Some(CommitBlock {
             tid,
             at: commit_at,
-            bytes: block,
+            bytes,
         }))
+    }
+
+    /// Sees to it that the log has room for a transaction of so many images; returns the blocks it will take there, and which
+    /// blocks it has to revoke.
+    fn make_room<'r>(
+        &mut self,
+        engine: &Committer,
+        images: usize,
+        revoked: &'r [BlockNr],
+    ) -> Result<(u32, &'r [BlockNr])> {
+        let len = self.superblock.log_range().len() as u32;
+        let mut need = self.need(images, revoked.len());
+        if need > len - self.used {
+            engine.commit_stage.finish(engine)?;
+            // The images here are not durable yet, nor are those of the context being formatted now.
+            self.empty_log(engine, false)?;
+        }
+        // In an empty log there is nothing to strike out.
+        let revoked = match self.used == 0 || planted::is(Fault::NoRevoke) {
+            true => &[],
+            false => revoked,
+        };
+        if self.used == 0 {
+            need = self.need(images, 0);
+        }
+        if need > len - self.used {
+            return Err(Error::Stopped(format!(
+                "a checkpoint of {} blocks does not fit the journal of {} blocks",
+                images, len
+            )));
+        }
+        Ok((need, revoked))
+    }
+
+    /// The block that commits a transaction now.
+    fn commit_block(&self, tid: Tid) -> Result<Vec<u8>> {
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut block = vec![0; self.format.block_size as usize];
+        let commit = Commit {
+            tid,
+            secs: now.as_secs(),
+            nanos: now.subsec_nanos(),
+            transaction_crc: None,
+        };
+        commit.write(&self.format, &mut block)?;
+        Ok(block)
     }
 
     fn empty_log(&mut self, engine: &Committer, all_durable: bool) -> Result<()> {

@@ -1,0 +1,555 @@
+//! The locked part of a rename: what it locks, in which order, and what it logs.
+
+use crate::base::error::{Error, Result};
+use crate::base::now;
+use crate::incore::bucket::Bucket;
+use crate::incore::directory::{Change, Directory};
+use crate::incore::file::FileMap;
+use crate::incore::inode::{Inode, InodeState, StateGuard};
+use crate::incore::name_table::BucketGuard;
+use crate::log::transaction::Transaction;
+use crate::log::{Commit, Cost};
+use crate::names::Names;
+use crate::names::index_room::Room;
+use crate::names::remove::Fate;
+use crate::names::rename::RenameMode;
+use crate::names::whiteout::Whiteout;
+use crate::types::credentials::Credentials;
+use crate::types::dentry::{Dentry, NameHash};
+use crate::types::extent_map::Run;
+use crate::types::item::{MiscEvent, Stamp};
+use crate::types::name::Name;
+use crate::watch::watchers::WatchEvent;
+use ext4_format::timestamp::Timestamp;
+use ext4_format::{FileType, InodeNr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+/// One side of a rename.
+pub(super) struct Side<'a> {
+    pub dir: &'a Arc<Inode>,
+    pub names: &'a Directory,
+    pub hash: NameHash,
+    pub name: &'a [u8],
+}
+
+/// The buckets a rename holds: of the two names (one guard if they share a bucket), and all of a
+/// directory that is replaced.
+pub(super) struct Held<'a> {
+    pub old: BucketGuard<'a>,
+    new: Option<BucketGuard<'a>>,
+    replaced: Vec<BucketGuard<'a>>,
+}
+
+impl<'a> Held<'a> {
+    pub fn new_bucket(&mut self) -> &mut Bucket {
+        match &mut self.new {
+            Some(bucket) => bucket,
+            None => &mut self.old,
+        }
+    }
+
+    fn stamp(&self) -> u64 {
+        self.old.stamp.max(self.new.as_ref().map_or(0, |b| b.stamp))
+    }
+
+    /// Locks in the order of directory numbers.
+    pub fn lock(
+        old: &Side<'a>,
+        new: &Side<'a>,
+        replaced: Option<(InodeNr, &'a Directory)>,
+    ) -> Self {
+        let mut all = Vec::new();
+        let early = |n: InodeNr| replaced.filter(|(r, _)| *r < n);
+        if old.dir.ino == new.dir.ino {
+            if let Some((_, r)) = early(old.dir.ino) {
+                all = r.table.lock_all();
+            }
+            let (a, b) = old.names.table.lock_both(old.hash, new.hash);
+            if let (Some((_, r)), true) = (replaced, all.is_empty()) {
+                all = r.table.lock_all();
+            }
+            return Self {
+                old: a,
+                new: b,
+                replaced: all,
+            };
+        }
+        let old_first = old.dir.ino < new.dir.ino;
+        let (low, high) = if old_first { (old, new) } else { (new, old) };
+        if let Some((_, r)) = early(low.dir.ino) {
+            all = r.table.lock_all();
+        }
+        let a = low.names.table.lock(low.hash);
+        if let (Some((_, r)), true) = (early(high.dir.ino), all.is_empty()) {
+            all = r.table.lock_all();
+        }
+        let b = high.names.table.lock(high.hash);
+        if let (Some((_, r)), true) = (replaced, all.is_empty()) {
+            all = r.table.lock_all();
+        }
+        let (old_guard, new_guard) = if old_first { (a, b) } else { (b, a) };
+        Self {
+            old: old_guard,
+            new: Some(new_guard),
+            replaced: all,
+        }
+    }
+}
+
+/// The states of up to four inodes, locked in the order of their numbers.
+struct States<'a> {
+    held: Vec<(InodeNr, StateGuard<'a>)>,
+}
+
+impl<'a> States<'a> {
+    fn lock(mut inodes: Vec<&'a Arc<Inode>>) -> Self {
+        inodes.sort_by_key(|i| i.ino);
+        inodes.dedup_by_key(|i| i.ino);
+        Self {
+            held: inodes
+                .into_iter()
+                .map(|i| (i.ino, i.state.lock()))
+                .collect(),
+        }
+    }
+
+    /// The state of an inode that was among those locked.
+    fn of(&mut self, inode: &Inode) -> Option<&mut InodeState> {
+        self.held
+            .iter_mut()
+            .find(|(i, _)| *i == inode.ino)
+            .map(|(_, s)| &mut **s)
+    }
+
+    fn stamp(&self) -> u64 {
+        self.held.iter().map(|(_, s)| s.stamp).max().unwrap_or(0)
+    }
+}
+
+/// What is renamed, and to what.
+pub(super) struct Move<'a> {
+    pub who: &'a Credentials,
+    pub old: &'a Side<'a>,
+    pub new: &'a Side<'a>,
+    pub source: &'a Arc<Inode>,
+    pub target: Option<&'a Arc<Inode>>,
+    pub mode: RenameMode,
+}
+
+impl<'a> Move<'a> {
+    /// From one directory to another.
+    fn crosses(&self) -> bool {
+        self.old.dir.ino != self.new.dir.ino
+    }
+
+    fn exchanges(&self) -> bool {
+        self.mode == RenameMode::Exchange
+    }
+
+    /// The inode that loses its name.
+    fn replaced(&self) -> Option<&'a Arc<Inode>> {
+        self.target.filter(|_| !self.exchanges())
+    }
+
+    /// Directories that come to each of the two, less those that leave it.
+    fn links(&self) -> [i8; 2] {
+        let source = i8::from(is_dir(self.source));
+        let target = i8::from(self.target.is_some_and(|t| is_dir(t)));
+        let comes_back = if self.exchanges() { target } else { 0 };
+        [comes_back - source, source - target]
+    }
+
+    /// Whether the number of directories changes in one of the two. Only then their own cores change: a file that is renamed
+    /// leaves them alone, and others that work there.
+    fn recounts(&self) -> bool {
+        is_dir(self.source) && self.crosses()
+            || self
+                .target
+                .is_some_and(|t| is_dir(t) && (self.crosses() || !self.exchanges()))
+    }
+
+    /// The states of all whose cores change.
+    fn lock_states(&self) -> States<'a> {
+        let parents = [self.old.dir, self.new.dir].into_iter();
+        let parents = parents.filter(|_| self.recounts());
+        States::lock(
+            [self.source]
+                .into_iter()
+                .chain(self.target)
+                .chain(parents)
+                .collect(),
+        )
+    }
+
+    /// Greatest stamp of the directories and of the names below what moves.
+    fn stamp(&self) -> Stamp {
+        let core = |side: &Side<'_>| side.names.core_stamp.load(Ordering::Relaxed);
+        let parents = match self.recounts() {
+            true => self.old.names.last_stamp().max(self.new.names.last_stamp()),
+            false => 0,
+        };
+        core(self.old)
+            .max(core(self.new))
+            .max(parents)
+            .max(last_stamp(self.source))
+            .max(self.target.map_or(0, |t| last_stamp(t)))
+    }
+}
+
+/// A directory marked as removed; it lives again if the rename fails before its commit.
+struct Killed<'a>(Option<&'a Directory>);
+
+impl<'a> Killed<'a> {
+    fn kill(dir: &'a Directory, buckets: &[BucketGuard<'_>]) -> Result<Self> {
+        match dir.kill_if_empty(buckets) {
+            true => Ok(Self(Some(dir))),
+            false => Err(Error::NotEmpty),
+        }
+    }
+
+    fn core_stamp(&self) -> Stamp {
+        self.0.map_or(0, |d| d.core_stamp.load(Ordering::Relaxed))
+    }
+
+    /// The removal is logged.
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Killed<'_> {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0 {
+            dir.revive();
+        }
+    }
+}
+
+/// The inode that loses its name, ready to be freed.
+#[derive(Default)]
+struct Victim {
+    /// Nobody has it open, and it was its last name.
+    may_die: bool,
+    runs: Vec<Run>,
+}
+
+/// How a rename ended.
+pub(super) struct Outcome {
+    pub fate: Fate,
+    pub victim: Option<Arc<Inode>>,
+    /// The new name's bucket is long.
+    pub long: bool,
+}
+
+/// All that a rename has locked and prepared, for its commit.
+struct Moving<'a, 'm> {
+    engine: &'a Names,
+    m: &'m Move<'m>,
+    // Unlocked in this order.
+    states: States<'m>,
+    map: Option<&'a mut FileMap>,
+    held: Held<'m>,
+    whiteout: Option<Whiteout<'a>>,
+    victim: Victim,
+    /// Which of the two directories stops counting its subdirectories.
+    beyond: [bool; 2],
+    time: Timestamp,
+}
+
+impl Names {
+    /// Renames if both names still lead to what was looked up; else nothing has happened, and `None` says so.
+    pub(super) fn rename_once(&self, m: &Move<'_>, new_name: &Name) -> Result<Option<Outcome>> {
+        let replaced_dir = match m.replaced() {
+            Some(t) if is_dir(t) => Some((t.ino, self.names(t)?)),
+            _ => None,
+        };
+        let whiteout = match m.mode.leaves_whiteout() {
+            true => Some(self.prepare_whiteout(m.who, m.old.dir)?),
+            false => None,
+        };
+        let tx = self.begin_move(m, whiteout.as_ref().is_some_and(Whiteout::has_xattrs))?;
+        let room = match m.target {
+            None => self.room_to_add(m.new.dir, m.new.names, m.new.hash, m.new.name)?,
+            Some(_) => Room::PLENTY,
+        };
+        let mut held = Held::lock(m.old, m.new, replaced_dir);
+        if m.new.names.is_dead() {
+            return Err(Error::NotFound);
+        }
+        if !lead(&mut held, m.old, m.new, (m.source, m.target))
+            || m.target.is_none() && room.is_missing(m.new.names)
+        {
+            return Ok(None);
+        }
+        let killed = match replaced_dir {
+            Some((_, names)) => Killed::kill(names, &held.replaced)?,
+            None => Killed(None),
+        };
+        let mut map = m.replaced().and_then(|t| t.file()).map(|f| f.map.write());
+        let victim = self.prepare_victim(m.replaced(), map.as_deref_mut())?;
+        let mut states = m.lock_states();
+        let beyond = self.beyond_links(m, &mut states)?;
+        let seen = held
+            .stamp()
+            .max(states.stamp())
+            .max(m.stamp())
+            .max(whiteout.as_ref().map_or(0, Whiteout::after))
+            .max(killed.core_stamp());
+        if is_dir(m.source) || m.target.is_some_and(|t| is_dir(t)) {
+            m.old.names.note_move();
+            m.new.names.note_move();
+        }
+        let mut moving = Moving {
+            engine: self,
+            m,
+            states,
+            map: map.as_deref_mut(),
+            held,
+            whiteout,
+            victim,
+            beyond,
+            time: now(),
+        };
+        let (fate, whited) = tx.commit(seen, |c| moving.log(new_name, c));
+        killed.keep();
+        if let Some(inode) = &whited {
+            // While the names are locked, so that no look-up misses it.
+            self.inodes.adopt(inode);
+        }
+        self.tell_renamed(m);
+        if let Some(inode) = &whited {
+            self.watch.tell_created(m.old.dir, m.old.name, inode.ino);
+        }
+        Ok(Some(Outcome {
+            fate,
+            victim: m.replaced().cloned(),
+            long: m.new.names.table.is_long(moving.held.new_bucket()),
+        }))
+    }
+
+    fn begin_move(&self, m: &Move<'_>, with_xattrs: bool) -> Result<Transaction<'_>> {
+        let cost = match with_xattrs {
+            true => Cost::XATTR,
+            false => Cost { meta_blocks: 0 },
+        };
+        match m.target {
+            // The names are there: their entries are changed where they are.
+            Some(_) => self.commit.begin(m.who, cost),
+            None if with_xattrs => self.commit.begin(m.who, cost.and(Cost::NAME.times(2))),
+            None => {
+                let name = (m.new.name, m.new.hash);
+                self.begin_adding(m.who, m.new.dir, name, Cost::NAME.times(2))
+            }
+        }
+    }
+
+    /// What freeing the inode needs that loses its name; its directory is locked, and so is its mapping.
+    fn prepare_victim(
+        &self,
+        replaced: Option<&Arc<Inode>>,
+        map: Option<&mut FileMap>,
+    ) -> Result<Victim> {
+        let last = replaced.filter(|t| is_dir(t) || t.state.lock().core.links <= 1);
+        let Some(inode) = last else {
+            return Ok(Victim::default());
+        };
+        let may_die = inode.opens.load(Ordering::Acquire) == 0;
+        let runs = match may_die {
+            true => self.lifecycle.prepare_free(inode, map)?,
+            false => self.lifecycle.prepare_death(inode)?,
+        };
+        Ok(Victim { may_die, runs })
+    }
+
+    /// Which of the two directories gets more subdirectories than it can count.
+    fn beyond_links(&self, m: &Move<'_>, states: &mut States<'_>) -> Result<[bool; 2]> {
+        let mut beyond = [false; 2];
+        if m.crosses() {
+            let sides = [m.old, m.new].into_iter().zip(m.links()).zip(&mut beyond);
+            for ((side, _), beyond) in sides.filter(|((_, more), _)| *more > 0) {
+                if let Some(state) = states.of(side.dir) {
+                    *beyond = self.is_beyond_links(side.names, state)?;
+                }
+            }
+        }
+        Ok(beyond)
+    }
+
+    fn tell_renamed(&self, m: &Move<'_>) {
+        let event = |from: &Side<'_>, to: &Side<'_>, inode: &Inode| WatchEvent::Renamed {
+            from_dir: from.dir.ino.0,
+            from: from.name.to_vec(),
+            to_dir: to.dir.ino.0,
+            to: to.name.to_vec(),
+            ino: inode.ino.0,
+        };
+        let (old, new) = (m.old, m.new);
+        self.watch
+            .tell(&[old.dir, new.dir, m.source], || event(old, new, m.source));
+        if let Some(target) = m.target.filter(|_| m.exchanges()) {
+            self.watch
+                .tell(&[old.dir, new.dir, target], || event(new, old, target));
+        }
+    }
+}
+
+impl Moving<'_, '_> {
+    /// Logs the rename. Returns what became of the inode that lost its name, and the whiteout if one was left.
+    fn log(&mut self, new_name: &Name, c: &mut Commit<'_>) -> (Fate, Option<Arc<Inode>>) {
+        let m = self.m;
+        if m.crosses() {
+            log_parent(m.source, m.new.dir, c);
+            if let Some(target) = m.target.filter(|_| m.exchanges()) {
+                log_parent(target, m.old.dir, c);
+            }
+        }
+        let (old_gone, whited) = self.log_old_name(c);
+        self.log_new_name(new_name, c);
+        self.note_names(old_gone, c.stamp);
+        let fate = self.log_cores(c);
+        (fate, whited)
+    }
+
+    /// Logs what the old name says from now on, or that it is gone, which the flag tells.
+    fn log_old_name(&mut self, c: &mut Commit<'_>) -> (bool, Option<Arc<Inode>>) {
+        let (m, time) = (self.m, self.time);
+        let found = self.held.old.find(m.old.hash, m.old.name).cloned();
+        let (entry, gone, whited) = match (m.target.filter(|_| m.exchanges()), found) {
+            (Some(target), Some(found)) => {
+                let entry = Dentry {
+                    ino: target.ino,
+                    ftype: target.ftype,
+                    ..found
+                };
+                (Some(entry), false, None)
+            }
+            (None, Some(found)) => match self.whiteout.take() {
+                Some(whiteout) => {
+                    let (inode, entry) = whiteout.log(m.who, m.old.dir, found, time, c);
+                    (Some(entry), false, Some(inode))
+                }
+                None => {
+                    let gone = self.held.old.remove(m.old.hash, m.old.name);
+                    let is_gone = gone.is_some();
+                    (gone, is_gone, None)
+                }
+            },
+            (_, None) => (None, false, None),
+        };
+        if let Some(entry) = entry {
+            let what = (gone, m.links()[0]);
+            c.log_name(m.old.dir.ino, &mut self.held.old.stamp, &entry, what, time);
+            if !gone {
+                self.held.old.set(entry);
+            }
+        }
+        (gone, whited)
+    }
+
+    fn log_new_name(&mut self, new_name: &Name, c: &mut Commit<'_>) {
+        let m = self.m;
+        let entry = Dentry {
+            hash: m.new.hash,
+            ino: m.source.ino,
+            ftype: m.source.ftype,
+            name: new_name.clone(),
+        };
+        let bucket = self.held.new_bucket();
+        c.log_name(
+            m.new.dir.ino,
+            &mut bucket.stamp,
+            &entry,
+            (false, m.links()[1]),
+            self.time,
+        );
+        bucket.set(entry);
+    }
+
+    /// Counts the names that came and went.
+    fn note_names(&self, old_gone: bool, stamp: Stamp) {
+        let m = self.m;
+        let [old_links, new_links] = m.links();
+        let left = Change {
+            names: -i64::from(old_gone),
+            links: old_links,
+        };
+        let come = Change {
+            names: i64::from(m.target.is_none()),
+            links: new_links,
+        };
+        if m.crosses() {
+            m.old.names.note(left, self.time, stamp);
+            m.new.names.note(come, self.time, stamp);
+        } else {
+            // In one step, so that no reader counts only one of the changes.
+            m.new.names.note(left.and(come), self.time, stamp);
+        }
+    }
+
+    /// Logs the cores of the inodes and directories; says what became of the inode that lost its name.
+    fn log_cores(&mut self, c: &mut Commit<'_>) -> Fate {
+        let (m, engine) = (self.m, self.engine);
+        if let Some(state) = self.states.of(m.source) {
+            state.core.ctime = self.time;
+            engine.inodes.log_core(m.source, state, c);
+        }
+        let mut fate = Fate::Linked;
+        if let Some(target) = m.target
+            && let Some(state) = self.states.of(target)
+        {
+            state.core.ctime = self.time;
+            if m.exchanges() {
+                engine.inodes.log_core(target, state, c);
+            } else {
+                if is_dir(target) {
+                    state.core.links = 1;
+                }
+                let Victim { may_die, runs } = &self.victim;
+                let may_free = *may_die && engine.data.in_one_step(target, runs);
+                let map = self.map.as_deref_mut();
+                fate = engine.log_link_lost(target, state, may_free, c, |state, c| {
+                    engine.lifecycle.log_free(target, state, map, runs, c);
+                });
+            }
+        }
+        for (dir, beyond) in [m.old.dir, m.new.dir].into_iter().zip(self.beyond) {
+            dir.logged_in(c.context);
+            if let (Some(state), true) = (self.states.of(dir), beyond) {
+                engine.log_uncounted(dir, state, c);
+            }
+        }
+        fate
+    }
+}
+
+/// Logs, and shows, that a directory has another parent.
+fn log_parent(moved: &Inode, parent: &Inode, c: &mut Commit<'_>) {
+    if let Some(names) = moved.directory() {
+        c.misc(moved.ino, MiscEvent::DirParent { parent: parent.ino });
+        names.parent.store(parent.ino.0, Ordering::Release);
+    }
+}
+
+/// Whether both names, now locked, still lead to what was looked up unlocked.
+pub(super) fn lead(
+    held: &mut Held<'_>,
+    old: &Side<'_>,
+    new: &Side<'_>,
+    (source, target): (&Arc<Inode>, Option<&Arc<Inode>>),
+) -> bool {
+    let leads = |b: &Bucket, s: &Side<'_>| b.find(s.hash, s.name).map(|e| e.ino);
+    // The number alone does not tell: it may have been freed, and be that of another file of the same name.
+    leads(&held.old, old) == Some(source.ino)
+        && leads(held.new_bucket(), new) == target.map(|t| t.ino)
+        && !source.is_gone()
+        && target.is_none_or(|t| !t.is_gone())
+}
+
+pub(super) fn is_dir(inode: &Inode) -> bool {
+    inode.ftype == FileType::Directory
+}
+
+/// Largest stamp of a name of a directory.
+pub(super) fn last_stamp(inode: &Inode) -> u64 {
+    inode.directory().map_or(0, Directory::last_stamp)
+}

@@ -1,0 +1,150 @@
+//! What an operation has taken and not yet logged. A guard that is dropped returns it, so an operation that fails anywhere
+//! before its commit leaves the counts and the bitmaps as it found them.
+
+use crate::space::Space;
+use crate::space::inode::Allocated;
+use crate::types::extent_map::Run;
+use ext4_format::InodeNr;
+
+/// Blocks taken out of the count of free ones, for which no place has been found yet.
+pub(crate) struct Reservation<'a> {
+    space: &'a Space,
+    blocks: u64,
+}
+
+impl Reservation<'_> {
+    /// Blocks that the count holds back for this operation.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// So many of the blocks, at most all of them, are in use now.
+    pub fn spend(&mut self, blocks: u64) {
+        self.blocks = self.blocks.saturating_sub(blocks);
+    }
+
+    /// All of the blocks belong to something else now, which returns what it does not need.
+    pub fn hand_over(mut self) {
+        self.blocks = 0;
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.space.counts.give(self.blocks);
+    }
+}
+
+/// What becomes of the count when [`PlacedRuns`] are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnDrop {
+    /// Every run was taken for this operation, with its number out of the count.
+    ReturnCount,
+    /// The pages of the runs keep their reservation. A run marked unwritten was the file's before.
+    KeepCount,
+}
+
+/// Runs of blocks marked in use in the bitmaps, which nothing logged leads to yet.
+pub(crate) struct PlacedRuns<'a> {
+    space: &'a Space,
+    pub runs: Vec<Run>,
+    on_drop: OnDrop,
+}
+
+impl PlacedRuns<'_> {
+    /// The runs are logged: they belong to their file.
+    pub fn keep(mut self) -> Vec<Run> {
+        std::mem::take(&mut self.runs)
+    }
+
+    /// The first `n` runs are logged.
+    pub fn keep_first(&mut self, n: usize) {
+        self.runs.drain(..n.min(self.runs.len()));
+    }
+}
+
+impl Drop for PlacedRuns<'_> {
+    fn drop(&mut self) {
+        for run in std::mem::take(&mut self.runs) {
+            if self.on_drop == OnDrop::KeepCount && run.unwritten {
+                continue;
+            }
+            match self.space.mark_free(run.physical, run.len) {
+                Ok(()) if self.on_drop == OnDrop::ReturnCount => {
+                    self.space.counts.give(u64::from(run.len));
+                }
+                Ok(()) => {}
+                // The volume has stopped.
+                Err(e) => tracing::error!(block = run.physical.0, error = %e, "freeing blocks"),
+            }
+        }
+    }
+}
+
+/// An inode number handed out, for which nothing is logged yet.
+pub(crate) struct NewNumber<'a> {
+    space: &'a Space,
+    allocated: Option<Allocated>,
+    pub ino: InodeNr,
+    /// A stamp that everything logged for the number must exceed.
+    pub after: u64,
+}
+
+impl NewNumber<'_> {
+    /// The inode's birth is logged.
+    pub fn keep(mut self) -> InodeNr {
+        self.allocated = None;
+        self.ino
+    }
+}
+
+impl Drop for NewNumber<'_> {
+    fn drop(&mut self) {
+        if let Some(allocated) = self.allocated.take() {
+            self.space.inodes.undo(allocated);
+        }
+    }
+}
+
+impl Space {
+    /// Guards blocks that were taken out of the count.
+    pub fn reserved(&self, blocks: u64) -> Reservation<'_> {
+        Reservation {
+            space: self,
+            blocks,
+        }
+    }
+
+    /// Guards runs that an operation takes together with their number.
+    pub fn placing(&self) -> PlacedRuns<'_> {
+        PlacedRuns {
+            space: self,
+            runs: Vec::new(),
+            on_drop: OnDrop::ReturnCount,
+        }
+    }
+
+    /// Guards runs whose number was reserved when the data came.
+    pub fn placing_reserved(&self) -> PlacedRuns<'_> {
+        PlacedRuns {
+            space: self,
+            runs: Vec::new(),
+            on_drop: OnDrop::KeepCount,
+        }
+    }
+
+    /// Takes an inode number near those of a directory.
+    pub fn take_number(
+        &self,
+        parent: InodeNr,
+        is_dir: bool,
+    ) -> crate::base::error::Result<NewNumber<'_>> {
+        let allocated = self.inodes.allocate(parent, is_dir, self)?;
+        Ok(NewNumber {
+            space: self,
+            ino: allocated.ino,
+            after: allocated.after,
+            allocated: Some(allocated),
+        })
+    }
+}
