@@ -1,5 +1,5 @@
-//! What inodes hold, judged both ways: trees made by mke2fs, e2fsck and debugfs read here, and what
-//! is written here judged by e2fsck and debugfs.
+//! The content of inodes, judged both ways: this crate reads trees that mke2fs, e2fsck and debugfs made, and e2fsck
+//! and debugfs judge trees that it wrote.
 //!
 //! Without e2fsprogs the tests pass with a note, unless `CI` is set in the environment.
 
@@ -197,7 +197,7 @@ fn rebuild(volume: &Volume, dir: &walk::Inode) {
             block: i as u32,
         });
     }
-    // One entry in the root and a level of nodes would need a block more: a flat index it is.
+    // One entry in the root and a level of nodes would need one block more than a flat index, so the index is flat.
     let init = RootInit {
         own: dir.nr,
         parent: parent.0,
@@ -326,7 +326,7 @@ impl<'a> Journal<'a> {
         plan(&self.sb, self.volume.geo.blocks_count, read).unwrap()
     }
 
-    /// What a replay would leave in each block it touches.
+    /// The content of each block that a replay writes.
     fn result(&self) -> BTreeMap<BlockNr, Vec<u8>> {
         let images = self.plan().replay.into_iter().map(|r| {
             let mut image = self.block(r.log_block);

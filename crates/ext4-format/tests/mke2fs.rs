@@ -162,7 +162,7 @@ fn check_image(image: &Image, name: &str) {
         } else {
             bitmap::verify_block_bitmap(&map, d, &geo, g).unwrap();
             assert!(bitmap::is_padded(&map, geo.bits_in_group(g)), "{name} {g}");
-            // What a fresh group has in use is in use.
+            // The blocks that a fresh group uses are marked in the bitmap.
             assert!(
                 map.iter().zip(&fresh).all(|(m, f)| m & f == *f),
                 "{name} {g}"

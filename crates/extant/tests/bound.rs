@@ -1,5 +1,5 @@
-//! Immutable and append-only flags, and who may do what to files and names: every call in a table, on a volume opened by
-//! us and on the same image mounted by the kernel, must give the same answer.
+//! Immutable and append-only flags, and permissions for files and names: every call of a table must give the same
+//! answer on a volume that this engine opened and on the same image mounted by the kernel.
 
 #[path = "bound/calls.rs"]
 mod calls;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Where the kernel's side finds the image, and where it puts its answers.
+/// The variable that gives the kernel's side the image's path. The answers go to a file beside the image.
 const IMAGE: &str = "EXTANT_BOUND_IMAGE";
 
 fn able() -> bool {
@@ -119,7 +119,7 @@ fn in_a_mount_namespace() {
     std::fs::remove_dir(&dir).unwrap();
 }
 
-/// What a new inode takes over from its directory, as Linux 6.18 does it: by its type.
+/// The flags that a new inode inherits from its directory depend on its type, as in Linux 6.18.
 #[test]
 fn flags_are_inherited_by_type() {
     needs::tools!("mke2fs");
@@ -150,7 +150,7 @@ fn flags_are_inherited_by_type() {
         let found = v.lstat(path).unwrap().flags;
         assert_eq!(found, flags, "{path}: {found:x}");
     }
-    // That names may only be added is not.
+    // The append-only flag is not inherited.
     set("/d", 0x20);
     v.create("/d/free", 0o600).unwrap();
     assert_eq!(v.stat("/d/free").unwrap().flags, 0x8_0000);

@@ -35,12 +35,12 @@ fn long_pieces_from_a_cache_above_are_not_kept() {
     let top = v.root_node().unwrap();
     let (file, _) = top.create(&root(), b"file", 0o600, true).unwrap();
     let data: Vec<u8> = (0..700_000u32).map(|i| (i / 7) as u8).collect();
-    // Neither end on a block's.
+    // Neither end of the range is at a block's.
     assert_eq!(file.write_cached(1000, &data).unwrap(), data.len());
     let memory = v.memory();
     assert_eq!(memory.dirty, 0);
     assert!(memory.data <= 2 * 4096, "{memory:?}");
-    // What is in memory meanwhile is written over, in part and whole.
+    // Data in memory are meanwhile overwritten, in part and whole.
     assert_eq!(file.write_at(&root(), 300_000, b"here").unwrap(), 4);
     assert_eq!(
         file.write_cached(200_000, &data[..200_000]).unwrap(),
@@ -91,7 +91,7 @@ fn what_a_cache_above_reads_is_not_kept() {
         assert!(read(at, len) == data[at..end], "{at} {len}");
     }
     assert_eq!(v.memory().data, 0);
-    // What is in memory, and newer than the device, is what is read.
+    // A read returns the data in memory, which are newer than the device's.
     file.write_at(&root(), 70_000, b"newer").unwrap();
     let mut want = data.clone();
     want[70_000..70_005].copy_from_slice(b"newer");
@@ -106,7 +106,7 @@ fn what_a_cache_above_reads_is_not_kept() {
     assert!(read(4096, 40_960) == want[4096..45_056]);
 }
 
-/// What is done to a file and to its bytes in memory alike.
+/// Makes the same change to a file and to its expected bytes.
 fn change(file: &Node, want: &mut Vec<u8>, noise: &mut Rng) {
     let at = noise.below(3 * MIB as u64);
     let block = |n: u64| n / 4096 * 4096;
@@ -218,7 +218,7 @@ fn a_volume_is_filled_to_the_last_block() {
     file.truncate(&root(), 0).unwrap();
     v.sync().unwrap();
     assert_eq!(v.statfs().unwrap().free_blocks, before);
-    // By way of pages no more goes in.
+    // Through pages no more data fit.
     let (by_pages, _) = filled(&|at| file.write_at(&root(), at, &data));
     assert_eq!(by_pages, end);
     drop(file);
@@ -243,7 +243,7 @@ fn a_piece_that_cannot_be_written_stops_the_volume() {
     assert!(matches!(error, Error::Io { .. }), "{error}");
     let error = file.write_cached(0, &data).unwrap_err();
     assert!(matches!(error, Error::ReadOnly(_)), "{error}");
-    // Nothing of it is there.
+    // None of the data are there.
     let mut found = vec![0; 2 * MIB];
     assert_eq!(file.read_cached(0, &mut found).unwrap(), MIB);
     assert!(found[..MIB] == data[..]);

@@ -1,5 +1,5 @@
-//! Many threads through clones of one handle: no inode is handed out twice, nothing is lost, and e2fsck is
-//! content. That every answer is explained by some order of the calls is for `linearizable.rs`.
+//! Many threads through clones of one handle: no inode is handed out twice, nothing is lost, and e2fsck is content.
+//! `linearizable.rs` tests that some order of the calls explains every answer.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const THREADS: u64 = 8;
 
-/// One thread makes a subdirectory, another takes it away: whoever looks sees one or none, in memory and on disk.
+/// One thread makes a subdirectory, another removes it: a reader sees one or none, in memory and on disk.
 #[test]
 fn subdirectories_are_counted_at_one_moment() {
     needs::tools!("mke2fs", "e2fsck");
@@ -278,7 +278,7 @@ fn numbers_that_come_again() {
     assert_clean(&device, "after numbers came again");
 }
 
-/// Somebody else was first.
+/// Another thread was first.
 fn expected(e: Error) -> extant::Result<()> {
     match e {
         Error::NotFound | Error::Exists | Error::NotEmpty => Ok(()),

@@ -1,7 +1,7 @@
-//! The power is cut at every write. For a set of workloads every write and flush is recorded; then
-//! every prefix of them (all un-flushed writes kept; and some of them lost, reordered or torn at 512
-//! bytes) is recovered by us and judged: e2fsck clean, the state of some moment between the last
-//! returned fsync and the cut, and nothing synced missing.
+//! The power is cut at every write. For a set of workloads every write and flush is recorded; then every prefix of
+//! them (all un-flushed writes kept; and some of them lost, reordered or torn at 512 bytes) is recovered by this
+//! engine and judged: e2fsck clean, the state of some moment between the last returned fsync and the cut, and nothing
+//! synced missing.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 type Tree = BTreeMap<String, Node>;
 
-/// What a workload tells the recorder: the tree after every operation, and what was synced.
+/// The recorder's notes of a workload: the tree after every operation, and the synced files.
 struct Script<'a> {
     volume: &'a Volume,
     device: &'a RecordingDevice<MemDevice>,
@@ -28,7 +28,7 @@ const SYNCED: u64 = 2 << 32;
 impl Script<'_> {
     /// Runs an operation; the tree as callers see it afterwards is one legal state after a crash.
     fn op(&mut self, f: impl FnOnce(&Volume) -> extant::Result<()>) {
-        // From here on the new state may be found.
+        // From here on a recovery may find the new state.
         f(self.volume).unwrap();
         self.states.push(snapshot(self.volume).unwrap());
         self.device.mark(DONE | (self.states.len() - 1) as u64);
@@ -135,7 +135,7 @@ fn directory_growth(s: &mut Script<'_>) {
     for round in 0..4 {
         s.op(|v| {
             let dir = v.open_dir("/big")?;
-            // One operation for the model's sake would be wrong: names are judged as a set below.
+            // The model must not take these as one operation: the names are judged as a set below.
             (0..60).try_for_each(|n| dir.symlink("t", format!("{:0>40}", round * 60 + n)))
         });
         s.sync();
@@ -298,7 +298,7 @@ fn judge(
         found.keys().collect::<Vec<_>>(),
         states[synced].keys().collect::<Vec<_>>()
     );
-    // What was synced and not touched since has its data.
+    // Files that were synced and not changed since have their data.
     for (path, node) in &states[synced] {
         let untouched = (synced..=last).all(|k| states[k].get(path) == Some(node));
         if untouched {
@@ -313,8 +313,8 @@ fn judge(
     }
 }
 
-/// Of an operation that is a loop of many, a cut may show a part: every name of the state before, or of
-/// the state after, and none else.
+/// A cut may show a part of an operation that is a loop of many: every name must be of the state before or of the
+/// state after.
 fn prefix_within(found: &Tree, before: &Tree, after: &Tree) -> bool {
     before
         .keys()
@@ -442,7 +442,7 @@ workloads! {
     import: &["-t", "ext4", "-J", "size=4"];
 }
 
-/// Cut in steps, such a file once left the orphan list: only e2fsck sees that.
+/// Such a file once left the orphan list while it was cut in steps: only e2fsck sees that.
 const FILE_WITHOUT_NAME: &str = "growing and cutting, in parts";
 
 #[test]

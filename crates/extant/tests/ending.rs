@@ -1,4 +1,4 @@
-//! What becomes of handles, watchers and observers when a volume is closed, in peace or by force.
+//! Handles, watchers and observers after a volume is closed, in order or by force.
 
 mod common;
 
@@ -96,7 +96,7 @@ fn forced_under_load() {
                             Ok(()) => {}
                             Err(Error::NoSpace(_)) => return,
                             Err(e) => {
-                                // Of what was under way nothing is known but that it failed.
+                                // The operation that was under way has failed; its effect is unknown.
                                 let after = v.stat("/");
                                 assert!(matches!(after, Err(Error::Stale)), "{path}: {e}");
                                 return;
@@ -208,7 +208,7 @@ fn events_in_their_order() {
     v.create("/d/x", 0o600).unwrap();
     assert_eq!(drain(&other), []);
     assert_eq!(drain(&all).len(), 1);
-    // Nobody fetched for long: that is said, and the end all the same.
+    // No events were fetched for long: the watcher gets the overflow, and then the end.
     for n in 0..20_000 {
         v.create(format!("/d/sub/{n}"), 0o600).unwrap();
     }

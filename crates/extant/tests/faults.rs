@@ -1,5 +1,5 @@
-//! A failing device: a read error goes to who asked and harms nobody else; a write or flush error stops
-//! the volume, read-only and recorded in the superblock; what is found after healing is whole.
+//! A failing device: a read error goes to its caller and harms no other; a write or flush error stops the volume,
+//! makes it read-only and is recorded in the superblock; after healing the volume is whole.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn is_io(e: &Error) -> bool {
     matches!(e, Error::Io { .. })
 }
 
-/// Every block in turn cannot be read: whoever needs it is told, all else is as it was.
+/// Each block in turn is unreadable: calls that need it get an error, all else works as before.
 #[test]
 fn read_errors_reach_the_caller_only() {
     needs::tools!("mke2fs", "e2fsck");
@@ -110,7 +110,7 @@ fn read_errors_reach_the_caller_only() {
                 assert!(is_io(&e), "block {block}: {e:?}");
             }
         }
-        // Others go on, and what is accepted is kept.
+        // Other calls go on, and accepted changes are kept.
         let made = v.write_file("/fresh", &[5; 4000]);
         assert!(
             made.as_ref().is_ok() || made.as_ref().is_err_and(is_io),
@@ -119,7 +119,7 @@ fn read_errors_reach_the_caller_only() {
         let synced = v.sync();
         device.heal();
         if let Err(e) = &synced {
-            // What had to be read to format the change could not be: then it stops, and says so.
+            // Formatting the change needed a block that could not be read: then the volume stops with an error.
             assert!(is_io(e), "block {block}: {e:?}");
             continue;
         }
@@ -234,8 +234,7 @@ fn nth(op: Op, args: &[&str]) {
 /// After healing the volume is whole: recovery, by us and by e2fsck, finds a state of some moment.
 fn recovered(device: &Device, journaled: bool, before: &BTreeMap<String, Node>, what: &str) {
     if !journaled {
-        // Nothing can be promised but that it opens read-only and e2fsck can mend it; or that nothing
-        // was written at all.
+        // The only promises left: it opens read-only and e2fsck can mend it; or nothing was written at all.
         let image = Arc::new(device.inner().snapshot());
         if open(&image).read_only().is_none() {
             assert_clean(device.inner(), what);
@@ -249,7 +248,7 @@ fn recovered(device: &Device, journaled: bool, before: &BTreeMap<String, Node>, 
         .open_device(Arc::clone(&image) as Arc<dyn BlockDevice>)
         .unwrap_or_else(|e| panic!("{what}: does not open again: {e}"));
     let tree = snapshot(&found).unwrap_or_else(|e| panic!("{what}: cannot be read: {e}"));
-    // All that the work does not touch is there.
+    // All files that the work does not touch are there.
     for (path, node) in before
         .iter()
         .filter(|(p, _)| p.starts_with("/d1/f1") || p.starts_with("/d2/f2"))
@@ -373,7 +372,7 @@ fn opening_on_a_failing_device() {
     }
 }
 
-/// Threads that wait for a sync are told when it fails; nobody hangs.
+/// Threads that wait for a sync get its error; none hangs.
 #[test]
 fn waiting_threads_are_told() {
     needs::tools!("mke2fs");

@@ -18,8 +18,8 @@ fn on_disk(device: &MemDevice) -> (Vec<String>, u32) {
     (Features::of(&sb).names(), sb.rev_level.get())
 }
 
-/// Does something to a volume that lacks a feature: the feature is there with the commit that needs it, also for who
-/// finds the volume after a cut, and nothing else is.
+/// Does something to a volume that lacks a feature: the feature, and no other, is there with the commit that needs
+/// it, also after a cut.
 fn comes(feature: &str, args: &[&str], change: fn(&Volume)) {
     let what = format!("{feature}, {args:?}");
     let device = mem_image("24M", args);
@@ -48,7 +48,7 @@ fn comes(feature: &str, args: &[&str], change: fn(&Volume)) {
     let is_new = |f: &&String| !before.contains(f);
     let new: Vec<&str> = after.iter().filter(is_new).map(String::as_str).collect();
     assert_eq!((new, revision), (vec![feature], 1), "{what}");
-    // It stays, and the volume is used on.
+    // The feature stays, and the volume can be used.
     let v = open(&device);
     v.write_file("/more", b"more").unwrap();
     change(&v);

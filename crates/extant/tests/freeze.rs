@@ -360,7 +360,8 @@ fn memory_is_counted() {
     assert_eq!(v.memory().data, 0);
 }
 
-/// What is noted of reads is in the copy, and reads while frozen wait for nothing, though they change times.
+/// Access times of earlier reads are in the copy, and reads during the freeze wait for nothing, though they change
+/// times.
 #[test]
 fn access_times_of_a_frozen_volume() {
     if !have_tools() {

@@ -1,6 +1,5 @@
 //! Several contexts in flight [C6]: threads that sync at the same time, on a device whose flushes take long.
-//! Whatever of their writes is lost in a cut, each thread finds a beginning of what it did, with all that it
-//! had synced.
+//! Whichever of their writes a cut loses, each thread finds a prefix of its operations, with all that it had synced.
 
 mod common;
 
@@ -207,8 +206,8 @@ impl BlockDevice for Holds {
     }
 }
 
-/// A sync that comes while another one is writing files back waits for them: they are on nobody's list any more, and
-/// not on the device yet.
+/// A sync that comes while another one is writing files back waits for them: they are on no list any more, and not on
+/// the device yet.
 #[test]
 fn a_sync_covers_what_another_sync_is_writing() {
     needs::tools!("mke2fs");
@@ -252,7 +251,7 @@ fn a_sync_covers_what_another_sync_is_writing() {
     assert_clean(&inner, "two syncs");
 }
 
-/// A sync is over when what was removed before it can be used again, whoever else syncs at the time.
+/// When a sync is over, the space of earlier removals can be used again, even if other threads sync at the same time.
 #[test]
 fn synced_removals_have_made_room() {
     needs::tools!("mke2fs");

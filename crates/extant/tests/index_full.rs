@@ -84,7 +84,7 @@ fn two_levels() {
         full(v.rename("/f7", &name, RenameMode::Replace));
         full(v.rename("/f7", &name, RenameMode::NoReplace));
         let before = v.statfs().unwrap();
-        // What exists is opened, replaced, exchanged and removed.
+        // Existing names can be opened, replaced, exchanged and removed.
         let there = v.read_dir("/d").unwrap();
         let old = |i: usize| format!("/d/{}", String::from_utf8(there[i].name.clone()).unwrap());
         v.open(old(5), OpenFlags::READ | OpenFlags::CREATE, 0o600)
@@ -119,7 +119,7 @@ fn two_levels() {
     }
 }
 
-/// With one level more there is room for what two levels refuse.
+/// An index with one level more has room for the names that two levels refuse.
 #[test]
 fn three_levels() {
     let Some((device, v)) = volume(&["-O", "large_dir"]) else {

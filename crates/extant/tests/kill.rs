@@ -22,7 +22,7 @@ fn content(t: u64, n: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next() as u8).collect()
 }
 
-/// Says one line, whole, in one write.
+/// Prints one line in one write.
 fn say(line: String) {
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
 }
@@ -38,7 +38,7 @@ fn load(v: &Volume, round: u64, t: u64) {
         let (path, temp) = (format!("{dir}/f{base}"), format!("{dir}/temp"));
         let bytes = content(t, base);
         match rng.below(6) {
-            // As editors save: write aside, sync, rename over.
+            // Saves as editors do: write a new file, sync, rename it over the old.
             0 | 1 => {
                 v.write_file(&temp, &bytes).unwrap();
                 v.open(&temp, OpenFlags::READ, 0).unwrap().fsync().unwrap();
@@ -164,7 +164,7 @@ fn rounds(args: &[&str], rounds: u64) {
     let image = dir.path().join("image");
     mke2fs(&image, "256M", args);
     let mut rng = Rng::new(args.len() as u64 + 99);
-    // By file: what must be there.
+    // The required content, by file.
     let mut synced: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut facts = 0;
     for round in 0..rounds {
@@ -184,7 +184,7 @@ fn rounds(args: &[&str], rounds: u64) {
             }
             facts += 1;
         }
-        // As it was left, e2fsck alone repairs it.
+        // On the image as the killed process left it, e2fsck alone repairs everything.
         let copy = dir.path().join("copy");
         std::fs::copy(&image, &copy).unwrap();
         repair(&copy, &format!("{what}: after e2fsck -p"));

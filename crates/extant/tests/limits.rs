@@ -29,7 +29,7 @@ fn the_largest_file() {
         let too_large =
             |r: extant::Result<()>| assert!(matches!(r, Err(Error::FileTooLarge)), "{what}: {r:?}");
         too_large(file.write_at(max, b"x").map(drop));
-        // What there is room for is stored.
+        // The part that fits is stored.
         assert_eq!(file.write_at(max - 3, b"last").unwrap(), 3, "{what}");
         file.truncate(0).unwrap();
         too_large(file.write_at(u64::MAX - 1, b"last").map(drop));
@@ -305,7 +305,7 @@ fn a_file_larger_than_memory() {
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
-/// What has no data takes none: not even no bytes.
+/// An object without data refuses a write, even one of no bytes.
 #[test]
 fn nothing_is_written_to_a_fifo() {
     needs::tools!("mke2fs");

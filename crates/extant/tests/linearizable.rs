@@ -51,7 +51,7 @@ impl Test {
             extant::jitter(12),
             "without debug assertions threads hardly ever meet: --profile test-fast"
         );
-        // A tree that nobody clears grows: a new one every so often.
+        // No thread clears the tree, so it grows: a new one begins every so often.
         let rounds: Vec<u64> = seeds(1, rounds, rounds * 60).collect();
         for rounds in rounds.chunks(50) {
             self.batch(name, args, rounds);
@@ -103,7 +103,7 @@ impl Test {
         observe::agree(model, &observe::observe(volume)).unwrap();
     }
 
-    /// One round; returns what the tree is then.
+    /// One round; returns the tree after it.
     fn round(&self, volume: &Volume, model: &Model, seed: u64, name: &str) -> Model {
         let mut rng = Rng::new(seed);
         let handles = self.handles(volume, model, &mut rng);
@@ -213,7 +213,7 @@ impl Test {
     }
 }
 
-/// What must not disturb anybody: commits, what is in memory given up, listings.
+/// Work that must not disturb other threads: commits, dropped caches, listings.
 fn beside(volume: &Volume, handles: &Handles, seed: u64, ended: &AtomicBool) {
     let mut rng = Rng::new(seed + 7);
     while !ended.load(Ordering::SeqCst) {
@@ -284,8 +284,8 @@ fn report(
     lines.join("\n")
 }
 
-/// What no order explains is seen: a name made twice, one seen before it is made, one that its removal
-/// should have taken.
+/// The search reports answers that no order explains: a name made twice, one seen before it is made, one seen after
+/// its removal.
 #[test]
 fn some_histories_have_no_explanation() {
     let place = || PathFrom {

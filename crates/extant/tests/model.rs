@@ -59,7 +59,7 @@ fn fails(base: &MemDevice, model: &Model, ops: &[Op]) -> Option<String> {
 
 /// Leaves out what the failure does not need.
 fn shrink(base: &MemDevice, model: &Model, mut ops: Vec<Op>) -> Vec<Op> {
-    // What comes after the failure never matters.
+    // Operations after the failure never matter.
     ops.truncate(NOW.get() + 1);
     let mut piece = ops.len().div_ceil(2);
     let mut tries = 0;
@@ -97,7 +97,7 @@ fn sequence(model: &Model, seed: u64, len: usize) -> Vec<Op> {
     made
 }
 
-/// What an operation does to the names, so that the next ones meet them.
+/// Applies an operation to the names, so that the next operations meet them.
 fn dry_run(op: &Op, m: &mut Model) {
     let _ = match op {
         Op::Open {

@@ -27,7 +27,7 @@ fn names(dir: &Node) -> Vec<String> {
     names
 }
 
-/// As much is free as before, and the volume is clean.
+/// Checks that as much is free as before, and that the volume is clean.
 #[track_caller]
 fn assert_nothing_held(v: Volume, device: &Arc<MemDevice>, before: &StatFs, what: &str) {
     let after = v.statfs().unwrap();
@@ -231,7 +231,7 @@ fn what_only_nodes_hold_is_freed_by_recovery_and_by_closing() {
     }
 }
 
-/// Whoever looks a name up while others take it away finds it or not, and what is found can be used.
+/// A lookup of a name that other threads remove finds it or not, and a found file can be used.
 #[test]
 fn lookups_race_with_removals() {
     needs::tools!("mke2fs");
@@ -283,7 +283,7 @@ fn lookups_race_with_removals() {
     assert_clean(&device, "after the race");
 }
 
-/// A large directory is looked up on disk until somebody changes it.
+/// Lookups in a large directory use the disk until the first change.
 #[test]
 fn nodes_of_a_large_directory_that_is_not_in_memory() {
     needs::tools!("mke2fs");
@@ -427,7 +427,7 @@ fn files_are_made_without_a_name() {
         file.link(&who, &top, b"again"),
         Err(Error::NotFound)
     ));
-    // Others were never named.
+    // These files never had a name.
     let others: Vec<_> = (0..30)
         .map(|_| dir.make_unnamed(&who, 0o600).unwrap())
         .collect();
@@ -591,8 +591,8 @@ fn a_volume_gets_a_name_among_many_changes() {
     assert_clean(&device, "named among many changes");
 }
 
-/// A cache above sends the time of a removal with every one. It is shown, and nothing is logged for it: no crash leaves
-/// anything of the file.
+/// A cache above sends the time of a removal with every one. It is shown, but not logged: no crash leaves a trace of
+/// the file.
 #[test]
 fn times_of_a_removed_file_are_not_logged() {
     let v = extant::doc_volume();
@@ -618,7 +618,7 @@ fn times_of_a_removed_file_are_not_logged() {
     };
     assert_eq!(commits_of(&removed), 0);
     assert_eq!(commits_of(&kept), 1);
-    // This one may be given a name.
+    // This file may be given a name.
     assert_eq!(commits_of(&unnamed), 1);
     unnamed.link(&who, &top, b"named").unwrap();
     removed.write_at(&who, 0, b"still here").unwrap();
@@ -626,7 +626,7 @@ fn times_of_a_removed_file_are_not_logged() {
     v.sync().unwrap();
 }
 
-/// A caller who gives no name at all gets an error, as for a name that is not there.
+/// A call with an empty name gets an error, as for a name that is not there.
 #[test]
 fn a_name_of_no_bytes_is_not_found() {
     needs::tools!("mke2fs");

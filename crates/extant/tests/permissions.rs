@@ -1,5 +1,5 @@
-//! Who may do what, in tables: mode bits of each class, directories, the sticky bit, set-id bits, ACLs,
-//! attributes that only owners or root may change. As Linux has it.
+//! Permissions by table, as in Linux: mode bits of each class, directories, the sticky bit, set-id bits, ACLs,
+//! attributes that only owners or root may change.
 
 #[path = "permissions/access.rs"]
 mod access;

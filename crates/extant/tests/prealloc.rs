@@ -1,4 +1,5 @@
-//! Blocks that are set aside for files that grow: they keep files whole, cost nobody a block, and leave no trace.
+//! Blocks that are set aside for files that grow: they keep files contiguous, cost no other file a block, and leave
+//! no trace.
 
 mod common;
 
@@ -137,7 +138,7 @@ fn a_full_volume_is_full_to_the_last_block() {
                 break;
             }
         }
-        // All but the fiftieth that nobody may have.
+        // All but the fiftieth part, which no file may take.
         let held = (48 << 20) / 4096 / 50;
         let left = v.statfs().unwrap().free_blocks;
         assert!(left < held + 8, "{scan:?}: {left} blocks are left");
@@ -213,8 +214,8 @@ fn threads_fight_for_the_last_blocks() {
     }
 }
 
-/// Threads that preallocate and remove, on a volume that is never more than half full of live files: none is
-/// told that there is no space, whoever is at pushing what the others have freed.
+/// Threads that preallocate and remove, on a volume that is never more than half full of live files: no call fails
+/// with ENOSPC, whichever thread is pushing the blocks that the others freed.
 #[test]
 fn what_was_freed_is_there_for_who_waited_for_it() {
     let device = image(48 << 20);

@@ -1,5 +1,5 @@
-//! What was promised must hold in every schedule and at every cut: each test here holds one schedule, or cuts at one
-//! place, that once broke a promise.
+//! Promises must hold in every schedule and at every cut: each test here runs one schedule, or cuts at one place,
+//! that once broke a promise.
 
 mod common;
 #[path = "common/medium.rs"]
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// As long as a thread that must not get further is watched.
+/// The time for which a thread that must not get further is watched.
 const WATCHED: Duration = Duration::from_millis(300);
-/// As long as a thread that must get further may take.
+/// The time that a thread that must get further may take.
 const LONG: Duration = Duration::from_secs(30);
 
 fn format(device: &dyn BlockDevice, block_size: u32, inodes: u32) {
@@ -82,7 +82,7 @@ fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
     assert!(found == [2; 4096], "old data after fsync returned");
 }
 
-/// What a file was given counts for fsync also when nothing of the file is in memory any more that could tell.
+/// fsync covers blocks given to a file also when the file's inode is no longer in memory.
 #[test]
 fn fsync_flushes_data_of_a_file_that_has_left_memory() {
     let (medium, volume) = made(16 << 20, 4096);
@@ -128,7 +128,7 @@ fn callers_of_fsync_share_a_flush() {
         first.write_cached(0, &[2; 4096]).unwrap();
         s.spawn(|| first.fsync(true).unwrap());
         began.recv_timeout(LONG).unwrap();
-        // All the others come while that flush is under way.
+        // All other callers come while that flush is under way.
         for file in callers {
             let waits = waits.clone();
             s.spawn(move || {
@@ -178,8 +178,8 @@ fn sync_waits_for_what_another_thread_writes_back() {
     });
 }
 
-/// A file is made shorter and longer again, or loses a part of a block, and before any of that is synced another file's
-/// fsync makes the log durable. All that was written is there after the cut; what was cut off must not be.
+/// A file is made shorter and longer again, or loses a part of a block, and before any of that is synced another
+/// file's fsync makes the log durable. All written data are there after the cut, and none that were cut off.
 #[test]
 fn bytes_that_were_cut_off_do_not_come_back() {
     type Change = fn(&extant::File, u64) -> extant::Result<()>;
@@ -326,8 +326,8 @@ fn a_bitmap_that_cannot_be_read_stops_what_frees_in_it() {
     assert!(matches!(synced, Err(Error::Io { .. })), "{synced:?}");
 }
 
-/// A new file finds no free inode number and waits for a push, and the volume is frozen: its directory must not be held
-/// meanwhile, or who works on the frozen volume waits for the thaw.
+/// A new file finds no free inode number and waits for a push, and the volume is frozen: the thread must not hold its
+/// directory meanwhile, or readers of the frozen volume wait for the thaw.
 #[test]
 fn names_are_found_while_a_create_waits_for_a_frozen_volume() {
     let device = MemDevice::new(16 << 20);
@@ -365,9 +365,9 @@ fn names_are_found_while_a_create_waits_for_a_frozen_volume() {
     });
 }
 
-/// Two threads hand a file on to each other by renaming it, and each makes a file of its own before it does. All of it is
-/// one context, which the journal takes only in parts. Whatever part is durable, what the file's name says has been done
-/// before is there.
+/// Two threads hand a file on to each other by renaming it, and each makes a file of its own before it does. All of
+/// it is one context, which the journal takes only in parts. Whichever parts are durable, the operations before the
+/// rename that gave the file its name are there.
 #[test]
 fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
     const ROUNDS: u64 = 160;
@@ -440,8 +440,9 @@ fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
     assert!(seen.len() > 4, "it went in parts: {seen:?}");
 }
 
-/// The last block of a file may hold old bytes behind the size, as after a cut. Whatever makes the file larger shows
-/// zeros there: data further on, a larger size, a range that is allocated or zeroed, from inside the block or behind it.
+/// The last block of a file may hold old bytes behind the size, as after a cut. Every way to make the file larger
+/// shows zeros there: data further on, a larger size, a range that is allocated or zeroed, from inside the block or
+/// behind it.
 #[test]
 fn what_makes_a_file_larger_shows_zeros() {
     type Grow = fn(&extant::File) -> extant::Result<()>;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the lowest to the highest.
+/// The rooms, from the lowest to the highest.
 const ROOMS: [&str; 15] = [
     "base",
     "types",

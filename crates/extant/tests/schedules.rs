@@ -1,5 +1,6 @@
-//! The engine's own code under many schedules: threads run one at a time, and a seed decides at each lock, condition, device
-//! call and named point who goes on. EXTANT_SCHEDULES says how many seeds, EXTANT_SEED names one.
+//! The engine's own code under many schedules: threads run one at a time, and a seed decides at each lock, condition,
+//! device call and named point which thread goes on. EXTANT_SCHEDULES sets the number of seeds, EXTANT_SEED chooses
+//! one.
 
 #[path = "common/medium.rs"]
 mod medium;
@@ -122,7 +123,8 @@ fn what_fsync_has_returned_for_is_durable() {
     });
 }
 
-/// Files come, are synced and go; others take their blocks and numbers. Whatever a cut leaves of a file is its own.
+/// Files are made, synced and removed; others take their blocks and numbers. All data that a cut leaves in a file are
+/// its own.
 #[test]
 fn what_is_freed_is_not_used_again_too_soon() {
     const SIZE: usize = 300 << 10;
@@ -160,7 +162,8 @@ fn what_is_freed_is_not_used_again_too_soon() {
     );
 }
 
-/// While a volume is frozen nothing is written to it, what was done before is there, and those who wait go on after the thaw.
+/// While a volume is frozen nothing is written to it, earlier changes are there, and waiting threads go on after the
+/// thaw.
 #[test]
 fn a_frozen_volume_is_still() {
     let prepare = |volume: &Volume| volume.write_file("/there", &[7; 5000]).unwrap();
@@ -175,7 +178,7 @@ fn a_frozen_volume_is_still() {
                 let found = read_after_cut(medium, &format!("/frozen{n}")).unwrap();
                 assert_eq!(found, [n; 3000]);
                 (0..200).for_each(|_| schedule::pass());
-                // Who reads does not wait for the thaw.
+                // Readers do not wait for the thaw.
                 assert_eq!(volume.read_file("/there").unwrap(), [7; 5000]);
                 assert_eq!(medium.writes(), writes, "written while frozen");
                 frozen.thaw();

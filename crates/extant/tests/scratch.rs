@@ -52,7 +52,7 @@ fn thrown_away() {
     v.drop_caches();
     assert_eq!(v.read_file("/new7").unwrap(), [7; 20_000]);
     assert_eq!(v.read_file("/f4").unwrap(), [4; 12_000]);
-    // Each has its own changes; others may read, nobody may write.
+    // Each volume has its own changes; other processes may read the image, none may write it.
     assert_eq!(other.read_file("/f3").unwrap(), [3; 9_000]);
     refused(OpenOptions::new().open(&image), ErrorKind::ResourceBusy);
     OpenOptions::new().read_only(true).open(&image).unwrap();

@@ -48,7 +48,7 @@ fn what_is_refused() {
     let most = v.geometry().max_file_size(true);
     let too_large = f.fallocate(Fallocate::InsertRange, 0, most / 4096 * 4096);
     assert!(matches!(too_large, Err(Error::FileTooLarge)));
-    // What is preallocated behind the end counts, too.
+    // Blocks preallocated behind the end count, too.
     let keep = Fallocate::Allocate { keep_size: true };
     f.fallocate(keep, most / 4096 * 4096 - 4096, 4096).unwrap();
     let too_large = f.fallocate(Fallocate::InsertRange, 0, 8192);

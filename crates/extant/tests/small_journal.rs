@@ -60,8 +60,8 @@ fn a_huge_sparse_directory() {
         let device = Arc::new(before);
         let v = open(&device);
         assert!(v.stat("/d").unwrap().size > 4 << 20, "the leaves are there");
-        // All in one burst: the names that are left go, in an order that jumps from leaf to leaf, or as many
-        // come, or both.
+        // All in one burst: the remaining names are removed in an order that jumps from leaf to leaf, or as many are
+        // made, or both.
         in_threads(&v, left.len(), |v, i| {
             let n = left[i];
             if round != 1 {

@@ -232,8 +232,8 @@ fn readers_and_writers_of_one_file() {
     assert_clean(&device, "after the storm");
 }
 
-/// A directory's time is set, and its mode, while names are made in it: in memory it is what it is on the device. Of the
-/// two changes the later one counts, whichever that is.
+/// A directory's time is set, and its mode, while names are made in it: the time in memory is the one on the device.
+/// The later of the two changes counts.
 #[test]
 fn times_set_while_names_are_made_are_those_on_the_device() {
     needs::tools!("mke2fs");

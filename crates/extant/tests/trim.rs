@@ -102,7 +102,7 @@ fn what_is_asked_for() {
     assert_clean(&device, "trimmed");
 }
 
-/// What a removal frees is trimmed only once a crash cannot bring it back.
+/// Freed blocks are trimmed only once a crash cannot bring the file back.
 #[test]
 fn blocks_whose_freeing_is_not_durable_stay() {
     if !have_tools() {
@@ -133,8 +133,8 @@ fn blocks_whose_freeing_is_not_durable_stay() {
     }
 }
 
-/// Others write, remove and sync meanwhile, on a volume that is nearly full at times; whatever is cut off, no synced
-/// file is harmed.
+/// Other threads write, remove and sync meanwhile, on a volume that is nearly full at times; no cut harms a synced
+/// file.
 #[test]
 fn under_load_and_cut_off() {
     if !have_tools() {

@@ -1,4 +1,4 @@
-//! What is shown is true: space held, space free, generations; and what replaces a file is there after a cut.
+//! Reports are true: space held, space free, generations; and a file that replaces another is there after a cut.
 
 use blockdev::MemDevice;
 use extant::mkfs::{self, MkfsOptions};
@@ -27,7 +27,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
         .unwrap()
 }
 
-/// What a cut leaves when only somebody else's fsync has come before it.
+/// The volume after a cut that only another file's fsync has preceded.
 fn after_a_cut(work: impl FnOnce(&Volume)) -> Volume {
     let device = device(32 << 20);
     let volume = open(&device);
@@ -91,7 +91,7 @@ fn sectors_before_and_after(work: impl FnOnce(&Volume)) -> (u64, u64) {
 
 #[test]
 fn the_space_of_a_file_counts_its_extent_tree_at_once() {
-    // Of many pieces, written back one by one.
+    // A file of many extents, written back one by one.
     let (before, after) = sectors_before_and_after(|volume| {
         let file = volume.create("/file", 0o600).unwrap();
         for i in 0..40 {
@@ -100,7 +100,7 @@ fn the_space_of_a_file_counts_its_extent_tree_at_once() {
         }
     });
     assert_eq!(before, after);
-    // One piece that takes several extents on disk.
+    // One contiguous range that takes several extents on disk.
     let (before, after) = sectors_before_and_after(|volume| {
         let file = volume.create("/file", 0o600).unwrap();
         file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 300 << 20)
@@ -136,7 +136,8 @@ fn what_is_removed_is_free_at_once() {
     assert_eq!(shown.free_inodes, freed.free_inodes);
 }
 
-/// What is freed, and not yet durable, is found by who needs it: the volume is pushed before it is called full.
+/// A caller that needs space gets freed blocks that are not yet reusable: the volume is pushed before a call fails
+/// with ENOSPC.
 #[test]
 fn what_is_removed_can_be_taken_at_once() {
     let volume = open(&device(64 << 20));
@@ -167,7 +168,7 @@ fn preallocated_space_can_be_written_on_a_full_volume() {
     let full = filler.write_at(at, &[3; 65536]);
     assert!(matches!(full, Err(Error::NoSpace(_))), "{full:?}");
     volume.sync().unwrap();
-    // From the end, every other block first: the mapping gets as many pieces as it can.
+    // From the end, every other block first, so that the mapping has as many extents as possible.
     let block = 4096;
     for round in 0..2 {
         for i in (0..len / block).rev().filter(|i| i % 2 == round) {
@@ -178,7 +179,7 @@ fn preallocated_space_can_be_written_on_a_full_volume() {
     assert_eq!(volume.read_file("/file").unwrap(), vec![5; len as usize]);
 }
 
-/// As on a device without persistent memory: the flag is kept, handed down, and means nothing.
+/// The DAX flag as on a device without persistent memory: it is kept, inherited, and has no effect.
 #[test]
 fn the_flag_for_direct_access_is_kept() {
     const DAX: u32 = ext4_format::inode::flags::DAX;

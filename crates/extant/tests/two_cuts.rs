@@ -28,7 +28,7 @@ fn names(volume: &Volume) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a cut left, recovered: the names, and a copy of the device.
+/// The recovered state after a cut: the names, and a copy of the device.
 fn recovered(device: &MemDevice, what: &str) -> (BTreeSet<String>, Arc<MemDevice>) {
     let device = Arc::new(device.snapshot());
     let volume = open_on(&options(), Arc::clone(&device) as _, what);

@@ -287,7 +287,8 @@ fn a_mount_in_use_stays() {
         let error = fuse_server::unmount(&mount.path).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
         drop(file);
-        // The file's end is told to the server, which nobody waits for; until then it counts as used.
+        // The kernel tells the server of the file's end, and no caller waits for that; until then the mount counts as
+        // in use.
         wait_until("that it can be unmounted", || {
             fuse_server::unmount(&mount.path).is_ok()
         });
@@ -336,7 +337,7 @@ fn auto_takes_what_there_is() {
         if transport == Transport::Uring {
             assert_eq!(with_uring(serve).transport(), Transport::Uring);
         } else {
-            // Whatever it is: the switch is the machine's.
+            // The result depends on the machine's switch.
             assert_ne!(serve().transport(), Transport::Auto);
         }
     });

@@ -104,8 +104,8 @@ fn commit_concurrent_switches() {
     });
 }
 
-/// Two operations on one object, from two slots, during a switch: who comes later by the
-/// object's lock is not in an earlier context and has the greater stamp.
+/// Two operations on one object, from two slots, during a switch: the operation that takes the object's lock later is
+/// not in an earlier context and has the greater stamp.
 #[test]
 fn commit_causal_order() {
     #[derive(Default)]
@@ -174,9 +174,9 @@ fn list_iteration_meets_what_stays() {
     });
 }
 
-/// Two threads want two units each of three: exactly one succeeds, whatever stock they are in.
-/// What is added while somebody begins to look at all elements is shown to him, by the walk or by whoever adds
-/// it; what leaves is taken back once, by whoever takes it off or by the walk that met it before.
+/// Two threads want two units each of three: exactly one succeeds, whichever stock the units are in. An element added
+/// while a walk over all elements begins is shown to it, by the walk or by the thread that adds it. An element that
+/// leaves is taken back once, by the thread that removes it or by the walk that met it before.
 #[test]
 fn list_shown_once_taken_back_once() {
     use loom::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
@@ -264,9 +264,9 @@ fn bounded_never_overdrawn() {
     });
 }
 
-/// One thread moves units from slot to slot, one at a time. The rest always covers what the
-/// other thread wants, though it is now here, now there, so neither must ever be refused. A scan
-/// of stocks that are not closed would fail here.
+/// One thread moves units from slot to slot, one at a time. The rest always covers the other thread's demand, though
+/// the units move between slots, so neither thread must ever be refused. A scan of stocks that are not closed would
+/// fail here.
 #[test]
 fn bounded_refuses_only_if_too_few() {
     loom::model(|| {

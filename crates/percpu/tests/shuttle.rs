@@ -1,6 +1,6 @@
-//! What loom cannot reach, for want of threads: the same algorithms under random schedules, many of them,
-//! by `scripts/shuttle.sh`. Shuttle runs one thread at a time, so it sees every order of steps but no
-//! weak memory; that is what loom and Miri are for. A failure prints a schedule to replay.
+//! The algorithms of loom.rs with more threads than loom can run, under many random schedules, by
+//! `scripts/shuttle.sh`. Shuttle runs one thread at a time, so it sees every order of steps but no weak memory; loom
+//! and Miri cover that. A failure prints a schedule to replay.
 #![cfg(shuttle)]
 
 use extant_percpu::{AtomicBitmap, BoundedCounter, CommitLists, SlotId, SlotList, stamp};

@@ -6,11 +6,11 @@
 //!
 //! | name | before | after |
 //! |---|---|---|
-//! | `inode-search` [I1] | a free bit is found without the lock, the group locked, the bit tested again | one atomic test-and-set, each task in its own stretch of the group |
-//! | `group-lock` [B1] | all wait for the lock of the group at one shared goal | busy groups are skipped in all passes but the last, goals are spread |
-//! | `inode-list` [P1] | one list, one lock | a list and a lock per slot |
-//! | `inode-list-walks` [P2] | and walks that hold it throughout | and walks that hold one for 32 elements |
-//! | `commit-list` [C1, C3] | one list under one lock, the counters of used space summed at each commit | a list per slot, nothing summed |
+//! | `inode-search` (I1) | a free bit is found without the lock, the group locked, the bit tested again | one atomic test-and-set, each task in its own stretch of the group |
+//! | `group-lock` (B1) | all wait for the lock of the group at one shared goal | busy groups are skipped in all passes but the last, goals are spread |
+//! | `inode-list` (P1) | one list, one lock | a list and a lock per slot |
+//! | `inode-list-walks` (P2) | and walks that hold it throughout | and walks that hold one for 32 elements |
+//! | `commit-list` (C1, C3) | one list under one lock, the counters of used space summed at each commit | a list per slot, nothing summed |
 
 mod commit_list;
 mod group_lock;

@@ -15,7 +15,7 @@ pub struct OwnerArgs {
     /// in the image's own /etc/passwd and /etc/group if it is there before
     #[arg(long, value_name = "OWNER")]
     pub owner: Option<OwnerSpec>,
-    /// Translate owners by ranges: FROM:TO[:COUNT], several with commas between
+    /// Translate owners by ranges: FROM:TO or FROM:TO:COUNT, several with commas between
     #[arg(long, value_name = "RANGES")]
     pub uid_map: Option<IdMap>,
     /// Translate groups by ranges, likewise

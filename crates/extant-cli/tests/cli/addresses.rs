@@ -1,4 +1,4 @@
-//! What paths in an image may be written as: numbers of inodes.
+//! Paths in an image that are written as inode numbers.
 
 use crate::support::Scratch;
 
@@ -133,7 +133,7 @@ fn numbers_that_lead_nowhere_are_named() {
         let line = s.fails(args);
         assert!(line.contains("takes a name, not a number"), "{line}");
     }
-    // One whose last name is gone is free.
+    // An inode whose last name is gone is free.
     let (name, number) = (":/etc/motd", &file);
     s.ok(&["rm", name]);
     assert!(s.fails(&["stat", number]).contains("is free"));
@@ -177,7 +177,7 @@ fn patterns_stand_for_names() {
         line.contains(":/d/*.none: no name matches this pattern: "),
         "{line}"
     );
-    // One that stands for nothing does not keep the others from being done.
+    // A pattern without a match does not stop the work on the other arguments.
     let ran = s.run(&["ls", "-d", ":/d/*.none", ":/d/a.conf"]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.text().ends_with("/a.conf\n"));

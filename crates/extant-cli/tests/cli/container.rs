@@ -115,7 +115,7 @@ fn layers_of_docker_save_are_applied() {
     ]);
     fs::write(s.host("saved.tar"), save).unwrap();
     check(&s, "saved.tar");
-    // Nothing unpacked is left beside the image.
+    // No unpacked files are left beside the image.
     let left = fs::read_dir(s.dir.path()).unwrap().count();
     assert_eq!(left, 2, "the archive and the image");
 }

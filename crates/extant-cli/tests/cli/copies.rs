@@ -57,9 +57,9 @@ fn everything_is_kept_in_all_directions() {
     assert_eq!(facts(":/tree"), facts(":/again"));
 }
 
-/// Runs the command as somebody who is not root and owns nothing but what he makes.
+/// Runs the command as an ordinary user, who owns only the files that the command makes.
 fn as_nobody(s: &Scratch, args: &[&str]) -> std::process::Output {
-    // Where the build is, nobody may not look.
+    // The user `nobody` may not read the build directory.
     let program = s.host("extant");
     if !program.exists() {
         fs::copy(env!("CARGO_BIN_EXE_extant"), &program).unwrap();
@@ -75,7 +75,8 @@ fn as_nobody(s: &Scratch, args: &[&str]) -> std::process::Output {
 
 const NOBODY: u32 = 65_534;
 
-/// A line of a snapshot as one who is not root gets the file: his own, without set-id bits.
+/// The line of a snapshot for a file that an ordinary user copied out: it belongs to this user and has no set-id
+/// bits.
 fn own(line: &str) -> String {
     let mut words = line.splitn(3, ' ');
     let (mode, rest) = (words.next().unwrap(), words.nth(1).unwrap());
@@ -113,7 +114,7 @@ fn others_than_root_get_all_but_owners_and_devices() {
         .map(|(path, line)| (path, own(&line)))
         .collect();
     same(&snapshot(&s.host("home/tree")), &want);
-    // Into an image, and from image to image, everything is kept whoever asks: owners of files, and devices.
+    // Copies into an image and from image to image keep everything, owners and devices too, for every caller.
     let out = as_nobody(&s, &["cp", "-a", "home/tree", "disk.img:/mine"]);
     assert!(out.status.success() && out.stderr.is_empty());
     let out = as_nobody(&s, &["cp", "-a", "disk.img:/tree", "disk.img:/copy"]);

@@ -69,7 +69,7 @@ fn directory_loops_end_with_an_error_that_names_the_directory() {
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
 }
 
-/// Directories may say that they are below each other: who looks for what is above them finds an end.
+/// In a damaged image two directories can name each other as parent: a walk upwards must end.
 #[test]
 fn parents_that_go_in_a_circle_have_an_end() {
     let without = "^metadata_csum,^uninit_bg";

@@ -77,7 +77,7 @@ fn paths_longer_than_the_systems_go_in_and_out() {
     s.ok(&["import", "%", "@tree", "--to", "/t"]);
     s.ok(&["export", ":/t", "@out"]);
     check(&s.host("out"), xattrs);
-    // As an archive, and from one.
+    // Export to an archive, and import from it.
     s.ok(&["export", ":/t", "@t.tar"]);
     s.ok(&["import", "%", "@t.tar", "--to", "/from-tar"]);
     s.clean();
@@ -90,7 +90,7 @@ fn paths_longer_than_the_systems_go_in_and_out() {
     s.ok(&["rm", "-r", ":/t"]);
     assert_eq!(s.ok(&["ls", ":"]), "copy\nfrom-tar\nlost+found\n");
     s.clean();
-    // As a new image, from the tree and from the archive.
+    // A new image from the tree, and one from the archive.
     for from in ["@tree", "@t.tar"] {
         s.ok(&["mkfs", "%", "--force", "--from", from]);
         s.clean();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
 
-/// What `extant doctor --json` says, and its exit code.
+/// The report of `extant doctor --json`, and its exit code.
 fn doctor(command: &mut Command) -> (Option<i32>, serde_json::Value) {
     let out = command.args(["doctor", "--json"]).output().unwrap();
     assert_eq!(
@@ -44,7 +44,7 @@ fn the_exit_code_says_what_the_findings_say() {
     assert_eq!(finding(&report, "current directory")["state"], "works");
     let left = std::fs::read_dir(s.dir.path()).unwrap().count();
     assert_eq!(left, 0, "what was tried out is gone");
-    // As text: one line for each, and no colours where there is no terminal.
+    // The report as text has one line for each check, and no colours without a terminal.
     let text = s.run(&["doctor"]).text();
     for f in findings {
         assert!(text.contains(f["name"].as_str().unwrap()), "{text}");
@@ -79,7 +79,7 @@ fn a_place_without_files_is_left_by_the_line_that_it_says() {
     }
 }
 
-/// An ordinary user whose PATH has nothing in it.
+/// An ordinary user whose PATH is empty.
 #[test]
 fn an_ordinary_user_without_tools_is_told_what_to_install() {
     needs::tools!("setpriv");
@@ -88,7 +88,7 @@ fn an_ordinary_user_without_tools_is_told_what_to_install() {
     }
     let s = Scratch::empty();
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", EXTANT];
-    // It would be looked up in the planted PATH.
+    // A bare name would be searched for in the planted PATH.
     let setpriv = ["/usr/bin/setpriv", "/bin/setpriv"];
     let setpriv = setpriv.into_iter().find(|p| Path::new(p).exists()).unwrap();
     let mut command = Command::new(setpriv);
@@ -110,7 +110,7 @@ fn an_ordinary_user_without_tools_is_told_what_to_install() {
     }
     let numbers = finding(&report, "subordinate numbers");
     assert_eq!(numbers["state"], "missing");
-    // With the tools what needs no root is found.
+    // With the usual PATH, the checks that need no root find their tools.
     let mut command = Command::new(setpriv);
     let (_, report) = doctor(command.args(nobody).current_dir("/tmp"));
     if needs::have(&["fusermount3"]) {

@@ -188,7 +188,7 @@ fn interrupted(command: &mut Command, wait: u64) -> (Option<i32>, String) {
     wait_for_handler(&child);
     std::thread::sleep(Duration::from_millis(wait));
     let pid = rustix::process::Pid::from_child(&child);
-    // It may be done already.
+    // The process may have ended already.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
     let out = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -310,7 +310,7 @@ fn an_archive_that_cannot_be_made_costs_no_other() {
         1
     );
     assert_eq!(s.dir.path().read_dir().unwrap().count(), before + 1);
-    // As any new file: open to others as far as the umask says.
+    // The new image has the mode of any new file: 0666 without the bits of the umask.
     use std::os::unix::fs::PermissionsExt;
     s.ok(&["export", ":/f", "@new.tar"]);
     std::fs::write(s.host("plain"), "").unwrap();
@@ -379,7 +379,7 @@ fn an_archive_that_does_not_come_can_be_given_up() {
     assert!(!s.host("x.img").exists());
 }
 
-/// Whoever watches a terminal sees long work go on, and what came of it; others see nothing.
+/// Long work shows its progress and its result on a terminal, and nothing without one.
 #[test]
 fn progress_is_for_terminals() {
     needs::tools!("script");

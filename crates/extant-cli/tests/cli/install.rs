@@ -49,7 +49,7 @@ fn install_is_complete_and_uninstall_removes_it_exactly() {
     needs::tools!("make", "bash");
     let place = tempfile::tempdir().unwrap();
     let dir = place.path();
-    // What others have there already, with names like ours.
+    // Other programs' files at the destination, with similar names.
     let man = dir.join("opt/local/share/man/man1");
     std::fs::create_dir_all(&man).unwrap();
     std::fs::write(man.join("extant-foreign.1"), "").unwrap();
@@ -87,7 +87,8 @@ fn install_is_complete_and_uninstall_removes_it_exactly() {
     assert!(!again.status.success());
 }
 
-/// `sudo make install`: root has no cargo. What the user has built is installed; if there is nothing, what to do is said.
+/// `sudo make install`: root has no cargo. The target installs what the user has built; without a build it prints the
+/// command that builds.
 #[test]
 fn who_has_no_cargo_installs_what_is_built() {
     needs::tools!("make", "bash");

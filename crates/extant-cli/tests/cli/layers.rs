@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// One thing a layer says.
+/// One entry of a layer.
 enum Said {
     Directory,
     File(String),
@@ -97,7 +97,7 @@ fn tree(said: &[(String, Said)], at: &Path) {
     fs::create_dir(at).unwrap();
     for (path, what) in said {
         let path = at.join(path);
-        // What is in the way of something else is left out.
+        // An entry that would stand in the way of another is left out.
         if fs::create_dir_all(path.parent().unwrap()).is_err() || path.symlink_metadata().is_ok() {
             continue;
         }
@@ -200,7 +200,7 @@ fn one_source_is_a_layer_if_asked() {
     );
     s.ok(&["rm", "-r", ":/plain"]);
     s.ok(&["import", "--layers", "%", "@layer.tar"]);
-    // Whatever a layer says, a file system keeps its lost+found.
+    // No entry of a layer removes the file system's lost+found.
     assert_eq!(s.ok(&["ls", "-a", ":"]), "d\nlost+found\nstays\n");
     assert_eq!(s.ok(&["ls", "-a", ":/d"]), "new\n");
     assert_eq!(

@@ -202,7 +202,7 @@ fn counts_are_those_of_dumpe2fs_and_debugfs() {
     check("40M", &["-t", "ext4", "-O", "^has_journal"]);
 }
 
-/// What the kernel left in the journal is seen.
+/// The map shows the state with the kernel's journal replayed.
 #[test]
 fn what_is_in_the_journal_is_seen() {
     needs::tools!("debugfs");
@@ -272,7 +272,7 @@ fn the_picture_has_a_cell_for_every_stretch() {
         "no colours where there is no terminal"
     );
     assert!(text.contains("free runs by length"), "{text}");
-    // As SVG: well-formed as far as it goes, and not a rectangle for every cell.
+    // The SVG has matching tags, and fewer rectangles than cells.
     assert_eq!(s.ok(&["map", "--svg", "@map.svg", "%"]), "");
     let svg = std::fs::read_to_string(s.host("map.svg")).unwrap();
     assert!(
@@ -313,7 +313,7 @@ fn fragments_are_counted() {
     let Some(s) = Scratch::mke2fs("16M", &["-t", "ext2", "-b", "1024"]) else {
         return;
     };
-    // Of 20 files that follow each other every other one goes, and a larger one takes the gaps.
+    // Of 20 adjacent files every other one is removed, and a larger file takes the gaps.
     std::fs::write(s.host("one"), vec![1; 1024]).unwrap();
     let put = |files: &str| debugfs(&s, files);
     let one = s.host("one").display().to_string();

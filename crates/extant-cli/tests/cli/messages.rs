@@ -1,4 +1,4 @@
-//! What people meet most when something is wrong: each in one line that says what is wrong, where, and what to do about it.
+//! The most common errors of users: each is one line that names the error, the place and the remedy.
 
 use crate::support::{Scratch, root};
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// A command line, its exit code, and the line on standard error after "extant: ".
 type Row = (&'static str, i32, &'static str);
 
-/// As anybody types it, in a directory with what [`fixture`] makes.
+/// Command lines typed in a directory with the files that [`fixture`] makes.
 const TABLE: &[Row] = &[
     (
         "frobnicate",
@@ -714,7 +714,7 @@ const TABLE: &[Row] = &[
     ),
 ];
 
-/// As somebody types it who is not root, to whom nothing there belongs.
+/// Command lines typed there by a user who is not root and owns none of the files.
 const OF_NOBODY: &[Row] = &[
     (
         "mkdir disk.img:/x",
@@ -804,7 +804,7 @@ fn every_message_says_what_and_where_and_what_next() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The image that somebody else works with.
+    // The image that another process has locked.
     let lock = fs::File::open(&s.image).unwrap();
     lock.lock().unwrap();
     let (_, found) = said(program, s.dir.path(), "mkdir disk.img:/x", |_| {});

@@ -1,9 +1,9 @@
-//! Progress: for those who watch a terminal, of what takes long; nobody else sees any.
+//! Progress of long work: shown on a terminal only.
 
 use crate::support::{Scratch, run};
 use std::process::{Command, Stdio};
 
-/// What a terminal shows of a command, given how long it waits with its progress.
+/// The output of a command on a terminal, with the given delay before it shows progress.
 fn seen(s: &Scratch, words: &str, after: Option<&str>) -> String {
     let line = words.replace('%', s.image.to_str().unwrap());
     let line = format!("{} {line}", env!("CARGO_BIN_EXE_extant"));
@@ -75,7 +75,7 @@ fn what_is_over_at_once_shows_nothing() {
     for words in ["cp -r tree %:/t", "chmod -R go= %:/t", "rm -r %:/t"] {
         assert_eq!(seen(&s, words, Some("3600")), "", "{words}");
     }
-    // Where there is no terminal there is no progress either.
+    // Without a terminal there is no progress.
     let image = s.image.to_str().unwrap();
     let out = Command::new(env!("CARGO_BIN_EXE_extant"))
         .args(["import", image])

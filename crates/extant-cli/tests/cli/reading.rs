@@ -56,7 +56,7 @@ fn writes_files_to_standard_output() {
         "welcome\nwelcome\n"
     );
     let ran = s.run(&["cat", ":/etc/none", ":/etc/motd"]);
-    // What can be done is done, as coreutils do.
+    // The command goes on with the other arguments, as coreutils do.
     assert_eq!((ran.code, ran.text().as_str()), (Some(1), "welcome\n"));
     assert!(
         ran.stderr
@@ -244,7 +244,7 @@ fn examples_come_first() {
             assert!(!help.contains("\n\n\n") && !help.contains("{"), "{help}");
         }
     }
-    // What mount says about -o is still there, at the end.
+    // The text about -o in the help of mount is there, at the end.
     let mount = run(&["mount", "--help"]).text();
     assert!(
         mount.trim_end().ends_with("of ext4 and of FUSE."),
@@ -252,7 +252,7 @@ fn examples_come_first() {
     );
 }
 
-/// Colours are for terminals, and for those who want them.
+/// Help is coloured on a terminal, unless NO_COLOR is set.
 #[test]
 fn colours_are_for_terminals() {
     needs::tools!("script");

@@ -10,7 +10,7 @@ fn files_come_from_standard_input_and_go_to_standard_output() {
     let ran = s.run_with(&["cp", "-", ":/new"], &data);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     assert!(s.run(&["cp", ":/new", "-"]).stdout == data);
-    // What was there is emptied first, and keeps its name, mode and number.
+    // An existing file is emptied first, and keeps its name, mode and inode number.
     s.ok(&["chmod", "600", ":/new"]);
     let ino = s.run(&["stat", "--json", ":/new"]).json()[0]["ino"].clone();
     assert_eq!(
@@ -77,7 +77,7 @@ fn changes_come_from_standard_input() {
     assert!(ran.stderr.contains("- to "), "{}", ran.stderr);
     let left = s.dir.path().read_dir().unwrap();
     assert_eq!(left.count(), 1, "what was spooled is still there");
-    // What a scratch mount keeps.
+    // The overlay of a scratch mount.
     let overlay = s.host("overlay");
     let changes = extant::scratch::Changes::KeptIn(&overlay);
     let volume = extant::scratch::open(&s.image, changes, &extant::OpenOptions::new()).unwrap();
@@ -104,7 +104,7 @@ fn archives_come_from_standard_input() {
     assert_eq!(s.ok(&["cat", ":/again/file"]), "text");
 }
 
-/// Nobody can type or read an archive.
+/// An archive is neither read from a terminal nor written to one.
 #[test]
 fn terminals_are_neither_source_nor_target_of_archives() {
     needs::tools!("script");

@@ -11,7 +11,7 @@ pub struct Scratch {
     pub image: PathBuf,
 }
 
-/// What a run said.
+/// The output and exit code of a run.
 pub struct Ran {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
@@ -179,7 +179,7 @@ impl Scratch {
         );
     }
 
-    /// What debugfs answers to a request.
+    /// The answer of debugfs to a request.
     pub fn debugfs(&self, request: &str) -> String {
         let out = Command::new("debugfs")
             .args(["-R", request])
@@ -200,7 +200,7 @@ impl Scratch {
     }
 }
 
-/// What a program printed, which must succeed.
+/// The output of a program, which must succeed.
 #[track_caller]
 pub fn printed(command: &mut Command) -> Vec<u8> {
     let out = command.output().unwrap();

@@ -71,7 +71,7 @@ fn watched_at(columns: u16, rows: u16) {
     terminal.presses("q");
     terminal.until(|screen| screen.iter().any(|line| line == "ended 0"));
     terminal.is_as_before(&settings);
-    // What was on the screen before is there again.
+    // The former screen is there again.
     assert!(terminal.screen().iter().any(|line| line == "noted"));
 }
 
@@ -119,7 +119,7 @@ fn it_leaves_the_terminal_as_it_was() {
     let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     ended(2, 130);
-    // With the terminal it ends as well.
+    // `top` ends with its terminal.
     start(3);
     let pid = std::fs::read_to_string(s.host("pid")).unwrap();
     let process = Path::new("/proc").join(pid.trim());
@@ -132,7 +132,7 @@ fn it_leaves_the_terminal_as_it_was() {
         assert!(Instant::now() < end, "it outlives its terminal");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // One that is too small for it says so.
+    // On a terminal that is too small `top` prints that it is.
     let tiny = Terminal::new(60, 12);
     tiny.types(&format!("{EXTANT} top --demo"));
     tiny.until_seen("The terminal is too small:");

@@ -100,7 +100,7 @@ pub fn make_tree(top: &Path) {
     touch("dir", 1_300_000_000, 2);
 }
 
-/// All that can be seen of a tree, by path.
+/// The visible state of a tree, by path.
 pub fn snapshot(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut first_names: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
@@ -540,7 +540,7 @@ fn names_are_bytes() {
         std::ffi::OsString::from(format!("{}:/", s.image.display())).as_os_str(),
     ]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    // What is shown cannot write to the terminal.
+    // Names are shown escaped, so they cannot control the terminal.
     assert_eq!(s.ok(&["ls", ":"]), "caf\\xe9 \\u{1b}[31m\nlost+found\n");
     s.ok(&["export", ":", "@out"]);
     assert!(

@@ -1,13 +1,14 @@
-//! What readers of the documents have when they begin, and the commands that a test cannot run as they are typed.
+//! The files that readers of the documents begin with, and the commands that a test cannot run as they are typed.
 
-/// What is replaced in a command before it runs, and why.
+/// Replacements in a command before it runs, each with its reason.
 pub const REPLACED: &[(&str, &str, &str)] = &[(
     "https://example.org/",
     "file://$SITE/",
     "a test needs no network: what would be there is in a directory",
 )];
 
-/// Commands that are not run: how they begin, and why. That what they name exists is tested all the same.
+/// Commands that are not run: their first words, and the reason. The test still checks that the options in them
+/// exist.
 pub const NOT_RUN: &[(&str, &str, &str)] = &[
     (
         "README.md",
@@ -30,7 +31,8 @@ pub fn script(document: &str) -> &'static str {
     }
 }
 
-/// Directories, archives and what is on the site example.org, among it a root file system whose apt-get only leaves a word.
+/// Directories, archives and the files of the site example.org, among them a root file system whose apt-get only
+/// writes a file.
 const TOUR: &str = r#"
 mkdir -p root/bin root/etc root/proc root/dev root/sys root/tmp
 cp "$(command -v busybox)" root/bin/busybox

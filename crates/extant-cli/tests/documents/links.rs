@@ -20,7 +20,7 @@ pub fn check_all() {
     assert!(count > 20, "only {count} links were found");
 }
 
-/// Whoever reads the book finds every page.
+/// Every page is in the summary of the book.
 pub fn check_summary() {
     let documents = documents();
     let summary = documents.iter().find(|d| d.name == "docs/SUMMARY.md");
@@ -35,7 +35,7 @@ pub fn check_summary() {
     assert_eq!(missing, [""; 0], "docs/SUMMARY.md does not list these");
 }
 
-/// What is wrong with a link, if anything is.
+/// The error of a link, if it has one.
 fn broken(documents: &[Document], from: &Document, link: &str) -> Option<&'static str> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;

@@ -1,4 +1,4 @@
-//! What the tests need of a Markdown file.
+//! The parts of a Markdown file that the tests use.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ pub struct Document {
     pub blocks: Vec<(String, String)>,
     /// Code spans.
     pub spans: Vec<String>,
-    /// Where links and images lead.
+    /// The targets of links and images.
     pub links: Vec<String>,
     /// The names of its headings, as GitHub and mdBook make them.
     pub anchors: BTreeSet<String>,

@@ -60,7 +60,7 @@ pub fn check_reference() {
 
 struct Checker {
     makefile: String,
-    /// What `--help` of a subcommand says; none if there is no such subcommand.
+    /// The `--help` text of each subcommand; none if there is no such subcommand.
     helps: HashMap<String, Option<String>>,
     wrong: Vec<String>,
     checked: usize,
@@ -104,7 +104,7 @@ impl Checker {
         let Some(help) = self.help(program, command) else {
             return Some(format!("there is no `{program} {command}`"));
         };
-        // What follows belongs to other programs.
+        // The words after these belong to other programs.
         let ends = |word: &&str| ["--", "|", "&&", ";"].contains(word);
         let own = words.iter().take_while(|word| !ends(word));
         let mut flags = own.filter_map(|word| word.strip_prefix("--"));

@@ -103,8 +103,8 @@ fn steps(document: &Document) -> Vec<Step> {
     steps
 }
 
-/// What commands of documents name of the system, in this mount name space alone: /etc/hostname, an /etc/fstab to change, the
-/// helpers of mount(8), a FUSE device for everybody.
+/// The parts of the system that commands of the documents use, in this mount name space alone: /etc/hostname, an
+/// /etc/fstab to change, the helpers of mount(8), a FUSE device for everybody.
 fn prepare_system() {
     let text = format!(
         "mount -t tmpfs none /media
@@ -158,12 +158,12 @@ impl Session {
             Caller::User => {
                 let mut command = Command::new("setpriv");
                 command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash"]);
-                // Debian's, for who is no administrator.
+                // Debian's PATH for users other than root.
                 (command, "/usr/local/bin:/usr/bin:/bin")
             }
         };
         let home = self.home.path();
-        // What is exported stays so for the commands that follow.
+        // Exported variables stay for the commands that follow.
         let keep = match caller == self.caller {
             true => "export -p >~/.exported",
             false => "",
@@ -197,7 +197,7 @@ impl Session {
         for (typed, runs, _) in REPLACED {
             text = text.replace(typed, runs);
         }
-        // An ordinary user who may ask an administrator.
+        // An ordinary user who may use sudo.
         let administrator = text.contains("sudo ");
         let caller = if administrator {
             Caller::Root
@@ -234,8 +234,8 @@ impl Session {
         }
     }
 
-    /// A line without what is different each time: dates, times, identifiers, the width of columns, who the caller is and
-    /// where the home directory is.
+    /// A line without the parts that change from run to run: dates, times, identifiers, the width of columns, the
+    /// caller's name and home directory.
     fn stable(&self, line: &str) -> String {
         let line = line.replace(&*self.home.path().to_string_lossy(), "/home/you");
         let words = line.split_whitespace().map(stable_word);
@@ -245,7 +245,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // What a document left mounted; its server ends with that.
+        // Mounts that a document left; unmounting ends their servers.
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         for line in mounts.lines().filter(|line| line.contains(" fuse")) {
             if let Some(dir) = line.split(' ').nth(4).filter(|dir| *dir != "/dev/fuse") {

@@ -1,4 +1,5 @@
-//! What is broken: images of every block size, with and without what the format may have, each with some of everything.
+//! The images that the campaign breaks: every block size, with and without the optional features, each with files of
+//! every kind.
 
 use crate::common::*;
 use crate::image::{open_as, populate_sized};
@@ -12,7 +13,7 @@ pub struct BaseKind {
     pub name: &'static str,
     args: &'static [&'static str],
     size: &'static str,
-    /// With a journal to be replayed.
+    /// The journal holds transactions to replay.
     pub dirty: bool,
     /// Checksums are made good again after most mutations.
     pub sealed: bool,
@@ -81,7 +82,7 @@ pub fn make(dir: &Path) {
 }
 
 impl Base {
-    /// One that [`make`] made.
+    /// Loads an image that [`make`] made.
     pub fn load(dir: &Path, n: usize) -> Self {
         let kind = &KINDS[n];
         let bytes = std::fs::read(dir.join(n.to_string())).expect("a base");

@@ -7,20 +7,20 @@ use std::process::{Command, Output};
 /// How bad it is, by what e2fsck would do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Nothing to mend.
+    /// e2fsck mended nothing.
     Clean,
-    /// It mends everything by itself, without loss: counts, bitmaps, orphans.
+    /// e2fsck mended everything by itself, without loss: counts, bitmaps, orphans.
     Mended,
-    /// It would not go on without somebody who decides.
+    /// e2fsck stopped at a question that a person must answer.
     Broken,
-    /// It cannot work with it.
+    /// e2fsck could not read the image.
     Unreadable,
 }
 
-/// Orphans are mended without a question. e2fsck does not trust the list of orphans of a volume that is marked as having
-/// errors, nor frees those whose blocks a bitmap says are free; it meets them later and asks what they are. A volume that met
-/// damage is so marked, and its orphans are the files without a name that were open when it stopped. The counts of references
-/// to attribute blocks are too high then by what they refer to.
+/// Orphans are mended without a question. e2fsck does not trust the list of orphans of a volume that is marked as
+/// having errors, nor frees those whose blocks a bitmap says are free; it finds them later as unattached inodes and
+/// asks about them. A volume that met damage has this mark, and its orphans are the files without a name that were
+/// open when it stopped. The reference counts of attribute blocks are then too high by their references.
 const CONFIG: &str = "[problems]
     0x010036 = {
         preen_ok = true
@@ -33,15 +33,15 @@ const CONFIG: &str = "[problems]
     }
 ";
 
-/// What e2fsck says of an image, its journal replayed; nothing if it does not get to an end. `path` is a file to work
-/// with.
+/// The verdict of e2fsck on an image with its journal replayed; none if e2fsck does not end. `path` is a file for the
+/// image.
 pub fn verdict(device: &MemDevice, path: &Path) -> Option<(Verdict, String)> {
     crate::common::write_image(device, path);
     of_file(path)
 }
 
-/// What it says at worst: at once, or when it has replayed the journal first. It may stop at something before the replay,
-/// and find after it what it cannot work with.
+/// The worse of two verdicts: of the image as it is, and with its journal replayed first. e2fsck may stop at an error
+/// before the replay, and find after it that it cannot read the image.
 pub fn worst(device: &MemDevice, path: &Path) -> Option<Verdict> {
     let (at_once, _) = verdict(device, path)?;
     crate::common::write_image(device, path);
@@ -61,9 +61,9 @@ pub fn ends_early(device: &MemDevice, path: &Path) -> bool {
     String::from_utf8_lossy(&out.stdout).contains("replay was aborted")
 }
 
-/// All that it mended are orphans, on a volume that met damage. The blocks of a file that was removed while it was open are
-/// freed when it is closed; if its mapping cannot be read by then, the file stays an orphan, as with the kernel. e2fsck
-/// 1.47.0 does not look at everything that makes a mapping unreadable, such as the depth of a node in the midst of the tree.
+/// e2fsck mended only orphans, on a volume that met damage. The blocks of a file that was removed while it was open
+/// are freed when it is closed; if its mapping cannot be read by then, the file stays an orphan, as with the kernel.
+/// e2fsck 1.47.0 does not check everything that makes a mapping unreadable: the depth of an inner node, for example.
 pub fn only_orphans(text: &str) -> bool {
     let orphan = |line: &str| line.contains("Deleted inode") && line.contains("zero dtime");
     let mut mended = text
@@ -90,13 +90,13 @@ fn of_file(path: &Path) -> Option<(Verdict, String)> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let text = text + &String::from_utf8_lossy(&out.stderr);
     let verdict = match out.status.code()? {
-        // What it mends in descriptors before its first pass (a wrong count of unused inodes, a last group without a
-        // bitmap) it says, and does not count.
+        // e2fsck reports what it mends in descriptors before its first pass (a wrong count of unused inodes, a last
+        // group without a bitmap), but its exit code does not tell.
         0 if text.contains("FIXED") => Verdict::Mended,
         0 => Verdict::Clean,
         1..=3 => Verdict::Mended,
         4..=7 => Verdict::Broken,
-        // It did not get to an end.
+        // e2fsck was killed before its end.
         137 => return None,
         _ => Verdict::Unreadable,
     };

@@ -1,4 +1,4 @@
-//! One mutant: how it is made, and all that is done to it.
+//! One mutant: its making, and the steps that it goes through.
 
 use crate::bases::Base;
 use crate::common::Rng;
@@ -54,7 +54,7 @@ impl Watched {
     }
 }
 
-/// Where the image is kept as the last finding left it.
+/// The file that keeps the image as the last finding left it.
 pub fn after() -> PathBuf {
     format!("{}/mutant-after.img", env!("CARGO_TARGET_TMPDIR")).into()
 }
@@ -63,7 +63,7 @@ pub fn options() -> OpenOptions {
     OpenOptions::new().background(false).cache_bytes(8 << 20)
 }
 
-/// What a mutant is, and where it lies in a base.
+/// A mutant, and its place in a base.
 pub struct Mutant<'a> {
     base: &'a Base,
     device: MemDevice,
@@ -169,7 +169,7 @@ impl<'a> Mutant<'a> {
             .inspect_err(|_| crate::common::write_image(&device.inner, &after()))
     }
 
-    /// Nothing is worse than it was before. What is good by now needs no comparison.
+    /// The image must not be worse than before. A clean one needs no comparison.
     fn compare(
         &self,
         after: Option<(Verdict, String)>,
@@ -210,9 +210,10 @@ impl<'a> Mutant<'a> {
         Some(worst.max(replayed))
     }
 
-    /// A bitmap says of something in use that it is free, and everything that could tell agrees with it: the count in its
-    /// descriptor, and the checksum, if there is one. Only a walk through all inodes would show it, and nobody walks
-    /// through all inodes when a volume is opened; neither does the kernel. What it says is free is then handed out.
+    /// A bitmap marks something in use as free, and everything that could tell agrees with it: the count in its
+    /// descriptor, and the checksum, if there is one. Only a walk through all inodes would show it, and neither this
+    /// engine nor the kernel makes that walk when it opens a volume. The engine then hands out what the bitmap marks
+    /// as free.
     fn lies(&self) -> bool {
         let agrees = |group: GroupNr, blocks: bool| self.agreeing_bitmap(group, blocks).is_some();
         self.touched
@@ -229,12 +230,12 @@ impl<'a> Mutant<'a> {
             })
     }
 
-    /// A mapping was changed so that it names a block that is free by its bitmap, with which the count in the descriptor
-    /// agrees. That a block which is in no bitmap belongs to a file shows only in a walk through all mappings, which is
-    /// not made when a volume is opened, by the kernel neither; and nobody reads those of the inode of reserved
-    /// descriptors at all. e2fsck makes that walk before anything else and marks the block as in use. Here somebody else
-    /// is given it, and then two files claim it, or what is read as more pointers is his data. Other complaints than
-    /// these two are findings.
+    /// A mapping was changed so that it names a block that is free by its bitmap, with which the count in the
+    /// descriptor agrees. That a block which is in no bitmap belongs to a file shows only in a walk through all
+    /// mappings, which neither this engine nor the kernel makes when it opens a volume; and neither reads the mapping
+    /// of the inode of reserved descriptors at all. e2fsck makes that walk before anything else and marks the block
+    /// as in use. The engine gives the block to another file; then two files claim it, or a reader takes the other
+    /// file's data for pointers. All complaints but these two are findings.
     fn points_at_free(&self, text: &str) -> bool {
         if !text.contains("has illegal block(s)") && !text.contains("ultiply-claimed block(s)") {
             return false;

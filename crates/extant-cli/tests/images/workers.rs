@@ -1,4 +1,4 @@
-//! Worker processes, and who watches over them.
+//! Worker processes, and the process that watches them.
 
 use crate::bases::{self, Base, KINDS};
 use crate::image::metadata;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Memory of a worker, in bytes.
 const MEMORY: u64 = 1 << 30;
-/// What a worker is to do: directory, first seed, end, step.
+/// The share of a worker: directory, first seed, end, step.
 const SHARE: &str = "EXTANT_IMAGES_SHARE";
 /// Bases kept by an earlier run; new ones have other times.
 const BASES: &str = "EXTANT_BASES";
@@ -30,7 +30,7 @@ pub struct WorkShare {
     step: usize,
 }
 
-/// What the last panic said.
+/// The message of the last panic.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 impl WorkShare {
@@ -74,7 +74,7 @@ impl WorkShare {
                 Ok(Err(finding)) => finding,
                 Err(_) => PANIC.lock().map_or_else(|_| String::new(), |p| p.clone()),
             };
-            // As it was before anything was done to it.
+            // The mutant before any step.
             let kept = kept(seed);
             Mutant::new(&bases[n], &targets[n], seed).save(&kept);
             let what = format!("{}: {found}\nkept: {}", KINDS[n].name, kept.display());

@@ -1,4 +1,4 @@
-//! What a newcomer tries first.
+//! The first commands that a new user types.
 
 use super::support::{
     EXTANT, InBackground, Kernel, Mounted, extant, image, isolated, over_each, place, run, script,

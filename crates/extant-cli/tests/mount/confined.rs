@@ -1,10 +1,10 @@
-//! What the server of a mount gives up.
+//! The privileges that the server of a mount drops.
 
 use super::support::{Mounted, image, over_each, place, script};
 use extant_fuse::control::{Client, Command, Reply, socket_of};
 use std::path::Path;
 
-/// What becomes of things that a server has no use for.
+/// The results of system calls that a server does not need.
 fn trespass(dir: &Path) -> String {
     let mounted = fuse_server::mounted_at(dir).unwrap().unwrap();
     let mut client = Client::connect(&socket_of(mounted.device)).unwrap();
@@ -56,7 +56,7 @@ fn a_server_without_a_sandbox_may_do_what_its_user_may() {
     });
 }
 
-/// The server has the descriptors that serving takes, and none that whoever mounted happened to have open.
+/// The server has the descriptors that serving needs, and none of those that the mounting process had open.
 #[test]
 fn a_server_has_no_descriptors_of_who_called_it() {
     over_each(|transport| {

@@ -98,8 +98,8 @@ fn the_socket_is_its_owners() {
     });
 }
 
-/// What is copied while a mount is held still is a clean image with everything in it. No file is removed or replaced
-/// meanwhile: until the kernel forgets it, which it says later, such a file is in the copy without a name.
+/// A copy made while a mount is frozen is a clean image with everything in it. No file is removed or replaced
+/// meanwhile: such a file is in the copy without a name until the kernel's FORGET, which comes later.
 #[test]
 fn sync_holds_still_while_a_command_runs() {
     over_each(|transport| {

@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a block of a file is, the first if 0 is asked.
+/// The place on the device of a block of a file, counted from 0.
 const FIBMAP: u32 = 1;
 
 /// A loop device, gone with this.
 pub(super) struct Loop(pub(super) PathBuf);
 
 impl Loop {
-    /// With options of losetup.
+    /// A loop device, with the options of losetup.
     pub(super) fn new(image: &Path, options: &[&str]) -> Self {
         let mut command = Command::new("losetup");
         let name = run(command.args(options).args(["-f", "--show"]).arg(image));
@@ -49,7 +49,7 @@ fn sync_and_block_numbers_reach_the_server() {
             std::fs::create_dir(&dir).unwrap();
             let _unmounted = InBackground(&dir);
             mount(&device.0, &dir, transport.name());
-            // Nobody else may have it.
+            // No other mount may use the device.
             let other = place.path().join("other");
             std::fs::create_dir(&other).unwrap();
             let refused = Command::new("mount")
@@ -72,7 +72,7 @@ fn sync_and_block_numbers_reach_the_server() {
                 assert!(found.contains(name), "{sync}: {found}");
             }
 
-            // Where a file lies: the device has its bytes there.
+            // The place of a file: the device has its bytes there.
             let text = "head -c 20000 /dev/urandom >placed; fallocate -l 40960 unwritten
                  filefrag placed unwritten";
             let found = script(&dir, text);

@@ -1,4 +1,4 @@
-//! Direct I/O beside what the kernel keeps, and mounts whose owners are mapped.
+//! Direct I/O beside the kernel's page cache, and mounts with mapped owners.
 #![allow(unsafe_code)] // Calls of libc with pointers to what lives longer than the call.
 
 use super::support::{Mounted, image, over_each, place};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[repr(align(4096))]
 struct Block([u8; 4096]);
 
-/// What the kernel tells of a request that is done (`struct io_event`).
+/// The kernel's report of a completed request (`struct io_event`).
 #[repr(C)]
 #[derive(Default)]
 struct Event {
@@ -71,7 +71,7 @@ impl Drop for Context {
     }
 }
 
-/// Who reads while an asynchronous direct write is under way has old pages in memory; nobody reads them afterwards.
+/// A read during an asynchronous direct write may bring old pages into memory; no later read may return them.
 #[test]
 fn an_asynchronous_direct_write_is_read_afterwards() {
     over_each(|transport| {
@@ -119,7 +119,7 @@ fn an_asynchronous_direct_write_is_read_afterwards() {
     });
 }
 
-/// Requests would not say who asks, so such mounts are not offered; Linux refuses them.
+/// Requests on such a mount would not name their caller, so it is not offered; Linux refuses it.
 #[test]
 fn mounts_with_mapped_owners_are_refused() {
     over_each(|transport| {
@@ -139,7 +139,8 @@ fn mounts_with_mapped_owners_are_refused() {
         let empty = c"";
         // `struct mount_attr`: what to set, what to clear, propagation, the name space of users.
         let attributes: [u64; 4] = [0x0010_0000, 0, 0, users.as_raw_fd() as u64];
-        // SAFETY: the paths end with a NUL, the attributes are as long as said; the tree's descriptor is nobody else's.
+        // SAFETY: the paths end with a NUL, the attributes are as long as said; this function alone uses the tree's
+        // descriptor.
         let (done, error) = unsafe {
             let tree = libc::syscall(
                 libc::SYS_open_tree,

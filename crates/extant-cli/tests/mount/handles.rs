@@ -48,7 +48,7 @@ fn handle_of(path: &Path) -> Handle {
 
 fn open(dir: &File, handle: &Handle) -> std::io::Result<OwnedFd> {
     let mut handle = handle.clone();
-    // SAFETY: the handle is there; of what is opened nobody else has the descriptor.
+    // SAFETY: the handle is there; the opened descriptor is new, and owned here alone.
     unsafe {
         let fd = libc::syscall(
             libc::SYS_open_by_handle_at,
@@ -95,7 +95,7 @@ fn files_of_every_type_are_found_by_handle() {
             }
             drop(dir);
             if !again {
-                // With what is cached of them now, and without.
+                // With the files still cached, and without.
                 forget_all();
             }
         }

@@ -105,7 +105,7 @@ fn walk(image: &Path, transport: Transport, seed: u64) {
         );
         let mut umount = Command::new(EXTANT);
         umount.arg("umount").arg(&dir);
-        // What could not be written it says; it has to end.
+        // umount may report failed writes, but it must end.
         if run_for(umount, Duration::from_secs(30)).is_none() || mounted() {
             let _ = Command::new("umount").arg("-l").arg(&dir).status();
             panic!("seed {seed}: it does not unmount");

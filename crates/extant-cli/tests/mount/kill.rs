@@ -145,7 +145,7 @@ fn what_was_synced_survives_a_killed_server() {
     });
 }
 
-/// With `-o sync` what a call has done survives, though nobody called fsync.
+/// With `-o sync` the changes of every call survive without fsync.
 #[test]
 fn what_was_done_on_a_synchronous_mount_survives() {
     isolated(|| {

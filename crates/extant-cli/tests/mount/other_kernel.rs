@@ -1,5 +1,5 @@
-//! Another kernel as a judge: Debian's, in QEMU (scripts/qemu.sh). It recovers and reads what was written here, and what it
-//! writes is recovered and read here.
+//! Another kernel as a judge: Debian's, in QEMU (scripts/qemu.sh). It recovers and reads images that this machine
+//! wrote, and this engine recovers and reads images that the other kernel wrote.
 
 use super::support::{
     Mounted, Transport, assert_clean, cannot, extant, image, isolated, place, run, run_for, script,
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/qemu.sh");
 
-/// Prints what a directory holds: names, attributes, sizes, contents, targets. With the words of busybox, on both sides; its
-/// xargs loses its way in long lists.
+/// Prints the content of a directory: names, attributes, sizes, contents, targets. Both sides use busybox; its xargs
+/// fails on long lists.
 const MANIFEST: &str = r"all='-name lost+found -prune -o -name manifest.? -prune -o'
 find . -mindepth 1 $all -exec stat -c '%n|%f|%u|%g|%h|%Y|%t|%T' {} + | sort
 find . $all ! -type d -exec stat -c '%n|%s' {} + | sort
@@ -69,7 +69,7 @@ fn debians_kernel_and_this_read_each_others_images() {
         }
         assert!(output.status.success() && said.contains("done"), "{said}");
 
-        // It was cut off: the journal is to be recovered here.
+        // The machine was cut off, so the journal has to be recovered here.
         let mounted = Mounted::new(&image, Transport::Classic, &[]);
         let seen = std::fs::read_to_string(mounted.dir().join("manifest.1")).unwrap();
         assert!(

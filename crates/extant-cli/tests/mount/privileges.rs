@@ -1,4 +1,4 @@
-//! What a program on a mount may do, after others have written to it.
+//! Set-id bits and capabilities of a program on a mount, after others have written to it.
 
 use super::support::{Mounted, image, over_each, place, script};
 use std::os::unix::process::CommandExt;
@@ -25,7 +25,7 @@ fn a_program_that_others_changed_is_not_set_user_id() {
                 &format!("cp $(command -v id) {name}; chmod 4777 {name}; sync {name}"),
             );
             let user = || {
-                // Nothing asks for its attributes before it is executed.
+                // No call reads its attributes before the program is executed.
                 let mut id = Command::new(&program);
                 id.arg("-u").uid(65534).gid(65534);
                 String::from_utf8(id.output().unwrap().stdout).unwrap()
@@ -33,7 +33,7 @@ fn a_program_that_others_changed_is_not_set_user_id() {
             assert_eq!(user(), "0\n", "{name}: not set-user-id at first");
             script(mounted.dir(), &format!("{nobody} {change}"));
             if name == "punched" {
-                // It is no program any more.
+                // The file has lost its set-id bits.
                 let mode = script(mounted.dir(), "stat -c %a punched");
                 assert_eq!(mode, "777\n");
                 continue;

@@ -152,7 +152,7 @@ fn stress_ng() {
     } else {
         1
     };
-    // Each by itself, with its own checks. What needs things FUSE does not have is left out.
+    // Each test runs by itself, with its own checks. Tests that need something FUSE does not have are left out.
     let text = format!(
         "for s in access chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap filename flock \
                   fstat getdent hdd inode-flags io iomix lease link locka lockf lockofd metamix mmap-fd open readahead \

@@ -1,4 +1,4 @@
-//! What commands about mounts show of their work.
+//! The output of commands about mounts.
 
 use super::support::{EXTANT, assert_clean, image, isolated, place, run};
 use std::process::{Command, Stdio};

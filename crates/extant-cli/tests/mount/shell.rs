@@ -169,7 +169,7 @@ fn an_ordinary_user_mounts() {
     });
 }
 
-/// Who cannot write to the root of what he mounts is told so when he mounts it, and what to type.
+/// A user who mounts an image whose root directory he may not write is told so at once, with a command that helps.
 #[test]
 fn whose_root_it_is_is_said_to_who_cannot_write_there() {
     isolated(|| {
@@ -181,7 +181,7 @@ fn whose_root_it_is_is_said_to_who_cannot_write_there() {
             "extant: disk.img: its / belongs to user 0, you are 65534: to write there, unmount it and type extant chown \
              65534:65534 disk.img:/ (for all that is in it, chown -R), or be root in it with extant shell disk.img\n"
         );
-        // What it says is what helps.
+        // The command in the message does help.
         let out = user.run(
             "set -e; ./extant chown 65534:65534 disk.img:/; ./extant mount disk.img mnt; touch mnt/f; ./extant umount mnt
              ./extant chown 0:65534 disk.img:/; ./extant chmod 775 disk.img:/; ./extant mount disk.img mnt; ./extant umount mnt
@@ -231,12 +231,12 @@ fn where_user_name_spaces_are_refused_nothing_stays() {
     });
 }
 
-/// Where a user may not mount, the line names the command that says why.
+/// For a user who may not mount, the error names the command that says why.
 #[test]
 fn a_mount_that_is_not_possible_leads_to_the_doctor() {
     isolated(|| {
         let user = User::new("65534:65534");
-        // A directory of somebody else.
+        // A directory of another user.
         run(Command::new("chown").arg("0:0").arg(user.path("mnt")));
         let out = user.run("./extant mount disk.img mnt");
         let err = String::from_utf8_lossy(&out.stderr);
@@ -270,8 +270,8 @@ fn small_root(dir: &Path) {
     std::fs::write(dir.join("etc/resolv.conf"), "of the image\n").unwrap();
 }
 
-/// An ordinary user with nothing of an administrator in PATH enters an image: by system calls, with what programs expect, and
-/// the exit status comes back. Nothing of that is in the image afterwards.
+/// An ordinary user without the administrator's tools in PATH enters an image. `shell` uses system calls, gives
+/// programs what they expect and returns their exit status. No trace of that is in the image afterwards.
 #[test]
 fn the_image_becomes_the_root_directory() {
     isolated(|| {

@@ -73,8 +73,9 @@ fn from_many_processes() {
         for mut task in tasks {
             assert!(task.wait().unwrap().success());
         }
-        // The kernel forgets what it knows: of a file whose last known name goes while another one of its names is looked up,
-        // Linux makes an inode anew from that answer, which may be older than what was written meanwhile.
+        // The kernel drops its caches first. If the last cached name of a file goes while another of its names is
+        // looked up, Linux makes a new inode from the answer of that lookup, which may be older than a write made
+        // meanwhile.
         let forget = format!("mount -i -o remount '{}'", mounted.dir().display());
         script(Path::new("/"), &forget);
         unmount_and_compare(mounted);

@@ -1,8 +1,7 @@
 //! Images mounted for a test, and gone after it however it ends.
 //!
-//! Each test runs in a process and a mount name space of its own: nobody else sees its mounts, and they go with
-//! it. Servers are asked to end (SIGTERM) when the test's process ends; none that serves over io_uring is ever killed
-//! while it is mounted.
+//! Each test runs in a process and a mount name space of its own: no other process sees its mounts, and they go with
+//! it. Servers get SIGTERM when the test's process ends; a server over io_uring is never killed while it is mounted.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -228,7 +227,7 @@ impl Mounted {
         Self::with(image, transport, &[], options)
     }
 
-    /// The same by a caller who has a descriptor more than the standard ones.
+    /// The same, by a caller with one descriptor more than the standard ones.
     pub fn with_descriptor(image: &Path, transport: Transport, open: &std::fs::File) -> Self {
         rustix::io::fcntl_setfd(open, rustix::io::FdFlags::empty()).unwrap();
         Self::new(image, transport, &[])

@@ -1,4 +1,4 @@
-//! `extant top` on a mount: what it shows, what becomes of it when the mount goes, and who may watch.
+//! `extant top` on a mount: its display, its end when the mount goes, and the users who may watch.
 
 use super::support::{EXTANT, Mounted, extant, image, isolated, over_each, place, script, status};
 use crate::tmux::Terminal;

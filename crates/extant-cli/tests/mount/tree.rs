@@ -1,4 +1,4 @@
-//! What stands in a directory, as text to compare.
+//! The content of a directory, as text to compare.
 
 use super::support::{Kernel, Mounted, script};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What programs are shown is true: space held and free, times, flags, labels, and errors as soon as they are known.
+//! Programs are told the truth: space held and free, times, flags, labels, and errors as soon as they are known.
 
 use super::device::Loop;
 use super::support::{
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// As long as the kernel may keep the attributes of a file that is being written, and some.
+/// Longer than the kernel may cache the attributes of a file that is being written.
 const A_MOMENT: Duration = Duration::from_millis(30);
 
 fn new_file(path: &Path) -> File {
@@ -48,7 +48,7 @@ fn a_file_that_is_being_written_holds_space() {
         let hole = |at| rustix::fs::seek(&file, SeekFrom::Hole(at)).unwrap();
         assert_eq!((data(0), hole(0)), (0, 2_000_000));
         drop(file);
-        // One that is there, and grows.
+        // An existing file that grows.
         let file = OpenOptions::new().append(true).open(&path).unwrap();
         (&file).write_all(&[1; 1_000_000]).unwrap();
         file.sync_all().unwrap();
@@ -62,7 +62,7 @@ fn a_file_that_is_being_written_holds_space() {
         file.sync_all().unwrap();
         assert!(held(&quick) >= 5000);
         drop(file);
-        // Of many pieces: the tree counts.
+        // A file of many extents: the blocks of the tree count too.
         let pieces = mounted.dir().join("pieces");
         let file = new_file(&pieces);
         for i in 0..50 {
@@ -114,7 +114,7 @@ fn a_full_volume_says_so_at_once() {
         let (written, error) = fill();
         assert_eq!(error, ErrorKind::StorageFull, "full already");
         assert!(written <= 4 * 65536, "full already: {written}");
-        // What fallocate took is there to be written.
+        // Writes find the space that fallocate took.
         let kept = OpenOptions::new()
             .write(true)
             .open(dir.join("kept"))
@@ -124,7 +124,7 @@ fn a_full_volume_says_so_at_once() {
         }
         kept.sync_all().unwrap();
         drop(kept);
-        // As soon as the kernel has told that it forgets the file.
+        // The space is free once the kernel's FORGET of the file has come.
         let before = df(dir);
         std::fs::remove_file(&filler).unwrap();
         sleep(A_MOMENT);
@@ -200,8 +200,9 @@ fn what_is_write_protected_is_mounted_read_only() {
     });
 }
 
-/// The helpers of mount(8) where it looks for them, in this mount name space alone: /sbin is a directory of links to what
-/// it has. It is shown read-only, and at no place that is tidied up after the test.
+/// Installs the helpers of mount(8) where it looks for them, in this mount name space alone: /sbin becomes a
+/// directory of links to its former content. That content is mounted read-only, at a place that no clean-up after the
+/// test touches.
 fn install_helpers() {
     let text = format!(
         "mount -t tmpfs none /mnt; mkdir /mnt/sbin /mnt/real
@@ -213,7 +214,7 @@ fn install_helpers() {
     script(Path::new("/"), &text);
 }
 
-/// What mount(8), /etc/fstab and systemd's words in it ask for.
+/// The options of mount(8), of /etc/fstab and of systemd in it.
 #[test]
 fn mount_and_fstab_mount_and_remount() {
     isolated(|| {
@@ -265,7 +266,7 @@ fn mount_and_fstab_mount_and_remount() {
         let error = std::fs::write(dir.join("file"), "not").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
         assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"between");
-        // As if it had been closed.
+        // The image is as clean as after a close.
         assert_clean(&image);
         let copy = place.path().join("copy.img");
         std::fs::copy(&image, &copy).unwrap();
@@ -284,7 +285,7 @@ fn mount_and_fstab_mount_and_remount() {
         run(Command::new(EXTANT).arg("umount").arg(&dir));
         assert_clean(&image);
         assert_eq!(extant(["cat", &format!("{source}:/file")]), "after");
-        // What was read-only from the start stays so.
+        // A mount that began read-only stays so.
         mount(&["-o", "ro", target]);
         let refused = Command::new("mount")
             .args(["-o", "remount,rw", target])
@@ -381,7 +382,7 @@ fn access_times_are_kept_as_was_asked() {
             ("nodiratime", true, false),
         ] {
             let mounted = Mounted::new(&image, transport, &[option]);
-            // By O_DIRECT every read reaches the server.
+            // With O_DIRECT every read reaches the server.
             let text = "rm -rf d f; mkdir d; echo text >f; touch -d @1000 f d; sync -f .
                  dd if=f of=/dev/null iflag=direct bs=4096 2>/dev/null; ls d; sleep 0.05
                  echo $(stat -c %X f) $(stat -c %X d)";

@@ -49,7 +49,7 @@ impl Terminal {
             "{}",
             String::from_utf8_lossy(&out.stderr)
         );
-        // What is typed before the shell reads may be lost.
+        // Keys typed before the shell reads may be lost.
         terminal.until_seen("ready>");
         terminal
     }
@@ -69,7 +69,7 @@ impl Terminal {
         String::from_utf8(out.stdout).unwrap()
     }
 
-    /// What is on the screen, a line for each row.
+    /// The text of the screen, a line for each row.
     pub fn screen(&self) -> Vec<String> {
         let text = self.said("capture-pane", &["-p"]);
         text.lines().map(str::to_string).collect()
@@ -86,7 +86,7 @@ impl Terminal {
         self.said("send-keys", &[key]);
     }
 
-    /// Waits until the screen is such, and gives it.
+    /// Waits until the screen satisfies the condition, and returns it.
     #[track_caller]
     pub fn until(&self, such: impl Fn(&[String]) -> bool) -> Vec<String> {
         let end = Instant::now() + LONGEST;
@@ -143,7 +143,8 @@ impl Drop for Terminal {
     }
 }
 
-/// What does not fit: every panel has its whole border, and the screen's width is used.
+/// The first fault of the layout, if there is one: every panel must have its whole border, and the panels must use
+/// the screen's width.
 pub fn misfit(screen: &[String], columns: usize) -> Option<String> {
     let text = screen.join("\n");
     let wide = |line: &String| line.chars().count();

@@ -1,8 +1,9 @@
-//! Programs over a mount whose device is recorded: each notes what it was told, and when. Of every fsync and fdatasync
-//! that returned, the device must have had a flush that began after the last write of the file's data and ended before
-//! the return. Then the power is cut at random moments, and what was acknowledged must be there.
+//! Programs over a mount whose device is recorded: each notes what the kernel acknowledged to it, and when. For every
+//! fsync and fdatasync that returned, the device must have had a flush that began after the last write of the file's
+//! data and ended before the return. Then the power is cut at random moments, and everything acknowledged must be
+//! there.
 //!
-//! `make torture-programs` runs until 1,000,000 fsyncs have been acknowledged; EXTANT_FSYNCS says another number.
+//! `make torture-programs` runs until 1,000,000 fsyncs have been acknowledged; EXTANT_FSYNCS sets another number.
 
 #[path = "../../../extant/tests/common/mod.rs"]
 mod common;

@@ -88,8 +88,8 @@ impl Target for ByCalls<'_> {
         .unwrap();
     }
 
-    /// What the server has is durable. It is no promise for what the kernel still holds: Linux does not wait in syncfs
-    /// for what it writes back to a FUSE server.
+    /// Makes durable what the server has. Data still in the kernel are not covered: in syncfs Linux does not wait for
+    /// its write-back to a FUSE server.
     fn sync(&self) {
         self.0.volume().sync().unwrap();
     }

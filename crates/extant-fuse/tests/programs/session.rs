@@ -32,7 +32,7 @@ const RECORDED: Duration = Duration::from_millis(900);
 /// In long runs they go on, and only their fsyncs are judged.
 const UNRECORDED: Duration = Duration::from_secs(8);
 
-/// What was judged.
+/// Counts of what was judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub sessions: u64,
@@ -65,7 +65,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What happened in a session.
+/// The record of a session.
 pub struct Session {
     seed: u64,
     base: MemDevice,

@@ -23,7 +23,7 @@ impl Journal {
     }
 }
 
-/// When each transaction was said to be committed, the first one first.
+/// The time of each transaction's acknowledgement, in order.
 pub type Commits = Vec<u64>;
 
 /// Inserts rows 1, 2, … one after the other, each a transaction, until it is told to stop.

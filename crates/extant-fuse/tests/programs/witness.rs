@@ -15,7 +15,7 @@ const KEPT: usize = 4096;
 
 #[derive(Default)]
 struct Seen {
-    /// For each program when its last write of data had ended, and the number of that write.
+    /// For each program, the end of its last write of data and the number of that write.
     data: HashMap<u32, (u64, u32)>,
     /// Beginning and end of the last flushes.
     flushes: VecDeque<(u64, u64)>,

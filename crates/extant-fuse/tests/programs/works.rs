@@ -1,4 +1,5 @@
-//! What programs do all day: append, overwrite, replace by rename; each syncs, notes that it was told so, and when.
+//! The usual work of programs: append, overwrite, replace by rename; each syncs, and notes the acknowledgement and
+//! its time.
 
 use crate::common::Rng;
 use crate::judge::stamp::{self, CELL};
@@ -9,12 +10,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a program is about to make so, or was told is so, and when.
+/// An event of a program: a change that it begins, or one that was acknowledged to it, with its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Note {
     /// A time before the first call, or after the last.
     pub tick: u64,
-    /// It was told; else it begins.
+    /// The change was acknowledged; else it begins.
     pub told: bool,
     /// Which generation, block or version; what that means is the program's.
     pub what: u32,
@@ -30,7 +31,7 @@ pub struct Story {
     pub uncovered: Vec<String>,
 }
 
-/// What a program is.
+/// The kind of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     Append,
@@ -197,7 +198,7 @@ impl Worker<'_> {
     }
 }
 
-/// What a program was told by a tick is so in a recovered volume, and nothing is there that it had not begun.
+/// The recovered volume must have every change acknowledged by the tick, and none that had not begun.
 pub fn judge(
     volume: &Volume,
     work: Work,

@@ -19,7 +19,7 @@ pub struct Entry {
     pub times: [(i64, i64); 3],
     pub target: Option<PathBuf>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Of a regular file: data, and holes in blocks of 4 KiB.
+    /// The data of a regular file, and its holes in blocks of 4 KiB.
     pub data: Option<(Vec<u8>, Segments)>,
 }
 

@@ -141,7 +141,7 @@ fn other_choices() {
 /// mke2fs with the features that upstream gives by default; distributions leave some out.
 const UPSTREAM: &[&str] = &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"];
 
-/// What mke2fs makes and what is made here have the same features, free counts and orphan file.
+/// A volume made here has the same features, free counts and orphan file as one that mke2fs makes.
 #[test]
 fn as_large_as_mke2fs() {
     for (mib, args, change) in [

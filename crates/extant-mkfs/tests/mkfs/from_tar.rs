@@ -56,7 +56,7 @@ const ALL: [&str; 5] = [
     "--format=pax",
 ];
 
-/// What tar cannot say is taken out of the expectation.
+/// The expectation leaves out what tar cannot express.
 fn without_sockets(mut tree: Snapshot) -> Snapshot {
     tree.remove(Path::new("usr/socket"));
     tree

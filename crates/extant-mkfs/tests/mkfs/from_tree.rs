@@ -504,7 +504,7 @@ fn the_size_found_is_near_the_least() {
         let image = from_tree(tree, &options);
         image.check(features);
         let found = image.report.size;
-        // What a journal takes depends on the size; with the same one the least is to be found.
+        // The journal's size depends on the volume's; the least size is found with the same journal.
         let journal = u64::from(image.report.journal_blocks) * u64::from(image.report.block_size);
         let least = MkfsOptions {
             size: Some(found / 20 * 19),

@@ -69,7 +69,7 @@ fn directories_over_archives_over_directories() {
         let mode = fs::metadata(mount.at.join("etc")).unwrap().permissions();
         assert_eq!(mode.mode() & 0o7777, 0o750);
     }
-    // One directory is no layer: its names are names.
+    // A single directory is not a layer: whiteout names in it are ordinary names.
     expect(&image(vec![tree(&at("top/from"))]), &[(".wh.archive", "")]);
 }
 
@@ -80,7 +80,7 @@ fn links_outlive_the_names_they_were_made_from() {
     write(&base.join("a/b/file"), "content of the file");
     fs::hard_link(base.join("a/b/file"), base.join("second")).unwrap();
     write(&base.join("other"), "another");
-    // All that is left of the file are names that the directory never had.
+    // Only names of the file that the directory never had are left.
     let middle = Build::new()
         .link("new/name", "a/b/file")
         .link("new/twice", "second")

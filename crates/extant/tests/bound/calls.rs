@@ -1,4 +1,4 @@
-//! The table: calls on a file and on a directory, by whom, and with which flag.
+//! The table: calls on a file and on a directory, with the caller and the flag.
 
 use extant::{Fallocate, OpenFlags, RenameMode, SetTime, Timestamp};
 
@@ -127,7 +127,7 @@ const CALLS: &[&str] = &[
     "stat in",
 ];
 
-/// One call.
+/// One row of the table.
 pub struct Case {
     number: usize,
     call: &'static str,

@@ -15,7 +15,7 @@ pub struct Kernel {
 
 impl Kernel {
     pub fn new(base: &Path) -> Self {
-        // What is asked for is what is made.
+        // Files get exactly the mode asked for.
         rustix::process::umask(Mode::empty());
         Self {
             base: base.to_path_buf(),
@@ -196,7 +196,7 @@ impl Side for Kernel {
         self.by(who, path, |p| fs::stat(p).map(drop))
     }
     fn set_flags(&self, who: u32, path: &str, flags: u32) -> Answer {
-        // The flag is asked of a handle: one of root's, for whoever may not read.
+        // The flag is read through a handle: root's handle, for callers who may not read.
         let file = self.by(ROOT, path, |p| fs::open(p, OFlags::RDONLY, Mode::empty()))?;
         let flags = IFlags::from_bits_retain(flags);
         self.by(who, path, |_| fs::ioctl_setflags(file, flags))

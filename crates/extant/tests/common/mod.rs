@@ -1,4 +1,4 @@
-//! What the whole-image tests share: images made by mke2fs, the judges, and a walk that sees everything.
+//! Shared by the whole-image tests: images made by mke2fs, the judges, and a walk that sees everything.
 #![allow(dead_code)] // each test binary uses its own part
 
 use blockdev::MemDevice;
@@ -150,11 +150,11 @@ pub fn options() -> OpenOptions {
 }
 
 thread_local! {
-    /// This thread's volumes write contexts in parts of so many blocks.
+    /// The number of blocks in a part, when this thread's volumes write contexts in parts.
     pub static IN_PARTS: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
-/// All that a tree holds, by path.
+/// The content of a tree, by path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     Dir,

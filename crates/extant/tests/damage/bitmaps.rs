@@ -1,4 +1,4 @@
-//! Bitmaps that lie, on volumes whose checksums do not tell.
+//! Wrong bitmaps, on volumes whose checksums do not reveal them.
 
 use crate::common::*;
 use crate::image::*;
@@ -62,8 +62,8 @@ fn fill(volume: &Volume) -> Error {
     panic!("20 MB in a volume of 16");
 }
 
-/// Bitmaps of zeros, with counts that agree with them or not: superblocks, descriptors, bitmaps, inode tables and journal
-/// are not handed out, nor is what belongs to files in a group whose count disagrees.
+/// Bitmaps of zeros, with counts that agree with them or not: the engine hands out neither superblocks, descriptors,
+/// bitmaps, inode tables and the journal, nor blocks of files in a group whose count disagrees.
 #[test]
 fn the_volumes_own_blocks_are_never_handed_out() {
     needs::tools!("mke2fs", "e2fsck");
@@ -179,8 +179,9 @@ fn inode_bitmaps_that_lie_are_not_used() {
     }
 }
 
-/// An inode in the part of a table that is said to be unused: e2fsck sees that by a count of free inodes that is lower than
-/// what is unused, so the group's inodes neither come nor go. Both, when its bitmap agrees with the count and when not.
+/// An inode in the part of a table that the descriptor counts as unused: e2fsck notices it when the count of free
+/// inodes is lower than that of unused ones, so the engine neither takes nor frees inodes of the group. Tested with a
+/// bitmap that agrees with the count, and with one that does not.
 #[test]
 fn a_group_with_an_inode_where_its_table_is_unused_stays_as_it_is() {
     needs::tools!("mke2fs", "e2fsck");
@@ -227,7 +228,7 @@ fn a_group_with_an_inode_where_its_table_is_unused_stays_as_it_is() {
     }
 }
 
-/// What no checksum guards is not rewritten: it may be anything.
+/// The engine does not rewrite a bitmap that no checksum guards: it may hold anything.
 #[test]
 fn a_count_of_unused_inodes_stays_where_groups_have_no_checksums() {
     needs::tools!("mke2fs", "e2fsck");

@@ -81,7 +81,7 @@ pub fn inode_place(device: &dyn BlockDevice, ino: u32) -> u64 {
     table + u64::from(index) * u64::from(geo.inode_size)
 }
 
-/// What was found, in order.
+/// The reported damage, in order.
 pub type Found = Arc<Mutex<Vec<Damage>>>;
 
 pub fn noting() -> (OpenOptions, Found) {

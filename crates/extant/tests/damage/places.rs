@@ -12,7 +12,7 @@ fn try_open(device: &Arc<MemDevice>) -> extant::Result<Volume> {
     noting().0.open_device(Arc::clone(device) as _)
 }
 
-/// The error of an opening that must fail, and whose image must stay as it is.
+/// The error of an opening that must fail and must not change the image.
 #[track_caller]
 fn refused(device: &Arc<MemDevice>) -> String {
     let before = device.to_bytes().unwrap();

@@ -1,4 +1,4 @@
-//! What is found is recorded in the superblock, survives a replay, and the policy is obeyed.
+//! Damage is recorded in the superblock, the record survives a replay, and the policy is obeyed.
 
 use crate::common::*;
 use crate::image::*;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const KIND: &[&str] = &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", PLAIN];
 
-/// An image with an inode that nobody can be: the inode of a name is not in use.
+/// An image in which a name leads to an inode that is not in use.
 fn broken(kind: &[&str]) -> (Arc<MemDevice>, u32) {
     let device = base("16M", kind);
     let volume = open(&device);

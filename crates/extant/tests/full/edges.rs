@@ -215,7 +215,7 @@ fn the_reserve_is_roots() {
         let full = v.statfs().unwrap();
         assert!(full.available_blocks < 8, "{what}: {full:?}");
         assert!(full.free_blocks >= reserved, "{what}: {full:?}");
-        // None of these, whichever kind of block they need.
+        // None of these calls may take from the reserve, whichever kind of block they need.
         let long = "t".repeat(100);
         for n in 0..8 {
             let _ = other.symlink(&long, format!("/u/fill{n}"));
@@ -251,7 +251,7 @@ fn the_reserve_is_roots() {
         );
         assert!(!fits(other.write_file("/u/more", &[1; 9000]), "write"));
         intact(&v, &kept, &what);
-        // What becomes free fills the reserve first.
+        // Freed blocks fill the reserve first.
         entitled.unlink("/u/entitled/f").unwrap();
         v.sync().unwrap();
         assert!(!fits(other.write_file("/u/more", &[1; 100_000]), "write"));
@@ -351,7 +351,7 @@ fn reservations_do_not_fill_a_volume() {
     assert_clean(&device, "reservations");
 }
 
-/// What takes away, or changes what is there, works where nothing is left.
+/// Calls that remove or change existing files work on a full volume.
 #[test]
 fn what_makes_room_needs_none() {
     needs::tools!("mke2fs", "e2fsck");
@@ -466,7 +466,7 @@ fn names_go_into_blocks_that_are_there() {
         while fits(full.append(&[7; 4096]), "append") {
             v.sync().unwrap();
         }
-        // What is too little for data is enough for names.
+        // Space that is too little for data is enough for names.
         let rest = |&n: &usize| fits(v.link(name("rest", 0), name("rest", n)), "link");
         assert!((1..1000).take_while(rest).count() < 900);
         let makes = |n: usize| {
@@ -491,7 +491,7 @@ fn names_go_into_blocks_that_are_there() {
         let more = (16..60).filter(|&n| fits(v.link(name("split", 0), name("split", n)), "link"));
         assert!(more.count() > 0, "{args:?}: leaves that are half full");
 
-        // Each has place for some, all together for too many.
+        // Each thread finds space for some files, all together for fewer than they want.
         let made: usize = std::thread::scope(|s| {
             let tasks: Vec<_> = (0..4)
                 .map(|task| {

@@ -86,8 +86,8 @@ fn fragmented_block_maps() {
     fragmented(&["-t", "ext3", "-b", "1024", "-N", "8192", "-J", "size=1"]);
 }
 
-/// Single blocks far apart in many files: the mapping takes more blocks than the data. What write
-/// accepts, write-back has room for.
+/// Single blocks far apart in many files: the mapping takes more blocks than the data. Write-back has room for all
+/// data that write accepted.
 fn sparse(args: &[&str], far: &[u64]) {
     needs::tools!("mke2fs", "e2fsck");
     for sync_every in [1, 20, usize::MAX] {

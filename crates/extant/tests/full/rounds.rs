@@ -5,7 +5,7 @@ use crate::filling::*;
 use extant::{Error, Fallocate, FileType, OpenFlags, RenameMode, SetAttributes, SetXattr, Volume};
 use std::collections::BTreeMap;
 
-/// One of each, on a volume without a free block. None may break anything, whichever still work.
+/// Each operation once, on a volume without a free block. Some fail, but none may break anything.
 fn every_operation(v: &Volume, kept: &BTreeMap<String, Vec<u8>>) {
     let (some, bytes) = kept
         .iter()
@@ -48,7 +48,7 @@ fn every_operation(v: &Volume, kept: &BTreeMap<String, Vec<u8>>) {
         file.set_xattr("user.big", &[5; 800], SetXattr::Any),
         "set xattr",
     );
-    // These need no space.
+    // These calls need no space.
     file.write_at(100, &bytes[100..200]).expect("overwriting");
     v.set_attributes(
         some,
@@ -96,7 +96,7 @@ fn rounds(args: &[&str], size: &str, sizes: &[usize]) {
         assert_clean(&device, &what);
         let v = open(&device);
         intact(&v, &kept, &what);
-        // As much fits again, once everything is removed.
+        // After everything is removed, as much fits again.
         assert!(
             bytes * 10 >= most * 9,
             "{what}: {bytes} bytes fit, {most} before"

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// An image kept by a failure, to see it again: one of its own has other times.
 const BASE: &str = "EXTANT_BASE";
-/// What all seeds that run at the same time may take; each copies little of its image.
+/// The memory limit for all seeds that run at the same time; each copies little of its image.
 const MEMORY: u64 = 2 << 30;
 
 pub struct Campaign<'a> {
     pub name: &'a str,
     pub args: &'a [&'a str],
-    /// With a journal to be replayed.
+    /// The journal holds transactions to replay.
     pub dirty: bool,
     /// Checksums are made good again, for all but a few seeds.
     pub sealed: bool,
@@ -166,12 +166,12 @@ impl Campaign<'_> {
         }
     }
 
-    /// Sealing blocks that nobody broke changes nothing.
+    /// Sealing unbroken blocks changes nothing.
     pub fn sealing_is_right(&self) {
         needs::tools!("mke2fs");
         let base = Base::new(self.args, self.dirty);
         let device = base.device.snapshot();
-        // What the log holds a newer image of may never have been written to its home.
+        // A block of which the log holds a newer image may never have been written to its home.
         let all: BTreeSet<u64> = base
             .map
             .blocks

@@ -1,5 +1,5 @@
-//! What every metadata block of an image is, and its checksum made good again after the block was
-//! broken: so that what is broken is parsed, not only refused.
+//! The kind of every metadata block of an image, and the repair of its checksum after the block was broken, so that
+//! broken blocks are parsed and not only refused.
 
 use crate::walk;
 use blockdev::{BlockDevice, MemDevice};
@@ -13,7 +13,7 @@ use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 use ext4_format::{bitmap, dir_entry, orphan_file, xattr};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a block holds. A seed is that of the inode the block belongs to.
+/// The content of a block. A seed is that of the inode the block belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Superblock,
@@ -43,7 +43,7 @@ pub enum What {
     Log(Log),
 }
 
-/// What a block of the journal holds.
+/// The content of a block of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
     Descriptor,
@@ -324,7 +324,7 @@ impl Map {
             What::Inodes { first } => {
                 let records = bytes.chunks_exact_mut(geo.inode_size.into());
                 for (ino, raw) in (first.0..).zip(records) {
-                    // What was never written has no checksum.
+                    // An inode that was never written has no checksum.
                     if raw.iter().any(|&b| b != 0) {
                         inode::set_checksum(raw, geo, InodeNr(ino));
                     }

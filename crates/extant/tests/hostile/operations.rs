@@ -1,4 +1,4 @@
-//! All that is done to a broken image. Any error is fine.
+//! The operations on a broken image. Any error is fine.
 
 use crate::common::Rng;
 use extant::{Fallocate, FileType, OpenFlags, RenameMode, Seek, SetAttributes, SetXattr, Volume};
@@ -125,7 +125,7 @@ fn change_one(v: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Res
 
 /// Removes all it can: every mapping is read and freed.
 pub fn remove_all(v: &Volume, files: &[String]) {
-    // What was found last lies deepest.
+    // Paths found last lie deepest.
     for (n, path) in files.iter().rev().enumerate() {
         let _ = v.unlink(path).or_else(|_| v.remove_dir(path));
         if n % 300 == 0 {

@@ -1,4 +1,4 @@
-//! What is no image, or not one for this engine: refused, or opened for reading, by name.
+//! Files that are no image, or none for this engine: refused, or opened for reading, with the name of the reason.
 
 use crate::common::*;
 use crate::image::{open_as, populate};
@@ -103,7 +103,7 @@ fn zeroed_superblock() {
     }
 }
 
-/// What is not supported is refused by its name, or opened for reading by its name.
+/// An unsupported feature is named when the image is refused or opened for reading.
 #[test]
 fn unsupported_features() {
     needs::tools!("mke2fs");
@@ -155,7 +155,7 @@ fn multiple_mount_protection() {
             .is_some_and(|why| why.contains("mount protection"))
     );
     v.close().unwrap();
-    // A sequence number instead of "clean": somebody has it mounted.
+    // A sequence number instead of "clean": another host has it mounted.
     let block = superblock(&device).mmp_block.get();
     device
         .write_at(block * 4096 + 4, &1u32.to_le_bytes())
@@ -253,7 +253,7 @@ fn a_link_without_links() {
     assert_eq!(links, [1, 0]);
     device.write_at(inode + 26, &[0, 0]).unwrap();
     let v = open_as(&device, false).unwrap();
-    // Whatever the answers are, there are some.
+    // The calls may fail, but must return.
     let _ = (v.stat("/link"), v.lstat("/link"), v.read_link("/link"));
     let _ = (v.read_file("/link"), v.list_xattrs("/link"));
     assert_eq!(v.read_file("/file").unwrap(), b"content");

@@ -36,7 +36,7 @@ pub struct CampaignKind {
     pub cuts: usize,
     /// How much longer a flush takes, in microseconds: contexts then wait for each other.
     pub flush: u64,
-    /// What programs run over.
+    /// The target of the programs.
     pub over: Over,
 }
 
@@ -60,17 +60,17 @@ pub struct Counts {
     pub programs: u64,
     /// Cuts in all.
     pub cuts: u64,
-    /// Of them, cuts after one cut that work had gone on from.
+    /// Of these, cuts in work that went on after one earlier cut.
     pub second: u64,
-    /// Of them, cuts after two or more.
+    /// Of these, cuts in work that went on after two or more.
     pub third: u64,
-    /// Of them, cuts of a recovery.
+    /// Of these, cuts during a recovery.
     pub in_recovery: u64,
-    /// Of them, cuts in which a commit block was lost and what was written beside it was not.
+    /// Of these, cuts that lost a commit block and kept blocks written beside it.
     pub lost_commits: u64,
     /// Cuts after a flush that was a lie.
     pub lies: u64,
-    /// Of them, those that opening the volume noticed.
+    /// Of these, the ones that opening the volume noticed.
     pub noticed: u64,
     /// Images that e2fsck judged.
     pub checked: u64,
@@ -110,7 +110,7 @@ impl std::ops::AddAssign for Counts {
 }
 
 impl CampaignKind {
-    /// How volumes of such a campaign are opened.
+    /// The options for opening volumes of such a campaign.
     fn options(&self) -> OpenOptions {
         let options = OpenOptions::new().background(false);
         match self.in_parts {
@@ -184,7 +184,7 @@ pub struct Round {
     pub run: Run,
 }
 
-/// One campaign from a seed. The error says what was found, and where.
+/// One campaign from a seed. The error describes the finding and its place.
 pub fn campaign(kind: &CampaignKind, seed: u64) -> Result<Counts, String> {
     let mut counts = Counts {
         programs: 1,
@@ -204,7 +204,7 @@ pub fn campaign(kind: &CampaignKind, seed: u64) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn panicked(payload: Box<dyn std::any::Any + Send>) -> String {
     let text = payload.downcast_ref::<String>().cloned();
     let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| s.to_string()));
@@ -311,7 +311,7 @@ fn images(replayer: &Replayer<'_>, rng: &mut Rng) -> Result<Vec<(String, MemDevi
     let io = |e: std::io::Error| e.to_string();
     let torn = replayer.crash(&Crash::new(seed)).map_err(io)?;
     images.push((format!("some lost or torn by seed {seed}"), torn));
-    // All but one block, and one block alone.
+    // Keeps all blocks but one, or one block alone.
     let chosen = rng.below(pending) as usize;
     let position = replayer.pending().nth(chosen).map_or(0, |(p, _)| p);
     let block = rng.next();

@@ -1,10 +1,10 @@
-//! A device that lies about one flush: it says that all is durable, and it is not.
+//! A device that lies about one flush: it reports success, and the data are not durable.
 //!
-//! What was synced may be lost then, and nobody can know. But the journal's checksums know a transaction of which a part
-//! is missing: opening fails, or leaves that transaction out. What must not be is a volume that opens and is broken.
+//! Synced data may then be lost without a trace. But the journal's checksums reveal a transaction with a missing
+//! part: opening fails, or leaves that transaction out. A volume must not open and be broken.
 //!
-//! Cuts are judged while nothing but the journal and data of files are not durable. What goes home has checksums that
-//! an older version of the same block has too.
+//! Cuts are judged while only the journal and data of files are not durable. The checksum of a block at its home does
+//! not tell it from an older version of itself.
 
 use super::campaign::{CampaignKind, Counts, Round};
 use super::stamp::{self, CELL};

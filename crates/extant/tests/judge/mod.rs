@@ -1,9 +1,9 @@
-//! The judge of crash states: what a file may hold after a power cut, synced or not.
+//! The judge of crash states: the legal content of a file after a power cut, synced or not.
 //!
 //! A *program* of random operations runs in one or several tasks over a *target* (the library, the mount's handler, a
-//! mounted directory) above a recording device. Each cell of [`stamp::CELL`] bytes that a program writes carries a stamp
-//! that no other write has, so a cell that is read later tells which write it is from. The *model* keeps the history of
-//! every cell, size and name. After a cut the *verdict* compares what recovery finds with the model:
+//! mounted directory) above a recording device. Each cell of [`stamp::CELL`] bytes that a program writes carries a
+//! stamp that no other write has, so a cell that is read later tells which write it is from. The *model* keeps the
+//! history of every cell, size and name. After a cut the *verdict* compares the recovered volume with the model:
 //!
 //! - The names of a task are those after its operation k, for a k that is not before the last sync and not after the
 //!   last operation that began. Operations that were before a join of all tasks are there if any operation after that
@@ -13,10 +13,10 @@
 //! - A size is the one the file had at the last sync or after a later operation.
 //! - e2fsck finds nothing to mend.
 //!
-//! After a device has lied about one flush nothing can be promised but that metadata are not wrong silently: [`lies`].
+//! After a device has lied about one flush, only one promise is left: metadata are not wrong silently ([`lies`]).
 //!
-//! A *campaign* cuts, recovers, judges, goes on working on what recovery left, and cuts again: the recovery of a second
-//! round is cut as its operations are.
+//! A *campaign* cuts, recovers, judges, goes on working on the recovered volume, and cuts again: the recovery of a
+//! second round is cut as its operations are.
 #![allow(dead_code)] // each test binary uses its own part
 
 pub mod campaign;

@@ -1,4 +1,4 @@
-//! What a task has done to its directory: the history of every name, size and cell.
+//! The work of a task in its directory: the history of every name, size and cell.
 
 use super::stamp::{CELL, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,15 +19,15 @@ pub struct Entry {
     pub for_good: bool,
 }
 
-/// What an operation did to a size.
+/// The effect of an operation on a size.
 #[derive(Clone, Copy, Debug)]
 pub enum SizeEvent {
     /// The file ends here.
     Set(u64),
-    /// It ends here at the latest.
+    /// The file ends here at the latest.
     Cut(u64),
-    /// It reaches so far: by data, which reach the device later, or by a larger size, which waits until the rest of the
-    /// last block is zeros on the device.
+    /// The file reaches at least here: by data, which reach the device later, or by a larger size, which waits until
+    /// the rest of the last block is zeros on the device.
     Grow(u64),
 }
 
@@ -139,7 +139,8 @@ impl File {
         self.touched.push(op);
     }
 
-    /// It reaches at least so far, which a server may have to be told whose kernel has larger sizes for itself.
+    /// The file reaches at least here. A server may have to be told this, since its kernel keeps larger sizes to
+    /// itself.
     pub fn reaches(&mut self, op: OpNr, end: u64) {
         if end > self.size {
             self.set_size(op, end);
@@ -204,19 +205,19 @@ impl File {
 /// Names of a task's directory.
 pub type Names = BTreeMap<String, FileNr>;
 
-/// What one task has done.
+/// The history of one task.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub files: Vec<File>,
     /// The names after each operation, those at the start first.
     pub names: Vec<Names>,
-    /// What each operation was, for a failed test.
+    /// A description of each operation, for a failed test.
     pub told: Vec<String>,
     /// How far each operation made data durable: a sync all, an fsync one file.
     pub syncs: Vec<Option<Sync>>,
 }
 
-/// What became durable with an operation.
+/// The things that became durable with an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     File(FileNr),
@@ -224,7 +225,7 @@ pub enum Sync {
 }
 
 impl Task {
-    /// With these files, by their names, at the start of a round.
+    /// A history that starts a round with these files, by their names.
     pub fn starting(found: &BTreeMap<String, (u16, Vec<Value>)>) -> Self {
         let mut files: Vec<File> = Vec::new();
         let mut names = Names::new();

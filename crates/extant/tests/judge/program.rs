@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// What a program is to be.
+/// The parameters of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub seed: u64,
     pub tasks: usize,
     /// Operations of each task.
     pub ops: u32,
-    /// All tasks wait for each other after so many operations.
+    /// The number of operations after which all tasks wait for each other.
     pub join_every: u32,
     /// Bytes of a block.
     pub block: u64,
@@ -27,7 +27,7 @@ pub struct Plan {
     pub syncs: bool,
 }
 
-/// What a program did.
+/// The record of a program.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub tasks: Vec<Task>,
@@ -40,7 +40,7 @@ pub struct Run {
 pub struct Mark {
     pub task: usize,
     pub op: OpNr,
-    /// It has returned; else it is about to begin.
+    /// The operation has returned; else it is about to begin.
     pub done: bool,
 }
 
@@ -118,7 +118,7 @@ pub fn run<T: Target>(
     }
 }
 
-/// Where tasks wait for each other; those that have ended, or failed, are not waited for.
+/// A barrier at which tasks wait for each other, except for tasks that have ended or failed.
 struct Meeting {
     state: Mutex<Waiting>,
     changed: Condvar,
@@ -276,7 +276,7 @@ impl<T: Target> Worker<'_, T> {
         }
     }
 
-    /// What callers see is what the model has.
+    /// Callers see what the model has.
     fn look(&mut self) {
         let Some(nr) = self.file() else { return };
         let (file, handle) = (&self.model.files[nr], &self.open[&nr]);
@@ -526,7 +526,7 @@ impl<T: Target> Worker<'_, T> {
         self.drop_some();
     }
 
-    /// Of the open files without a name about half are closed.
+    /// Closes about half of the open files without a name.
     fn drop_some(&mut self) {
         let named: Vec<FileNr> = self.model.now().values().copied().collect();
         let nameless = self.open.keys().filter(|nr| !named.contains(nr));

@@ -13,7 +13,7 @@ pub fn value(write: u32, cell: u64) -> Value {
     u64::from(write) << 32 | (cell & 0xffff_ffff)
 }
 
-/// Says of a value what a failed test should print.
+/// The text that a failed test prints for a value.
 pub fn describe(value: Option<Value>) -> String {
     match value {
         None => "bytes that are no stamp".into(),

@@ -1,4 +1,4 @@
-//! What programs run over.
+//! The targets that programs run over.
 
 use extant::{Fallocate, File, RenameMode, Volume};
 

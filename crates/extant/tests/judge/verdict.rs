@@ -6,7 +6,7 @@ use super::stamp::{self, CELL, Value};
 use extant::{FileType, Volume};
 use std::collections::BTreeMap;
 
-/// What stands in the directory of a task: for each name the file's id and its cells. A cell that is no stamp has no
+/// The recovered directory of a task: for each name the file's id and its cells. A cell that is no stamp has no
 /// value.
 pub type Found = BTreeMap<String, (u16, Vec<Option<Value>>)>;
 
@@ -48,24 +48,24 @@ pub fn find_whole(volume: &Volume, task: usize) -> BTreeMap<String, (u16, Vec<Va
     found.into_iter().map(|(n, f)| (n, whole(f))).collect()
 }
 
-/// What is known of a task at a moment of the recording.
+/// The state of a task at a moment of the recording.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// The last operation that began.
     begun: OpNr,
     /// The last that returned.
     done: OpNr,
-    /// All its operations up to here are durable.
+    /// All operations of the task up to this one are durable.
     least: OpNr,
     /// The data of a file are durable up to this operation.
     synced: BTreeMap<FileNr, OpNr>,
 }
 
-/// What is known of all tasks at a moment of the recording: what has begun, what was promised.
+/// The state of all tasks at a moment of the recording: begun operations, and promises.
 #[derive(Clone, Debug)]
 pub struct Progress {
     tasks: Vec<Known>,
-    /// For each task that is in a sync, what had returned in all of them when it began.
+    /// For each task in a sync, the operations of all tasks that had returned when the sync began.
     syncing: Vec<Option<Vec<OpNr>>>,
 }
 
@@ -115,10 +115,11 @@ impl Progress {
 /// Which order of operations a state after a cut keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// That in which they were done: of two operations, one after the other, the second is not there alone.
+    /// The order of execution: of two operations, one after the other, the second is not there alone.
     Done,
-    /// That of each task, and of each file: when a context is larger than the journal and goes in parts, the parts know
-    /// of two threads only what both had in hand. What one thread wrote and another wrote back is the other's then.
+    /// The order of each task, and of each file: a context larger than the journal is committed in parts, and parts
+    /// keep the order of two threads only for objects that both used. Data that one thread wrote and another wrote
+    /// back count as the other's.
     Tasks,
 }
 
@@ -234,7 +235,7 @@ fn contents(
         let size = cells.len() as u64 * CELL;
         let sizes = file.legal_sizes(synced, k);
         let (least, most) = (sizes.first().copied(), sizes.last().copied());
-        // What is mapped in steps is a whole number of blocks at a time.
+        // A file that is mapped in steps grows by whole blocks.
         let between = size.is_multiple_of(block) && least <= Some(size) && Some(size) <= most;
         if !sizes.contains(&size) && !between {
             return Err(format!(

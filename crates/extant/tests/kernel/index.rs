@@ -3,8 +3,7 @@
 use crate::common::*;
 use crate::mounted::*;
 
-/// A directory whose index is full here is full to the kernel: it refuses what is refused here, and takes what
-/// is taken.
+/// A directory whose index is full for this engine is full for the kernel: both refuse and accept the same names.
 #[test]
 fn full_where_the_kernel_says_so() {
     if !able() {
@@ -23,7 +22,7 @@ fn full_where_the_kernel_says_so() {
     for n in 100_000.. {
         let at = format!("/d/{}", name(n));
         match v.link("/f", &at) {
-            // Where a leaf was split there is no way back: only what went into a leaf as it is counts.
+            // A split of a leaf cannot be undone, so only names that went into an unsplit leaf count.
             Ok(()) => {
                 let size = v.stat("/d").unwrap().size;
                 v.sync().unwrap();
@@ -52,7 +51,7 @@ fn full_where_the_kernel_says_so() {
     }
     for n in taken {
         link(n).unwrap_or_else(|e| panic!("{n}: {e}"));
-        // One after the other, as here: two of them may fall into one leaf, which has room for one.
+        // One name after the other, as above: two of them may fall into one leaf, which has room for one.
         std::fs::remove_file(mounted.path().join("d").join(name(n))).unwrap();
     }
     mounted.unmount();

@@ -124,7 +124,7 @@ fn dirty_fast_commits_are_refused() {
     assert_clean_file(&path, "fast_commit, clean");
 }
 
-/// Orphans of a new volume as it is made here go through its orphan file, whoever leaves them and whoever
+/// A volume from `extant mkfs` keeps its orphans in its orphan file, whether the kernel or this engine leaves and
 /// finds them.
 #[test]
 fn orphans_in_the_orphan_file_of_a_new_volume() {

@@ -1,4 +1,4 @@
-//! All that a tree shows, by the kernel and by us.
+//! The visible state of a tree, through the kernel and through this engine.
 
 use extant::{Dir, FileType, OpenFlags, Timestamp};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// All that both sides show of one name.
+/// The visible state of one name, on both sides.
 #[derive(Debug, PartialEq)]
 pub struct Entry {
     pub ino: u64,

@@ -108,7 +108,7 @@ fn made_by_the_kernel_changed_here() {
     }
 }
 
-/// What statfs says of space, by both, of one image.
+/// The space that statfs reports for one image, on both sides.
 #[test]
 fn statfs_as_the_kernel_counts() {
     if !able() {

@@ -1,4 +1,4 @@
-//! One more reader, written independently.
+//! One more reader, written independently of this engine.
 
 use crate::contents::make;
 use crate::mounted::{KINDS, image, open_file};
@@ -13,7 +13,7 @@ fn read_by_ext4_view() {
     needs::tools!("mke2fs");
     for (what, args) in KINDS
         .iter()
-        // What it does not know.
+        // Features that it does not know.
         .filter(|(_, a)| {
             !["ext2", "meta_bg,^resize_inode", "128"]
                 .iter()

@@ -90,7 +90,7 @@ pub enum OnFile {
     Touch { mtime: (i64, u32) },
 }
 
-/// What a call answers when it does not fail.
+/// The answer of a successful call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Done,
@@ -108,7 +108,7 @@ pub struct Seen {
     pub mode: u16,
     pub owner: (u32, u32),
     pub links: u32,
-    /// Of regular files.
+    /// The size of a regular file.
     pub size: u64,
 }
 
@@ -137,14 +137,14 @@ pub struct Event {
     pub answer: Answer<Reply>,
 }
 
-/// What is open while the threads run: all of them use clones of these handles.
+/// The open files while the threads run: all threads use clones of these handles.
 pub struct Handles {
     pub dirs: Vec<(Dir, Id)>,
     pub files: Vec<(File, Id)>,
 }
 
 pub const XATTRS: [&str; 2] = ["user.a", "user.other"];
-/// Where every symbolic link leads: nobody makes it.
+/// The target of every symbolic link: no call makes it.
 pub const NOWHERE: &str = "/nowhere/at/all";
 
 /// The shape of the tree the calls work on.
@@ -154,7 +154,7 @@ pub struct Field {
     pub shared: u64,
     /// Names in a directory.
     pub names: u64,
-    /// Of a hundred paths so many go through a directory that others may move or remove.
+    /// The percentage of paths through a directory that other threads may move or remove.
     pub deep: u64,
 }
 
@@ -354,7 +354,7 @@ fn on_file(file: &File, then: &OnFile) -> extant::Result<Reply> {
     }
 }
 
-/// What a handle is opened for.
+/// The flags for the use of a handle.
 pub fn flags(then: &OnFile) -> OpenFlags {
     match then {
         OnFile::Append { .. } => OpenFlags::APPEND,

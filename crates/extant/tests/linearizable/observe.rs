@@ -1,4 +1,4 @@
-//! The whole tree as it is while nobody changes it, against the reference.
+//! Compares the whole tree with the reference, while no thread changes it.
 
 use crate::calls::Seen;
 use crate::reference::{Id, Model, NodeKind};
@@ -97,7 +97,7 @@ pub fn agree(model: &mut Model, tree: &Tree) -> Result<(), String> {
     }
 }
 
-/// What open handles show, names or none: attributes and content.
+/// Attributes and content through open handles, of files with and without names.
 pub fn through_handles(files: &[(File, Id)]) -> Vec<(Id, Seen, Vec<u8>)> {
     files
         .iter()

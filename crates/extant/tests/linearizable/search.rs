@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-/// Where every thread stands, and what the tree is then.
+/// The position of every thread, and the tree at that point.
 #[derive(Clone)]
 struct SearchState {
     /// Calls done, and how far the next one is.
@@ -32,7 +32,7 @@ impl SearchState {
 pub struct Stuck {
     /// Calls explained, by thread.
     pub done: Vec<usize>,
-    /// All calls are explained, but not what the tree was found to be: why not.
+    /// The reason when all calls are explained but the final tree is not.
     pub end: Option<String>,
     pub states: usize,
 }
@@ -46,8 +46,8 @@ pub fn explain(
 ) -> Result<Model, Stuck> {
     let base = start.nodes.len();
     let mut model = start.clone();
-    // What call n of thread t makes has a place of its own, so that states reached by different orders
-    // are the same.
+    // The inode that call n of thread t makes has a place of its own, so that states reached by different orders are
+    // the same.
     let firsts: Vec<usize> = history
         .iter()
         .scan(base, |at, h| {
@@ -90,7 +90,7 @@ pub fn explain(
         // A call has not begun while one that ended before it is not done.
         let first_end = ready.iter().filter_map(|&t| next(t)).map(|e| e.end).min();
         ready.retain(|&t| !state.at[t].1.fresh() || next(t).map(|e| e.begin) <= first_end);
-        // What ended first is tried first: it was probably first.
+        // Calls that ended first are tried first: they probably came first.
         ready.sort_by_key(|&t| std::cmp::Reverse(next(t).map(|e| e.end)));
         for t in ready {
             let Some(event) = next(t) else { continue };

@@ -1,6 +1,6 @@
-//! What a call may answer: it is a row of steps, each of which sees and changes one state of the reference.
-//! The steps are POSIX's: a path is walked name by name, and what a call does to what it has found is
-//! one more step. Between two steps of one call those of others may come.
+//! The legal answers of a call. A call is a sequence of steps, each of which reads and changes one state of the
+//! reference. The steps are those of POSIX: each name of a path is one step, and the effect on the file found is one
+//! more. Steps of other calls may come between two steps of one call.
 
 use crate::calls::{Call, NOWHERE, OnFile, PathFrom, Reply, Seen, flags};
 use crate::reference::{Answer, Id, Model, NodeKind, ROOT, err};
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 pub struct Progress {
     /// The directories in which its last names stand, as far as they are found.
     parents: [Option<Id>; 2],
-    /// What is being walked: where, and names done.
+    /// The walk under way: its directory, and the number of names done.
     walk: Option<(Id, usize)>,
-    /// What the first path led to.
+    /// The file that the first path led to.
     found: Option<Id>,
 }
 
@@ -31,18 +31,18 @@ pub enum Step {
     Done(Answer<Reply>),
 }
 
-/// What is given while threads run.
+/// The fixed context while threads run.
 pub struct Context {
     pub dirs: Vec<Id>,
     pub files: Vec<Id>,
 }
 
-/// Whether a call that found what is removed by now starts over.
+/// Whether a call starts over when the file that it found has been removed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// It cannot have it any more.
+    /// It must, since it can no longer reach the file.
     Must,
-    /// Unless it had opened it before, or somebody else has.
+    /// It may: it need not if the file was opened before.
     May,
 }
 
@@ -205,7 +205,7 @@ impl Context {
         model.link_at(id, dir, last(new)).map(Some)
     }
 
-    /// What happens to a name, at one moment.
+    /// The effect on a name, in one step.
     fn on_name(
         &self,
         call: &Call,
@@ -255,7 +255,7 @@ impl Context {
             _ => None,
         };
         if let (Some(ino), None) = (told, model.nodes[id].ino) {
-            // A directory is not held by who works from it: once removed, its number may come again.
+            // A thread that works from a directory does not hold it: after its removal its number may be used again.
             let in_use = |n: Id| model.nodes[n].links > 0 || self.files.contains(&n);
             let taken = (0..model.nodes.len())
                 .any(|n| n != id && model.nodes[n].ino == Some(ino) && in_use(n));

@@ -1,4 +1,4 @@
-//! One operation, run on both and compared.
+//! One operation, run on the volume and on the model, and compared.
 
 use crate::common::{acl_bytes, open};
 use crate::compare::{check_seek, read_all, same_bytes};
@@ -64,7 +64,7 @@ pub fn attributes(volume: &Volume, model: &Model) -> BTreeMap<String, Attributes
 
 pub fn code<T>(result: extant::Result<T>) -> Answer<T> {
     result.map_err(|e| {
-        // Nothing in these sequences may bring the volume down.
+        // No operation of these sequences may stop the volume.
         assert!(
             !matches!(
                 e,

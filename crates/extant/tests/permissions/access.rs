@@ -10,7 +10,7 @@ fn files_by_class() {
     v.write_file("/f", b"content").unwrap();
     for bits in 0..8u16 {
         for class in 0..3 {
-            // All other classes have what this one lacks.
+            // All other classes have the bits that this one lacks.
             let shift = [6, 3, 0][class];
             let mode = (0o777 & !(7 << shift)) & !(bits * 0o111) | bits << shift;
             own(&v, "/f", mode);

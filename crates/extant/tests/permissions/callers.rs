@@ -1,4 +1,4 @@
-//! Who asks, for what, and what the answer should be.
+//! The caller, the call, and the expected answer.
 
 use crate::common::*;
 use extant::{Credentials, Error, SetAttributes, Volume};
@@ -6,7 +6,7 @@ use extant::{Credentials, Error, SetAttributes, Volume};
 pub const ALICE: u32 = 1000;
 pub const STAFF: u32 = 100;
 
-/// Owner, member of the owning group, member by a supplementary group, and nobody special.
+/// Owner, member of the owning group, member by a supplementary group, and a user in none of these classes.
 pub fn callers() -> [(&'static str, Credentials); 4] {
     [
         ("owner", Credentials::new(ALICE, 7, &[])),

@@ -1,10 +1,10 @@
-//! What only owners or root may change.
+//! Attributes that only owners or root may change.
 
 use crate::callers::*;
 use crate::common::*;
 use extant::{Credentials, FileType, SetAttributes, SetXattr, Timestamp};
 
-/// What only the owner, or only root, may set.
+/// Attributes that only the owner, or only root, may set.
 #[test]
 fn attributes() {
     let Some(v) = volume() else { return };

@@ -1,5 +1,5 @@
-//! What servers ask for in the name of others: callers whom the kernel has checked, umasks, sizes and times set with other
-//! attributes, privileges taken away.
+//! Requests of servers in the name of others: callers that the kernel has checked, umasks, sizes and times set with
+//! other attributes, privileges taken away.
 
 use crate::callers::*;
 use crate::common::*;
@@ -15,7 +15,7 @@ fn changes() -> SetAttributes {
     SetAttributes::default()
 }
 
-/// A directory of root's that nobody else may enter, and a file in it.
+/// A directory that only root may enter, and a file in it.
 fn closed(v: &Volume) -> (Node, Node) {
     let root = Credentials::root();
     let top = v.root_node().unwrap();
@@ -89,7 +89,7 @@ fn what_the_kernel_has_checked_is_not_checked_again() {
             assert_eq!((mine.uid, mine.gid), (ALICE, 7), "made in its name");
         }
     }
-    // What only the volume knows holds for everybody.
+    // Rules that only the volume knows hold for every caller.
     let who = Credentials::new(ALICE, 7, &[]).already_checked();
     let immutable = SetAttributes {
         flags: Some(0x10),
@@ -195,7 +195,7 @@ fn a_size_is_set_with_the_rest() {
     ));
 }
 
-/// Both times may be set to now by who may write; anything else of times is the owner's.
+/// A caller who may write may set both times to now; every other change of times is the owner's.
 #[test]
 fn times_are_set_by_owners_or_touched_by_writers() {
     let Some(v) = volume() else { return };
@@ -245,7 +245,7 @@ fn times_are_set_by_owners_or_touched_by_writers() {
     assert!(a.atime.secs() > 1 && a.atime == a.mtime && a.mtime == a.ctime);
 }
 
-/// Times that a cache above has kept are taken as they are, by who may say so.
+/// The volume takes times that a cache above has kept as they are, from callers who may set them.
 #[test]
 fn cached_times_are_written_back() {
     let Some(v) = volume() else { return };
@@ -325,7 +325,7 @@ fn privileges_are_taken_away_when_asked() {
     assert_eq!(mode(&dir), 0o2777, "a directory has none");
 }
 
-/// Who gives a file capabilities while a cache still has data for it keeps them.
+/// Capabilities set while a cache still has data for the file are kept.
 #[test]
 fn data_that_comes_late_takes_nothing_away() {
     let Some(v) = volume() else { return };

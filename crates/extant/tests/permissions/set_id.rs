@@ -1,10 +1,10 @@
-//! Set-id bits and capabilities: who may set them, and what takes them away.
+//! Set-id bits and capabilities: the callers who may set them, and the calls that remove them.
 
 use crate::callers::*;
 use extant::{Credentials, Fallocate, FileType, OpenFlags, SetAttributes, SetXattr, Volume};
 
-/// What changing a file leaves of its set-id bits and capabilities, by who changes it and how. Linux 6.18
-/// gives these answers for ext4.
+/// The set-id bits and capabilities left after a change of a file, by caller and kind of change. Linux 6.18 gives
+/// these answers for ext4.
 #[test]
 fn changing_a_file_strips_privileges() {
     let Some(v) = volume() else { return };
@@ -46,8 +46,8 @@ fn changing_a_file_strips_privileges() {
         Fallocate::ZeroRange { keep_size: false },
         Fallocate::ZeroRange { keep_size: true },
     ];
-    // Of each mode what the five leave. Without execution by the group set-group-id means something else, and
-    // members of the group keep it.
+    // The part of each mode that the five callers leave. Without execution by the group set-group-id means something
+    // else, and members of the group keep it.
     for (mode, left) in [
         (0o6777, [0o6777, 0o777, 0o777, 0o777, 0o777]),
         (0o6767, [0o6767, 0o2767, 0o767, 0o2767, 0o767]),
@@ -154,7 +154,7 @@ fn chown_strips_privileges() {
 
 const CAPABILITY: &str = "security.capability";
 
-/// What else changes set-id bits.
+/// Other calls that change set-id bits.
 #[test]
 fn set_id_bits() {
     let Some(v) = volume() else { return };
@@ -162,7 +162,7 @@ fn set_id_bits() {
     let member = v.as_user(Credentials::new(ALICE, STAFF, &[]));
     let stranger = v.as_user(Credentials::new(ALICE, 7, &[]));
     v.write_file("/f", b"1").unwrap();
-    // chmod by the owner who is no member of the group cannot set set-group-id.
+    // chmod by an owner outside the group cannot set set-group-id.
     for (u, expected) in [(&member, 0o2755), (&stranger, 0o755)] {
         own(&v, "/f", 0o755);
         u.set_attributes(
@@ -187,7 +187,7 @@ fn set_id_bits() {
         (STAFF, STAFF, STAFF)
     );
     assert_eq!((mode("/team/file"), mode("/team/dir")), (0o644, 0o2755));
-    // But nobody makes a program that runs as a group he is no member of.
+    // But no user can make a program that runs as a group he is not a member of.
     stranger.create("/team/program", 0o2755).unwrap();
     assert_eq!(
         mode("/team/program"),

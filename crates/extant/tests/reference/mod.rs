@@ -79,7 +79,7 @@ impl Node {
 #[derive(Clone, Debug)]
 pub struct Model {
     pub nodes: Vec<Rc<Node>>,
-    /// Where the next node goes, if it must not be the end.
+    /// The place of the next node, if not the end.
     pub next: Option<Id>,
     /// Files with extents: without them nothing is preallocated.
     pub extents: bool,

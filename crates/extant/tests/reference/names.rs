@@ -1,4 +1,4 @@
-//! What happens to names.
+//! Operations on names.
 
 use super::attributes::{acl_mode, apply_mode, decode_acl, is_minimal};
 use super::{ACCESS, Answer, DEFAULT, Id, Model, Node, NodeKind, ROOT, err};

@@ -73,12 +73,12 @@ impl Mount {
         self.path.join(name)
     }
 
-    /// What the session said at its end, which somebody else has brought about.
+    /// The result of a session that another process ended.
     pub fn ended(mut self) -> io::Result<()> {
         self.server.take().unwrap().join().unwrap()
     }
 
-    /// Unmounts, which has to work: nobody uses it.
+    /// Unmounts, which must work, since the mount is not in use.
     pub fn unmount(self) -> io::Result<()> {
         fuse_server::unmount(&self.path)?;
         self.ended()

@@ -5,7 +5,7 @@ use super::sys::Result;
 use super::world::{Args, World};
 use rustix::fs::XattrFlags;
 
-/// Version of the attribute's layout, which is eight bytes for an entry: tag, permissions, who.
+/// Version of the attribute's layout, which has eight bytes for each entry: tag, permissions, user or group.
 const VERSION: u32 = 2;
 const NOBODY: u32 = u32::MAX;
 

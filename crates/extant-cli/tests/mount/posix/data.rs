@@ -155,7 +155,7 @@ fn fill(world: &mut World, args: &Args<'_>) -> Result<String> {
         }
         Ok(())
     })?;
-    // One attribute is the least that takes a block: other calls want more at hand than they take.
+    // Setting one attribute takes exactly one block; other calls ask for more free blocks than they take.
     let mut rest = rest?.into_iter().zip(1u8..);
     until_full(&file, || {
         let (file, i) = rest.next().expect("few are left");

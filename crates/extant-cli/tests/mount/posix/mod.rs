@@ -1,9 +1,9 @@
 //! POSIX by table: several hundred cases of good and bad uses of each call, done on the mount and on the kernel's
 //! ext4, which have to answer alike, line by line.
 //!
-//! What a case does is a text of calls (`table/`, read by `script`); what each call did is a line. Numbers of inodes
-//! and moments are not in them. Where the mount may differ stands in `accepted.txt`, with why; an entry there that no
-//! longer is needed fails the test.
+//! A case is a text of calls (`table/`, read by `script`); the result of each call is a line, without inode numbers
+//! and times. `accepted.txt` lists the lines that may differ, each with its reason; an entry there that is no longer
+//! needed fails the test.
 
 mod acl;
 mod attributes;
@@ -43,7 +43,7 @@ const LINKS: &[&str] = &[include_str!("table/links.txt")];
 
 const ACCEPTED: &str = include_str!("accepted.txt");
 
-/// Where a line of the mount's is not the kernel's: as `accepted.txt` spells it.
+/// The lines in which the mount differs from the kernel, as `accepted.txt` spells them.
 fn differences(ours: &[String], kernels: &[String]) -> BTreeSet<String> {
     let pairs = ours.iter().zip(kernels);
     let different = pairs.filter(|(a, b)| a != b);

@@ -17,7 +17,7 @@ pub struct Case {
     pub steps: Vec<Step>,
 }
 
-/// One line.
+/// One line of a case.
 pub struct Step {
     pub text: &'static str,
     pub who: Option<Who>,
@@ -25,11 +25,11 @@ pub struct Step {
     /// Whether it may fail at first: a server learns a moment later what the kernel no longer needs.
     pub eventually: bool,
     pub words: Vec<&'static str>,
-    /// What an opened file is called.
+    /// The name of an opened file in the script.
     pub name: Option<&'static str>,
 }
 
-/// For whom a step is done, if not for root.
+/// The caller of a step, if not root.
 #[derive(Clone)]
 pub struct Who {
     pub uid: u32,

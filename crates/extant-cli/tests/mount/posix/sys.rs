@@ -35,7 +35,8 @@ pub fn ioctl(fd: BorrowedFd<'_>, command: u32, argument: &mut [u8]) -> Result<()
         .map(|_| ())
 }
 
-/// A lock of POSIX (`F_SETLK`) or of the open file (`F_OFD_SETLK`), or who holds what is in its way (`F_GETLK`).
+/// A lock of POSIX (`F_SETLK`) or of the open file (`F_OFD_SETLK`), or the holder of a lock that conflicts with it
+/// (`F_GETLK`).
 pub fn lock(
     fd: BorrowedFd<'_>,
     command: i32,
@@ -76,7 +77,7 @@ pub fn mapped<R>(
     let mut protection = ProtFlags::READ;
     protection.set(ProtFlags::WRITE, write);
     let nowhere = std::ptr::null_mut();
-    // SAFETY: the mapping is new, and nobody cuts the file meanwhile.
+    // SAFETY: the mapping is new, and no thread truncates the file meanwhile.
     unsafe {
         let map = rustix::mm::mmap(nowhere, len, protection, MapFlags::SHARED, fd, offset)?;
         // Or the kernel would read more than is asked for, how much depends on the device.
@@ -119,7 +120,7 @@ pub fn handle(path: &[u8]) -> Result<Vec<u8>> {
 
 pub fn open_handle(mount: BorrowedFd<'_>, handle: &[u8], flags: i32) -> Result<OwnedFd> {
     let mut handle = handle.to_vec();
-    // SAFETY: the handle is as long as it says, and a descriptor that is given belongs to nobody yet.
+    // SAFETY: the handle is as long as it says, and a returned descriptor is new, so it has no other owner.
     unsafe {
         let fd = checked(libc::syscall(
             libc::SYS_open_by_handle_at,

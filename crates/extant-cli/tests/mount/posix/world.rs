@@ -1,4 +1,4 @@
-//! Where steps are done: open files by name, a directory for each case, and callers other than root.
+//! The surroundings of steps: open files by name, a directory for each case, and callers other than root.
 
 use super::script::{Case, Step, Who, expand};
 use super::sys::Result;
@@ -52,8 +52,8 @@ impl World {
         format!("{case}: {} => {outcome}", step.text)
     }
 
-    /// Of a file that is open for writing the kernel may keep attributes of a FUSE mount for a moment: what is asked is
-    /// asked after that, so that the answer does not depend on how fast the steps follow each other.
+    /// The kernel may cache the attributes of a file that is open for writing on a FUSE mount for a moment. Steps
+    /// that ask for attributes wait until that is over, so the answer does not depend on the speed of the steps.
     fn wait_for_attributes(&self, step: &Step) {
         const FUSE: i64 = 0x6573_5546;
         let verb = step
@@ -134,7 +134,7 @@ impl World {
     }
 }
 
-/// From here on the thread is somebody else's.
+/// From here on the thread has the credentials of another user.
 fn become_user(who: &Who) {
     let group = |g: &u32| rustix::fs::Gid::from_raw(*g);
     let groups: Vec<_> = who.groups.iter().map(group).collect();
@@ -145,7 +145,7 @@ fn become_user(who: &Who) {
     credentials::set_thread_res_uid(uid, uid, uid).unwrap();
 }
 
-/// What a step is called with.
+/// The arguments of a step.
 pub struct Args<'a> {
     text: &'a str,
     words: Vec<Vec<u8>>,
@@ -241,7 +241,7 @@ impl Args<'_> {
         self.text(at).split('|').map(one).fold(0, |a, b| a | b)
     }
 
-    /// What is opened is called so from here on.
+    /// Gives an opened file the step's name from here on.
     pub fn keep(&self, world: &mut World, file: OwnedFd) {
         let name = self.name.unwrap_or("_");
         world.files.insert(name.into(), file);

@@ -375,7 +375,7 @@ impl Fs {
         output
     }
 
-    /// What debugfs says to a request.
+    /// The answer of debugfs to a request.
     pub fn debugfs(&self, request: &str) -> String {
         let out = Command::new("debugfs")
             .args(["-R", request])

@@ -305,7 +305,7 @@ fn damage_is_an_error_and_no_panic() {
     assert!(refused(&mut fs));
 }
 
-/// What one core can do; run with `--release --ignored --nocapture`.
+/// The throughput of one core; run with `--release --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn two_hundred_thousand_creates() {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 const SEED: u32 = 0x1234_5678;
 const OWN: InodeNr = InodeNr(12);
 
-/// What a directory block is in a test volume of its own.
+/// The kind of a directory block in a test volume of its own.
 #[derive(Clone, Copy, Debug)]
 struct DirectoryKind {
     block_size: u32,
@@ -283,7 +283,7 @@ impl Volume {
     }
 }
 
-/// What the log would hand down.
+/// The names that the log would hand down.
 fn net_names<'o>(ops: &'o [Op], hasher: &DirHasher) -> Vec<NetName<'o>> {
     let net = |op: &'o Op| {
         let (name, ftype, change) = match op {

@@ -269,7 +269,7 @@ proptest! {
     }
 }
 
-/// What is written does not depend on how many threads work.
+/// The written blocks do not depend on the number of threads.
 #[test]
 fn threads_write_the_same() {
     for kind in kinds() {
