@@ -36,7 +36,7 @@ miri:
 fuzz:
 	scripts/fuzz.sh 60
 
-# Whether the tests find the faults that were mended, and others that are planted for it.
+# Checks that the tests find faults planted for this purpose, some of which were real.
 judge: tools
 	scripts/judge.sh
 
@@ -76,7 +76,7 @@ install:
 uninstall:
 	@$(PLACES) scripts/install.sh uninstall
 
-# A Debian package, in target/debian, and whether it installs, works and goes without a trace in a new Debian root (takes root).
+# A Debian package, in target/debian, and whether it installs, works and is removed without a trace in a new Debian root (needs root).
 deb:
 	EXTANT="$(EXTANT)" scripts/deb.sh
 
@@ -90,7 +90,7 @@ book:
 	sed -i 's|(docs/SUMMARY.md)|(index.html)|' target/book/src/README.md
 	mdbook build
 
-# The first minutes of five people, each in a new Debian root (takes root and a mirror of Debian).
+# The first minutes of five users, each in a new Debian root (needs root and a mirror of Debian).
 first-use:
 	[ -n "$(EXTANT)" ] || $(CARGO) build --release -p extant-cli
 	EXTANT="$(EXTANT)" scripts/first-use.sh
@@ -106,7 +106,7 @@ cross-check:
 # Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only
 # that one, to see a failure again.
 #
-# All that cut the power: about an hour on two cores.
+# All tests that cut the power: about an hour on two cores.
 torture: torture-crash torture-contents torture-programs
 
 # Contents after one, two and three cuts, over the library and over the mount's handler.
@@ -124,7 +124,7 @@ torture-crash:
 torture-hostile:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test hostile -- --nocapture
 
-# 100,000 images broken on purpose under everything that reads and writes them.
+# 100,000 images broken on purpose under all operations that read and write them.
 torture-images:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-cli --test images -- --nocapture
 
@@ -137,7 +137,7 @@ torture-model:
 torture-mount:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test mount -- --nocapture
 
-# The engine under EXTANT_SCHEDULES schedules of each kind, 3,000 if it is not set; prints how many turns those were.
+# The engine under EXTANT_SCHEDULES schedules of each kind, 3,000 if it is not set; prints the number of turns.
 torture-schedules:
 	EXTANT_SCHEDULES=$${EXTANT_SCHEDULES:-3000} $(CARGO) test --profile test-fast -p extant --test schedules -- --nocapture
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A Debian root file system that `extant mkfs --from` made boots to a login, in QEMU by software emulation, and Debian's kernel and this read
-# what the other wrote:
+# A Debian root file system that `extant mkfs --from` made boots to a login, in QEMU by software emulation, and Debian's
+# kernel and extant each read files that the other wrote:
 #
 #   mmdebstrap makes an archive of a minimal Debian; extant makes an image of it; host name, fstab and password are
-#   written through a mount of extant's; Debian's cloud kernel boots it with systemd; somebody logs in on the serial line, writes a file and
-#   powers off; e2fsck finds nothing, and extant reads the file.
+#   written through a mount of extant's; Debian's cloud kernel boots it with systemd; a script logs in on the serial
+#   line, writes a file and powers off; e2fsck finds no error, and extant reads the file.
 #
-# Takes root (mmdebstrap and the mount), mmdebstrap, qemu-system-x86, busybox-static, and a mirror of Debian. EXTANT=file says which command is
-# tried. The archive is kept below ${XDG_CACHE_HOME:-~/.cache}/extant-qemu for the next time.
+# Needs root (mmdebstrap and the mount), mmdebstrap, qemu-system-x86, busybox-static, and a mirror of Debian. EXTANT=file
+# names the command to test. The archive is kept below ${XDG_CACHE_HOME:-~/.cache}/extant-qemu for the next time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A Debian package of the command, and whether it works: lintian, then installed, tried and removed in a new Debian root.
+# Builds a Debian package of the command and tests it: lintian, then installation, use and removal in a new Debian root.
 #   scripts/deb.sh build   makes target/debian/extant_*.deb and shows it to lintian, whose errors are errors
-#   scripts/deb.sh try     installs, tries and removes that in a root of its own; takes root, and a mirror of Debian
+#   scripts/deb.sh try     installs, tests and removes the package in a root of its own; needs root, and a mirror of Debian
 #   scripts/deb.sh         both
-# EXTANT=file packs a command that is built already. SUITE and MIRROR say which Debian the root is of: that of this system if
-# it is a Debian, else stable. Missing tools are installed: dpkg-dev, lintian, mmdebstrap by apt, cargo-deb by cargo.
+# EXTANT=file packs a command that is built already. SUITE and MIRROR choose the Debian of the root: this
+# system's if it is a Debian, else stable. Missing tools are installed: dpkg-dev, lintian, mmdebstrap by apt, cargo-deb by cargo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
@@ -38,7 +38,7 @@ build() {
   done
   mkdir -p "$stage/usr/share/doc/extant"
   gzip -9n <CHANGELOG.md >"$stage/usr/share/doc/extant/changelog.gz"
-  # Links of the same directory tree are relative in packages; the binary goes without what debuggers read.
+  # Links of the same directory tree are relative in packages; the binary is stripped of debug information.
   for helper in "$stage"/usr/sbin/*; do ln -sf ../bin/extant "$helper"; done
   strip "$stage/usr/bin/extant"
   cargo-deb deb --quiet --no-build --no-strip -p extant-cli -o "$DEBIAN/"
@@ -47,7 +47,7 @@ build() {
   say "made $(cd "$DEBIAN" && ls extant_*.deb), $(du -h "$DEBIAN"/extant_*.deb | cut -f1)"
 }
 
-# Whether all that `make install` installs is in the package, but its own list.
+# Checks that the package has all files that `make install` installs, except the list of them.
 packed() {
   local missing
   missing=$(comm -23 <(cd "$1" && find . ! -type d ! -path ./usr/share/extant/installed | sort) \
@@ -60,15 +60,15 @@ suite() {
   [ "$ID" = debian ] && echo "${VERSION_CODENAME:-sid}" || echo stable
 }
 
-# Makes a directory the root of a mount name space of its own and runs what tries the package. As a real root directory, not by
-# chroot: there the kernel refuses user name spaces.
+# Makes a directory the root of a mount name space of its own and runs the test of the package. It is a real root
+# directory, not a chroot, since the kernel refuses user name spaces in a chroot.
 enter() {
   mount --make-rprivate /
   mount --bind "$1" "$1"
   cd "$1"
   mount -t proc proc proc
   mount --rbind /dev dev
-  # As running systems have them: the table of mounts, and a FUSE device for everybody.
+  # Parts of a running system: the table of mounts, and a FUSE device for everybody.
   ln -sf ../proc/self/mounts etc/mtab
   mknod -m 666 tmp/fuse c 10 229
   mount --bind tmp/fuse dev/fuse

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Static programs that run on any Linux, and a check of what builds elsewhere.
+# Builds static programs that run on any Linux, and checks the crates that build on other systems.
 #
 #   scripts/dist.sh [ARCHITECTURE...]
 #
-# builds `extant` for x86_64 and aarch64, or those that are named, against musl; puts dist/extant-ARCHITECTURE there; and tries it: one for
-# another processor under qemu-user.
+# builds `extant` for x86_64 and aarch64, or the named architectures, against musl as dist/extant-ARCHITECTURE, and tests it:
+# one for another processor under qemu-user.
 #
 #   scripts/dist.sh --check
 #
@@ -43,7 +43,7 @@ library() {
     [ -e /usr/lib/rust*/src/*/library/std ] || [ -d /usr/src/rustc-*/library ] ||
         [ -e "$(/usr/bin/rustc --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library" ] ||
         fail "no standard library for $1: rustup cannot get it, and the package rust-web-src is not there"
-    # Another compiler: what it builds stays apart.
+    # Another compiler, so its output stays apart.
     export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target_dir/cross
     export PATH=${PATH/\/usr\/bin:/} && PATH=$(dirname "$(command -v cargo-zigbuild)"):/usr/bin:$PATH
     standard=(-Zbuild-std=std,panic_abort)

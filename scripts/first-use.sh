@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The first minutes of five people, each in a new Debian root: an ordinary user, root in CI, somebody who installs the package, somebody
-# with images of others, and somebody with a full disk. Prints their commands, what they saw, and the seconds until it worked.
+# The first minutes of five users, each in a new Debian root: an ordinary user, root in CI, an installer of the package, a
+# user with images of others, and a user with a full disk. Prints their commands, the output, and the seconds until it
+# worked.
 #
 #   scripts/first-use.sh [user|ci|package|foreign|full]...
 #
-# Takes root, mmdebstrap and a mirror of Debian. EXTANT=file is the command that is tried; the root is kept below
+# Needs root, mmdebstrap and a mirror of Debian. EXTANT=file is the command to test; the root is kept below
 # ${XDG_CACHE_HOME:-~/.cache}/extant-first-use for the next time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +17,7 @@ work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 chmod 755 "$work"
 
-# Inside a mount name space of its own: makes a directory the root, and runs somebody's script as that somebody.
+# Inside a mount name space of its own: makes a directory the root, and runs the script of a user as that user.
 enter() {
     local root=$1 who=$2
     mount --make-rprivate /
@@ -24,7 +25,7 @@ enter() {
     cd "$root"
     mount -t proc proc proc
     if [ "$who" = ci ]; then
-        # A container's: no FUSE.
+        # As in a container: no FUSE.
         mount -t tmpfs dev dev
         for node in null zero full random urandom; do touch "dev/$node" && mount --bind "/dev/$node" "dev/$node"; done
         ln -s /proc/self/fd dev/fd

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fuzzes the parsers with libFuzzer: all targets for so many seconds each, or one of them.
+# Fuzzes the parsers with libFuzzer: all targets for the given seconds each, or one of them.
 #   scripts/fuzz.sh [SECONDS [TARGET]]
-# libFuzzer counts edges that the compiler marks, which the stable compiler does only when told that it may.
+# libFuzzer counts edges that the compiler marks, which the stable compiler does only with RUSTC_BOOTSTRAP.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 seconds=${1:-60}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs the command, its man pages, completions for bash, zsh and fish, and the names under which mount(8) looks for it;
-# or removes exactly that. What was made, with the directories that were not there before, is listed in
+# or removes exactly that. The files and new directories are listed in
 # PREFIX/share/extant/installed. `make install` and `make uninstall` call this.
 #   scripts/install.sh install EXTANT     EXTANT: the command that was built
 #   scripts/install.sh uninstall
-# PREFIX (/usr/local), SBINDIR (/sbin: mount(8) looks nowhere else), ZSHDIR and DESTDIR, put before all names, are variables.
+# PREFIX (/usr/local), SBINDIR (/sbin: mount(8) looks nowhere else), ZSHDIR and DESTDIR (a prefix of all paths) are variables.
 set -euo pipefail
 
 PREFIX=${PREFIX:-/usr/local}
@@ -75,7 +75,7 @@ uninstall_all() {
   [ -e "$DESTDIR$LIST" ] || fail "nothing to remove: there is no $DESTDIR$LIST (PREFIX and DESTDIR as for make install?)"
   mapfile -t names <"$DESTDIR$LIST"
   rm "$DESTDIR$LIST"
-  # Directories last, the innermost first; others may have put something there since.
+  # Directories last, the innermost first; other programs may have put files there since.
   for name in "${names[@]}"; do
     [[ $name == */ ]] || rm -f "$DESTDIR$name"
   done

@@ -15,14 +15,14 @@ run() {
     binary=$(printf '%s\n' "$built" | grep "\"name\":\"$name\"" |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     [ -x "$binary" ] || { echo "$name was not built" >&2; exit 1; }
-    # In a shell of its own, which keeps to itself that a test was aborted.
+    # In a shell of its own, which hides the message that a test was aborted.
     ("$@" timeout 60 "$binary" "${filter[@]}" >"$log" 2>&1; exit $?) 2>/dev/null
 }
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 cd crates/extant
-# The tests of what they promise to find: each must pass when nothing is planted.
+# The tests that must find the faults: each must pass without a planted fault.
 for test in "${tests[@]}"; do
     if ! run "$test" env; then
         cat "$log"
@@ -40,8 +40,7 @@ for fault in $faults; do
     for test in "${tests[@]}"; do
         status=0
         run "$test" env EXTANT_PLANTED="$fault" RUST_BACKTRACE=0 || status=$?
-        # 101: a test failed. 124 would be a test that hangs, and others that the run was aborted: neither says what is
-        # wrong.
+        # 101: a test failed. 124 is a test that hangs, and others a run that was aborted: neither counts as found.
         if [ "$status" = 101 ]; then
             found="$test: $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | paste -sd ' ')"
             break

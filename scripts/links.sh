@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether every path and identifier exists that ARCHITECTURE.md and the documents of the design name in code spans: paths from the
-# root, from crates/ or from crates/extant/src; identifiers as words of the Rust sources outside comments.
+# Checks that every path and identifier in the code spans of ARCHITECTURE.md and of the design documents exists: paths from
+# the root, from crates/ or from crates/extant/src; identifiers as words of the Rust sources outside comments.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,7 @@ trap 'rm -f "$words"' EXIT
 find crates -name '*.rs' -not -path 'crates/extant-peers/target/*' -exec sed 's://.*$::' {} + |
     grep -oE '[A-Za-z_][A-Za-z0-9_]*|"[a-z0-9]+(-[a-z0-9]+)+"' | tr -d '"' >"$words"
 { ls crates; sed -n 's/^name = "\(.*\)"/\1/p' crates/*/Cargo.toml; } >>"$words"
-# Linux's own.
+# Names of Linux.
 printf '%s\n' _raw_spin_lock ext2_get_block lru_list_lock O_TMPFILE >>"$words"
 sort -u -o "$words" "$words"
 

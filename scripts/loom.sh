@@ -3,5 +3,5 @@
 # Should a model grow too large for that, set LOOM_MAX_PREEMPTIONS=3.
 set -eu
 cd "$(dirname "$0")/.."
-# Of its own: other flags would rebuild everything in the common target directory.
+# A target directory of its own: other flags would rebuild everything in the common target directory.
 CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" exec cargo test -p extant-percpu --release --test loom "$@"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs unit tests under Miri. No crate here has unsafe code of its own (a lint denies it); what Miri watches is
-# the unsafe code of the crates below them, as they are used here: locks and atomics under weak memory
+# Runs unit tests under Miri. No crate here has unsafe code of its own (a lint denies it); Miri watches the
+# unsafe code of the crates below them, as they are used here: locks and atomics under weak memory
 # (percpu), shared chunks (blockdev), views of raw bytes (ext4-format). It takes some minutes. Miri cannot
 # make system calls on files or run programs, so tests that do are left out, by name:
 #   blockdev     file::, kernel::      real files and loop devices;  overlay::  more than a quarter of an hour;
@@ -17,7 +17,7 @@ if ! cargo "+$toolchain" miri --version >/dev/null 2>&1; then
   echo "miri.sh: no Miri here; rustup toolchain install $toolchain --component miri,rust-src" >&2
   exit 1
 fi
-# Of its own: other flags would rebuild everything in the common target directory. parking_lot's queues of
+# A target directory of its own: other flags would rebuild everything in the common target directory. parking_lot's queues of
 # waiters keep pointers as integers, hence the permission.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
 export MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation -Zmiri-permissive-provenance"

@@ -13,7 +13,7 @@
 #
 #   scripts/qemu.sh --fetch
 #
-# only sees to it that everything is there: QEMU and busybox are the packages qemu-system-x86 and busybox-static; the kernel
+# only fetches what is missing: QEMU and busybox are the packages qemu-system-x86 and busybox-static; the kernel
 # is unpacked below ${XDG_CACHE_HOME:-~/.cache}/extant-qemu, not installed.
 set -euo pipefail
 
@@ -133,7 +133,7 @@ if mount -t ext4 -o $options /dev/vda /mnt; then
 fi
 if dmesg | grep -E 'EXT4-fs (error|warning)|JBD2: .*(error|corrupt)|BUG|Oops'; then status=99; fi
 echo "---- status \$status"
-# -n: nothing that was not synced reaches the disk.
+# -n: unsynced data do not reach the disk.
 poweroff -f -n
 INIT
 

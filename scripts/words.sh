@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A Perl regular expression; what to say in its place; a regular expression of files in which the word has its own meaning.
+# A Perl regular expression; the word to use instead; a regular expression of files in which the word has its own meaning.
 retired() {
     cat <<'END'
 (?i)checkpoint	"context" of what becomes durable together; a checkpoint is the journal's	^(ARCHITECTURE.md|docs/commit-protocol.md|crates/extant/src/commit/(journal/.*|push.rs)|crates/extant/src/(volume/(ending|freeze)|base/invariants|store/buffers).rs|crates/extant-fuse/tests/programs/sqlite.rs)$

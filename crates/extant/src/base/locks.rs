@@ -123,7 +123,7 @@ lock_class!(
     pub(crate) FormatterShared = "formatter, shared"
 );
 lock_class!(
-    /// What a push has taken and freed.
+    /// The blocks that a push has taken and freed.
     pub(crate) PushSpace = "push space"
 );
 lock_class!(

@@ -24,7 +24,7 @@ use std::time::Instant;
 /// The blocks and numbers to release once a context is on disk.
 struct Release {
     blocks: Vec<(BlockNr, u32)>,
-    /// One part, or as many as the journal needed.
+    /// The parts of the context: one, or as many as the journal needed.
     parts: Vec<Output>,
 }
 

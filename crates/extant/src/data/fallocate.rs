@@ -148,7 +148,7 @@ impl Data {
         }
     }
 
-    /// What the mode loses when somebody writes, it loses here.
+    /// Clears the mode bits that a write clears.
     fn drop_set_id(&self, who: &Credentials, inode: &Arc<Inode>) {
         let mut state = inode.state.lock();
         let mode = who.mode_after_write(state.core.mode, state.core.gid);

@@ -106,11 +106,11 @@ impl Newborn<'_> {
     }
 }
 
-/// What was found at the place of a new name.
+/// The result of locking the place of a new name.
 enum Locked<'a> {
     /// The name was there.
     Taken(Arc<Inode>),
-    /// Nothing: the bucket is locked, and all that the name needs is taken.
+    /// The place is free: the bucket is locked, and all that the name needs is taken.
     Free(BucketGuard<'a>, Room<'a>, NewNumber<'a>),
 }
 
@@ -119,7 +119,7 @@ enum Locked<'a> {
 struct LinkRight<'a> {
     /// Near the limit, or beyond it, operations that add go one at a time.
     state: Option<StateGuard<'a>>,
-    /// It is one more than can be counted.
+    /// The new subdirectory exceeds the link count.
     beyond: bool,
 }
 
@@ -178,7 +178,7 @@ impl Names {
         }
     }
 
-    /// Where a new name goes.
+    /// The place of a new name.
     fn place_of<'a>(&self, parent: &'a Arc<Inode>, name: &[u8]) -> Result<NamePlace<'a>> {
         let name = match Name::new(name) {
             Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
@@ -289,7 +289,7 @@ impl Names {
         Ok(inode)
     }
 
-    /// Puts a name that was logged into its bucket, and tells who watches.
+    /// Puts a logged name into its bucket, and notifies watchers.
     fn show_name(
         &self,
         parent: &Inode,

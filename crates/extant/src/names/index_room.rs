@@ -1,4 +1,5 @@
-//! Room in the index of a large directory: a name that will have no place when it is formatted must be refused now.
+//! Room in the index of a large directory: a name for which the formatter would find no place must be refused at
+//! once.
 //!
 //! A directory far from the limit needs no account. Nearer to it every new name takes *tokens*, as many as its record
 //! has bytes. A *measurement* makes as many tokens as bytes of names may be added to the directory, whatever their

@@ -1,8 +1,8 @@
 //! Names: looked up, made, removed, moved.
 //!
 //! # Lock order
-//! 1. `Names::rename` (moves of directories between parents)
-//!    then that of who adds a name to a directory whose index is full ([`index_room`])
+//! 1. `Names::rename` (moves of directories between parents) then the lock for adding a name to a directory whose
+//!    index is full ([`index_room`])
 //! 2. directory buckets, by inode number of the directory, then by bucket
 //! 3. a file's map ([`FileData::map`](crate::incore::file::FileData::map)), then its page index, then a chunk
 //! 4. inode states, by inode number

@@ -126,7 +126,7 @@ impl<'a> States<'a> {
     }
 }
 
-/// What is renamed, and to what.
+/// The names and inodes of a rename.
 pub(super) struct Move<'a> {
     pub who: &'a Credentials,
     pub old: &'a Side<'a>,
@@ -137,7 +137,7 @@ pub(super) struct Move<'a> {
 }
 
 impl<'a> Move<'a> {
-    /// From one directory to another.
+    /// Whether the rename crosses from one directory to another.
     fn crosses(&self) -> bool {
         self.old.dir.ino != self.new.dir.ino
     }
@@ -168,7 +168,7 @@ impl<'a> Move<'a> {
                 .is_some_and(|t| is_dir(t) && (self.crosses() || !self.exchanges()))
     }
 
-    /// The states of all whose cores change.
+    /// Locks the states of all inodes whose cores change.
     fn lock_states(&self) -> States<'a> {
         let parents = [self.old.dir, self.new.dir].into_iter();
         let parents = parents.filter(|_| self.recounts());
@@ -228,7 +228,7 @@ impl Drop for Killed<'_> {
 /// The inode that loses its name, ready to be freed.
 #[derive(Default)]
 struct Victim {
-    /// Nobody has it open, and it was its last name.
+    /// The name was its last, and no handle has the inode open.
     may_die: bool,
     runs: Vec<Run>,
 }
@@ -241,7 +241,7 @@ pub(super) struct Outcome {
     pub long: bool,
 }
 
-/// All that a rename has locked and prepared, for its commit.
+/// The locks and resources of a rename, for its commit.
 struct Moving<'a, 'm> {
     engine: &'a Names,
     m: &'m Move<'m>,
@@ -257,7 +257,7 @@ struct Moving<'a, 'm> {
 }
 
 impl Names {
-    /// Renames if both names still lead to what was looked up; else nothing has happened, and `None` says so.
+    /// Renames if both names still lead to the inodes looked up; else does nothing and returns `None`.
     pub(super) fn rename_once(&self, m: &Move<'_>, new_name: &Name) -> Result<Option<Outcome>> {
         let replaced_dir = match m.replaced() {
             Some(t) if is_dir(t) => Some((t.ino, self.names(t)?)),
@@ -343,7 +343,7 @@ impl Names {
         }
     }
 
-    /// What freeing the inode needs that loses its name; its directory is locked, and so is its mapping.
+    /// Prepares freeing the inode that loses its name; its directory is locked, and so is its mapping.
     fn prepare_victim(
         &self,
         replaced: Option<&Arc<Inode>>,

@@ -1,5 +1,5 @@
-//! What an operation has taken and not yet logged. A guard that is dropped returns it, so an operation that fails anywhere
-//! before its commit leaves the counts and the bitmaps as it found them.
+//! Guards for blocks and inode numbers that an operation has taken and not yet logged. A dropped guard returns them,
+//! so an operation that fails anywhere before its commit leaves the counts and the bitmaps as it found them.
 
 use crate::space::Space;
 use crate::space::inode::Allocated;
@@ -18,12 +18,12 @@ impl Reservation<'_> {
         self.blocks
     }
 
-    /// So many of the blocks, at most all of them, are in use now.
+    /// Marks this number of the blocks, at most all, as used.
     pub fn spend(&mut self, blocks: u64) {
         self.blocks = self.blocks.saturating_sub(blocks);
     }
 
-    /// All of the blocks belong to something else now, which returns what it does not need.
+    /// Passes all of the blocks to another owner, which returns the rest that it does not need.
     pub fn hand_over(mut self) {
         self.blocks = 0;
     }
@@ -35,7 +35,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// What becomes of the count when [`PlacedRuns`] are dropped.
+/// The effect on the count when [`PlacedRuns`] are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnDrop {
     /// Every run was taken for this operation, with its number out of the count.
@@ -44,7 +44,7 @@ enum OnDrop {
     KeepCount,
 }
 
-/// Runs of blocks marked in use in the bitmaps, which nothing logged leads to yet.
+/// Runs of blocks that are marked in use in the bitmaps, and that no logged change refers to yet.
 pub(crate) struct PlacedRuns<'a> {
     space: &'a Space,
     pub runs: Vec<Run>,
