@@ -67,7 +67,7 @@ pub fn inode_seed(fs_seed: u32, ino: InodeNr, generation: u32) -> u32 {
     crc32c(fs_seed, &key)
 }
 
-/// The four bytes that must stand at `at` in `bytes` so that [`crc32c`] of all of them from `seed` is
+/// The four bytes that must stand at `at` in `bytes` so that [`crc32c()`] of all of them from `seed` is
 /// `target`; what stands there now does not matter. `None` when four bytes do not fit there.
 ///
 /// CRC is linear: running it backwards from the target over what follows gives the state needed after

@@ -124,7 +124,7 @@ fn put(bytes: &mut [u8], at: usize, raw: &[u8]) {
 }
 
 /// Inserts an extent at position `at`; `Ok(false)` when the leaf is full. The order is the
-/// caller's: use [`Leaf::search`].
+/// caller's: use [`Leaf::search`](super::Leaf::search).
 ///
 /// # Errors
 /// `Corrupt` for a bad header, `Unrepresentable` for an impossible extent or position.

@@ -74,7 +74,7 @@ fn write_entries(
 }
 
 /// Makes a block a root with these entries (the first one's hash is not stored) and returns their
-/// number. The checksum is set by [`set_checksum`].
+/// number. The checksum is set by [`set_checksum`](super::set_checksum).
 ///
 /// # Errors
 /// `Unrepresentable` for no entries, too many, or a block number above 28 bits.

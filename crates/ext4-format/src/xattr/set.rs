@@ -113,7 +113,7 @@ impl XattrSet {
         Some(value)
     }
 
-    /// Sets or replaces a value. Whether everything fits is known when it is [`place`]d.
+    /// Sets or replaces a value. Whether everything fits is known when it is placed ([`place`](super::place)).
     ///
     /// # Errors
     /// `Unrepresentable` for a name without a known prefix, or a name or value too long.
