@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which way the tree goes.
@@ -27,6 +27,15 @@ pub enum Output {
     File(PathBuf),
     /// A tree.
     Directory(PathBuf),
+}
+
+impl Output {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::Directory(path) => path,
+        }
+    }
 }
 
 /// Preparations of a run, which are not timed.

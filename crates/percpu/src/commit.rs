@@ -196,23 +196,24 @@ mod tests {
         assert_eq!(log.switch(), (9, vec![vec![], vec![]]));
     }
 
+    const OBJECTS: usize = 8;
+    const OPS: u64 = if cfg!(miri) { 50 } else { 20_000 };
+    #[derive(Default, Clone, Copy)]
+    struct Object {
+        stamp: u64,
+        version: u64,
+    }
+    struct Item {
+        op: (u64, u64),
+        stamp: u64,
+        change: (usize, u64),
+    }
+
     /// Threads change shared objects under their locks while another one switches. At the end
     /// nothing is lost, no operation is split, and each object's changes are in order both by
     /// context and by stamp.
     #[test]
     fn stress() {
-        const OBJECTS: usize = 8;
-        const OPS: u64 = if cfg!(miri) { 50 } else { 20_000 };
-        #[derive(Default, Clone, Copy)]
-        struct Object {
-            stamp: u64,
-            version: u64,
-        }
-        struct Item {
-            op: (u64, u64),
-            stamp: u64,
-            change: (usize, u64),
-        }
         let log: CommitLists<Vec<Item>> = CommitLists::with_slots(4, 1);
         let objects: Vec<_> = (0..OBJECTS)
             .map(|_| Mutex::<_, classes::List>::new(Object::default()))
@@ -263,6 +264,11 @@ mod tests {
             closed = switcher.join().unwrap();
         });
 
+        assert_eq!(in_order(closed), 6 * OPS * 2);
+    }
+
+    /// Checks that no operation was split and that each object's changes are in order; how many items there were.
+    fn in_order(closed: Vec<(u64, Vec<Vec<Item>>)>) -> u64 {
         let mut versions = [0u64; OBJECTS];
         let mut items_seen = 0;
         for (n, (context, lists)) in closed.into_iter().enumerate() {
@@ -280,6 +286,6 @@ mod tests {
                 assert_eq!(versions[object], version, "object {object} out of order");
             }
         }
-        assert_eq!(items_seen, 6 * OPS * 2);
+        items_seen
     }
 }

@@ -73,21 +73,19 @@ fn ensure(ok: bool, what: &'static str) -> Result<()> {
     if ok { Ok(()) } else { Err(rule(what)) }
 }
 
-impl Geometry {
-    /// Derives and validates the geometry. Whether the features are supported is the caller's
-    /// question; whether the device is large enough too.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] with the rule that the superblock breaks.
-    pub fn new(sb: &RawSuperblock) -> Result<Self> {
-        let features = Features::of(sb);
-        let log = sb.log_block_size.get();
-        ensure(log <= 6, "block size of 64 KiB or less")?;
-        let block_size = 1024u32 << log;
-        let bits = block_size * 8; // at most 2^19
+/// What the superblock says of blocks and groups.
+struct Blocks {
+    first: u64,
+    cluster_ratio: u32,
+    groups: u32,
+    per_group: u32,
+}
 
+impl Blocks {
+    fn of(sb: &RawSuperblock, features: Features, block_size: u32) -> Result<Self> {
+        let bits = block_size * 8; // at most 2^19
         let cluster_ratio = if features.has_bigalloc() {
-            let log_cluster = sb.log_cluster_size.get();
+            let (log, log_cluster) = (sb.log_block_size.get(), sb.log_cluster_size.get());
             ensure(
                 log_cluster >= log && log_cluster - log <= 16,
                 "cluster size from one block to 2^16 blocks",
@@ -98,28 +96,47 @@ impl Geometry {
         };
 
         let blocks_count = sb.blocks_count();
-        let first_data_block = u64::from(sb.first_data_block.get());
+        let first = u64::from(sb.first_data_block.get());
         let expected_first = u64::from(block_size == 1024 && !features.has_bigalloc());
-        ensure(first_data_block == expected_first, "first data block")?;
-        ensure(blocks_count > first_data_block, "count of blocks")?;
+        ensure(first == expected_first, "first data block")?;
+        ensure(blocks_count > first, "count of blocks")?;
         ensure(sb.reserved_blocks() <= blocks_count, "reserved blocks")?;
 
-        let blocks_per_group = sb.blocks_per_group.get();
+        let per_group = sb.blocks_per_group.get();
         ensure(
-            blocks_per_group > 0
-                && blocks_per_group.is_multiple_of(cluster_ratio)
-                && blocks_per_group / cluster_ratio <= bits,
+            per_group > 0
+                && per_group.is_multiple_of(cluster_ratio)
+                && per_group / cluster_ratio <= bits,
             "blocks per group that one bitmap block can count",
         )?;
         ensure(
             u64::from(sb.clusters_per_group.get()) * u64::from(cluster_ratio)
-                == u64::from(blocks_per_group),
+                == u64::from(per_group),
             "clusters per group as many as its blocks make",
         )?;
-        let groups = (blocks_count - first_data_block).div_ceil(u64::from(blocks_per_group));
+        let groups = (blocks_count - first).div_ceil(u64::from(per_group));
         let groups =
             u32::try_from(groups).map_err(|_| rule("count of groups that fits 32 bits"))?;
+        Ok(Self {
+            first,
+            cluster_ratio,
+            groups,
+            per_group,
+        })
+    }
+}
 
+/// What the superblock says of inodes.
+struct Inodes {
+    size: u16,
+    first: u32,
+    per_group: u32,
+    want_extra_isize: u16,
+}
+
+impl Inodes {
+    fn of(sb: &RawSuperblock, features: Features, block_size: u32, groups: u32) -> Result<Self> {
+        let bits = block_size * 8; // at most 2^19
         let (inode_size, first_ino) = if sb.rev_level.get() == 0 {
             (128, 11)
         } else {
@@ -149,30 +166,6 @@ impl Geometry {
             first_ino >= 11 && first_ino <= inodes_count,
             "first inode that is not reserved",
         )?;
-
-        let desc_size = if features.has_64bit() {
-            let size = sb.desc_size.get();
-            ensure(
-                size.is_power_of_two() && (64..=1024).contains(&size),
-                "group descriptor size a power of two from 64 to 1024",
-            )?;
-            size
-        } else {
-            32
-        };
-        // Counted at the groups' starts even without resize_inode, as others do.
-        let reserved_gdt_blocks = sb.reserved_gdt_blocks.get();
-        ensure(
-            u32::from(reserved_gdt_blocks) <= block_size / 4,
-            "reserved descriptor blocks that one indirect block can map",
-        )?;
-        let log_groups_per_flex = if features.has_flex_bg() {
-            ensure(sb.log_groups_per_flex <= 31, "groups per flex group")?;
-            sb.log_groups_per_flex
-        } else {
-            0
-        };
-
         let room = inode_size - 128; // inode_size >= 128 is checked above
         let want_extra_isize = if room == 0 {
             0
@@ -185,35 +178,95 @@ impl Geometry {
                 32
             }
         };
+        Ok(Self {
+            size: inode_size,
+            first: first_ino,
+            per_group: inodes_per_group,
+            want_extra_isize,
+        })
+    }
+}
 
+/// What the superblock says of group descriptors.
+struct Descriptors {
+    size: u16,
+    reserved_blocks: u16,
+    log_groups_per_flex: u8,
+}
+
+impl Descriptors {
+    fn of(sb: &RawSuperblock, features: Features, block_size: u32) -> Result<Self> {
+        let size = if features.has_64bit() {
+            let size = sb.desc_size.get();
+            ensure(
+                size.is_power_of_two() && (64..=1024).contains(&size),
+                "group descriptor size a power of two from 64 to 1024",
+            )?;
+            size
+        } else {
+            32
+        };
+        // Counted at the groups' starts even without resize_inode, as others do.
+        let reserved_blocks = sb.reserved_gdt_blocks.get();
+        ensure(
+            u32::from(reserved_blocks) <= block_size / 4,
+            "reserved descriptor blocks that one indirect block can map",
+        )?;
+        let log_groups_per_flex = if features.has_flex_bg() {
+            ensure(sb.log_groups_per_flex <= 31, "groups per flex group")?;
+            sb.log_groups_per_flex
+        } else {
+            0
+        };
+        Ok(Self {
+            size,
+            reserved_blocks,
+            log_groups_per_flex,
+        })
+    }
+}
+
+impl Geometry {
+    /// Derives and validates the geometry. Whether the features are supported is the caller's
+    /// question; whether the device is large enough too.
+    ///
+    /// # Errors
+    /// [`FormatError::Corrupt`] with the rule that the superblock breaks.
+    pub fn new(sb: &RawSuperblock) -> Result<Self> {
+        let features = Features::of(sb);
+        let log = sb.log_block_size.get();
+        ensure(log <= 6, "block size of 64 KiB or less")?;
+        let block_size = 1024u32 << log;
+        let blocks = Blocks::of(sb, features, block_size)?;
+        let inodes = Inodes::of(sb, features, block_size, blocks.groups)?;
+        let descriptors = Descriptors::of(sb, features, block_size)?;
         let csum_seed = if features.has_csum_seed() {
             sb.checksum_seed.get()
         } else {
             crc32c(!0, &sb.uuid)
         };
-
         let geometry = Self {
             block_size,
-            first_data_block,
-            blocks_count,
+            first_data_block: blocks.first,
+            blocks_count: sb.blocks_count(),
             reserved_blocks: sb.reserved_blocks(),
-            cluster_ratio,
-            groups,
-            blocks_per_group,
-            inodes_per_group,
-            inodes_count,
-            inode_size,
-            first_ino,
-            desc_size,
-            reserved_gdt_blocks,
-            log_groups_per_flex,
+            cluster_ratio: blocks.cluster_ratio,
+            groups: blocks.groups,
+            blocks_per_group: blocks.per_group,
+            inodes_per_group: inodes.per_group,
+            inodes_count: sb.inodes_count.get(),
+            inode_size: inodes.size,
+            first_ino: inodes.first,
+            desc_size: descriptors.size,
+            reserved_gdt_blocks: descriptors.reserved_blocks,
+            log_groups_per_flex: descriptors.log_groups_per_flex,
             features,
             csum_seed,
             uuid: sb.uuid,
             hash_seed: sb.hash_seed.map(|w| w.get()),
             def_hash_version: sb.def_hash_version,
             unsigned_hash: sb.flags.get() & FLAG_UNSIGNED_HASH != 0,
-            want_extra_isize,
+            want_extra_isize: inodes.want_extra_isize,
             first_meta_bg: sb.first_meta_bg.get(),
             backup_bgs: sb.backup_bgs.map(|g| g.get()),
             journal_ino: sb.journal_inum.get(),
@@ -221,25 +274,31 @@ impl Geometry {
             orphan_file_ino: sb.orphan_file_inum.get(),
             default_mount_opts: sb.default_mount_opts.get(),
         };
-        if features.has_meta_bg() {
+        geometry.check_descriptors()?;
+        Ok(geometry)
+    }
+
+    /// The group descriptors lie inside the volume, those of the first group inside that.
+    fn check_descriptors(&self) -> Result<()> {
+        if self.features.has_meta_bg() {
             ensure(
-                geometry.first_meta_bg <= geometry.gdt_block_count(),
+                self.first_meta_bg <= self.gdt_block_count(),
                 "first meta group",
             )?;
         }
-        let base = u64::from(geometry.group_base_meta_blocks(GroupNr(0)));
+        let base = u64::from(self.group_base_meta_blocks(GroupNr(0)));
         ensure(
-            base < u64::from(blocks_per_group) && base <= blocks_count - first_data_block,
+            base < u64::from(self.blocks_per_group)
+                && base <= self.blocks_count - self.first_data_block,
             "group descriptors that fit the first group",
         )?;
         // Descriptors in meta groups lie at the starts of groups, and every group starts before
         // the end; a superblock backup in the last group may push one past it.
-        let (last_desc, _) = geometry.desc_location(GroupNr(groups - 1));
+        let (last_desc, _) = self.desc_location(GroupNr(self.groups - 1));
         ensure(
-            last_desc.0 < blocks_count,
+            last_desc.0 < self.blocks_count,
             "group descriptors inside the volume",
-        )?;
-        Ok(geometry)
+        )
     }
 
     /// Group of a block, and the block's bit in the group's bitmap (its cluster, with `bigalloc`).

@@ -107,6 +107,22 @@ struct Places {
     peer_archive: PathBuf,
 }
 
+impl Places {
+    fn in_directory(work: &Path, from: Option<&Path>) -> Self {
+        let at = |name: &str| work.join(name);
+        Self {
+            tree: from.map_or_else(|| at("tree"), Path::to_path_buf),
+            made: at("made.img"),
+            filled: at("filled.img"),
+            peer: at("peer.img"),
+            out: at("out"),
+            archive: at("out.tar"),
+            peer_out: at("peer-out"),
+            peer_archive: at("peer.tar"),
+        }
+    }
+}
+
 fn args<const N: usize>(list: [&dyn AsRef<OsStr>; N]) -> Vec<OsString> {
     list.iter().map(|a| a.as_ref().to_os_string()).collect()
 }
@@ -170,22 +186,27 @@ fn measure(a: &BulkArgs, exe: &Path, p: &Places) -> Result<Measured> {
     })
 }
 
-fn movers<'a>(
-    a: &'a BulkArgs,
+/// All ways to move the tree of one run.
+struct Ways<'a> {
+    args: &'a BulkArgs,
     exe: &'a Path,
-    p: &'a Places,
-    m: &'a Measured,
-    peers: &[(Peer, String)],
-) -> Vec<Mover<'a>> {
-    let (size, inodes) = (m.image_size.to_string(), m.inodes.to_string());
-    let threads = a.threads.to_string();
-    let ours = |name: &str, direction, command: Vec<OsString>, output: Output| {
-        let (path, is_import) = match &output {
-            Output::File(path) | Output::Directory(path) => {
-                (path.clone(), name.ends_with("import"))
-            }
-        };
-        let (size, inodes) = (size.clone(), inodes.clone());
+    places: &'a Places,
+    image_size: u64,
+    inodes: String,
+}
+
+impl<'a> Ways<'a> {
+    /// One of this engine's commands.
+    fn ours(
+        &self,
+        name: &str,
+        direction: Direction,
+        mut command: Vec<OsString>,
+        output: Output,
+    ) -> Mover<'a> {
+        let (path, exe) = (output.path().to_path_buf(), self.exe);
+        let is_import = name.ends_with("import");
+        let (size, inodes) = (self.image_size.to_string(), self.inodes.clone());
         let prepare = move || {
             clear(&path)?;
             if is_import {
@@ -196,7 +217,7 @@ fn movers<'a>(
             }
             Ok(())
         };
-        let mut command = command;
+        let threads = self.args.threads.to_string();
         command.insert(0, exe.into());
         command.extend(args([&"--json", &"--threads", &threads]));
         Mover {
@@ -205,15 +226,21 @@ fn movers<'a>(
             command,
             output,
             prepare: Box::new(prepare),
-            rounds: a.iterations,
+            rounds: self.args.iterations,
             warm_up: true,
             own_sync,
         }
-    };
-    let peer = |name: String, direction, command: Vec<OsString>, output: Output| {
-        let place = match &output {
-            Output::File(path) | Output::Directory(path) => path.clone(),
-        };
+    }
+
+    /// Another program.
+    fn peer(
+        &self,
+        name: String,
+        direction: Direction,
+        command: Vec<OsString>,
+        output: Output,
+    ) -> Mover<'a> {
+        let place = output.path().to_path_buf();
         let is_dir = matches!(output, Output::Directory(_));
         let prepare = move || {
             clear(&place)?;
@@ -222,31 +249,25 @@ fn movers<'a>(
             }
             Ok(())
         };
+        let rounds = self.args.rounds_peer.unwrap_or(self.args.iterations);
         Mover {
             name,
             direction,
             command,
             output,
             prepare: Box::new(prepare),
-            rounds: a.rounds_peer.unwrap_or(a.iterations).min(a.iterations),
+            rounds: rounds.min(self.args.iterations),
             warm_up: false,
             own_sync: |_| 0.0,
         }
-    };
-    let file = |path: &PathBuf| Output::File(path.clone());
-    let mkfs = args([
-        &"mkfs", &p.made, &"--from", &p.tree, &"--size", &size, &"-N", &inodes,
-    ]);
-    let import = args([&"import", &p.filled, &p.tree]);
-    let mut list = vec![
-        ours("extant mkfs --from", Direction::In, mkfs, file(&p.made)),
-        ours("extant import", Direction::In, import, file(&p.filled)),
-    ];
-    for (which, version) in peers {
-        list.push(match which {
-            Peer::Mke2fs => peer(
+    }
+
+    /// A peer that takes the tree in.
+    fn peer_in(&self, (which, version): &(Peer, String)) -> Mover<'a> {
+        let (p, kib) = (self.places, format!("{}k", self.image_size >> 10));
+        let (name, command, file) = match which {
+            Peer::Mke2fs => (
                 format!("mke2fs -d ({version})"),
-                Direction::In,
                 args([
                     &"mke2fs",
                     &"-q",
@@ -254,52 +275,61 @@ fn movers<'a>(
                     &"-t",
                     &"ext4",
                     &"-N",
-                    &inodes,
+                    &self.inodes,
                     &"-d",
                     &p.tree,
                     &p.peer,
-                    &format!("{}k", m.image_size >> 10),
+                    &kib,
                 ]),
-                file(&p.peer),
+                &p.peer,
             ),
-            Peer::Tar => peer(
+            Peer::Tar => (
                 format!("tar c ({version})"),
-                Direction::In,
                 args([&"tar", &"-c", &"-f", &p.peer_archive, &"-C", &p.tree, &"."]),
-                file(&p.peer_archive),
+                &p.peer_archive,
             ),
-        });
+        };
+        self.peer(name, Direction::In, command, Output::File(file.clone()))
     }
-    let to_dir = args([&"export", &p.made, &p.out]);
-    let to_tar = args([&"export", &p.made, &p.archive]);
-    let dir = Output::Directory(p.out.clone());
-    list.push(ours("extant export DIR", Direction::Out, to_dir, dir));
-    list.push(ours(
-        "extant export TAR",
-        Direction::Out,
-        to_tar,
-        file(&p.archive),
-    ));
-    if let Some((_, version)) = peers.iter().find(|(which, _)| *which == Peer::Tar) {
-        list.push(peer(
-            format!("tar x ({version})"),
-            Direction::Out,
-            args([&"tar", &"-x", &"-f", &p.peer_archive, &"-C", &p.peer_out]),
-            Output::Directory(p.peer_out.clone()),
-        ));
+
+    /// All of them, in first, then out.
+    fn all(&self, peers: &[(Peer, String)]) -> Vec<Mover<'a>> {
+        let (p, size) = (self.places, self.image_size.to_string());
+        let file = |path: &PathBuf| Output::File(path.clone());
+        let dir = |path: &PathBuf| Output::Directory(path.clone());
+        let ours = |name, direction, command, output| self.ours(name, direction, command, output);
+        let mkfs = args([
+            &"mkfs",
+            &p.made,
+            &"--from",
+            &p.tree,
+            &"--size",
+            &size,
+            &"-N",
+            &self.inodes,
+        ]);
+        let import = args([&"import", &p.filled, &p.tree]);
+        let mut list = vec![
+            ours("extant mkfs --from", Direction::In, mkfs, file(&p.made)),
+            ours("extant import", Direction::In, import, file(&p.filled)),
+        ];
+        list.extend(peers.iter().map(|peer| self.peer_in(peer)));
+        let to_dir = args([&"export", &p.made, &p.out]);
+        let to_tar = args([&"export", &p.made, &p.archive]);
+        let out = Direction::Out;
+        list.push(ours("extant export DIR", out, to_dir, dir(&p.out)));
+        list.push(ours("extant export TAR", out, to_tar, file(&p.archive)));
+        if let Some((_, version)) = peers.iter().find(|(which, _)| *which == Peer::Tar) {
+            let command = args([&"tar", &"-x", &"-f", &p.peer_archive, &"-C", &p.peer_out]);
+            let name = format!("tar x ({version})");
+            list.push(self.peer(name, out, command, dir(&p.peer_out)));
+        }
+        list
     }
-    list
 }
 
-pub fn run(a: &BulkArgs) -> Result<()> {
-    ensure!(
-        a.iterations > 0 && a.rounds_peer != Some(0),
-        "rounds begin at 1"
-    );
-    ensure!(
-        a.files > 0 && a.dirs > 0,
-        "files and directories begin at 1"
-    );
+/// The peers asked for, each once, with their versions.
+fn peers(a: &BulkArgs) -> Result<Vec<(Peer, String)>> {
     let mut peers = Vec::new();
     for peer in &a.against {
         if peers.iter().any(|(p, _)| p == peer) {
@@ -313,28 +343,37 @@ pub fn run(a: &BulkArgs) -> Result<()> {
             },
         ));
     }
+    Ok(peers)
+}
+
+/// A tree that is there, and does not hold the place where images are made.
+fn check_tree(from: &Path, work: &Path) -> Result<()> {
+    let real = from.canonicalize();
+    let real = real.with_context(|| from.display().to_string())?;
+    ensure!(real.is_dir(), "{}: not a directory", from.display());
+    let inside = work.canonicalize()?.starts_with(&real);
+    ensure!(
+        !inside,
+        "{}: the place to work in lies inside the tree: name another with --dir",
+        work.display()
+    );
+    Ok(())
+}
+
+pub fn run(a: &BulkArgs) -> Result<()> {
+    ensure!(
+        a.iterations > 0 && a.rounds_peer != Some(0),
+        "rounds begin at 1"
+    );
+    ensure!(
+        a.files > 0 && a.dirs > 0,
+        "files and directories begin at 1"
+    );
+    let peers = peers(a)?;
     let work = scratch_in(a.dir.as_deref())?;
-    let at = |name: &str| work.path().join(name);
-    let p = Places {
-        tree: a.from.clone().unwrap_or_else(|| at("tree")),
-        made: at("made.img"),
-        filled: at("filled.img"),
-        peer: at("peer.img"),
-        out: at("out"),
-        archive: at("out.tar"),
-        peer_out: at("peer-out"),
-        peer_archive: at("peer.tar"),
-    };
+    let p = Places::in_directory(work.path(), a.from.as_deref());
     if let Some(from) = &a.from {
-        let real = from.canonicalize();
-        let real = real.with_context(|| from.display().to_string())?;
-        ensure!(real.is_dir(), "{}: not a directory", from.display());
-        let inside = work.path().canonicalize()?.starts_with(&real);
-        ensure!(
-            !inside,
-            "{}: the place to work in lies inside the tree: name another with --dir",
-            work.path().display()
-        );
+        check_tree(from, work.path())?;
     }
     let shape = a.from.is_none().then_some(Shape {
         dirs: a.dirs,
@@ -350,7 +389,14 @@ pub fn run(a: &BulkArgs) -> Result<()> {
         }
         interrupt::check()?;
         let m = measure(a, &exe, &p)?;
-        let list = movers(a, &exe, &p, &m, &peers);
+        let ways = Ways {
+            args: a,
+            exe: &exe,
+            places: &p,
+            image_size: m.image_size,
+            inodes: m.inodes.to_string(),
+        };
+        let list = ways.all(&peers);
         let reports = bulk::run(&list, m.moved, |_| {
             progress.add(1);
             interrupt::check()

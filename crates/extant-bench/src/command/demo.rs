@@ -81,19 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.image.is_some() {
         ensure!(!path.exists(), "{}: exists already", path.display());
     }
-    let options = MkfsOptions {
-        // Sparse. Every create reserves two blocks for its directory until the next push: room for all
-        // of them, and a journal for all of them, or pushes would come in between.
-        size: Some((total as u64 * 16384 + (512 << 20)).next_multiple_of(1 << 20)),
-        journal_size: Some(256 << 20),
-        block_size: Some(4096),
-        inodes: Some(ext4_format::layout::Inodes::Count(u32::try_from(
-            total + total / 4 + 1000,
-        )?)),
-        label: "demo".into(),
-        zeroed_device: true,
-        ..MkfsOptions::default()
-    };
+    let options = image_for(total)?;
     let mut demo = Demo {
         threads,
         steps: Vec::new(),
@@ -136,12 +124,34 @@ pub fn run(args: &Args) -> Result<()> {
     if args.json {
         return output::json(&demo);
     }
+    table(&demo, args.files, path.metadata()?.len())
+}
+
+/// The image for so many files.
+fn image_for(total: usize) -> Result<MkfsOptions> {
+    Ok(MkfsOptions {
+        // Sparse. Every create reserves two blocks for its directory until the next push: room for all
+        // of them, and a journal for all of them, or pushes would come in between.
+        size: Some((total as u64 * 16384 + (512 << 20)).next_multiple_of(1 << 20)),
+        journal_size: Some(256 << 20),
+        block_size: Some(4096),
+        inodes: Some(ext4_format::layout::Inodes::Count(u32::try_from(
+            total + total / 4 + 1000,
+        )?)),
+        label: "demo".into(),
+        zeroed_device: true,
+        ..MkfsOptions::default()
+    })
+}
+
+/// The demo for people.
+fn table(demo: &Demo, files: usize, size: u64) -> Result<()> {
     let mut out = output::stdout();
-    let size = human(path.metadata()?.len());
+    let (threads, size) = (demo.threads, human(size));
     writeln!(
         out,
         "{threads} threads, {} files each, in an ext4 image of {size}",
-        args.files
+        files
     )?;
     for s in &demo.steps {
         let per_second = if s.operations > 1 {
@@ -156,7 +166,7 @@ pub fn run(args: &Args) -> Result<()> {
         )?;
     }
     writeln!(out, "{}", demo.check)?;
-    if let Some(locks) = demo.locks {
+    if let Some(locks) = &demo.locks {
         write!(
             out,
             "Its locks, the costliest classes first:\n{}",

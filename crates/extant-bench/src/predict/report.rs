@@ -86,6 +86,14 @@ pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
          second, in memory, between two pushes.\n\n",
         costs.line_ns, costs.groups
     );
+    rates(&mut text, all);
+    bounds(&mut text, all);
+    all.iter().for_each(|p| workload(&mut text, p));
+    text
+}
+
+/// Operations a second over cores, measured and predicted, now and before.
+fn rates(text: &mut String, all: &[Prediction]) {
     let _ = writeln!(
         text,
         "| | | CPU ns | measured 1 | 2 | predicted 2 | {} |",
@@ -116,6 +124,10 @@ pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
             );
         }
     }
+}
+
+/// How near the prediction comes to two cores, and what bounds the most cores.
+fn bounds(text: &mut String, all: &[Prediction]) {
     let _ = writeln!(
         text,
         "\n| | two cores, measured against predicted | the same before | one core's sync, ns for each operation | what bounds 256 cores | in use |\n|---|---|---|---|---|---|"
@@ -139,32 +151,33 @@ pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
             100.0 * last.busiest
         );
     }
-    for p in all {
-        let name = &p.now.name;
+}
+
+/// The locks and shared lines of one workload.
+fn workload(text: &mut String, p: &Prediction) {
+    let name = &p.now.name;
+    let _ = writeln!(
+        text,
+        "\n## {name}\n\nBefore: {}.\n\n![{name}](prediction-{name}.svg)\n\n| | lock | acquisitions an operation | hold ns |\n|---|---|---|---|",
+        p.before_is
+    );
+    let before = p.before.locks.iter().filter(|l| l.shares.is_some());
+    let now = p.now.locks.iter().map(|l| ("now", l));
+    for (when, lock) in now.chain(before.map(|l| ("before", l))) {
         let _ = writeln!(
             text,
-            "\n## {name}\n\nBefore: {}.\n\n![{name}](prediction-{name}.svg)\n\n| | lock | acquisitions an operation | hold ns |\n|---|---|---|---|",
-            p.before_is
+            "| {when} | {} | {:.4} | {:.0} |",
+            lock.class, lock.per_op, lock.hold_ns
         );
-        let before = p.before.locks.iter().filter(|l| l.shares.is_some());
-        let now = p.now.locks.iter().map(|l| ("now", l));
-        for (when, lock) in now.chain(before.map(|l| ("before", l))) {
-            let _ = writeln!(
-                text,
-                "| {when} | {} | {:.4} | {:.0} |",
-                lock.class, lock.per_op, lock.hold_ns
-            );
-        }
-        for line in &p.lines {
-            let _ = writeln!(
-                text,
-                "\nShared line: {} in {:.0} % of operations.",
-                line.place,
-                100.0 * line.share
-            );
-        }
     }
-    text
+    for line in &p.lines {
+        let _ = writeln!(
+            text,
+            "\nShared line: {} in {:.0} % of operations.",
+            line.place,
+            100.0 * line.share
+        );
+    }
 }
 
 /// Plots one workload: lines are predicted, points measured; both axes are logarithmic.

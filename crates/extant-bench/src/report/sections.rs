@@ -95,6 +95,7 @@ impl Section {
 }
 
 /// How long and how often, short or in full.
+#[derive(Clone, Copy)]
 struct Lengths {
     seconds: &'static str,
     iterations: &'static str,
@@ -192,154 +193,200 @@ impl Gather<'_> {
     }
 }
 
-/// All sections.
-pub fn sections(params: &Params) -> Vec<Section> {
-    let lengths = if params.quick { QUICK } else { FULL };
-    let Lengths {
-        iterations,
-        curve,
-        files,
-        ..
-    } = lengths;
-    let all = Vec::new();
-    let mut g = Gather {
-        params,
-        lengths,
-        all,
-    };
-    let plain = SectionKind::Repeated {
-        over_tasks: false,
-        costs: false,
-    };
-    let over_tasks = SectionKind::Repeated {
-        over_tasks: true,
-        costs: false,
-    };
-    let costs = SectionKind::Repeated {
-        over_tasks: false,
-        costs: true,
-    };
-    let mdtest = |more: &str| {
-        format!("mdtest --files {files} --iterations {iterations} --size 8G --journal 1024 {more}")
-    };
-    g.add(
-        "mdtest, 1 task",
-        "Empty files are made and removed.",
-        SectionKind::Mdtest,
-        &mdtest("--tasks 1"),
-    );
-    g.add(
-        "mdtest, 2 tasks",
-        "In directories of their own.",
-        SectionKind::Mdtest,
-        &mdtest("--tasks 2"),
-    );
-    let shared = mdtest("--tasks 2 --shared");
-    g.add(
-        "mdtest, one directory",
-        "Both tasks in one directory.",
-        SectionKind::Mdtest,
-        &shared,
-    );
-    for (title, about) in [
-        ("fallocate2", "8 KiB at a time into files without a name."),
-        ("open1", "Opening and closing files of one's own."),
-        ("unlink2", "Making and removing a file."),
-    ] {
-        g.repeat(
-            title,
-            about,
-            over_tasks,
-            &format!("{title} --tasks {curve}"),
+const PLAIN: SectionKind = SectionKind::Repeated {
+    over_tasks: false,
+    costs: false,
+};
+const OVER_TASKS: SectionKind = SectionKind::Repeated {
+    over_tasks: true,
+    costs: false,
+};
+const COSTS: SectionKind = SectionKind::Repeated {
+    over_tasks: false,
+    costs: true,
+};
+
+impl Gather<'_> {
+    /// Files made and removed.
+    fn mdtest(&mut self) {
+        let Lengths {
+            files, iterations, ..
+        } = self.lengths;
+        let mdtest = |more: &str| {
+            format!(
+                "mdtest --files {files} --iterations {iterations} --size 8G --journal 1024 {more}"
+            )
+        };
+        self.add(
+            "mdtest, 1 task",
+            "Empty files are made and removed.",
+            SectionKind::Mdtest,
+            &mdtest("--tasks 1"),
+        );
+        self.add(
+            "mdtest, 2 tasks",
+            "In directories of their own.",
+            SectionKind::Mdtest,
+            &mdtest("--tasks 2"),
+        );
+        let shared = mdtest("--tasks 2 --shared");
+        self.add(
+            "mdtest, one directory",
+            "Both tasks in one directory.",
+            SectionKind::Mdtest,
+            &shared,
         );
     }
-    if params.mounts {
-        let about = "The same with fuse2fs, which serves one request at a time.";
-        let command = "unlink2 --tasks 1,2 --against kernel fuse2fs";
-        g.repeat("fuse2fs", about, plain, command);
+
+    /// One operation, repeated.
+    fn small(&mut self) {
+        let Lengths { curve, .. } = self.lengths;
+        for (title, about) in [
+            ("fallocate2", "8 KiB at a time into files without a name."),
+            ("open1", "Opening and closing files of one's own."),
+            ("unlink2", "Making and removing a file."),
+        ] {
+            self.repeat(
+                title,
+                about,
+                OVER_TASKS,
+                &format!("{title} --tasks {curve}"),
+            );
+        }
+        if self.params.mounts {
+            let about = "The same with fuse2fs, which serves one request at a time.";
+            let command = "unlink2 --tasks 1,2 --against kernel fuse2fs";
+            self.repeat("fuse2fs", about, PLAIN, command);
+        }
     }
+
+    /// FxMark's rows.
+    fn fxmark(&mut self) {
+        let Lengths { curve, .. } = self.lengths;
+        self.repeat(
+            "fxmark",
+            "All rows of FxMark: D or M for data or metadata, R or W for reading or writing, L, M or H for sharing.",
+            COSTS,
+            "fxmark --tasks 1,2",
+        );
+        let rows = "fxmark MWCL MWCM MRPM DWOM DRBH";
+        self.repeat(
+            "FxMark over tasks",
+            "Some of them with more tasks than CPUs.",
+            OVER_TASKS,
+            &format!("{rows} --tasks {curve}"),
+        );
+    }
+
+    /// The log, and inodes in core.
+    fn log(&mut self) {
+        let Lengths {
+            files, iterations, ..
+        } = self.lengths;
+        self.repeat(
+            "commits",
+            "Small transactions, and what the log did.",
+            OVER_TASKS,
+            "commits --tasks 1,2,16",
+        );
+        self.repeat(
+            "fsync",
+            "Files made durable one by one.",
+            OVER_TASKS,
+            "fsync --tasks 1,2,16",
+        );
+        let list = format!("inode-list --tasks 1000 --files {files} --iterations {iterations}");
+        self.add(
+            "inode-list",
+            "Inodes brought in core, then all dropped.",
+            PLAIN,
+            &list,
+        );
+    }
+
+    /// dbench, if its loadfile is there.
+    fn dbench(&mut self) {
+        let Lengths { iterations, .. } = self.lengths;
+        if let Some(loadfile) = &self.params.loadfile {
+            let loadfile = loadfile.display();
+            let rounds = if self.params.quick { "1" } else { iterations };
+            let load = format!("dbench {loadfile} --clients 2 --iterations {rounds}");
+            self.add(
+                "dbench",
+                "Everything fits in memory.",
+                SectionKind::Dbench,
+                &load,
+            );
+            let about = "The cache holds a tenth of the data. Without a peer: the kernel's cache is the machine's.";
+            let small = format!("{load} --cache 5M --against before:one-lock");
+            self.add("dbench, small cache", about, SectionKind::Dbench, &small);
+        }
+    }
+
+    /// What the engine replaces.
+    fn before(&mut self) {
+        let about = "The algorithms that the engine's replace, beside them.";
+        self.repeat("before", about, PLAIN, "before --tasks 1,2,16");
+        let about = "A volume behind one lock, beside one without.";
+        let command = "unlink2 --tasks 1,2,16 --against before:one-lock";
+        self.repeat("one lock", about, PLAIN, command);
+    }
+
+    /// Whole trees.
+    fn bulk(&mut self) {
+        let (files, rounds) = if self.params.quick {
+            ("2000", "2")
+        } else {
+            ("50000", "5")
+        };
+        let bulk =
+            format!("bulk --files {files} --dirs 2 --size 6 --iterations {rounds} --against tar");
+        self.add(
+            "bulk",
+            "A tree of small files into an image and out of it.",
+            SectionKind::Bulk,
+            &bulk,
+        );
+    }
+
+    /// Other libraries, if their program is there.
+    fn peers(&mut self) {
+        if let Some(peers) = &self.params.peers {
+            let Lengths {
+                seconds,
+                iterations,
+                ..
+            } = self.lengths;
+            let args = ["--seconds", seconds, "--iterations", iterations];
+            self.all.push(Section {
+                title: "library peers",
+                about: "Other libraries over an image in this process, one task.",
+                program: peers.clone(),
+                args: args.map(OsString::from).into(),
+                called: "extant-peers",
+                kind: PLAIN,
+            });
+        }
+    }
+}
+
+/// All sections.
+pub fn sections(params: &Params) -> Vec<Section> {
+    let mut g = Gather {
+        params,
+        lengths: if params.quick { QUICK } else { FULL },
+        all: Vec::new(),
+    };
+    g.mdtest();
+    g.small();
     if params.mounts {
         g.mounts(params.uring);
     }
-    g.repeat(
-        "fxmark",
-        "All rows of FxMark: D or M for data or metadata, R or W for reading or writing, L, M or H for sharing.",
-        costs,
-        "fxmark --tasks 1,2",
-    );
-    let rows = "fxmark MWCL MWCM MRPM DWOM DRBH";
-    g.repeat(
-        "FxMark over tasks",
-        "Some of them with more tasks than CPUs.",
-        over_tasks,
-        &format!("{rows} --tasks {curve}"),
-    );
-    g.repeat(
-        "commits",
-        "Small transactions, and what the log did.",
-        over_tasks,
-        "commits --tasks 1,2,16",
-    );
-    g.repeat(
-        "fsync",
-        "Files made durable one by one.",
-        over_tasks,
-        "fsync --tasks 1,2,16",
-    );
-    let list = format!("inode-list --tasks 1000 --files {files} --iterations {iterations}");
-    g.add(
-        "inode-list",
-        "Inodes brought in core, then all dropped.",
-        plain,
-        &list,
-    );
-    if let Some(loadfile) = &params.loadfile {
-        let loadfile = loadfile.display();
-        let rounds = if params.quick { "1" } else { iterations };
-        let load = format!("dbench {loadfile} --clients 2 --iterations {rounds}");
-        g.add(
-            "dbench",
-            "Everything fits in memory.",
-            SectionKind::Dbench,
-            &load,
-        );
-        let about = "The cache holds a tenth of the data. Without a peer: the kernel's cache is the machine's.";
-        let small = format!("{load} --cache 5M --against before:one-lock");
-        g.add("dbench, small cache", about, SectionKind::Dbench, &small);
-    }
-    let about = "The algorithms that the engine's replace, beside them.";
-    g.repeat("before", about, plain, "before --tasks 1,2,16");
-    let about = "A volume behind one lock, beside one without.";
-    let command = "unlink2 --tasks 1,2,16 --against before:one-lock";
-    g.repeat("one lock", about, plain, command);
-    let (files, rounds) = if params.quick {
-        ("2000", "2")
-    } else {
-        ("50000", "5")
-    };
-    let bulk =
-        format!("bulk --files {files} --dirs 2 --size 6 --iterations {rounds} --against tar");
-    g.add(
-        "bulk",
-        "A tree of small files into an image and out of it.",
-        SectionKind::Bulk,
-        &bulk,
-    );
-    if let Some(peers) = &params.peers {
-        let Lengths {
-            seconds,
-            iterations,
-            ..
-        } = g.lengths;
-        let args = ["--seconds", seconds, "--iterations", iterations];
-        g.all.push(Section {
-            title: "library peers",
-            about: "Other libraries over an image in this process, one task.",
-            program: peers.clone(),
-            args: args.map(OsString::from).into(),
-            called: "extant-peers",
-            kind: plain,
-        });
-    }
+    g.fxmark();
+    g.log();
+    g.dbench();
+    g.before();
+    g.bulk();
+    g.peers();
     g.all
 }

@@ -15,6 +15,7 @@ use ext4_format::superblock::{
 use ext4_format::{GroupNr, jbd2};
 use extant::{Timestamp, Volume};
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::Write;
 
 /// Show superblock, features, journal and groups of an image
@@ -331,40 +332,64 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// A name and what it stands for.
+fn line(out: &mut impl Write, what: &str, value: impl Display) -> std::io::Result<()> {
+    writeln!(out, "{what:20} {value}")
+}
+
+fn or_none(text: &str) -> &str {
+    if text.is_empty() { "<none>" } else { text }
+}
+
 fn print(out: &mut impl Write, i: &Info) -> Result<()> {
-    let mut line = |what: &str, value: String| writeln!(out, "{what:20} {value}");
-    let or_none = |s: &str| {
-        if s.is_empty() {
-            "<none>".to_string()
-        } else {
-            s.to_string()
-        }
-    };
-    let bytes = |blocks: u64| human(blocks.saturating_mul(i.block_size.into()));
-    line("Label:", or_none(&i.label))?;
-    line("UUID:", i.uuid.clone())?;
-    line("Last mounted on:", or_none(&i.last_mounted))?;
-    line("Features:", i.features.join(" "))?;
-    line("State:", i.state.join(", "))?;
+    print_state(out, i)?;
+    print_shape(out, i)?;
+    print_history(out, i)?;
+    match &i.journal {
+        Some(journal) => print_journal(out, journal),
+        None => Ok(line(out, "Journal:", "<none>")?),
+    }
+}
+
+/// Whose volume it is, and how it is.
+fn print_state(out: &mut impl Write, i: &Info) -> Result<()> {
+    line(out, "Label:", or_none(&i.label))?;
+    line(out, "UUID:", &i.uuid)?;
+    line(out, "Last mounted on:", or_none(&i.last_mounted))?;
+    line(out, "Features:", i.features.join(" "))?;
+    line(out, "State:", i.state.join(", "))?;
     if let Some(why) = &i.read_only_because {
-        line("Not writable:", why.clone())?;
+        line(out, "Not writable:", why)?;
     }
     if let Some(e) = &i.errors {
-        line("Errors:", format!("{} (errors={})", e.count, e.policy))?;
-        line("  first:", e.first.to_string())?;
-        line("  last:", e.last.to_string())?;
+        line(out, "Errors:", format!("{} (errors={})", e.count, e.policy))?;
+        line(out, "  first:", e.first.to_string())?;
+        line(out, "  last:", e.last.to_string())?;
     }
-    line("Block size:", i.block_size.to_string())?;
-    line("Blocks:", format!("{} ({})", i.blocks, bytes(i.blocks)))?;
+    Ok(())
+}
+
+/// Blocks, inodes and groups.
+fn print_shape(out: &mut impl Write, i: &Info) -> Result<()> {
+    let bytes = |blocks: u64| human(blocks.saturating_mul(i.block_size.into()));
+    line(out, "Block size:", i.block_size.to_string())?;
     line(
+        out,
+        "Blocks:",
+        format!("{} ({})", i.blocks, bytes(i.blocks)),
+    )?;
+    line(
+        out,
         "  free:",
         format!("{} ({})", i.free_blocks, bytes(i.free_blocks)),
     )?;
     line(
+        out,
         "  reserved:",
         format!("{} ({})", i.reserved_blocks, bytes(i.reserved_blocks)),
     )?;
     line(
+        out,
         "  overhead:",
         format!(
             "{} ({})",
@@ -372,47 +397,57 @@ fn print(out: &mut impl Write, i: &Info) -> Result<()> {
             bytes(i.overhead_blocks.into())
         ),
     )?;
-    line("Inode size:", i.inode_size.to_string())?;
-    line("Inodes:", i.inodes.to_string())?;
-    line("  free:", i.free_inodes.to_string())?;
-    line("  first:", i.first_inode.to_string())?;
+    line(out, "Inode size:", i.inode_size.to_string())?;
+    line(out, "Inodes:", i.inodes.to_string())?;
+    line(out, "  free:", i.free_inodes.to_string())?;
+    line(out, "  first:", i.first_inode.to_string())?;
     let (blocks, inodes) = (i.blocks_per_group, i.inodes_per_group);
     line(
+        out,
         "Groups:",
         format!("{} of {blocks} blocks and {inodes} inodes", i.groups),
     )?;
     if i.flex_group_size > 1 {
-        line("  in a flex group:", i.flex_group_size.to_string())?;
+        line(out, "  in a flex group:", i.flex_group_size.to_string())?;
     }
     let reserved = i.reserved_descriptor_blocks;
     line(
+        out,
         "  descriptors:",
         format!(
             "{} bytes, {reserved} blocks reserved for growth",
             i.descriptor_size
         ),
     )?;
+    Ok(())
+}
+
+/// What was done with it, and what it keeps of that.
+fn print_history(out: &mut impl Write, i: &Info) -> Result<()> {
     line(
+        out,
         "Directory hash:",
         format!("{}, seed {}", i.directory_hash, i.hash_seed),
     )?;
-    line("Created:", i.created.to_string())?;
-    line("Last written:", i.written.to_string())?;
+    line(out, "Created:", i.created.to_string())?;
+    line(out, "Last written:", i.written.to_string())?;
     line(
+        out,
         "Last mounted:",
         format!("{} (mount {})", i.mounted, i.mounts),
     )?;
-    line("Last checked:", i.checked.to_string())?;
+    line(out, "Last checked:", i.checked.to_string())?;
     match (i.orphan_file, i.first_orphan) {
-        (Some(ino), _) => line("Orphan file:", format!("inode {ino}"))?,
-        (None, Some(ino)) => line("First orphan:", format!("inode {ino}"))?,
+        (Some(ino), _) => line(out, "Orphan file:", format!("inode {ino}"))?,
+        (None, Some(ino)) => line(out, "First orphan:", format!("inode {ino}"))?,
         (None, None) => {}
     }
-    let Some(j) = &i.journal else {
-        line("Journal:", "<none>".into())?;
-        return Ok(());
-    };
+    Ok(())
+}
+
+fn print_journal(out: &mut impl Write, j: &Journal) -> Result<()> {
     line(
+        out,
         "Journal:",
         format!(
             "inode {}, {} blocks ({})",
@@ -421,8 +456,8 @@ fn print(out: &mut impl Write, i: &Info) -> Result<()> {
             human(j.bytes)
         ),
     )?;
-    line("  features:", or_none(&j.features.join(" ")))?;
-    line("  next transaction:", j.sequence.to_string())?;
+    line(out, "  features:", or_none(&j.features.join(" ")))?;
+    line(out, "  next transaction:", j.sequence.to_string())?;
     let state = match (j.start, j.transactions_to_replay) {
         (0, _) => "empty".to_string(),
         (start, n) => format!(
@@ -430,9 +465,9 @@ fn print(out: &mut impl Write, i: &Info) -> Result<()> {
             j.blocks_to_replay
         ),
     };
-    line("  log:", state)?;
+    line(out, "  log:", state)?;
     if j.errno != 0 {
-        line("  aborted:", format!("error {}", j.errno))?;
+        line(out, "  aborted:", format!("error {}", j.errno))?;
     }
     Ok(())
 }

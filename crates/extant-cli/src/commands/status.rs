@@ -75,6 +75,32 @@ fn report(args: &Args, client: &mut Client) -> Result<()> {
 }
 
 fn readable(s: &Status) -> String {
+    let facts = facts(s).into_iter();
+    let mut out: String = facts
+        .map(|(name, value)| format!("{name:>9}  {value}\n"))
+        .collect();
+    out += &format!(
+        "\n{:<16} {:>12} {:>10} {:>12} {:>10}\n",
+        "request", "count", "failed", "mean us", "data"
+    );
+    for r in &s.requests {
+        let data = match r.bytes {
+            0 => "-".into(),
+            bytes => human(bytes),
+        };
+        out += &format!(
+            "{:<16} {:>12} {:>10} {:>12.1} {data:>10}\n",
+            r.kind,
+            r.requests,
+            r.failures,
+            r.average_us()
+        );
+    }
+    out
+}
+
+/// What is said of the mount as a whole, each with its name.
+fn facts(s: &Status) -> Vec<(&'static str, String)> {
     let on = |on: bool| if on { "on" } else { "off" };
     let mut rows = vec![
         ("image", s.image.clone()),
@@ -136,26 +162,5 @@ fn readable(s: &Status) -> String {
         let last = s.last_trouble.as_deref().unwrap_or("");
         rows.push(("troubles", format!("{}, the last: {last}", s.troubles)));
     }
-    let mut out: String = rows
-        .iter()
-        .map(|(name, value)| format!("{name:>9}  {value}\n"))
-        .collect();
-    out += &format!(
-        "\n{:<16} {:>12} {:>10} {:>12} {:>10}\n",
-        "request", "count", "failed", "mean us", "data"
-    );
-    for r in &s.requests {
-        let data = match r.bytes {
-            0 => "-".into(),
-            bytes => human(bytes),
-        };
-        out += &format!(
-            "{:<16} {:>12} {:>10} {:>12.1} {data:>10}\n",
-            r.kind,
-            r.requests,
-            r.failures,
-            r.average_us()
-        );
-    }
-    out
+    rows
 }

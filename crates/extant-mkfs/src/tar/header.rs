@@ -44,6 +44,12 @@ impl<'a> Header<'a> {
         self.0[156]
     }
 
+    /// A kind that no format of archives knows: such a member is taken for a file.
+    pub fn unknown_kind(&self) -> Option<u8> {
+        let kind = self.kind();
+        (!matches!(kind, 0 | b'0'..=b'7' | b'D' | b'S')).then_some(kind)
+    }
+
     fn is_gnu(&self) -> bool {
         self.field(257, 8) == b"ustar  \0"
     }

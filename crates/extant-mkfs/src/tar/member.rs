@@ -4,7 +4,7 @@ use super::header::{BLOCK, Header, gnu_sparse_more};
 use super::pax::{Pax, parse};
 use super::stream::{Origin, Stream};
 use crate::adopt::RawXattrs;
-use crate::error::Result;
+use crate::error::{MkfsError, Result};
 use crate::tree::Segment;
 use ext4_format::timestamp::Timestamp;
 
@@ -196,7 +196,6 @@ impl<'s, 'a> Members<'s, 'a> {
         long_path: Option<Vec<u8>>,
         long_link: Option<Vec<u8>>,
     ) -> Result<Member> {
-        let bad = |s: &Stream<'_>, what: &str| s.error(format!("header with an impossible {what}"));
         let path = pax
             .path
             .clone()
@@ -211,14 +210,18 @@ impl<'s, 'a> Members<'s, 'a> {
         let id = |given: Option<u64>, field: Option<i64>, what| {
             let n = given.or_else(|| u64::try_from(field?).ok());
             let n = n.and_then(|n| u32::try_from(n).ok());
-            n.ok_or_else(|| bad(self.stream, what))
+            n.ok_or_else(|| impossible(self.stream, what))
         };
         let (uid, gid) = (
             id(pax.uid, header.uid(), "owner")?,
             id(pax.gid, header.gid(), "group")?,
         );
-        let mode = header.mode().ok_or_else(|| bad(self.stream, "mode"))?;
-        let mtime = header.mtime().ok_or_else(|| bad(self.stream, "time"))?;
+        let mode = header
+            .mode()
+            .ok_or_else(|| impossible(self.stream, "mode"))?;
+        let mtime = header
+            .mtime()
+            .ok_or_else(|| impossible(self.stream, "time"))?;
         let more = header.more_times();
         let mtime = pax.mtime.unwrap_or(Timestamp::new(mtime, 0));
         let time = |given: Option<Timestamp>, field: Option<i64>| {
@@ -226,41 +229,7 @@ impl<'s, 'a> Members<'s, 'a> {
                 .or(field.map(|s| Timestamp::new(s, 0)))
                 .unwrap_or(mtime)
         };
-        let device = || -> Result<(u32, u32)> {
-            let numbers = header.device();
-            let part = |n: i64, most: u32| u32::try_from(n).ok().filter(|n| *n <= most);
-            numbers
-                .and_then(|(major, minor)| Some((part(major, 0xfff)?, part(minor, 0xf_ffff)?)))
-                .ok_or_else(|| bad(self.stream, "device number"))
-        };
-        let mut unknown_type = None;
-        let mut data = size;
-        let kind = match header.kind() {
-            b'1' => {
-                // Only in pax archives a hard link may repeat the data.
-                data = if has_pax { size } else { 0 };
-                MemberKind::HardLink(link)
-            }
-            b'2' => MemberKind::Symlink(link),
-            b'3' => MemberKind::CharDevice(device()?.0, device()?.1),
-            b'4' => MemberKind::BlockDevice(device()?.0, device()?.1),
-            b'5' | b'D' => MemberKind::Directory,
-            b'6' => MemberKind::Fifo,
-            b'S' => self.old_sparse(header, &mut data)?,
-            0 | b'0' | b'7' if path.ends_with(b"/") => MemberKind::Directory,
-            other => {
-                if !matches!(other, 0 | b'0' | b'7') {
-                    unknown_type = Some(other);
-                }
-                let kind = self.file(&pax, data)?;
-                data = 0;
-                kind
-            }
-        };
-        if matches!(header.kind(), b'2'..=b'6') && header.kind() != b'5' {
-            data = 0; // what some writers put there is not data
-        }
-        self.stream.skip(padded(data))?;
+        let kind = self.kind(header, size, &pax, has_pax, &path, link)?;
         Ok(Member {
             path,
             kind,
@@ -272,8 +241,59 @@ impl<'s, 'a> Members<'s, 'a> {
             ctime: time(pax.ctime, more.map(|m| m.1)),
             unresolved_acl: pax.lost_acl(),
             xattrs: pax.xattrs,
-            unknown_type,
+            unknown_type: header.unknown_kind(),
         })
+    }
+
+    /// What a member is. Its data become the file's, or are passed over.
+    fn kind(
+        &mut self,
+        header: &Header<'_>,
+        size: u64,
+        pax: &Pax,
+        has_pax: bool,
+        path: &[u8],
+        link: Vec<u8>,
+    ) -> Result<MemberKind> {
+        let mut data = size;
+        let kind = match header.kind() {
+            b'1' => {
+                // Only in pax archives a hard link may repeat the data.
+                data = if has_pax { size } else { 0 };
+                MemberKind::HardLink(link)
+            }
+            b'2' => MemberKind::Symlink(link),
+            b'3' => {
+                let (major, minor) = self.device(header)?;
+                MemberKind::CharDevice(major, minor)
+            }
+            b'4' => {
+                let (major, minor) = self.device(header)?;
+                MemberKind::BlockDevice(major, minor)
+            }
+            b'5' | b'D' => MemberKind::Directory,
+            b'6' => MemberKind::Fifo,
+            b'S' => self.old_sparse(header, &mut data)?,
+            0 | b'0' | b'7' if path.ends_with(b"/") => MemberKind::Directory,
+            _ => {
+                data = 0; // taken with the file
+                self.file(pax, size)?
+            }
+        };
+        if matches!(header.kind(), b'2'..=b'6') && header.kind() != b'5' {
+            data = 0; // what some writers put there is not data
+        }
+        self.stream.skip(padded(data))?;
+        Ok(kind)
+    }
+
+    /// The numbers of a device.
+    fn device(&self, header: &Header<'_>) -> Result<(u32, u32)> {
+        let part = |n: i64, most: u32| u32::try_from(n).ok().filter(|n| *n <= most);
+        let numbers = header.device();
+        let numbers =
+            numbers.and_then(|(major, minor)| Some((part(major, 0xfff)?, part(minor, 0xf_ffff)?)));
+        numbers.ok_or_else(|| impossible(self.stream, "device number"))
     }
 
     /// A regular file, sparse in one of the pax ways or not at all.
@@ -405,4 +425,9 @@ fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
     let end = text.iter().position(|b| *b == 0);
     text.truncate(end.unwrap_or(text.len()));
     text
+}
+
+/// An error in a header.
+fn impossible(stream: &Stream<'_>, what: &str) -> MkfsError {
+    stream.error(format!("header with an impossible {what}"))
 }

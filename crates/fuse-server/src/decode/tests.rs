@@ -1,5 +1,6 @@
 use super::*;
-use crate::SetTime;
+use crate::wire::bits;
+use crate::{SetTime, Time};
 use zerocopy::IntoBytes;
 
 const EXTENDED: Dialect = Dialect { setxattr_ext: true };

@@ -353,6 +353,48 @@ impl MemoryFs {
         }
         Ok(())
     }
+
+    fn read(
+        &self,
+        node: u64,
+        offset: u64,
+        size: u32,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let node = self.nodes.get(node)?;
+        let state = node.state.lock();
+        let Content::File(pages) = &state.content else {
+            return Err(Errno::INVAL);
+        };
+        let left = state.attr.size.saturating_sub(offset);
+        let size = usize::try_from(left).map_or(size as usize, |left| left.min(size as usize));
+        answer.fill(size, |room| {
+            pages.read(offset, room);
+            Ok(room.len())
+        })
+    }
+
+    fn write(
+        &self,
+        node: u64,
+        offset: u64,
+        data: &[u8],
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let node = self.nodes.get(node)?;
+        let mut state = node.state.lock();
+        let state = &mut *state;
+        let Content::File(pages) = &mut state.content else {
+            return Err(Errno::INVAL);
+        };
+        let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
+        pages.write(offset, data);
+        state.attr.blocks = pages.blocks();
+        state.attr.size = state.attr.size.max(end);
+        state.changed();
+        answer.written(data.len() as u32);
+        Ok(())
+    }
 }
 
 /// Answers an entry: the kernel has one more lookup of the node.
@@ -398,6 +440,18 @@ fn set_attr(state: &mut NodeState, set: &SetAttr) -> Result<(), Errno> {
     attr.ctime = set.ctime.unwrap_or(now);
     Ok(())
 }
+
+/// What is told of space, of which there is enough.
+const SPACE: StatFs = StatFs {
+    blocks: 1 << 30,
+    free: 1 << 30,
+    available: 1 << 30,
+    files: 1 << 30,
+    free_files: 1 << 30,
+    block_size: 4096,
+    fragment_size: 4096,
+    name_length: 255,
+};
 
 impl Handler for MemoryFs {
     fn init(&self, _: &KernelOffer, _: Notifier) -> Wants {
@@ -469,34 +523,8 @@ impl Handler for MemoryFs {
                 self.rename(node, name, new_parent, new_name, flags)?;
             }
             Operation::Link { target, name } => answer.entry(&self.link(node, target, name)?),
-            Operation::Read { offset, size, .. } => {
-                let node = self.nodes.get(node)?;
-                let state = node.state.lock();
-                let Content::File(pages) = &state.content else {
-                    return Err(Errno::INVAL);
-                };
-                let left = state.attr.size.saturating_sub(offset);
-                let size =
-                    usize::try_from(left).map_or(size as usize, |left| left.min(size as usize));
-                answer.fill(size, |room| {
-                    pages.read(offset, room);
-                    Ok(room.len())
-                })?;
-            }
-            Operation::Write { offset, data, .. } => {
-                let node = self.nodes.get(node)?;
-                let mut state = node.state.lock();
-                let state = &mut *state;
-                let Content::File(pages) = &mut state.content else {
-                    return Err(Errno::INVAL);
-                };
-                let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
-                pages.write(offset, data);
-                state.attr.blocks = pages.blocks();
-                state.attr.size = state.attr.size.max(end);
-                state.changed();
-                answer.written(data.len() as u32);
-            }
+            Operation::Read { offset, size, .. } => self.read(node, offset, size, answer)?,
+            Operation::Write { offset, data, .. } => self.write(node, offset, data, answer)?,
             Operation::ReadDir { offset, size, .. } => {
                 self.list(node, offset, size, false, answer)?
             }
@@ -508,16 +536,7 @@ impl Handler for MemoryFs {
             | Operation::SyncFs
             | Operation::Release { .. }
             | Operation::ReleaseDir { .. } => {}
-            Operation::StatFs => answer.statfs(&StatFs {
-                blocks: 1 << 30,
-                free: 1 << 30,
-                available: 1 << 30,
-                files: 1 << 30,
-                free_files: 1 << 30,
-                block_size: 4096,
-                fragment_size: 4096,
-                name_length: 255,
-            }),
+            Operation::StatFs => answer.statfs(&SPACE),
             // Open and OpenDir among them: the kernel opens without asking from then on.
             _ => return Err(Errno::NOSYS),
         }
