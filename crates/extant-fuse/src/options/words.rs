@@ -99,11 +99,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("minixdf", "the volume's own blocks are never free"),
     (
         "grpid",
-        "new files get the group of who makes them, or of a set-group-id directory",
+        "new files get their creator's group, or a set-group-id directory's",
     ),
     (
         "bsdgroups",
-        "new files get the group of who makes them, or of a set-group-id directory",
+        "new files get their creator's group, or a set-group-id directory's",
     ),
     ("quota", QUOTA),
     ("usrquota", QUOTA),
@@ -130,7 +130,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("barrier=0", FLUSHES),
     (
         "journal_async_commit",
-        "a commit block follows what it commits",
+        "a commit block follows the blocks that it commits",
     ),
     (
         "nodelalloc",
@@ -149,11 +149,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("allow_root", "use allow_other"),
     (
         "auto_unmount",
-        "the directory stays until somebody unmounts it",
+        "the mount stays until it is unmounted",
     ),
     (
         "direct_io",
-        "what is mapped has to be in memory: open files with O_DIRECT",
+        "mapped files have to be in memory: open files with O_DIRECT",
     ),
     ("uid=", OWNERS),
     ("gid=", OWNERS),
