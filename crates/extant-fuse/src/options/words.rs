@@ -147,10 +147,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("inlinecrypt", "encrypted files cannot be opened"),
     ("test_dummy_encryption", "encrypted files cannot be opened"),
     ("allow_root", "use allow_other"),
-    (
-        "auto_unmount",
-        "the mount stays until it is unmounted",
-    ),
+    ("auto_unmount", "the mount stays until it is unmounted"),
     (
         "direct_io",
         "mapped files have to be in memory: open files with O_DIRECT",
