@@ -30,7 +30,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Where it is.
+    /// The path of the output.
     pub fn path(&self) -> &Path {
         match self {
             Self::File(path) | Self::Directory(path) => path,

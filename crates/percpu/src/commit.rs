@@ -1,9 +1,9 @@
 //! [`CommitLists`]: the commit epoch. Mechanisms C1 and C6.
 //!
-//! Operations commit items into the current *context*; now and then a push closes the context and takes all that
-//! was committed into it. XFS stops all commits to do so, jbd2 waits for whole operations. Here no commit waits for
-//! a switch, and a switch waits only for the threads that are inside [`commit`](CommitLists::commit) at that
-//! moment, a few hundred nanoseconds each.
+//! Operations commit items into the current *context*; now and then a push closes the context and takes all its
+//! items. XFS stops all commits to do so, jbd2 waits for whole operations. Here no commit waits for a switch, and a
+//! switch waits only for the threads that are inside [`commit`](CommitLists::commit) at that moment, a few hundred
+//! nanoseconds each.
 //!
 //! # How
 //! One word holds the number of the current context. Only switches write it, so reading it is a hit in every core's
@@ -141,8 +141,8 @@ impl<T: Default> CommitLists<T> {
         self.slots.iter().map(look).collect()
     }
 
-    /// Closes the current context and returns its number with what was committed into it, one
-    /// list per slot in the order of slots. Of two switches at once, one follows the other.
+    /// Closes the current context and returns its number with its items, one list per slot in the order of slots. Of
+    /// two switches at once, one follows the other.
     pub fn switch(&self) -> (u64, Vec<T>) {
         let _one_at_a_time = self.switching.lock();
         let closed = self.context.load(Ordering::Relaxed); // only written with the lock held

@@ -73,7 +73,7 @@ fn ensure(ok: bool, what: &'static str) -> Result<()> {
     if ok { Ok(()) } else { Err(rule(what)) }
 }
 
-/// What the superblock says of blocks and groups.
+/// The superblock's fields on blocks and groups.
 struct Blocks {
     first: u64,
     cluster_ratio: u32,
@@ -126,7 +126,7 @@ impl Blocks {
     }
 }
 
-/// What the superblock says of inodes.
+/// The superblock's fields on inodes.
 struct Inodes {
     size: u16,
     first: u32,
@@ -187,7 +187,7 @@ impl Inodes {
     }
 }
 
-/// What the superblock says of group descriptors.
+/// The superblock's fields on group descriptors.
 struct Descriptors {
     size: u16,
     reserved_blocks: u16,

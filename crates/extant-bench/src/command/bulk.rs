@@ -19,10 +19,10 @@ use std::process::Command;
 
 /// Move a whole tree into an image and out of it
 ///
-/// The tree goes into a new image (mkfs --from), into one that exists (import), out to a directory and
-/// out to a tar archive (export). Each run is a process of its own; what makes its result durable is
-/// timed apart. Peers take turns with it, round by round: mke2fs -d, and tar c and tar x. Medians of all
-/// rounds but a first one are shown. mke2fs makes its image durable itself, which its run then includes.
+/// The tree goes into a new image (mkfs --from), into one that exists (import), out to a directory and out to a tar
+/// archive (export). Each run is a process of its own; making its result durable is timed apart. Peers take turns
+/// with it, round by round: mke2fs -d, and tar c and tar x. Medians of all rounds but a first one are shown. mke2fs
+/// makes its image durable itself, which its run then includes.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant-bench bulk --from /usr --dir /var/tmp --against mke2fs --against tar\n  \
@@ -41,7 +41,7 @@ pub struct BulkArgs {
     /// Bytes of each file of the tree that is made
     #[arg(long, default_value = "100", value_parser = size)]
     size: u64,
-    /// Who takes turns; several by repeating the option
+    /// Programs to compare with; several by repeating the option
     #[arg(long, value_enum, value_name = "PEER")]
     against: Vec<Peer>,
     /// Rounds
@@ -50,7 +50,7 @@ pub struct BulkArgs {
     /// Rounds that peers take part in; without it all
     #[arg(long, value_name = "N")]
     rounds_peer: Option<usize>,
-    /// Where images, archives and trees are made and removed again; in memory if left out
+    /// Directory for images, archives and trees, which are removed again; in memory if left out
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Size of the images; without it three halves of what the tree takes, and room to spare
@@ -72,7 +72,7 @@ enum Peer {
     Tar,
 }
 
-/// What the run was about, as JSON shows it.
+/// The parameters of the run, as in its JSON.
 #[derive(Serialize)]
 struct Facts<'a> {
     tree: String,
@@ -152,7 +152,7 @@ fn own_sync(said: &[u8]) -> f64 {
     number(said, "sync_seconds").unwrap_or(0.0)
 }
 
-/// What the tree takes as an image, by making one and importing it into another.
+/// The size of the tree as an image, measured by making one and importing it into another.
 struct Measured {
     moved: Moved,
     image_size: u64,
@@ -232,7 +232,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// Another program.
+    /// A run of another program.
     fn peer(
         &self,
         name: String,
@@ -292,7 +292,7 @@ impl<'a> Ways<'a> {
         self.peer(name, Direction::In, command, Output::File(file.clone()))
     }
 
-    /// All of them, in first, then out.
+    /// All ways, in first, then out.
     fn all(&self, peers: &[(Peer, String)]) -> Vec<Mover<'a>> {
         let (p, size) = (self.places, self.image_size.to_string());
         let file = |path: &PathBuf| Output::File(path.clone());
@@ -441,7 +441,7 @@ pub fn run(a: &BulkArgs) -> Result<()> {
     }
 }
 
-/// Who is compared with whom: those that do the same work.
+/// The compared pairs: programs that do the same work.
 const PAIRS: [(&str, &str); 6] = [
     ("extant mkfs --from", "mke2fs -d"),
     ("extant import", "mke2fs -d"),

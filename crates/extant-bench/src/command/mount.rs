@@ -40,7 +40,7 @@ pub struct MountArgs {
     /// directory of a mounted file system [default: mount over each transport that the kernel has]
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<PathBuf>,
-    /// Who takes turns with it: a further TARGET, or several
+    /// Targets to compare with it: a further TARGET, or several
     #[arg(long, value_name = "TARGET", num_args = 1..)]
     against: Vec<PathBuf>,
     /// Clients, a pinned thread each; several numbers one after the other

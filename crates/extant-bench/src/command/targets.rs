@@ -21,7 +21,7 @@ pub struct TargetArgs {
     /// else a directory of a mounted file system
     #[arg(long = "target", value_name = "TARGET", default_value = "lib")]
     targets: Vec<PathBuf>,
-    /// Who takes turns with it: a further TARGET, or several
+    /// Targets to compare with it: a further TARGET, or several
     #[arg(long, value_name = "TARGET", num_args = 1..)]
     against: Vec<PathBuf>,
     /// Image for lib; without it one is made in memory

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The form of a command's JSON.
 #[derive(Clone, Copy, Debug)]
 enum SectionKind {
-    /// Of workloads that repeat an operation; what is plotted of it.
+    /// Workloads that repeat an operation, with the plotted figure.
     Repeated {
         over_tasks: bool,
         costs: bool,
@@ -170,7 +170,7 @@ const MOUNTS_QUICK: &str = "--files 2000 --file-size 8M --seconds 0.1 --iteratio
 const MOUNTS: &str = "--files 10000 --file-size 64M --seconds 0.5 --iterations 5 --within 40";
 
 impl Gather<'_> {
-    /// All rows, over all transports that there are, each beside its floor.
+    /// All rows, over all available transports, each beside its floor.
     fn mounts(&mut self, uring: bool) {
         let (targets, floors) = if uring {
             (
@@ -238,7 +238,7 @@ impl Gather<'_> {
         );
     }
 
-    /// One operation, repeated.
+    /// Workloads of one repeated operation.
     fn small(&mut self) {
         let Lengths { curve, .. } = self.lengths;
         for (title, about) in [
@@ -323,7 +323,7 @@ impl Gather<'_> {
         }
     }
 
-    /// What the engine replaces.
+    /// The algorithms that the engine replaces.
     fn before(&mut self) {
         let about = "The algorithms that the engine's replace, beside them.";
         self.repeat("before", about, PLAIN, "before --tasks 1,2,16");

@@ -422,7 +422,7 @@ fn print_shape(out: &mut impl Write, i: &Info) -> Result<()> {
     Ok(())
 }
 
-/// What was done with it, and what it keeps of that.
+/// The history of the volume: mounts, checks, errors.
 fn print_history(out: &mut impl Write, i: &Info) -> Result<()> {
     line(
         out,

@@ -22,7 +22,7 @@ pub struct Args {
     /// As JSON
     #[arg(long, group = "form")]
     json: bool,
-    /// As Prometheus text, with what the lock meter has counted
+    /// As Prometheus text, with the counts of the lock meter
     #[arg(long, group = "form")]
     prometheus: bool,
     /// The lock meter's report
@@ -99,7 +99,7 @@ fn readable(s: &Status) -> String {
     out
 }
 
-/// What is said of the mount as a whole, each with its name.
+/// The facts about the mount as a whole, each with its name.
 fn facts(s: &Status) -> Vec<(&'static str, String)> {
     let on = |on: bool| if on { "on" } else { "off" };
     let mut rows = vec![

@@ -204,7 +204,7 @@ impl Status {
         out.text
     }
 
-    /// What goes up and down.
+    /// Values that go up and down.
     fn gauges(&self, out: &mut Exposition) {
         let m = &self.memory;
         let s = &self.space;
@@ -255,7 +255,7 @@ impl Status {
         }
     }
 
-    /// What only grows, of the whole mount.
+    /// Counters of the whole mount.
     fn counters(&self, out: &mut Exposition) {
         let counters = [
             ("commits_total", "Transactions pushed", self.log.commits),
@@ -277,7 +277,7 @@ impl Status {
         }
     }
 
-    /// What only grows, by the kind of request.
+    /// Counters by kind of request.
     fn request_counters(&self, out: &mut Exposition) {
         type Of = fn(&RequestCount) -> f64;
         let by_kind: [(&str, &str, Of); 4] = [

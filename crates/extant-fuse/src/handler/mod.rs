@@ -185,7 +185,7 @@ impl Filesystem {
         Ok(0)
     }
 
-    /// What makes, removes and moves names. One match in the machine's code, with those above and below: each is inlined.
+    /// Requests that make, remove and move names. Inlined, so that it is one match with those above and below.
     #[inline(always)]
     fn act_on_names(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<u64, Errno> {
         type Op<'a> = Operation<'a>;
@@ -259,7 +259,7 @@ impl Filesystem {
         Ok(0)
     }
 
-    /// What reads and writes files and directories.
+    /// Requests that read and write files and directories.
     #[inline(always)]
     fn act_on_data(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<u64, Errno> {
         type Op<'a> = Operation<'a>;

@@ -35,7 +35,7 @@ impl<'a> Header<'a> {
         stored == unsigned || stored == signed
     }
 
-    /// Nothing but zeros: an end mark.
+    /// Whether the header is all zeros: an end mark.
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|b| *b == 0)
     }
@@ -44,7 +44,7 @@ impl<'a> Header<'a> {
         self.0[156]
     }
 
-    /// A kind that no format of archives knows: such a member is taken for a file.
+    /// The kind byte if no archive format knows it: such a member is taken for a file.
     pub fn unknown_kind(&self) -> Option<u8> {
         let kind = self.kind();
         (!matches!(kind, 0 | b'0'..=b'7' | b'D' | b'S')).then_some(kind)

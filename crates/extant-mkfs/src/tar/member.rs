@@ -245,7 +245,7 @@ impl<'s, 'a> Members<'s, 'a> {
         })
     }
 
-    /// What a member is. Its data become the file's, or are passed over.
+    /// The kind of a member. Its data become the file's, or are passed over.
     fn kind(
         &mut self,
         header: &Header<'_>,

@@ -441,7 +441,7 @@ fn set_attr(state: &mut NodeState, set: &SetAttr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What is told of space, of which there is enough.
+/// The reported space: more than enough.
 const SPACE: StatFs = StatFs {
     blocks: 1 << 30,
     free: 1 << 30,
