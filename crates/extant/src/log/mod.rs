@@ -54,7 +54,7 @@ const RATE_UNIT: u64 = 1024;
 const FIRST_RATE: u64 = RATE_UNIT / 4;
 /// Bounds of the rate. The lower one bounds how far a context outgrows the journal when operations that change many blocks
 /// follow on many that change few.
-const RATES: RangeInclusive<u64> = RATE_UNIT / 16..=RATE_UNIT * 8;
+const RATES: RangeInclusive<u64> = RATE_UNIT / 8..=RATE_UNIT * 8;
 
 /// How much of the journal a context will take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -275,7 +275,7 @@ mod tests {
         budget.measure(62, 62);
         assert_eq!(room(&budget), 499);
         budget.measure(usize::MAX, 1);
-        assert_eq!(room(&budget), 7999);
+        assert_eq!(room(&budget), 3999);
         budget.measure(1, usize::MAX);
         assert_eq!(room(&budget), 62);
     }
