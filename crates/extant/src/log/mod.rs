@@ -45,6 +45,7 @@ pub struct Budget {
     rate: AtomicU64,
     soft: u64,
     hard: u64,
+    /// Blocks for which a slot draws items at once.
     batch: u64,
 }
 
@@ -81,8 +82,8 @@ impl Budget {
 
     /// Draws credits for at least `need` items.
     fn draw(&self, context: u64, need: u64) -> u64 {
-        // At least `need`, which keeps a slot's credits from going below zero.
-        let batch = need.max(self.batch);
+        // At least `need`, which keeps a slot's credits from going below zero. The rate is within `RATES`, so never 0.
+        let batch = need.max(self.batch * RATE_UNIT / self.rate.load(Ordering::Relaxed));
         let granted = &self.granted[(context & 1) as usize];
         let before = granted.fetch_add(batch, Ordering::Relaxed);
         let now = self.judge(before + batch);
