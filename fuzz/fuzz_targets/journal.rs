@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         for (to, byte) in block[12..].iter_mut().zip(log.iter().skip(from).take(64)) {
             *to = *byte;
         }
-        // What the fuzzer would hardly find: the head of a block of this log.
+        // A part that the fuzzer would hardly find: the head of a block of this log.
         if kinds >> (at % 8) & 1 != 0 {
             let kind = 1 + (at + u32::from(kinds)) % 5;
             block[..4].copy_from_slice(&MAGIC.to_be_bytes());

@@ -1,4 +1,4 @@
-//! What the fuzz targets share: a shape that the bytes are said to belong to.
+//! Shared by the fuzz targets: the shape of the volume that the bytes belong to.
 
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::{Layout, LayoutParams};

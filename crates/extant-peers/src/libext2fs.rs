@@ -221,7 +221,7 @@ impl Session for Ext2fs {
 
 impl Drop for Ext2fs {
     fn drop(&mut self) {
-        // SAFETY: both are open, and used no more. What fails here a sync before has told.
+        // SAFETY: both are open, and not used afterwards. Errors here were reported by the sync before.
         unsafe {
             if let Some(file) = self.file {
                 ext2fs_file_close(file);

@@ -1,7 +1,7 @@
 //! Other libraries that change ext4 images in this process, under the same operations as this engine: libext2fs of
 //! e2fsprogs, and the crates rust-fs-ext4 and rsext4. Each has an image of its own in a file in memory, made with the
-//! same options; one task, since none of them is for several. libext2fs keeps no journal, and rewrites a block in its
-//! handle's own memory until it is flushed.
+//! same options; one task, since none of them supports several. libext2fs keeps no journal, and rewrites a block in
+//! its handle's own memory until it is flushed.
 
 mod extant_library;
 mod libext2fs;
@@ -61,7 +61,7 @@ const LIBRARIES: [(&str, Open); 4] = [
     ("rsext4", rsext4_crate::open),
 ];
 
-/// What is repeated.
+/// The repeated operation.
 #[derive(Clone, Copy)]
 enum Operation {
     CreateUnlink,
@@ -122,7 +122,7 @@ fn image(path: &Path) -> Result<()> {
     let options = MkfsOptions {
         size: Some(SIZE),
         block_size: Some(4096),
-        // Those that all of them know.
+        // The features that all of them know.
         features: "^orphan_file,^metadata_csum_seed,^resize_inode".into(),
         zeroed_device: true,
         ..MkfsOptions::default()

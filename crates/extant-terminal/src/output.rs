@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-/// Who speaks on standard error.
+/// The command that writes messages: its name, and its advice for an error.
 struct Speaker {
     name: &'static str,
     advice: fn(&anyhow::Error) -> Option<&'static str>,

@@ -1,4 +1,4 @@
-//! What metering costs on this machine: `cargo run --release -p lockmeter --example overhead`.
+//! The cost of metering on this machine: `cargo run --release -p lockmeter --example overhead`.
 
 fn main() {
     let cost = lockmeter::overhead();
