@@ -4,6 +4,7 @@ pub mod address;
 pub mod block_memory;
 pub mod chunked;
 pub mod error;
+pub mod failing;
 pub mod in_flight;
 pub mod invariants;
 pub mod jitter;

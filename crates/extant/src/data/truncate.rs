@@ -42,7 +42,6 @@ impl Data {
         let bs = u64::from(self.store.geometry.block_size);
         let first_gone = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
         let gone = self.prepare_size(who, inode, &map, (old, size), first_gone)?;
-        self.load_bitmaps_of(&gone)?;
         let in_steps = !self.in_one_step(inode, &gone);
         let tx = self.commit.begin_core()?;
         let mut state = inode.state.lock();
@@ -99,7 +98,7 @@ impl Data {
         Ok(())
     }
 
-    /// Makes pages and the bytes behind the end fit a new size; returns the runs that are beyond it.
+    /// Makes pages and the bytes behind the end fit a new size; returns the runs that are beyond it, their bitmaps loaded.
     fn prepare_size(
         &self,
         who: &Credentials,
@@ -108,16 +107,20 @@ impl Data {
         (old, size): (u64, u64),
         first_gone: u32,
     ) -> Result<Vec<Run>> {
-        if size > old {
+        let gone = match size <= old {
+            true => map.extents.range(first_gone, u32::MAX - first_gone),
             // Growing leaves what is preallocated past the end.
-            self.zero_tail(who, inode, map, old)?;
-            return Ok(Vec::new());
+            false => Vec::new(),
+        };
+        // Everything that may fail comes before data are dropped.
+        self.load_bitmaps_of(&gone)?;
+        if size != old {
+            self.zero_tail(who, inode, map, size.min(old))?;
         }
         if size < old {
             self.drop_pages(inode, first_gone, u32::MAX);
-            self.zero_tail(who, inode, map, size)?;
         }
-        Ok(map.extents.range(first_gone, u32::MAX - first_gone))
+        Ok(gone)
     }
 
     /// Drops pages from `from` to `to` inclusive and returns the blocks that were promised to them.

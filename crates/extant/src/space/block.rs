@@ -131,6 +131,14 @@ impl BlockAlloc {
         self.contention.local()
     }
 
+    /// Blocks that are free by the bitmaps of all groups.
+    #[cfg(test)]
+    pub(crate) fn free_in_bitmaps(&self, source: &dyn GroupSource) -> Result<u64> {
+        (0..self.count()).try_fold(0, |sum, g| {
+            Ok(sum + u64::from(self.group(g, source)?.free()))
+        })
+    }
+
     /// A group, with its count of free blocks.
     pub(super) fn group(&self, index: u32, source: &dyn GroupSource) -> Result<&BlockGroup> {
         let found = self.groups.get_or_make(index, |g| {

@@ -10,6 +10,7 @@
 //! The other free blocks are a per-slot counter [L4]. Blocks taken of those held back are counted in one word, the
 //! *overdraft*; blocks that become free pay it back first.
 
+use crate::base::failing::{self, Call};
 use crate::types::credentials::Credentials;
 use percpu::{BoundedCounter, Counter};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,11 +67,17 @@ impl Counts {
 
     /// Takes blocks in the name of a caller, or none if too few are left for that caller.
     pub fn take(&self, who: &Credentials, blocks: u64) -> bool {
+        if failing::now(Call::Count) {
+            return false;
+        }
         self.open.try_take(blocks) || self.may_use_reserve(who) && self.take_reserved(blocks)
     }
 
     /// Takes up to `blocks` in the name of a caller; returns how many.
     pub fn take_up_to(&self, who: &Credentials, blocks: u64) -> u64 {
+        if failing::now(Call::Count) {
+            return 0;
+        }
         let taken = self.open.take_up_to(blocks);
         if taken < blocks && self.may_use_reserve(who) {
             return taken + self.overdraw(self.reserve.blocks, 1, blocks - taken);
@@ -97,6 +104,9 @@ impl Counts {
     /// Takes the blocks that an operation may need which frees space: if there are no others, half of the withheld
     /// blocks are for such operations.
     pub fn take_to_give(&self, blocks: u64) -> bool {
+        if failing::now(Call::Count) {
+            return false;
+        }
         let taken = self.open.take_up_to(blocks);
         let missing = blocks - taken;
         let most = self.reserve.blocks.saturating_add(self.withheld / 2);
@@ -142,6 +152,9 @@ impl Counts {
 
     /// Takes blocks that any caller may take, to be set aside; none if there are too few.
     pub fn set_aside(&self, blocks: u64) -> bool {
+        if failing::now(Call::Count) {
+            return false;
+        }
         let taken = blocks > 0 && self.open.try_take(blocks);
         if taken {
             self.note_aside(blocks);

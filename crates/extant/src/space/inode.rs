@@ -17,6 +17,7 @@
 
 use crate::base::chunked::Chunked;
 use crate::base::error::{Error, Result};
+use crate::base::failing::{self, Call};
 use crate::base::locks::{self, Mutex};
 use crate::space::bound::{Bound, Looked};
 use crossbeam_utils::CachePadded;
@@ -318,6 +319,9 @@ impl InodeAlloc {
         is_dir: bool,
         source: &dyn InodeSource,
     ) -> Result<Allocated> {
+        if failing::now(Call::Number) {
+            return Err(Error::NoSpace("no free inode"));
+        }
         let home = if is_dir {
             self.directory_group(parent, source)?
         } else {

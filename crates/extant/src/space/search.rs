@@ -15,6 +15,7 @@
 //! candidate is made with its lock held.
 
 use crate::base::error::{Error, Result};
+use crate::base::failing::{self, Call};
 use crate::space::block::{BlockAlloc, BlockGroup, GroupSource};
 use crate::space::buddy::{Buddy, order};
 use ext4_format::BlockNr;
@@ -165,6 +166,9 @@ struct Search<'a> {
 impl BlockAlloc {
     /// Allocates up to `want` contiguous blocks; at least one. Runs do not cross groups.
     pub fn allocate(&self, request: &Request, source: &dyn GroupSource) -> Result<(BlockNr, u32)> {
+        if failing::now(Call::Blocks) {
+            return Err(Error::NoSpace("no free block"));
+        }
         let want = request.want.clamp(1, self.geometry().blocks_per_group);
         let home = self.place(request.goal);
         if let Some(found) = self.at_goal(home, want, request.follows, source)? {

@@ -14,4 +14,6 @@ pub mod trim;
 pub mod whereabouts;
 
 #[cfg(test)]
+mod failing_tests;
+#[cfg(test)]
 mod rules_tests;
