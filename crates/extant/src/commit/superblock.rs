@@ -28,4 +28,29 @@ impl Committer {
         }
         Ok(())
     }
+
+    /// Brings the device to the state of a volume that was closed: the journal is empty, and the superblock says that nobody
+    /// uses the volume. `then` runs before another push can begin. A transaction that was committed after the last push stays
+    /// in memory.
+    pub(crate) fn rest(&self, then: impl FnOnce()) -> Result<()> {
+        // With both locks held no push is between them.
+        let formatter = self.formatter.lock();
+        let mut journal = self.journal.lock();
+        if self.marked_open.load(Ordering::Relaxed) {
+            journal.checkpoint(self)?;
+            self.write_superblock(&formatter, Moment::Close)?;
+            self.marked_open.store(false, Ordering::Relaxed);
+        }
+        then();
+        Ok(())
+    }
+
+    /// Returns when no write of a push is under way, of a volume that has stopped.
+    pub(crate) fn wait_for_pushes(&self) {
+        // A push has one of these locks, or is at the last stage.
+        drop(self.journal.lock());
+        drop(self.formatter.lock());
+        drop(self.journal.lock());
+        self.commit_stage.wait();
+    }
 }

@@ -14,7 +14,8 @@ pub mod xattrs;
 
 use crate::base::locks::{self, Mutex};
 use crate::base::upward::Upward;
-use crate::commit::Committer;
+use crate::commit::formatter::Published;
+use crate::commit::{Committer, PushObserver};
 use crate::incore::inode::Inode;
 use crate::incore::inode_index::InodeIndex;
 use crate::log::Log;
@@ -58,6 +59,12 @@ pub(crate) struct Inodes {
     /// Directories that slots have walked through.
     pub(crate) walks: WalkCache,
     pub(crate) evictor: Upward<dyn Evictor>,
+}
+
+impl PushObserver for Inodes {
+    fn published(&self, published: &Published) {
+        self.note_published(published);
+    }
 }
 
 impl Inodes {

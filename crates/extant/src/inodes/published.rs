@@ -5,7 +5,7 @@ use crate::inodes::Inodes;
 use std::sync::atomic::Ordering;
 
 impl Inodes {
-    pub(crate) fn note_published(&self, published: &Published) {
+    pub(super) fn note_published(&self, published: &Published) {
         if let Some(inode) = self.index.get(published.ino) {
             inode
                 .sectors

@@ -22,9 +22,8 @@ pub mod walk;
 pub mod whiteout;
 
 use crate::base::locks::{self, Mutex};
-use crate::commit::formatter::Published;
+use crate::commit::Committer;
 use crate::commit::formatter::directory::Allowance;
-use crate::commit::{Committer, PushObserver};
 use crate::data::Data;
 use crate::inodes::Inodes;
 use crate::lifecycle::Lifecycle;
@@ -46,12 +45,6 @@ pub(crate) struct Names {
     pub(crate) rename: Mutex<(), locks::Rename>,
     /// The room that any directory has, without an account of its own.
     pub(crate) index_allowance: Allowance,
-}
-
-impl PushObserver for Names {
-    fn published(&self, published: &Published) {
-        self.inodes.note_published(published);
-    }
 }
 
 impl Names {

@@ -1,7 +1,6 @@
 //! How a volume ends: closed, shut down, or cut off, with what only handles held.
 
 use crate::base::error::{Error, Result};
-use crate::commit::formatter::Moment;
 use crate::store::health::ended;
 use crate::volume::engine::Engine;
 use std::sync::atomic::Ordering;
@@ -19,14 +18,9 @@ impl Engine {
         // Inodes that cannot be freed stay orphans, for e2fsck; everything else must be durable.
         let freed = self.free_open_orphans();
         self.data.sync()?;
-        let formatter = self.commit.formatter.lock();
-        let mut journal = self.commit.journal.lock();
-        if self.commit.marked_open.load(Ordering::Relaxed) {
-            journal.checkpoint(&self.commit)?;
-            self.commit.write_superblock(&formatter, Moment::Close)?;
-        }
-        drop(journal);
-        let _ = self.store.health.stopped.set("the volume is closed".into());
+        self.commit.rest(|| {
+            let _ = self.store.health.stopped.set("the volume is closed".into());
+        })?;
         freed
     }
 
@@ -38,11 +32,7 @@ impl Engine {
         self.store.gate.open();
         // Writers of data have passed the gate.
         self.store.gate.drain();
-        // A push has one of these locks, or is at the last stage.
-        drop(self.commit.journal.lock());
-        drop(self.commit.formatter.lock());
-        drop(self.commit.journal.lock());
-        self.commit.commit_stage.wait();
+        self.commit.wait_for_pushes();
     }
 
     /// Ends the volume after it was closed: handles are stale, memory is freed.

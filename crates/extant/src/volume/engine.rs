@@ -49,7 +49,7 @@ impl Engine {
         ) = (
             Arc::<Data>::downgrade(&data),
             Arc::<Lifecycle>::downgrade(&lifecycle),
-            Arc::<Names>::downgrade(&names),
+            Arc::<Inodes>::downgrade(&inodes),
         );
         commit.holders.set(holders);
         commit.observer.set(observer);

@@ -1,9 +1,7 @@
 //! A volume held still: everything durable and at its place, nothing written until it is thawed.
 
 use crate::base::error::{Error, Result};
-use crate::commit::formatter::Moment;
 use crate::volume::engine::Engine;
-use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Holds changes back and brings the device to the state of a volume that was closed; files without a name that
@@ -28,18 +26,11 @@ impl Engine {
             self.data.write_back_all()?;
             self.commit.push_and_release()?;
         }
-        // With both locks held no push is between them, and the next one finds the gate shut.
-        let formatter = self.commit.formatter.lock();
-        let mut journal = self.commit.journal.lock();
-        if self.commit.marked_open.load(Ordering::Relaxed) {
-            // A commit that came after the push above is in memory, and stays there.
-            journal.checkpoint(&self.commit)?;
-            self.commit.write_superblock(&formatter, Moment::Close)?;
-            self.commit.marked_open.store(false, Ordering::Relaxed);
-        }
-        self.store.gate.shut();
-        self.store.gate.notify();
-        Ok(())
+        // The next push finds the gate shut.
+        self.commit.rest(|| {
+            self.store.gate.shut();
+            self.store.gate.notify();
+        })
     }
 
     /// Lets changes go on. The first push says on the device that the volume is in use again.
