@@ -49,6 +49,7 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --profile test-fast -- -D warnings
 	scripts/links.sh
 	scripts/words.sh
+	scripts/sizes.sh
 
 # As root the kernel's ext4 and fuse2fs take part; dbench and library peers do where their packages are installed:
 # dbench, libext2fs-dev.

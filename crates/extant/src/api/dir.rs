@@ -4,21 +4,19 @@ use super::file::{File, OpenFlags, check_open};
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
-use crate::inodes::attributes::{Attributes, SetAttributes};
 use crate::inodes::new::New;
 use crate::inodes::open_files::Opened;
 use crate::inodes::walk_cache::At;
-use crate::inodes::xattrs::SetXattr;
 use crate::names::create::How;
 use crate::names::lookup::PATH_MAX;
 use crate::names::rename::RenameMode;
-use crate::types::credentials::{Credentials, EXECUTE, READ};
+use crate::types::credentials::{Credentials, EXECUTE};
 use crate::types::dentry::Dentry;
 use crate::volume::caller::{Caller, Hold};
 use crate::volume::engine::Engine;
 use crate::volume::guard::Guard;
 use crossbeam_utils::CachePadded;
-use ext4_format::{FileType, InodeNr};
+use ext4_format::FileType;
 use std::sync::Arc;
 
 /// A directory to work from, and the caller in whose name. Paths are bytes separated by '/'; a path that begins with
@@ -104,7 +102,7 @@ impl Dir {
     }
 
     /// Another directory, same caller, with a share of its own.
-    fn to(&self, inode: Arc<Inode>) -> Self {
+    pub(super) fn to(&self, inode: Arc<Inode>) -> Self {
         Self {
             inode,
             caller: self.caller.to(self.caller.who.clone()),
@@ -129,7 +127,7 @@ impl Dir {
         }
     }
 
-    fn engine(&self) -> Result<&Engine> {
+    pub(super) fn engine(&self) -> Result<&Engine> {
         self.caller.engine()
     }
 
@@ -148,7 +146,7 @@ impl Dir {
         self.inode.ino.0
     }
 
-    fn walk(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<At<'_>> {
+    pub(super) fn walk(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<At<'_>> {
         let path = path.as_ref();
         if path.is_empty() {
             return Err(Error::NotFound);
@@ -160,7 +158,7 @@ impl Dir {
 
     /// Does something to what a path leads to. If that is removed before it is done, the name may well be
     /// there, and lead to something else: it was replaced, at one moment. Then the path is walked again.
-    fn at_inode<R>(
+    pub(super) fn at_inode<R>(
         &self,
         path: impl AsRef<[u8]>,
         follow: bool,
@@ -183,7 +181,7 @@ impl Dir {
     }
 
     /// The same for reading what is loaded from the inode's place on disk, where there may be another by now.
-    fn of_inode<R>(
+    pub(super) fn of_inode<R>(
         &self,
         path: impl AsRef<[u8]>,
         f: impl Fn(&Arc<Inode>) -> Result<R>,
@@ -199,7 +197,7 @@ impl Dir {
 
     /// The directory that holds the last component of a path, which the caller may search, and that component; for what
     /// can be done there without counting a use of what it leads to. `None`: the path has to be walked to its end.
-    fn last_step<'a>(&'a self, path: &'a [u8]) -> Result<Option<(At<'a>, &'a [u8])>> {
+    pub(super) fn last_step<'a>(&'a self, path: &'a [u8]) -> Result<Option<(At<'a>, &'a [u8])>> {
         let (head, last) = match path.iter().rposition(|&b| b == b'/') {
             Some(slash) => path.split_at(slash + 1),
             None => (&path[..0], path),
@@ -219,7 +217,7 @@ impl Dir {
     }
 
     /// Runs `f` on the directory and last component of a path to something that need not exist.
-    fn at_parent<R>(
+    pub(super) fn at_parent<R>(
         &self,
         path: &[u8],
         f: impl FnOnce(&Arc<Inode>, &[u8]) -> Result<R>,
@@ -239,7 +237,7 @@ impl Dir {
     }
 
     /// A handle on an inode that counts it already.
-    fn handle(&self, inode: Arc<Inode>, flags: OpenFlags) -> File {
+    pub(super) fn handle(&self, inode: Arc<Inode>, flags: OpenFlags) -> File {
         File::of(Arc::clone(&self.caller), Opened::There(inode), flags)
     }
 
@@ -366,7 +364,7 @@ impl Dir {
     }
 
     /// Checks what a handle was opened for, and cuts the file if asked.
-    fn finish_open(&self, file: File, made: bool) -> Result<File> {
+    pub(super) fn finish_open(&self, file: File, made: bool) -> Result<File> {
         let (inode, flags) = file.parts();
         if inode.ftype == FileType::Symlink {
             return Err(Error::SymlinkLoop);
@@ -660,255 +658,6 @@ impl Dir {
         }
     }
 
-    fn attributes(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<Attributes> {
-        let path = path.as_ref();
-        if let Some((dir, name)) = self.last_step(path)?
-            && let Some(attributes) = self
-                .engine()?
-                .names
-                .attributes_of_name(&dir, name, follow)?
-        {
-            return Ok(attributes);
-        }
-        let mut removed = None;
-        self.at_inode(path, follow, |inode| {
-            let attributes = self.engine()?.inodes.attributes(inode);
-            // A removed directory that is open is recognised when it is found again.
-            if attributes.links == 0
-                && removed.replace(Arc::as_ptr(inode)) != Some(Arc::as_ptr(inode))
-            {
-                return Err(Error::NotFound);
-            }
-            Ok(attributes)
-        })
-    }
-
-    /// Attributes; a last symbolic link is followed.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// volume.write_file("/file", b"data")?;
-    /// let stat = volume.stat("/file")?;
-    /// assert_eq!((stat.size, stat.uid, stat.links), (4, 0, 1));
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.attributes(path, true)
-    }
-
-    /// Attributes of the name itself.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::{Error, FileType};
-    /// volume.symlink("nowhere", "/link")?;
-    /// assert_eq!(volume.lstat("/link")?.file_type, FileType::Symlink);
-    /// assert!(matches!(volume.stat("/link"), Err(Error::NotFound)));
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn lstat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.attributes(path, false)
-    }
-
-    /// Changes attributes; a last symbolic link is followed.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::{SetAttributes, Timestamp};
-    /// volume.create("/file", 0o600)?;
-    /// let set = SetAttributes {
-    ///     mode: Some(0o644),
-    ///     uid: Some(1000),
-    ///     mtime: Some(Timestamp::new(1_700_000_000, 5).into()),
-    ///     ..Default::default()
-    /// };
-    /// volume.set_attributes("/file", &set)?;
-    /// assert_eq!(volume.stat("/file")?.mtime.nanos(), 5);
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
-        self.at_inode(path, true, |inode| {
-            self.engine()?.data.set_attributes(self.who(), inode, set)
-        })
-    }
-
-    /// Changes attributes of the name itself.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::SetAttributes;
-    /// volume.symlink("nowhere", "/link")?;
-    /// let set = SetAttributes { uid: Some(1000), ..Default::default() };
-    /// volume.lset_attributes("/link", &set)?;
-    /// assert_eq!(volume.lstat("/link")?.uid, 1000);
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn lset_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttributes) -> Result<()> {
-        self.at_inode(path, false, |inode| {
-            self.engine()?.data.set_attributes(self.who(), inode, set)
-        })
-    }
-
-    /// Sets the size of a file.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// volume.write_file("/file", b"hello, world")?;
-    /// volume.truncate("/file", 5)?;
-    /// assert_eq!(volume.read_file("/file")?, b"hello");
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
-        self.at_inode(path, true, |inode| {
-            let set = SetAttributes {
-                size: Some(size),
-                ..Default::default()
-            };
-            self.engine()?.data.set_attributes(self.who(), inode, &set)
-        })
-    }
-
-    /// The target of a symbolic link.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// volume.symlink("usr/lib", "/lib")?;
-    /// assert_eq!(volume.read_link("/lib")?, b"usr/lib");
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.of_inode(path, |inode| {
-            let engine = self.engine()?;
-            let target = engine.names.symlink_target(inode)?;
-            engine.inodes.accessed(inode);
-            Ok(target.into_vec())
-        })
-    }
-
-    /// All names of a directory, in the order of its hash.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// volume.create("/a", 0o600)?;
-    /// let names: Vec<_> = volume.read_dir("/")?.into_iter().map(|e| e.name).collect();
-    /// assert!(names.contains(&b"a".to_vec()));
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<DirEntry>> {
-        self.read_dir_from(path, 0, usize::MAX)
-    }
-
-    /// Names after a cookie (0: from the start), at least `at_least` if there are so many; an empty
-    /// answer is the end.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// for n in 0..100 {
-    ///     volume.create(format!("/{n}"), 0o600)?;
-    /// }
-    /// let (mut cookie, mut seen) = (0, 0);
-    /// loop {
-    ///     let part = volume.read_dir_from("/", cookie, 10)?;
-    ///     let Some(last) = part.last() else { break };
-    ///     cookie = last.cookie;
-    ///     seen += part.len();
-    /// }
-    /// assert_eq!(seen, 101); // and lost+found
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn read_dir_from(
-        &self,
-        path: impl AsRef<[u8]>,
-        cookie: u64,
-        at_least: usize,
-    ) -> Result<Vec<DirEntry>> {
-        let inode = self.walk(path, true)?;
-        if inode.directory().is_none() {
-            return Err(Error::NotDirectory);
-        }
-        self.engine()?.inodes.permit(self.who(), &inode, READ)?;
-        entries(self.engine()?, &inode, cookie, at_least)
-    }
-
-    /// Value of an extended attribute of the name itself.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::{Error, SetXattr};
-    /// volume.create("/file", 0o600)?;
-    /// volume.set_xattr("/file", "user.origin", b"here", SetXattr::Any)?;
-    /// assert_eq!(volume.get_xattr("/file", "user.origin")?, b"here");
-    /// assert!(matches!(volume.get_xattr("/file", "user.none"), Err(Error::NoAttribute)));
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.of_inode(path, |inode| {
-            self.engine()?
-                .inodes
-                .get_xattr(self.who(), inode, name.as_ref())
-        })
-    }
-
-    /// Names of the extended attributes of the name itself.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::SetXattr;
-    /// volume.create("/file", 0o600)?;
-    /// volume.set_xattr("/file", "user.origin", b"here", SetXattr::Any)?;
-    /// assert_eq!(volume.list_xattrs("/file")?, [b"user.origin"]);
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.of_inode(path, |inode| {
-            self.engine()?.inodes.list_xattrs(self.who(), inode)
-        })
-    }
-
-    /// Sets an extended attribute of the name itself.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::SetXattr;
-    /// volume.create("/file", 0o600)?;
-    /// volume.set_xattr("/file", "user.a", b"1", SetXattr::Create)?;
-    /// volume.set_xattr("/file", "user.a", b"2", SetXattr::Replace)?;
-    /// assert_eq!(volume.get_xattr("/file", "user.a")?, b"2");
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn set_xattr(
-        &self,
-        path: impl AsRef<[u8]>,
-        name: impl AsRef<[u8]>,
-        value: &[u8],
-        how: SetXattr,
-    ) -> Result<()> {
-        self.at_inode(path, false, |inode| {
-            self.engine()?
-                .inodes
-                .set_xattr(self.who(), inode, name.as_ref(), Some(value), how)
-        })
-    }
-
-    /// Removes an extended attribute of the name itself.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::SetXattr;
-    /// volume.create("/file", 0o600)?;
-    /// volume.set_xattr("/file", "user.a", b"1", SetXattr::Any)?;
-    /// volume.remove_xattr("/file", "user.a")?;
-    /// assert!(volume.list_xattrs("/file")?.is_empty());
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
-        self.at_inode(path, false, |inode| {
-            self.engine()?
-                .inodes
-                .set_xattr(self.who(), inode, name.as_ref(), None, SetXattr::Any)
-        })
-    }
-
     /// Makes the directory's names durable.
     ///
     /// ```
@@ -920,86 +669,5 @@ impl Dir {
     /// ```
     pub fn fsync(&self) -> Result<()> {
         self.engine()?.data.fsync(&self.inode, false)
-    }
-
-    /// Opens a regular file by inode number; for servers that keep numbers.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::OpenFlags;
-    /// volume.write_file("/file", b"data")?;
-    /// let ino = volume.stat("/file")?.ino;
-    /// let file = volume.open_ino(ino, OpenFlags::READ)?;
-    /// assert_eq!(file.stat()?.size, 4);
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn open_ino(&self, ino: u32, flags: OpenFlags) -> Result<File> {
-        let inode = self.engine()?.inodes.inode_in_use(InodeNr(ino))?;
-        self.engine()?.lifecycle.opened(&inode)?;
-        self.finish_open(self.handle(inode, flags), false)
-    }
-
-    /// Opens a directory by inode number, to work from; for callers that keep numbers.
-    /// [`Volume::node`](crate::Volume::node) reaches inodes that are no directory, or have no name.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// let ino = volume.create_dir("/dir", 0o755)?.ino();
-    /// let dir = volume.open_dir_ino(ino)?;
-    /// dir.create("file", 0o644)?;
-    /// assert!(volume.stat("/dir/file").is_ok());
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if the number's inode was removed, [`Error::NotDirectory`] if it is no directory.
-    pub fn open_dir_ino(&self, ino: u32) -> Result<Self> {
-        let inode = self.engine()?.inodes.inode_in_use(InodeNr(ino))?;
-        if inode.directory().is_none() {
-            return Err(Error::NotDirectory);
-        }
-        Ok(self.to(inode))
-    }
-
-    /// The whole content of a file.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// volume.write_file("/file", b"data")?;
-    /// assert_eq!(volume.read_file("/file")?, b"data");
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Io`] when memory cannot hold it, besides what opening and reading return.
-    pub fn read_file(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        let file = self.open(path, OpenFlags::READ, 0)?;
-        let size = file.stat()?.size;
-        let no_memory = || Error::Io {
-            context: format!("memory for a file of {size} bytes"),
-            source: std::io::ErrorKind::OutOfMemory.into(),
-        };
-        let len = usize::try_from(size).map_err(|_| no_memory())?;
-        let mut content = Vec::new();
-        // The size is what the disk says.
-        content.try_reserve_exact(len).map_err(|_| no_memory())?;
-        content.resize(len, 0);
-        let n = file.read_at(0, &mut content)?;
-        content.truncate(n);
-        Ok(content)
-    }
-
-    /// Makes or replaces a file with this content.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// volume.write_file("/file", b"first, and long")?;
-    /// volume.write_file("/file", b"second")?;
-    /// assert_eq!(volume.read_file("/file")?, b"second");
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn write_file(&self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<()> {
-        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
-        self.open(path, flags, 0o644)?.write_all_at(0, content)
     }
 }

@@ -2,9 +2,11 @@
 
 pub mod control;
 pub mod dir;
+mod dir_contents;
 pub mod file;
 mod inspect;
 pub mod node;
+mod node_data;
 pub mod open;
 pub mod scratch;
 pub mod volume;

@@ -281,3 +281,6 @@ mod tests {
         assert_eq!(room(&budget), 62);
     }
 }
+
+#[cfg(test)]
+mod alone_tests;

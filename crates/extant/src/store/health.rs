@@ -11,6 +11,24 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+#[cfg(test)]
+impl Health {
+    /// Of a volume that is writable and was never damaged.
+    pub(crate) fn sound() -> Self {
+        Self {
+            read_only: None,
+            stopped: OnceLock::new(),
+            ended: AtomicU8::new(ended::NOT),
+            fail_all: false,
+            on_stop: None,
+            stops_on_damage: true,
+            on_damage: None,
+            damage: Arc::new(DamageLog::new(0)),
+            waiters: Default::default(),
+        }
+    }
+}
+
 impl Store {
     /// Whether the volume has not been closed or shut down.
     #[inline]

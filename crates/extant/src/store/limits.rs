@@ -23,3 +23,20 @@ pub struct Limits {
     /// A file's new contents are written before it replaces another.
     pub auto_da_alloc: bool,
 }
+
+#[cfg(test)]
+impl Limits {
+    /// For a layer that is tested alone.
+    pub(crate) fn small() -> Self {
+        Self {
+            cache_bytes: 1 << 20,
+            dirty_bytes: 1 << 18,
+            inodes: 1000,
+            commit_interval: Duration::from_secs(5),
+            access_times: AccessTimes::default(),
+            lazy_times: false,
+            directory_times: true,
+            auto_da_alloc: true,
+        }
+    }
+}

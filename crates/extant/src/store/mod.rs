@@ -41,3 +41,38 @@ pub(crate) struct Store {
     pub(crate) health: Health,
     pub(crate) limits: Limits,
 }
+
+#[cfg(test)]
+impl Store {
+    /// Over a new volume of 16 MiB in memory, for layers that are tested alone.
+    pub(crate) fn in_memory() -> Arc<Self> {
+        let device = Arc::new(blockdev::MemDevice::new(16 << 20));
+        let options = extant_mkfs::MkfsOptions {
+            size: Some(16 << 20),
+            zeroed_device: true,
+            ..Default::default()
+        };
+        extant_mkfs::format(&*device, &options).unwrap();
+        let geometry = superblock::find(&*device).unwrap().geometry;
+        let device: Arc<dyn BlockDevice> = device;
+        let buffers = Buffers::new(Arc::clone(&device), geometry.block_size, 1000);
+        Arc::new(Self {
+            groups: Groups::load(&geometry, &buffers).unwrap(),
+            hasher: DirHasher::new(
+                geometry.def_hash_version,
+                geometry.unsigned_hash,
+                geometry.hash_seed,
+            )
+            .unwrap(),
+            zone: Arc::new(SystemZone::new(&geometry, &[])),
+            superblock_io: Mutex::new(()),
+            gate: Default::default(),
+            flushes: Default::default(),
+            health: Health::sound(),
+            limits: Limits::small(),
+            geometry,
+            device,
+            buffers,
+        })
+    }
+}

@@ -1,0 +1,315 @@
+//! The data of a node.
+
+use crate::api::node::Node;
+use crate::base::error::{Error, Result};
+use crate::data::extents::Extent;
+use crate::data::fallocate::{Fallocate, Seek};
+use crate::data::read_write::Keep;
+use crate::types::credentials::Credentials;
+use ext4_format::FileType;
+use ext4_format::inode::flags as inode_flags;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+impl Node {
+    pub(super) fn check_file(&self) -> Result<()> {
+        match self.inode.ftype {
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check_change(&self) -> Result<()> {
+        self.check_file()?;
+        if self.inode.has_flag(inode_flags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Reads at an offset; fewer bytes than asked only at the end of the file. The caller's right was checked when
+    /// the file was opened.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"hello, world")?;
+    /// let mut buf = [0; 5];
+    /// file.read_at(7, &mut buf)?;
+    /// assert_eq!(&buf, b"world");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read(offset, buf, Keep::Pages)
+    }
+
+    /// The same for a cache above this library, which keeps what it reads: what is not in memory is read from the device
+    /// into `buf` alone, nothing beside it and none of it kept a second time.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// volume.write_file("/file", b"0123456789")?;
+    /// let who = extant::Credentials::root();
+    /// let file = volume.root_node()?.lookup(&who, b"file")?;
+    /// let mut data = [0; 4];
+    /// assert_eq!(file.read_cached(8, &mut data)?, 2);
+    /// assert_eq!(&data[..2], b"89");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read(offset, buf, Keep::Nothing)
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8], keep: Keep) -> Result<usize> {
+        self.check_file()?;
+        let engine = self.engine()?;
+        let read = engine.data.read(&self.inode, offset, buf, keep)?;
+        engine.inodes.accessed(&self.inode);
+        Ok(read)
+    }
+
+    /// Notes a read that this library did not see, as out of a cache above it: the time of the last access changes by
+    /// the volume's rule. [`Node::read_at`], [`Node::read_cached`], [`Node::list`] and [`Node::read_link`] do so
+    /// themselves.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.accessed(); // out of a cache; this volume's habit is to take no note
+    /// assert_eq!(file.attributes()?.atime, file.attributes()?.crtime);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn accessed(&self) {
+        if let Ok(engine) = self.engine() {
+            engine.inodes.accessed(&self.inode);
+        }
+    }
+
+    /// Writes at an offset; see [`File::write_at`](crate::File::write_at). The caller's right was checked when the
+    /// file was opened; the caller's identity decides about set-id bits and root's reserve.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// assert_eq!(file.write_at(&who, 4096, b"data")?, 4);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn write_at(&self, who: &Credentials, offset: u64, data: &[u8]) -> Result<usize> {
+        self.check_change()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.engine()?
+            .data
+            .write(who, &self.inode, Some(offset), data)
+            .map(|at| (at.end - at.start) as usize)
+    }
+
+    /// Writes data from a cache above this library, which has told programs that they are written. It is not refused
+    /// because of the inode's present flags, removes no set-id bits and capabilities, and changes no times: the cache
+    /// did so when it was filled, and writes the times back by [`SetAttributes::ctime`]. Long pieces go to the device
+    /// at once, because the cache keeps them in memory.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// let before = file.attributes()?.mtime;
+    /// file.write_cached(0, b"data")?;
+    /// assert_eq!(file.attributes()?.mtime, before);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn write_cached(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        self.check_file()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.engine()?.data.write_cached(&self.inode, offset, data)
+    }
+
+    /// Writes at the end, atomically towards other writers; see [`File::append`](crate::File::append).
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.append(&who, b"one")?;
+    /// assert_eq!(file.append(&who, b"two")?, 3..6);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn append(&self, who: &Credentials, data: &[u8]) -> Result<Range<u64>> {
+        self.check_change()?;
+        if data.is_empty() {
+            let end = self.inode.size.load(Ordering::Acquire);
+            return Ok(end..end);
+        }
+        self.engine()?.data.write(who, &self.inode, None, data)
+    }
+
+    /// Sets the size of a file that was opened for writing.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.truncate(&who, 1 << 30)?;
+    /// assert_eq!(file.attributes()?.size, 1 << 30);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn truncate(&self, who: &Credentials, size: u64) -> Result<()> {
+        self.check_change()?;
+        if self.inode.has_flag(inode_flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        self.engine()?.data.truncate(who, &self.inode, size)
+    }
+
+    /// Copies a range to another file of this volume, or another place of this one; see
+    /// [`File::copy_range_to`](crate::File::copy_range_to). This file was opened for reading, that one for writing.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"hello, world")?;
+    /// let (to, _) = root.create(&who, b"to", 0o600, true)?;
+    /// assert_eq!(file.copy_range(&who, 7, &to, 0, 100)?, 5);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn copy_range(
+        &self,
+        who: &Credentials,
+        offset: u64,
+        to: &Self,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.check_file()?;
+        to.check_change()?;
+        if to.inode.has_flag(inode_flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        let engine = self.same_volume(to)?;
+        let (from, target) = ((&self.inode, offset), (&to.inode, to_offset));
+        engine.data.copy_range(who, from, target, len)
+    }
+
+    /// Preallocates, punches or zeroes a range of a file that was opened for writing.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, Fallocate};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.fallocate(&who, Fallocate::Allocate { keep_size: false }, 0, 1 << 20)?;
+    /// assert_eq!(file.attributes()?.size, 1 << 20);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn fallocate(
+        &self,
+        who: &Credentials,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.check_change()?;
+        let takes_away = !matches!(how, Fallocate::Allocate { .. });
+        if takes_away && self.inode.has_flag(inode_flags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        self.engine()?
+            .data
+            .fallocate(who, &self.inode, how, offset, len)
+    }
+
+    /// Offset of the next data or hole.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{Credentials, Seek};
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 1 << 20, b"data")?;
+    /// assert_eq!(file.seek(0, Seek::Data)?, 1 << 20);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        self.engine()?.data.seek(&self.inode, offset, what)
+    }
+
+    /// The file's extents on the device; see [`File::extents`](crate::File::extents).
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, &[1; 5000])?;
+    /// file.fsync(false)?;
+    /// assert_eq!(file.extents()?[0].offset, 0);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn extents(&self) -> Result<Vec<Extent>> {
+        self.check_file()?;
+        self.engine()?.data.extents(&self.inode)
+    }
+
+    /// A handle on which the file could be written is closed: if the file was cut to nothing before, what was written
+    /// since goes to the device (see [`OpenOptions::auto_da_alloc`](crate::OpenOptions::auto_da_alloc)).
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// # let who = extant::Credentials::root();
+    /// let (file, _) = volume.root_node()?.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"old")?;
+    /// file.truncate(&who, 0)?;
+    /// file.write_at(&who, 0, b"new")?;
+    /// file.finish_writing()?;
+    /// # assert_eq!(volume.memory().dirty, 0);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn finish_writing(&self) -> Result<()> {
+        self.engine()?.data.finish_replacing(&self.inode);
+        Ok(())
+    }
+
+    /// Makes data and metadata durable; with `datasync` data, and the metadata needed to read them. For a directory:
+    /// its names.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let root = volume.root_node()?;
+    /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, 0, b"not to be lost")?;
+    /// file.fsync(true)?;
+    /// root.fsync(false)?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn fsync(&self, datasync: bool) -> Result<()> {
+        self.engine()?.data.fsync(&self.inode, datasync)
+    }
+}
