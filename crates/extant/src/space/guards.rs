@@ -30,8 +30,11 @@ impl Reservation<'_> {
 }
 
 impl Drop for Reservation<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.space.counts.give(self.blocks);
+        if self.blocks > 0 {
+            self.space.counts.give(self.blocks);
+        }
     }
 }
 
@@ -64,7 +67,17 @@ impl PlacedRuns<'_> {
 }
 
 impl Drop for PlacedRuns<'_> {
+    #[inline]
     fn drop(&mut self) {
+        if !self.runs.is_empty() {
+            self.unplace();
+        }
+    }
+}
+
+impl PlacedRuns<'_> {
+    #[cold]
+    fn unplace(&mut self) {
         for run in std::mem::take(&mut self.runs) {
             if self.on_drop == OnDrop::KeepCount && run.unwritten {
                 continue;
@@ -99,6 +112,7 @@ impl NewNumber<'_> {
 }
 
 impl Drop for NewNumber<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(allocated) = self.allocated.take() {
             self.space.inodes.undo(allocated);
