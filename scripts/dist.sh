@@ -17,7 +17,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-most=8000000
+most=6000000
 standard=()
 
 fail() {
