@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux
 
-.PHONY: first-use dist cross-check demo test unit judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
+.PHONY: first-use dist cross-check demo test unit deny package msrv public-api judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-bench -- demo
@@ -47,9 +47,26 @@ instructions: tools
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --profile test-fast -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --profile test-fast --quiet
 	scripts/links.sh
 	scripts/words.sh
 	scripts/sizes.sh
+
+# Licences, origins and known vulnerabilities of the crates that are built on.
+deny:
+	scripts/deny.sh
+
+# Whether the published crates can be published, and build from what would be.
+package:
+	scripts/package.sh
+
+# Whether they build with the oldest compiler that Cargo.toml promises.
+msrv:
+	scripts/msrv.sh
+
+# Whether their public interface is what docs/api says.
+public-api:
+	scripts/public-api.sh
 
 # As root the kernel's ext4 and fuse2fs take part; dbench and library peers do where their packages are installed:
 # dbench, libext2fs-dev.
