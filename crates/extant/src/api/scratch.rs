@@ -58,6 +58,13 @@ pub enum Changes<'a> {
 
 /// Opens an image as a volume that may be changed though the image is only read.
 ///
+/// ```no_run
+/// use extant::{OpenOptions, scratch};
+/// let volume = scratch::open("disk.img", scratch::Changes::ThrownAway, &OpenOptions::new())?;
+/// volume.write_file("/tried", b"and gone when the volume is closed")?;
+/// # Ok::<(), extant::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Io`] with kind `ResourceBusy` if the image is open for writing elsewhere, or the overlay open at all;
 /// with kind `InvalidData` if the file is no overlay, or not one of this image as it is now.
@@ -70,6 +77,13 @@ pub fn open(
 }
 
 /// The same as a device, for whatever wants to write to one.
+///
+/// ```no_run
+/// use extant::scratch;
+/// let device = scratch::device("disk.img", scratch::Changes::KeptIn("overlay".as_ref()))?;
+/// println!("{} bytes", device.len());
+/// # Ok::<(), extant::Error>(())
+/// ```
 pub fn device(image: impl AsRef<Path>, changes: Changes<'_>) -> Result<Arc<dyn BlockDevice>> {
     let image = image.as_ref();
     let base = FileDevice::open(image, Access::ReadOnly).map_err(|e| failed("open", image, e))?;
@@ -107,6 +121,12 @@ fn open_store(path: &Path, len: u64) -> io::Result<FileDevice> {
 
 /// Merges a kept overlay into its image; returns the number of bytes. If it is interrupted the image is invalid until
 /// another call has succeeded; a further call changes nothing. The overlay file stays, and has no more use.
+///
+/// ```no_run
+/// let bytes = extant::scratch::apply("disk.img", "overlay")?;
+/// println!("{bytes} bytes merged");
+/// # Ok::<(), extant::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Io`] with kind `ResourceBusy` if the image or the overlay is open elsewhere; with kind `InvalidData` if

@@ -523,6 +523,30 @@ fn next_core(last: &InodeItem, old: &InodeCore) -> Result<InodeCore> {
     })
 }
 
+/// A short link's target stands in its inode.
+fn put_target(raw: &mut [u8], target: &[u8], ino: InodeNr) -> Result<()> {
+    let place = inode::i_block_mut(raw)?;
+    place.fill(0);
+    place
+        .get_mut(..target.len())
+        .filter(|p| p.len() < inode::I_BLOCK_SIZE)
+        .ok_or_else(|| Error::corrupt_inode("symbolic link's target", ino))?
+        .copy_from_slice(target);
+    Ok(())
+}
+
+/// Counts so many blocks more, or less, in an inode.
+fn add_sectors(raw: &mut [u8], geometry: &Geometry, ino: InodeNr, blocks: i64) -> Result<()> {
+    if blocks == 0 {
+        return Ok(());
+    }
+    let sectors = blocks
+        .checked_mul(i64::from(geometry.sectors_per_block()))
+        .and_then(|d| inode::sectors(raw, geometry).checked_add_signed(d))
+        .ok_or_else(|| Error::corrupt_inode("count of sectors", ino))?;
+    Ok(inode::set_sectors(raw, geometry, sectors)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -549,28 +573,4 @@ mod tests {
             );
         }
     }
-}
-
-/// A short link's target stands in its inode.
-fn put_target(raw: &mut [u8], target: &[u8], ino: InodeNr) -> Result<()> {
-    let place = inode::i_block_mut(raw)?;
-    place.fill(0);
-    place
-        .get_mut(..target.len())
-        .filter(|p| p.len() < inode::I_BLOCK_SIZE)
-        .ok_or_else(|| Error::corrupt_inode("symbolic link's target", ino))?
-        .copy_from_slice(target);
-    Ok(())
-}
-
-/// Counts so many blocks more, or less, in an inode.
-fn add_sectors(raw: &mut [u8], geometry: &Geometry, ino: InodeNr, blocks: i64) -> Result<()> {
-    if blocks == 0 {
-        return Ok(());
-    }
-    let sectors = blocks
-        .checked_mul(i64::from(geometry.sectors_per_block()))
-        .and_then(|d| inode::sectors(raw, geometry).checked_add_signed(d))
-        .ok_or_else(|| Error::corrupt_inode("count of sectors", ino))?;
-    Ok(inode::set_sectors(raw, geometry, sectors)?)
 }
