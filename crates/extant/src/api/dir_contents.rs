@@ -1,4 +1,4 @@
-//! What a directory and the things below it hold: attributes, names, whole files.
+//! The content of directories and of the files below them: attributes, names, whole files.
 
 use super::dir::Dir;
 use super::file::{File, OpenFlags};

@@ -29,9 +29,9 @@ impl Committer {
         Ok(())
     }
 
-    /// Brings the device to the state of a volume that was closed: the journal is empty, and the superblock says that nobody
-    /// uses the volume. `then` runs before another push can begin. A transaction that was committed after the last push stays
-    /// in memory.
+    /// Brings the device to the state of a volume that was closed: the journal is empty, and the superblock marks the
+    /// volume as not in use. `then` runs before another push can begin. A transaction that was committed after the
+    /// last push stays in memory.
     pub(crate) fn rest(&self, then: impl FnOnce()) -> Result<()> {
         // With both locks held no push is between them.
         let formatter = self.formatter.lock();

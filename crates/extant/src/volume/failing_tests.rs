@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 type Device = Arc<FaultDevice<MemDevice>>;
 
-/// What fails.
+/// The call that fails.
 #[derive(Clone, Copy, Debug)]
 enum Fails {
     Call(Call),
@@ -247,7 +247,7 @@ fn judge(device: &Device, what: &dyn Debug) {
     );
 }
 
-/// What the operation does when nothing fails.
+/// The effect of the operation when no call fails.
 struct Expected {
     before: BTreeMap<String, String>,
     after: BTreeMap<String, String>,
