@@ -217,12 +217,17 @@ fn help_takes_few_instructions() {
     let dir = tempfile::tempdir().unwrap();
     let counts = dir.path().join("counts").display().to_string();
     let out = std::process::Command::new("valgrind")
-        .args(["--tool=callgrind", &format!("--callgrind-out-file={counts}")])
+        .args([
+            "--tool=callgrind",
+            &format!("--callgrind-out-file={counts}"),
+        ])
         .args([env!("CARGO_BIN_EXE_extant"), "--help"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&out.stderr);
-    let count = said.lines().find_map(|line| line.split_once("Collected : "));
+    let count = said
+        .lines()
+        .find_map(|line| line.split_once("Collected : "));
     let count: u64 = count.expect("a count").1.trim().parse().unwrap();
     assert!(count < 5_000_000, "{count} instructions");
 }

@@ -118,7 +118,7 @@ impl Node {
 
     /// Writes data from a cache above this library, which has told programs that they are written. It is not refused
     /// because of the inode's present flags, removes no set-id bits and capabilities, and changes no times: the cache
-    /// did so when it was filled, and writes the times back by [`SetAttributes::ctime`]. Long pieces go to the device
+    /// did so when it was filled, and writes the times back by [`SetAttributes::ctime`](crate::SetAttributes::ctime). Long pieces go to the device
     /// at once, because the cache keeps them in memory.
     ///
     /// ```
