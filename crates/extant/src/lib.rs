@@ -50,6 +50,7 @@ pub use api::dir::{Dir, DirEntry};
 pub use api::file::{File, OpenFlags};
 pub use api::node::{MakeNode, Node};
 pub use api::scratch;
+pub use api::tree::{Walk, WalkEntry};
 pub use api::volume::Volume;
 pub use api::watch::Watch;
 pub use base::error::{Error, Result};

@@ -9,5 +9,7 @@ pub mod node;
 mod node_data;
 pub mod open;
 pub mod scratch;
+mod std_io;
+pub mod tree;
 pub mod volume;
 pub mod watch;

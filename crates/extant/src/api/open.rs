@@ -5,8 +5,65 @@ use crate::base::error::{Error, Result};
 use crate::volume::open::Opening;
 use crate::volume::options::OpenOptions;
 use blockdev::{Access, BlockDevice, FileDevice};
+use extant_mkfs::MkfsOptions;
 use std::path::Path;
 use std::sync::Arc;
+
+impl Volume {
+    /// Opens an image file or block device for reading and writing; [`OpenOptions`] has everything else.
+    ///
+    /// ```no_run
+    /// let volume = extant::Volume::open("disk.img")?;
+    /// volume.write_file("/file", b"data")?;
+    /// volume.close()?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        OpenOptions::new().open(path)
+    }
+
+    /// Makes an empty file system in a new image file and opens it. The options must give a size. A path that exists is
+    /// [`Error::Exists`]: an image is not replaced by mistake.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("disk.img");
+    /// use extant::{Volume, mkfs::MkfsOptions};
+    /// let options = MkfsOptions { size: Some(64 << 20), ..Default::default() };
+    /// let volume = Volume::create(&path, &options)?;
+    /// volume.root().write_file("etc", b"no directory")?;
+    /// volume.close()?;
+    /// assert_eq!(Volume::open(&path)?.root().read_file("etc")?, b"no directory");
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn create(path: impl AsRef<Path>, options: &MkfsOptions) -> Result<Self> {
+        let path = path.as_ref();
+        let failed = |source| Error::Io {
+            context: format!("create {}", path.display()),
+            source,
+        };
+        if options.size.is_none() {
+            return Err(Error::Invalid("a new image needs a size"));
+        }
+        // Nothing is on the disk before it is known that the file system can be made.
+        let prepared = extant_mkfs::prepare(options)?;
+        match std::fs::File::create_new(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Err(Error::Exists),
+            other => other.map_err(failed)?,
+        };
+        let made = FileDevice::create(path, prepared.size())
+            .map_err(failed)
+            .and_then(|device| {
+                prepared.write(&device)?;
+                OpenOptions::new().open_device(Arc::new(device))
+            });
+        if made.is_err() {
+            // Half a file system is of no use, and it is ours.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+}
 
 impl OpenOptions {
     /// Opens an image file or block device.

@@ -1,6 +1,7 @@
 //! The engine's errors: every error names the broken rule and the place, and maps to one errno.
 
 use ext4_format::{BlockNr, FormatError, InodeNr};
+use extant_mkfs::MkfsError;
 use std::io;
 
 /// Result of an engine operation.
@@ -109,6 +110,9 @@ pub enum Error {
     /// The file is encrypted, and its key is never there.
     #[error("required key not available: the file is encrypted")]
     NoKey,
+    /// A new file system could not be made.
+    #[error(transparent)]
+    Mkfs(#[from] MkfsError),
     /// The work was interrupted by the caller.
     #[error("interrupted")]
     Interrupted,
@@ -160,7 +164,10 @@ impl Error {
             Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => {
                 return crate::base::system::DAMAGED;
             }
-            Self::Format(_) => E::INVAL,
+            Self::Mkfs(MkfsError::TooSmall { .. } | MkfsError::TooFewInodes { .. }) => E::NOSPC,
+            Self::Mkfs(MkfsError::Io { .. }) => E::IO,
+            Self::Mkfs(MkfsError::Interrupted) => E::INTR,
+            Self::Format(_) | Self::Mkfs(_) => E::INVAL,
             Self::Io { .. } | Self::Stopped(_) | Self::Broken { .. } => E::IO,
         };
         errno.raw_os_error()

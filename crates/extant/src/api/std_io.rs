@@ -1,0 +1,99 @@
+//! The traits of `std::io` for files, and errors as `std::io` has them.
+
+use super::file::File;
+use crate::base::error::Error;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+/// The kind is that of the errno which a system call would have returned; the error is kept as the cause, to which
+/// [`io::Error::downcast`] leads back.
+///
+/// ```
+/// # let volume = extant::doc_volume();
+/// fn missing(volume: &extant::Volume) -> std::io::Result<()> {
+///     volume.stat("/none")?;
+///     Ok(())
+/// }
+/// let error = missing(&volume).unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// assert!(matches!(error.downcast(), Ok(extant::Error::NotFound)));
+/// ```
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Io { source, .. } => source.kind(),
+            _ => io::Error::from_raw_os_error(error.errno()).kind(),
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// At the file position, which all handles of this opening share; as for `std::fs::File`, a shared reference is enough.
+///
+/// ```
+/// # let volume = extant::doc_volume();
+/// use std::io::{Read, Seek, SeekFrom, Write};
+/// let mut file = volume.create("/file", 0o600)?;
+/// writeln!(file, "{} lines", 1)?;
+/// Seek::seek(&mut file, SeekFrom::Start(2))?;
+/// let mut rest = String::new();
+/// file.read_to_string(&mut rest)?;
+/// assert_eq!(rest, "lines\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+impl Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(File::read(self, buf)?)
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        Ok(File::write(self, data)?)
+    }
+
+    /// Nothing is held back in the handle; [`File::fsync`] makes data durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (base, by) = match to {
+            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::Current(by) => (self.position(), by),
+            SeekFrom::End(by) => (self.stat()?.size, by),
+        };
+        // The system's offsets are signed.
+        let at = base
+            .checked_add_signed(by)
+            .filter(|at| i64::try_from(*at).is_ok())
+            .ok_or(Error::Invalid(
+                "a file position before the start, or beyond all",
+            ))?;
+        self.set_position(at);
+        Ok(at)
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        Read::read(&mut &*self, buf)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        Write::write(&mut &*self, data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        Seek::seek(&mut &*self, to)
+    }
+}
