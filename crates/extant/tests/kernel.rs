@@ -11,6 +11,8 @@ mod index;
 mod journals;
 #[path = "kernel/mounted.rs"]
 mod mounted;
+#[path = "kernel/std_fs.rs"]
+mod std_fs;
 #[path = "kernel/tree.rs"]
 mod tree;
 #[path = "kernel/trees.rs"]

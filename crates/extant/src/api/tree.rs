@@ -88,6 +88,14 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     [dir, slash, name].concat()
 }
 
+/// The path without its last name; `None` if that is all of it.
+fn parent_of(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|b| *b != b'/')?;
+    let name = path[..end].iter().rposition(|b| *b == b'/')?;
+    let above = path[..name].iter().rposition(|b| *b != b'/')?;
+    Some(&path[..=above])
+}
+
 impl Dir {
     /// Walks the tree at a path.
     ///
@@ -123,23 +131,26 @@ impl Dir {
     /// ```
     pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
         let path = path.as_ref();
-        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/');
-        let ends = ends.map(|(i, _)| i).chain([path.len()]);
-        for end in ends.filter(|end| path[..*end].last().is_some_and(|b| *b != b'/')) {
-            let dir = &path[..end];
-            match self.create_dir(dir, mode) {
-                Ok(_) => {}
-                // `.` and `..` exist, too.
-                Err(Error::Exists) if self.stat(dir)?.file_type == FileType::Directory => {}
-                Err(Error::Exists) => return Err(Error::NotDirectory),
-                Err(e) => return Err(e),
-            }
+        let is_dir = || {
+            let found = self.stat(path);
+            found.is_ok_and(|found| found.file_type == FileType::Directory)
+        };
+        match self.create_dir(path, mode) {
+            Ok(_) => return Ok(()),
+            Err(Error::NotFound) => {}
+            Err(_) if is_dir() => return Ok(()),
+            Err(e) => return Err(e),
         }
-        Ok(())
+        // A path has at most 4096 bytes, and as many names.
+        self.create_dir_all(parent_of(path).ok_or(Error::NotFound)?, mode)?;
+        match self.create_dir(path, mode) {
+            Err(_) if is_dir() => Ok(()),
+            other => other.map(drop),
+        }
     }
 
-    /// Removes a directory with everything below it, or a file. Links are removed, not followed. An entry that somebody else
-    /// removes meanwhile is no error.
+    /// Removes a directory with everything below it. Links are removed, not followed, at `path` too; anything else there is
+    /// [`Error::NotDirectory`]. An entry that another caller removes meanwhile is no error.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -150,7 +161,12 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let entries = self.walk_tree(path)?.collect::<Result<Vec<_>>>()?;
+        let walk = self.walk_tree(path)?;
+        match walk.waiting.last().map(|start| start.file_type) {
+            Some(FileType::Directory | FileType::Symlink) => {}
+            _ => return Err(Error::NotDirectory),
+        }
+        let entries = walk.collect::<Result<Vec<_>>>()?;
         // From the end, so that every directory is empty when its turn comes.
         for entry in entries.iter().rev() {
             let removed = match entry.file_type {

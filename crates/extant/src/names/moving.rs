@@ -413,28 +413,25 @@ impl Moving<'_, '_> {
     /// Logs what the old name says from now on, or that it is gone, which the flag tells.
     fn log_old_name(&mut self, c: &mut Commit<'_>) -> (bool, Option<Arc<Inode>>) {
         let (m, time) = (self.m, self.time);
-        let found = self.held.old.find(m.old.hash, m.old.name).cloned();
-        let (entry, gone, whited) = match (m.target.filter(|_| m.exchanges()), found) {
-            (Some(target), Some(found)) => {
-                let entry = Dentry {
-                    ino: target.ino,
-                    ftype: target.ftype,
-                    ..found
-                };
-                (Some(entry), false, None)
-            }
-            (None, Some(found)) => match self.whiteout.take() {
-                Some(whiteout) => {
-                    let (inode, entry) = whiteout.log(m.who, m.old.dir, found, time, c);
-                    (Some(entry), false, Some(inode))
-                }
-                None => {
-                    let gone = self.held.old.remove(m.old.hash, m.old.name);
-                    let is_gone = gone.is_some();
-                    (gone, is_gone, None)
-                }
-            },
-            (_, None) => (None, false, None),
+        let (hash, name) = (m.old.hash, m.old.name);
+        let mut whited = None;
+        let mut gone = false;
+        let entry = if let Some(target) = m.target.filter(|_| m.exchanges()) {
+            self.held.old.find(hash, name).map(|found| Dentry {
+                ino: target.ino,
+                ftype: target.ftype,
+                ..found.clone()
+            })
+        } else if let Some(whiteout) = self.whiteout.take() {
+            self.held.old.find(hash, name).cloned().map(|found| {
+                let (inode, entry) = whiteout.log(m.who, m.old.dir, found, time, c);
+                whited = Some(inode);
+                entry
+            })
+        } else {
+            let removed = self.held.old.remove(hash, name);
+            gone = removed.is_some();
+            removed
         };
         if let Some(entry) = entry {
             let what = (gone, m.links()[0]);
