@@ -112,7 +112,7 @@ pub enum Error {
     NoKey,
     /// A new file system could not be made.
     #[error(transparent)]
-    Mkfs(#[from] MkfsError),
+    Mkfs(Box<MkfsError>),
     /// The work was interrupted by the caller.
     #[error("interrupted")]
     Interrupted,
@@ -164,12 +164,22 @@ impl Error {
             Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => {
                 return crate::base::system::DAMAGED;
             }
-            Self::Mkfs(MkfsError::TooSmall { .. } | MkfsError::TooFewInodes { .. }) => E::NOSPC,
-            Self::Mkfs(MkfsError::Io { .. }) => E::IO,
-            Self::Mkfs(MkfsError::Interrupted) => E::INTR,
-            Self::Format(_) | Self::Mkfs(_) => E::INVAL,
+            Self::Format(_) => E::INVAL,
+            Self::Mkfs(error) => match **error {
+                MkfsError::TooSmall { .. } | MkfsError::TooFewInodes { .. } => E::NOSPC,
+                MkfsError::Io { .. } => E::IO,
+                MkfsError::Interrupted => E::INTR,
+                _ => E::INVAL,
+            },
             Self::Io { .. } | Self::Stopped(_) | Self::Broken { .. } => E::IO,
         };
         errno.raw_os_error()
+    }
+}
+
+// Every operation returns it, so it stays small.
+impl From<MkfsError> for Error {
+    fn from(error: MkfsError) -> Self {
+        Self::Mkfs(Box::new(error))
     }
 }
