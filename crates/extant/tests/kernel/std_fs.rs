@@ -172,7 +172,7 @@ impl Peer for Volume {
             true => self.root().stat(path)?,
             false => self.root().lstat(path)?,
         };
-        Ok((u32::from(found.mode), u64::from(found.links), found.size))
+        Ok((found.mode, u64::from(found.links), found.size))
     }
     fn read_dir(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
         let names = self.root().read_dir(path)?.into_iter();
@@ -206,8 +206,11 @@ fn step<P: Peer>(peer: &P, rng: &mut Rng) -> String {
         8 => plain(peer.hard_link(&path, &other)),
         9 => plain(peer.symlink(&other, &path)),
         10 => done(peer.read_link(&path).map(|t| format!("{t:?}"))),
-        11 => done(peer.metadata(&path, number % 2 == 0).map(|m| shown(&m))),
-        12 => done(peer.read_dir(&path).map(|names| sorted(names))),
+        11 => done(
+            peer.metadata(&path, number.is_multiple_of(2))
+                .map(|m| shown(&m)),
+        ),
+        12 => done(peer.read_dir(&path).map(sorted)),
         _ => done(use_file(peer, &path, choice, number, &bytes)),
     };
     format!("{choice} {path} {other} {number}: {result}")
@@ -223,9 +226,9 @@ fn use_file<P: Peer>(
 ) -> io::Result<String> {
     let mut file = peer.open(
         path,
-        choice % 2 == 0,
+        choice.is_multiple_of(2),
         choice == 15,
-        choice == 16 && number % 2 == 0,
+        choice == 16 && number.is_multiple_of(2),
     )?;
     match choice {
         13 | 14 => file.write_all(bytes)?,
