@@ -164,9 +164,8 @@ impl Data {
 
     /// Blocks set aside go back to where they came from.
     fn return_aside(&self, start: BlockNr, len: u32) {
-        match self.space.mark_free(start, len) {
-            Ok(()) => self.space.counts.bring_back(u64::from(len)),
-            Err(e) => tracing::error!(block = start.0, error = %e, "freeing blocks"),
+        if self.space.unplace(start, len) {
+            self.space.counts.bring_back(u64::from(len));
         }
     }
 
@@ -223,7 +222,7 @@ impl Data {
             return;
         }
         drop(preallocation);
-        self.unplace(&[run]);
+        self.space.unplace(run.physical, run.len);
         self.space.counts.give(u64::from(run.len));
     }
 }

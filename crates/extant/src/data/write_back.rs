@@ -364,15 +364,6 @@ impl Data {
         }
     }
 
-    /// Blocks taken for pages that could not be written go back; the pages keep their promise.
-    pub(super) fn unplace(&self, runs: &[Run]) {
-        for run in runs {
-            if let Err(e) = self.space.mark_free(run.physical, run.len) {
-                tracing::error!(block = run.physical.0, error = %e, "freeing blocks");
-            }
-        }
-    }
-
     fn write_run(
         &self,
         inode: &Inode,

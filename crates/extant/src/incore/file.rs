@@ -143,27 +143,20 @@ pub struct FileData {
 impl FileData {
     /// The data of a new file: nothing to load.
     pub fn newborn() -> Self {
-        Self {
-            map: Lines(RwLock::new(FileMap {
-                loaded: true,
-                ..FileMap::default()
-            })),
-            pages: Pages::default(),
-            promised: AtomicU32::new(0),
-            promised_pages: AtomicU32::new(0),
-            tree: TreeBlocks::default(),
-            replaced: AtomicBool::new(false),
-            overwrites: Overwrites::default(),
-            written: AtomicU64::new(0),
-            openers: Openers::default(),
-            preallocation: ReadMostly::default(),
-        }
+        Self::with(FileMap {
+            loaded: true,
+            ..FileMap::default()
+        })
     }
 
     /// The data of a file on the device.
     pub fn cold() -> Self {
+        Self::with(FileMap::default())
+    }
+
+    fn with(map: FileMap) -> Self {
         Self {
-            map: Lines(RwLock::default()),
+            map: Lines(RwLock::new(map)),
             pages: Pages::default(),
             promised: AtomicU32::new(0),
             promised_pages: AtomicU32::new(0),

@@ -11,7 +11,7 @@ use crate::log::transaction::Transaction;
 use crate::log::{Commit, Cost};
 use crate::names::Names;
 use crate::names::index_room::Room;
-use crate::names::remove::Fate;
+use crate::names::remove::{Fate, Killed};
 use crate::names::rename::RenameMode;
 use crate::names::whiteout::Whiteout;
 use crate::types::credentials::Credentials;
@@ -196,35 +196,6 @@ impl<'a> Move<'a> {
     }
 }
 
-/// A directory marked as removed; it lives again if the rename fails before its commit.
-struct Killed<'a>(Option<&'a Directory>);
-
-impl<'a> Killed<'a> {
-    fn kill(dir: &'a Directory, buckets: &[BucketGuard<'_>]) -> Result<Self> {
-        match dir.kill_if_empty(buckets) {
-            true => Ok(Self(Some(dir))),
-            false => Err(Error::NotEmpty),
-        }
-    }
-
-    fn core_stamp(&self) -> Stamp {
-        self.0.map_or(0, |d| d.core_stamp.load(Ordering::Relaxed))
-    }
-
-    /// The removal is logged.
-    fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Killed<'_> {
-    fn drop(&mut self) {
-        if let Some(dir) = self.0 {
-            dir.revive();
-        }
-    }
-}
-
 /// The inode that loses its name, ready to be freed.
 #[derive(Default)]
 struct Victim {
@@ -281,10 +252,9 @@ impl Names {
         {
             return Ok(None);
         }
-        let killed = match replaced_dir {
-            Some((_, names)) => Killed::kill(names, &held.replaced)?,
-            None => Killed(None),
-        };
+        let killed = replaced_dir
+            .map(|(_, names)| Killed::kill(names, &held.replaced))
+            .transpose()?;
         let mut map = m.replaced().and_then(|t| t.file()).map(|f| f.map.write());
         let victim = self.prepare_victim(m.replaced(), map.as_deref_mut())?;
         let mut states = m.lock_states();
@@ -294,7 +264,7 @@ impl Names {
             .max(states.stamp())
             .max(m.stamp())
             .max(whiteout.as_ref().map_or(0, Whiteout::after))
-            .max(killed.core_stamp());
+            .max(replaced_dir.map_or(0, |(_, d)| d.core_stamp.load(Ordering::Relaxed)));
         if is_dir(m.source) || m.target.is_some_and(|t| is_dir(t)) {
             m.old.names.note_move();
             m.new.names.note_move();
@@ -311,7 +281,9 @@ impl Names {
             time: now(),
         };
         let (fate, whited) = tx.commit(seen, |c| moving.log(new_name, c));
-        killed.keep();
+        if let Some(killed) = killed {
+            killed.keep();
+        }
         if let Some(inode) = &whited {
             // While the names are locked, so that no look-up misses it.
             self.inodes.adopt(inode);

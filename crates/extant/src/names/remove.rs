@@ -2,8 +2,9 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::now;
-use crate::incore::directory::Change;
+use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::{Inode, InodeState};
+use crate::incore::name_table::BucketGuard;
 use crate::log::Commit;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
@@ -21,6 +22,32 @@ pub(crate) enum Fate {
     Freed,
     /// Open, or too large for one transaction: on the orphan list; `true` if it is not open.
     Orphan(bool),
+}
+
+/// A directory marked as removed; it lives again if the operation ends before its commit. Dropped with all buckets of
+/// the directory locked.
+pub(super) struct Killed<'a>(Option<&'a Directory>);
+
+impl<'a> Killed<'a> {
+    pub(super) fn kill(dir: &'a Directory, buckets: &[BucketGuard<'_>]) -> Result<Self> {
+        match dir.kill_if_empty(buckets) {
+            true => Ok(Self(Some(dir))),
+            false => Err(Error::NotEmpty),
+        }
+    }
+
+    /// The removal is logged.
+    pub(super) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Killed<'_> {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0 {
+            dir.revive();
+        }
+    }
 }
 
 impl Names {
@@ -164,9 +191,7 @@ impl Names {
             if !leads || victim.is_gone() {
                 continue;
             }
-            if !inside.kill_if_empty(&all) {
-                return Err(Error::NotEmpty);
-            }
+            let killed = Killed::kill(inside, &all)?;
             let mut state = victim.state.lock();
             let time = now();
             let Some(entry) = bucket.remove(hash, name) else {
@@ -192,6 +217,7 @@ impl Names {
                     self.lifecycle.log_free(&victim, state, None, &[], c);
                 })
             });
+            killed.keep();
             self.watch.tell_removed(parent, name, &victim);
             drop(state);
             drop((all, bucket));

@@ -182,6 +182,16 @@ impl Space {
         let given = self.blocks.mark_free(start, len);
         given.inspect_err(|e| self.store.stop(e))
     }
+
+    /// Marks blocks as free that no logged change refers to, where no error can be returned. False if the volume has
+    /// stopped instead: their number stays taken.
+    pub(crate) fn unplace(&self, start: BlockNr, len: u32) -> bool {
+        let freed = self.mark_free(start, len);
+        if let Err(e) = &freed {
+            tracing::error!(block = start.0, error = %e, "freeing blocks");
+        }
+        freed.is_ok()
+    }
 }
 
 impl Space {

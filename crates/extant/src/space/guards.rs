@@ -82,13 +82,9 @@ impl PlacedRuns<'_> {
             if self.on_drop == OnDrop::KeepCount && run.unwritten {
                 continue;
             }
-            match self.space.mark_free(run.physical, run.len) {
-                Ok(()) if self.on_drop == OnDrop::ReturnCount => {
-                    self.space.counts.give(u64::from(run.len));
-                }
-                Ok(()) => {}
-                // The volume has stopped.
-                Err(e) => tracing::error!(block = run.physical.0, error = %e, "freeing blocks"),
+            let freed = self.space.unplace(run.physical, run.len);
+            if freed && self.on_drop == OnDrop::ReturnCount {
+                self.space.counts.give(u64::from(run.len));
             }
         }
     }
