@@ -519,3 +519,42 @@ fn what_was_metadata_and_holds_data_is_not_replayed() {
     drop(file);
     volume.close().unwrap();
 }
+
+/// The time of a write need not be durable when fdatasync returns, so overwritten blocks need no push; a later fsync makes
+/// it durable all the same.
+#[test]
+fn fdatasync_of_overwritten_blocks_only_flushes() {
+    let (medium, volume) = made(16 << 20, 4096);
+    let file = volume.create("/file", 0o600).unwrap();
+    file.write_all_at(0, &[1; 8192]).unwrap();
+    file.fsync().unwrap();
+    let counts = |v: &Volume| (v.statistics().pushes, v.statistics().flushes);
+    let before = counts(&volume);
+    for n in 1..=3 {
+        // Longer than a tick of the clock by which inodes are stamped.
+        std::thread::sleep(Duration::from_millis(20));
+        file.write_all_at(4096, &[n; 4096]).unwrap();
+        file.fdatasync().unwrap();
+        assert_eq!(counts(&volume), (before.0, before.1 + u64::from(n)));
+    }
+    let mtime = file.stat().unwrap().mtime;
+    // One that grows the file is pushed.
+    file.write_all_at(8192, &[9; 100]).unwrap();
+    file.fdatasync().unwrap();
+    assert_eq!(counts(&volume).0, before.0 + 1);
+    file.write_all_at(0, &[7; 4096]).unwrap();
+    file.fdatasync().unwrap();
+    file.fsync().unwrap();
+    let written = file.stat().unwrap().mtime;
+    assert!(written >= mtime);
+    drop(file);
+    volume.close().unwrap();
+    let volume = OpenOptions::new()
+        .open_device(medium as Arc<dyn BlockDevice>)
+        .unwrap();
+    assert_eq!(volume.stat("/file").unwrap().mtime, written);
+    assert_eq!(
+        volume.read_file("/file").unwrap()[4096..8292],
+        [&[3; 4096][..], &[9; 100]].concat()
+    );
+}

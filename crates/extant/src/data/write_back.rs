@@ -9,7 +9,7 @@ use crate::base::schedule::{self, Point};
 use crate::base::{locks, parallel};
 use crate::data::Data;
 use crate::incore::file::{FileData, FileMap};
-use crate::incore::inode::Inode;
+use crate::incore::inode::{Inode, InodeState};
 use crate::incore::pages::{CHUNK_PAGES, SharedChunk};
 use crate::space::guards::PlacedRuns;
 use crate::types::extent_map::{Found, Run};
@@ -58,6 +58,25 @@ fn has_grown(before: i64, now: i64, limit: u64) -> bool {
     let stretch = limit / (16 * percpu::slot::count() as u64);
     let stretch = i64::try_from(stretch).unwrap_or(i64::MAX).max(1);
     now.div_euclid(stretch) > before.div_euclid(stretch)
+}
+
+/// When write-back logs an inode's core although it logs no mapping.
+#[derive(Clone, Copy)]
+enum CoreLogged {
+    /// If anything in it changed.
+    IfChanged,
+    /// If the size did: times can wait, and the inode stays on its list of dirty ones for them. So fdatasync of overwritten
+    /// blocks needs no push.
+    ForSize,
+}
+
+impl CoreLogged {
+    fn is_needed(self, state: &InodeState) -> bool {
+        match self {
+            Self::IfChanged => state.core_dirty,
+            Self::ForSize => state.disk_size != state.core.size,
+        }
+    }
 }
 
 impl Data {
@@ -175,13 +194,17 @@ impl Data {
 
     /// Writes one inode's dirty pages and logs what changed of it.
     pub(super) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.write_back_with(inode, CoreLogged::IfChanged)
+    }
+
+    fn write_back_with(&self, inode: &Arc<Inode>, core: CoreLogged) -> Result<()> {
         let _span = lockmeter::span!("write back");
         if let Some(file) = inode.touched_file() {
             if self.is_written_back(inode, file) {
                 return Ok(());
             }
             let mut map = file.map.write();
-            return self.write_back_locked(inode, &mut map);
+            return self.write_back_pages(inode, &mut map, core);
         }
         let mut state = inode.state.lock();
         if !state.core_dirty || state.freed {
@@ -209,6 +232,15 @@ impl Data {
     }
 
     pub(super) fn write_back_locked(&self, inode: &Arc<Inode>, map: &mut FileMap) -> Result<()> {
+        self.write_back_pages(inode, map, CoreLogged::IfChanged)
+    }
+
+    fn write_back_pages(
+        &self,
+        inode: &Arc<Inode>,
+        map: &mut FileMap,
+        core: CoreLogged,
+    ) -> Result<()> {
         let Some(file) = inode.file() else {
             return Ok(());
         };
@@ -241,7 +273,7 @@ impl Data {
             return Err(e);
         }
         // Blocks that were there, overwritten within one tick of the clock: nothing to log.
-        if placing.runs.is_empty() && !inode.state.lock().core_dirty {
+        if placing.runs.is_empty() && !core.is_needed(&inode.state.lock()) {
             self.return_promise(file);
             self.note_written_back(file, &dirty, u64::from(u32::MAX) + 1);
             return Ok(());
@@ -554,7 +586,11 @@ impl Data {
         if !datasync {
             self.inodes.make_times_due_of(inode);
         }
-        self.write_back(inode)?;
+        let core = match datasync {
+            true => CoreLogged::ForSize,
+            false => CoreLogged::IfChanged,
+        };
+        self.write_back_with(inode, core)?;
         let written = self.mark_of(inode);
         let context = inode.last_context.load(Ordering::Acquire);
         let pushed = context > self.log.durable();

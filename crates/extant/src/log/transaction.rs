@@ -109,7 +109,8 @@ impl Transaction<'_> {
                 }
             }
             if list.credits < need {
-                list.credits += log.budget.draw(context, need - list.credits);
+                let used = list.len() as u64;
+                list.credits += log.budget.draw(context, need - list.credits, used);
                 log.store
                     .insist(list.credits >= need, Rule::CreditsCover, || {
                         format!("{need} of {}", list.credits)
