@@ -304,11 +304,9 @@ impl Volume {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn groups(&self) -> impl Iterator<Item = Result<&GroupDesc>> {
-        let engine = &self.guard.engine;
-        engine
-            .store
-            .groups
-            .iter(&engine.store.geometry, &engine.store.buffers)
+        let store = &self.guard.engine.store;
+        let groups = store.groups.iter(&store.geometry, &store.buffers);
+        groups.map(|desc| Ok(desc?))
     }
 
     /// The journal's superblock as it was before the volume was opened and recovered; none without a

@@ -1,6 +1,7 @@
 //! The engine's errors: every error names the broken rule and the place, and maps to one errno.
 
 use ext4_format::{BlockNr, FormatError, InodeNr};
+use extant_formatter::name::NameError;
 use extant_mkfs::MkfsError;
 use std::io;
 
@@ -177,9 +178,87 @@ impl Error {
     }
 }
 
+// The formatter's crate is a part of the engine, and none of its interface: these conversions are hidden.
+#[doc(hidden)]
+impl From<extant_formatter::Error> for Error {
+    #[cold]
+    fn from(error: extant_formatter::Error) -> Self {
+        use extant_formatter::Error as E;
+        match error {
+            E::Format(broken) => Self::Format(broken),
+            E::Read { block, source } => Self::block_io("read", block, source),
+            E::NoSpace(what) => Self::NoSpace(what),
+            E::Unsupported(what) => Self::Unsupported(what),
+            // The source of blocks is the engine's own.
+            E::Space(error) => match error.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(other) => Self::Io {
+                    context: "taking a block".into(),
+                    source: io::Error::other(other),
+                },
+            },
+            E::Panicked => Self::Stopped("a thread panicked".into()),
+        }
+    }
+}
+
+#[doc(hidden)]
+impl From<NameError> for Error {
+    #[cold]
+    fn from(error: NameError) -> Self {
+        match error {
+            NameError::TooLong => Self::NameTooLong,
+            NameError::Empty => Self::NotFound,
+            NameError::Refused(why) => Self::Invalid(why),
+        }
+    }
+}
+
 // Every operation returns it, so it stays small.
 impl From<MkfsError> for Error {
     fn from(error: MkfsError) -> Self {
         Self::Mkfs(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_formatter::SpaceError;
+
+    /// An error of the engine passes through the formatter as it is: one that says "no space" must not become a failure
+    /// of the device.
+    #[test]
+    fn the_formatter_hands_back_the_engines_own_errors() {
+        let through =
+            |own: Error| Error::from(extant_formatter::Error::from(Box::new(own) as SpaceError));
+        assert!(matches!(
+            through(Error::NoSpace("blocks")),
+            Error::NoSpace("blocks")
+        ));
+        let damage = Error::corrupt_inode("mode", InodeNr(12));
+        assert!(matches!(
+            through(damage),
+            Error::Format(FormatError::Corrupt { .. })
+        ));
+        let foreign: SpaceError = "another".into();
+        assert!(matches!(
+            Error::from(extant_formatter::Error::Space(foreign)),
+            Error::Io { .. }
+        ));
+    }
+
+    /// A block that cannot be read is told in the same words, whoever reads it.
+    #[test]
+    fn a_failed_read_names_its_block() {
+        let failed = || io::Error::from(io::ErrorKind::TimedOut);
+        let by_formatter = extant_formatter::Error::Read {
+            block: BlockNr(7),
+            source: failed(),
+        };
+        assert_eq!(
+            Error::from(by_formatter).to_string(),
+            Error::block_io("read", BlockNr(7), failed()).to_string()
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! The classes of the engine's locks, as the lock meter names them. Every lock of an open volume has one; those
-//! of `percpu` have their own.
+//! of `percpu` and of the formatter have their own.
 
 pub(crate) use lockmeter::{Condvar, Mutex, MutexGuard};
 pub(crate) use percpu::{ReadGuard, ReadMostly, RwLock, WriteGuard};
@@ -111,16 +111,8 @@ lock_class!(
     pub(crate) Buffers = "buffer shard"
 );
 lock_class!(
-    /// Memory of images that are gone.
-    pub(crate) BlockMemory = "block memory"
-);
-lock_class!(
     /// The formatter: one push at a time.
     pub(crate) Formatter = "formatter"
-);
-lock_class!(
-    /// Attribute blocks and table gaps, between the formatter's threads.
-    pub(crate) FormatterShared = "formatter, shared"
 );
 lock_class!(
     /// The blocks that a push has taken and freed.
@@ -149,10 +141,6 @@ lock_class!(
 lock_class!(
     /// The last context on disk.
     pub(crate) Durable = "durable context"
-);
-lock_class!(
-    /// Memory of formatted item lists.
-    pub(crate) SpareItems = "spare items"
 );
 lock_class!(
     /// Requests to the background thread.

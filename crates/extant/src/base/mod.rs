@@ -1,7 +1,6 @@
 //! Tools of every room: errors, lock classes, rules that are checked at run time, hooks of the tests, small helpers.
 
 pub mod address;
-pub mod block_memory;
 pub mod chunked;
 pub mod error;
 pub mod failing;

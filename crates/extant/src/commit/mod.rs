@@ -2,7 +2,6 @@
 //! only writer of metadata.
 
 pub mod begin;
-pub mod formatter;
 pub mod journal;
 pub mod push;
 pub mod statistics;
@@ -15,7 +14,7 @@ use crate::log::Log;
 use crate::space::Space;
 use crate::store::Store;
 use crate::store::health::Waiters;
-use formatter::{Formatter, Published};
+use extant_formatter::{Formatter, Published};
 use journal::Writer;
 use journal::commit_stage::CommitStage;
 use statistics::Totals;

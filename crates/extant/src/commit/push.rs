@@ -12,10 +12,10 @@ use crate::base::locks::{self, Mutex};
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
 use crate::commit::Committer;
-use crate::commit::formatter::{Formatter, MetaSpace, Moment, Output};
 use crate::log::Fullness;
-use crate::types::item::{InodeEvent, ItemList};
 use ext4_format::BlockNr;
+use extant_formatter::item::{InodeEvent, ItemList};
+use extant_formatter::{Formatter, MetaSpace, Moment, Output, SpaceError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,13 +36,13 @@ struct PushSpace<'a> {
 }
 
 impl MetaSpace for PushSpace<'_> {
-    fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr> {
+    fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr, SpaceError> {
         let block = self.engine.space.allocate_block(goal)?;
         self.taken.lock().push(block);
         Ok(block)
     }
 
-    fn free_meta(&self, start: BlockNr, len: u32) -> Result<()> {
+    fn free_meta(&self, start: BlockNr, len: u32) -> Result<(), SpaceError> {
         // A bitmap that is not in core by now is read from the image that frees the block, and the block would be
         // used again before that is durable.
         let loaded = self.engine.space.load_bitmaps(start, len);
@@ -313,8 +313,9 @@ impl Committer {
         if !output.blocks.is_empty() {
             // The folded counts [L4].
             let now = crate::base::now().secs();
+            let (buffers, damage) = (&self.store.buffers, &self.store.health.damage);
             let (block, image) =
-                formatter.superblock_update(&self.store.buffers, now, Moment::Sync)?;
+                formatter.superblock_update(buffers, now, Moment::Sync, |sb| damage.apply(sb))?;
             self.store
                 .buffers
                 .publish(block, Arc::clone(&image), context);

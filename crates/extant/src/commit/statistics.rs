@@ -1,7 +1,7 @@
 //! Figures of a volume's log since it was opened, and its present contents.
 
-use crate::commit::formatter::Output;
-use crate::types::item::ItemList;
+use extant_formatter::Output;
+use extant_formatter::item::ItemList;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::commit::Committer;
-use crate::commit::formatter::{Formatter, Moment};
 use blockdev::BlockDevice;
+use extant_formatter::{Formatter, Moment};
 use std::sync::atomic::Ordering;
 
 impl Committer {
@@ -11,7 +11,9 @@ impl Committer {
     pub(crate) fn write_superblock(&self, formatter: &Formatter, moment: Moment) -> Result<()> {
         let now = crate::base::now().secs();
         let _place = self.store.superblock_io.lock();
-        let (block, image) = formatter.superblock_update(&self.store.buffers, now, moment)?;
+        let damage = &self.store.health.damage;
+        let (block, image) =
+            formatter.superblock_update(&self.store.buffers, now, moment, |sb| damage.apply(sb))?;
         self.store
             .device
             .write_at(block.offset(self.store.geometry.block_size), &image)

@@ -8,8 +8,8 @@ use crate::data::Data;
 use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::space::search::Request;
-use crate::types::extent_map::{Found, Run};
 use ext4_format::BlockNr;
+use extant_formatter::extent_map::{Found, Run};
 use std::sync::atomic::Ordering;
 
 /// Files up to this many blocks come out of the slot's preallocation when they are written back closed.

@@ -11,8 +11,8 @@ use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::log::{Commit, Cost};
 use crate::types::credentials::Credentials;
-use crate::types::extent_map::Run;
 use ext4_format::BlockNr;
+use extant_formatter::extent_map::Run;
 use std::sync::Arc;
 
 /// Which blocks of a file are taken out or put in; in blocks.

@@ -3,8 +3,8 @@
 
 use crate::data::Data;
 use crate::incore::inode::Inode;
-use crate::types::extent_map::Run;
 use ext4_format::inode::flags;
+use extant_formatter::extent_map::Run;
 use std::sync::atomic::Ordering;
 
 impl Data {

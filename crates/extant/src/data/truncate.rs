@@ -9,10 +9,10 @@ use crate::incore::file::FileMap;
 use crate::incore::inode::Inode;
 use crate::log::Commit;
 use crate::types::credentials::Credentials;
-use crate::types::extent_map::Run;
-use crate::types::item::{MapItem, MiscEvent};
 use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FileType};
+use extant_formatter::extent_map::Run;
+use extant_formatter::item::{MapItem, MiscEvent};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

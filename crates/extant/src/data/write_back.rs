@@ -12,7 +12,7 @@ use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::{Inode, InodeState};
 use crate::incore::pages::{CHUNK_PAGES, SharedChunk};
 use crate::space::guards::PlacedRuns;
-use crate::types::extent_map::{Found, Run};
+use extant_formatter::extent_map::{Found, Run};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

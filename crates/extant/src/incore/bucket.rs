@@ -2,7 +2,7 @@
 
 use crate::types::dentry::Dentry;
 use crate::types::dentry::NameHash;
-use crate::types::item::Stamp;
+use extant_formatter::item::Stamp;
 
 /// A bucket longer than this asks for a larger table; so many entries have a tag.
 pub(super) const LONG_BUCKET: usize = 20;
@@ -121,8 +121,8 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::name::Name;
     use ext4_format::{FileType, InodeNr};
+    use extant_formatter::name::Name;
 
     #[test]
     fn a_split_parts_the_names_and_keeps_them_found() {

@@ -14,11 +14,11 @@ use crate::incore::index_room::IndexRoom;
 use crate::incore::name_table::{BucketGuard, LARGE, NameTable};
 use crate::incore::noted_time::NotedTime;
 use crate::types::dentry::Dentry;
-use crate::types::item::Stamp;
 use crossbeam_utils::CachePadded;
 use ext4_format::InodeNr;
 use ext4_format::inode::LINK_MAX;
 use ext4_format::timestamp::Timestamp;
+use extant_formatter::item::Stamp;
 use percpu::PerSlot;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -73,7 +73,7 @@ pub struct Directory {
     pub cold_lookups: AtomicU32,
     /// Removed: nothing may be created in it. Written with all buckets locked.
     dead: AtomicBool,
-    /// Stamp of the directory's own last [`InodeItem`](crate::types::item::InodeItem). Apart from what look-ups read.
+    /// Stamp of the directory's own last [`InodeItem`](extant_formatter::item::InodeItem). Apart from what look-ups read.
     pub core_stamp: CachePadded<AtomicU64>,
     /// Links that it had when it came into memory; 1 if they are not counted (any more).
     links: AtomicU32,

@@ -4,11 +4,11 @@ use crate::base::locks::{self, ReadMostly};
 use crate::incore::directory::Directory;
 use crate::incore::file::FileData;
 use crate::log::Commit;
-use crate::types::extent_map::Run;
-use crate::types::item::Stamp;
 use ext4_format::inode::InodeCore;
 use ext4_format::xattr::XattrSet;
 use ext4_format::{FileType, InodeNr};
+use extant_formatter::extent_map::Run;
+use extant_formatter::item::Stamp;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 

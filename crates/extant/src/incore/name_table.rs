@@ -331,8 +331,8 @@ impl NameTable {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::types::name::Name;
     use ext4_format::{FileType, InodeNr};
+    use extant_formatter::name::Name;
     use std::sync::atomic::AtomicI64;
 
     /// A table, and how many names it holds.

@@ -6,14 +6,14 @@ use crate::incore::directory::Directory;
 use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::Inodes;
-use crate::store::buffers::Image;
-use crate::store::mapping::MappingReader;
-use crate::types::extent_map::{ExtentMap, Found};
 use crate::types::no_key;
 use ext4_format::features::Incompat;
 use ext4_format::inode::{self, flags};
 use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, dir_entry};
+use extant_formatter::extent_map::{ExtentMap, Found};
+use extant_formatter::image::Image;
+use extant_formatter::mapping_reader::MappingReader;
 use std::ops::{Deref, Range};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -164,6 +164,7 @@ impl Inodes {
         let inode_flags = inode::decode_core(&raw, &self.store.geometry, inode.ino)?.flags;
         self.mapping_reader(inode)
             .read(inode_flags, inode::i_block(&raw)?)
+            .map_err(Error::from)
             .inspect_err(|e| self.store.note_damage(e, "read_mapping", Some(inode.ino)))
     }
 

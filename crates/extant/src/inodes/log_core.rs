@@ -4,8 +4,8 @@ use crate::base::invariants::Rule;
 use crate::incore::directory::Directory;
 use crate::incore::inode::Inode;
 use crate::inodes::Inodes;
-use crate::types::item::InodeEvent;
 use ext4_format::inode::InodeCore;
+use extant_formatter::item::InodeEvent;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

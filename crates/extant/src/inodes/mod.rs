@@ -14,7 +14,6 @@ pub mod xattrs;
 
 use crate::base::locks::{self, Mutex};
 use crate::base::upward::Upward;
-use crate::commit::formatter::Published;
 use crate::commit::{Committer, PushObserver};
 use crate::incore::inode::Inode;
 use crate::incore::inode_index::InodeIndex;
@@ -23,6 +22,7 @@ use crate::space::Space;
 use crate::store::Store;
 use crate::watch::watchers::Watchers;
 use access_times::LazyTimes;
+use extant_formatter::Published;
 use observe::Observed;
 use open_files::OpenFiles;
 use percpu::{Counter, PerSlot, SlotList};

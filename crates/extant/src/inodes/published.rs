@@ -1,7 +1,7 @@
 //! Results of a push for the inodes in memory.
 
-use crate::commit::formatter::Published;
 use crate::inodes::Inodes;
+use extant_formatter::Published;
 use std::sync::atomic::Ordering;
 
 impl Inodes {

@@ -6,11 +6,11 @@ use crate::incore::inode::{Inode, InodeState};
 use crate::inodes::Inodes;
 use crate::log::{Commit, Cost};
 use crate::types::credentials::Credentials;
-use crate::types::item::MiscEvent;
 use ext4_format::FileType;
 use ext4_format::acl::Acl;
 use ext4_format::inode::flags;
 use ext4_format::xattr::XattrSet;
+use extant_formatter::item::MiscEvent;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -7,9 +7,9 @@ use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Content, Inode, InodeState};
 use crate::lifecycle::Lifecycle;
 use crate::log::Commit;
-use crate::types::extent_map::Run;
-use crate::types::item::{InodeEvent, MiscEvent};
 use ext4_format::FileType;
+use extant_formatter::extent_map::Run;
+use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

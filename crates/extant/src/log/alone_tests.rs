@@ -4,8 +4,8 @@ use super::*;
 use crate::log::transaction::Transaction;
 use crate::space::counts::{Counts, Reserve};
 use crate::space::search::BlockScan;
-use crate::types::item::MiscEvent;
 use ext4_format::InodeNr;
+use extant_formatter::item::MiscEvent;
 
 /// A log over space for so many blocks, with no volume above it.
 fn log(free: u64, capacity: u64) -> Log {

@@ -9,10 +9,10 @@
 //! context that is still open. Any operation that has seen the first has seen it through one of these two.
 
 use super::transaction::Commit;
-use crate::types::extent_map::Run;
-use crate::types::item::{InodeEvent, InodeItem, MapItem, Stamp};
 use ext4_format::inode::InodeCore;
 use ext4_format::{BlockNr, InodeNr};
+use extant_formatter::extent_map::Run;
+use extant_formatter::item::{InodeEvent, InodeItem, MapItem, Stamp};
 use percpu::SlotId;
 
 /// The positions of the items of a mapping's last change.

@@ -4,10 +4,10 @@ use crate::base::invariants::Rule;
 use crate::base::planted::{self, Fault};
 use crate::log::Log;
 use crate::types::dentry::Dentry;
-use crate::types::extent_map::Run;
-use crate::types::item::*;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, InodeNr};
+use extant_formatter::extent_map::Run;
+use extant_formatter::item::*;
 
 /// Commits of one slot in one context after which a push is requested, so that item lists stay bounded however large
 /// the journal is.

@@ -16,13 +16,13 @@ use crate::names::index_room::Room;
 use crate::space::guards::{NewNumber, PlacedRuns};
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::dentry::{Dentry, NameHash};
-use crate::types::extent_map::Run;
-use crate::types::item::{InodeEvent, MiscEvent};
-use crate::types::name::Name;
 use ext4_format::InodeNr;
 use ext4_format::inode::InodeCore;
 use ext4_format::inode::flags;
 use ext4_format::xattr::XattrSet;
+use extant_formatter::extent_map::Run;
+use extant_formatter::item::{InodeEvent, MiscEvent};
+use extant_formatter::name::Name;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -181,7 +181,7 @@ impl Names {
     /// The place of a new name.
     fn place_of<'a>(&self, parent: &'a Arc<Inode>, name: &[u8]) -> Result<NamePlace<'a>> {
         let name = match Name::new(name) {
-            Err(Error::Invalid(_)) if name == b"." || name == b".." => return Err(Error::Exists),
+            Err(_) if name == b"." || name == b".." => return Err(Error::Exists),
             other => other?,
         };
         Ok(NamePlace {

@@ -13,7 +13,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, MutexGuard};
-use crate::commit::formatter::directory::{Allowance, DirReader};
 use crate::incore::directory::Directory;
 use crate::incore::index_room::IndexRoom;
 use crate::incore::inode::Inode;
@@ -23,9 +22,10 @@ use crate::log::transaction::Transaction;
 use crate::names::Names;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::NameHash;
-use crate::types::extent_map::Found;
 use ext4_format::inode::{self, flags};
 use ext4_format::{FormatError, Where, checksum};
+use extant_formatter::extent_map::Found;
+use extant_formatter::{Allowance, DirReader};
 use std::sync::atomic::Ordering;
 
 /// The right to add one name; held until that is logged.
@@ -200,7 +200,7 @@ impl Names {
     pub(super) fn with_index<R>(
         &self,
         dir: &Inode,
-        f: impl FnOnce(&DirReader<'_>) -> Result<R>,
+        f: impl FnOnce(&DirReader<'_>) -> extant_formatter::Result<R>,
     ) -> Result<R> {
         let raw = self.inodes.raw_inode(dir.ino)?;
         let core = inode::decode_core(&raw, &self.store.geometry, dir.ino)?;
@@ -218,7 +218,7 @@ impl Names {
             )
             .into()),
         };
-        f(&DirReader {
+        Ok(f(&DirReader {
             geometry: &self.store.geometry,
             images: &self.store.buffers,
             locate: &locate,
@@ -227,7 +227,7 @@ impl Names {
             blocks,
             indexed: core.flags & flags::INDEX != 0,
             hasher: &self.store.hasher,
-        })
+        })?)
     }
 }
 

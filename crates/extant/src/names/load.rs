@@ -5,11 +5,11 @@ use crate::incore::inode::Inode;
 use crate::inodes::load::verify_directory_block;
 use crate::names::Names;
 use crate::types::dentry::{Dentry, NameHash};
-use crate::types::extent_map::Found;
-use crate::types::name::Name;
 use crate::types::no_key;
 use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, dir_entry};
+use extant_formatter::extent_map::Found;
+use extant_formatter::name::Name;
 use std::sync::atomic::Ordering;
 
 impl Names {

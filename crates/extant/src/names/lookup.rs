@@ -8,9 +8,9 @@ use crate::inodes::walk_cache::At;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE};
 use crate::types::dentry::{Dentry, NameHash};
-use crate::types::name::NAME_MAX;
 use ext4_format::inode::flags;
 use ext4_format::{FileType, InodeNr};
+use extant_formatter::name::NAME_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -23,13 +23,13 @@ pub mod whiteout;
 
 use crate::base::locks::{self, Mutex};
 use crate::commit::Committer;
-use crate::commit::formatter::directory::Allowance;
 use crate::data::Data;
 use crate::inodes::Inodes;
 use crate::lifecycle::Lifecycle;
 use crate::space::Space;
 use crate::store::Store;
 use crate::watch::watchers::Watchers;
+use extant_formatter::Allowance;
 use std::sync::Arc;
 
 /// The name space.

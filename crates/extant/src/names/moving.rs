@@ -16,12 +16,12 @@ use crate::names::rename::RenameMode;
 use crate::names::whiteout::Whiteout;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::{Dentry, NameHash};
-use crate::types::extent_map::Run;
-use crate::types::item::{MiscEvent, Stamp};
-use crate::types::name::Name;
 use crate::watch::watchers::WatchEvent;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{FileType, InodeNr};
+use extant_formatter::extent_map::Run;
+use extant_formatter::item::{MiscEvent, Stamp};
+use extant_formatter::name::Name;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 /// One side of a rename.

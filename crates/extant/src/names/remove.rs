@@ -8,8 +8,8 @@ use crate::incore::name_table::BucketGuard;
 use crate::log::Commit;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
-use crate::types::item::{InodeEvent, MiscEvent};
 use ext4_format::inode::flags;
+use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -251,7 +251,7 @@ impl Names {
 fn check_removable(name: &[u8]) -> Result<()> {
     match name {
         b"." | b".." => Err(Error::IsDirectory),
-        _ if name.len() > crate::types::name::NAME_MAX => Err(Error::NameTooLong),
+        _ if name.len() > extant_formatter::name::NAME_MAX => Err(Error::NameTooLong),
         _ => Ok(()),
     }
 }

@@ -5,8 +5,8 @@ use crate::incore::inode::Inode;
 use crate::names::Names;
 use crate::names::moving::{Held, Move, Outcome, Side, is_dir, lead};
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
-use crate::types::name::Name;
 use ext4_format::InodeNr;
+use extant_formatter::name::Name;
 use std::sync::Arc;
 
 /// The treatment of an existing new name.

@@ -8,7 +8,7 @@ use crate::inodes::new::New;
 use crate::log::Cost;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
-use crate::types::item::{InodeEvent, MiscEvent};
+use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::{Arc, OnceLock};
 
 impl Names {

@@ -9,10 +9,10 @@ use crate::names::Names;
 use crate::space::guards::NewNumber;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::Dentry;
-use crate::types::item::{InodeEvent, MiscEvent};
 use ext4_format::FileType;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::XattrSet;
+use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::Arc;
 
 /// A whiteout about to be made: its number, which goes back if nothing is made.

@@ -5,9 +5,9 @@ use crate::space::Space;
 use crate::space::block::GroupSource;
 use crate::space::inode::InodeSource;
 use crate::space::search::Request;
-use crate::store::groups::{Groups, first_unused};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
+use extant_formatter::groups::{Groups, first_unused};
 
 impl Space {
     /// Allocates one block. The caller has taken its number from the count of free blocks.
@@ -96,17 +96,11 @@ impl Space {
 
 impl GroupSource for Space {
     fn free_blocks(&self, group: GroupNr) -> Result<u32> {
-        match self
-            .store
-            .groups
-            .get(&self.store.geometry, &self.store.buffers, group)
-        {
-            Ok(desc) => Ok(desc.free_blocks),
-            Err(e) => {
-                self.refuse_group(group, &e, "descriptor");
-                Err(e)
-            }
-        }
+        let store = &self.store;
+        let desc = store.groups.get(&store.geometry, &store.buffers, group);
+        desc.map(|desc| desc.free_blocks)
+            .map_err(Error::from)
+            .inspect_err(|e| self.refuse_group(group, e, "descriptor"))
     }
 
     fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {

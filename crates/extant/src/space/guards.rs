@@ -3,8 +3,8 @@
 
 use crate::space::Space;
 use crate::space::inode::Allocated;
-use crate::types::extent_map::Run;
 use ext4_format::InodeNr;
+use extant_formatter::extent_map::Run;
 
 /// Blocks taken out of the count of free ones, for which no place has been found yet.
 pub(crate) struct Reservation<'a> {

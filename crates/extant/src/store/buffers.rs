@@ -5,91 +5,16 @@
 //! written it home. Dirty images stay in memory; a second-chance sweep drops clean ones of a shard that is over its
 //! share, when a block is read and when many have become clean.
 
-use crate::base::block_memory;
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Mutex};
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
 use blockdev::BlockDevice;
 use ext4_format::BlockNr;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Deref;
+use extant_formatter::image::{BlockImages, Image, NumberMap};
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-/// Multiplies by the golden ratio: enough for block numbers, far cheaper than SipHash.
-#[derive(Default)]
-pub struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &b in bytes {
-            self.write_u64(u64::from(b));
-        }
-    }
-    fn write_u32(&mut self, n: u32) {
-        self.write_u64(u64::from(n));
-    }
-    fn write_u64(&mut self, n: u64) {
-        let mixed = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
-/// A map keyed by numbers.
-pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
-
-/// One immutable block image, and whether its checksum has been verified since it was read.
-#[derive(Debug)]
-pub struct Image {
-    bytes: Vec<u8>,
-    verified: AtomicBool,
-}
-
-impl Image {
-    /// An image made in memory: its checksum needs no check.
-    pub fn made(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self {
-            bytes,
-            verified: AtomicBool::new(true),
-        })
-    }
-
-    /// An image that was read: its checksum is not checked yet.
-    pub fn read(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self {
-            bytes,
-            verified: AtomicBool::new(false),
-        })
-    }
-
-    /// True once [`Image::set_verified`] was called or the image was made here.
-    pub fn is_verified(&self) -> bool {
-        self.verified.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the checksum of the whole block is right.
-    pub fn set_verified(&self) {
-        self.verified.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        block_memory::give(std::mem::take(&mut self.bytes));
-    }
-}
-
-impl Deref for Image {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Entry {
     image: Arc<Image>,
@@ -160,6 +85,11 @@ impl Buffers {
 
     /// The image of a block, from memory or from the device.
     pub fn read(&self, block: BlockNr) -> Result<Arc<Image>> {
+        self.find_or_read(block)
+            .map_err(|e| Error::block_io("read", block, e))
+    }
+
+    fn find_or_read(&self, block: BlockNr) -> io::Result<Arc<Image>> {
         loop {
             let mut shard = self.shard(block).lock();
             if let Some(image) = Self::find(&mut shard, block) {
@@ -174,7 +104,7 @@ impl Buffers {
             schedule::reached(Point::BlockRead);
             let mut shard = self.shard(block).lock();
             let current = shard.end_read(block, ticket);
-            read.map_err(|e| Error::block_io("read", block, e))?;
+            read?;
             // A newer image may have come, gone home and left again: the read bytes may be older, or a mix of both.
             if current {
                 if shard.map.len() - shard.dirty >= self.clean_per_shard {
@@ -342,15 +272,10 @@ impl Buffers {
     }
 }
 
-/// A source of the newest images.
-pub trait BlockImages: Sync {
-    /// The newest image of a metadata block.
-    fn image(&self, block: BlockNr) -> Result<Arc<Image>>;
-}
-
-impl BlockImages for crate::store::buffers::Buffers {
-    fn image(&self, block: BlockNr) -> Result<Arc<Image>> {
-        self.read(block)
+impl BlockImages for Buffers {
+    fn image(&self, block: BlockNr) -> extant_formatter::Result<Arc<Image>> {
+        self.find_or_read(block)
+            .map_err(|source| extant_formatter::Error::Read { block, source })
     }
 }
 

@@ -23,7 +23,7 @@ impl Health {
             on_stop: None,
             stops_on_damage: true,
             on_damage: None,
-            damage: Arc::new(DamageLog::new(0)),
+            damage: DamageLog::new(0),
             waiters: Default::default(),
         }
     }
@@ -89,7 +89,7 @@ pub(crate) struct Health {
     /// Damage stops the volume, as a failed write does.
     pub stops_on_damage: bool,
     pub on_damage: Option<DamageHook>,
-    pub damage: Arc<DamageLog>,
+    pub damage: DamageLog,
     pub waiters: Upward<dyn Waiters>,
 }
 

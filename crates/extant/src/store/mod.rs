@@ -4,25 +4,22 @@ pub mod buffers;
 pub mod damage;
 pub mod flushes;
 pub mod gate;
-pub mod groups;
 pub mod health;
 pub mod limits;
-pub mod mapping;
 pub mod superblock;
-pub mod system_zone;
 
 use crate::base::locks::{self, Mutex};
 use blockdev::BlockDevice;
 use buffers::Buffers;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
+use extant_formatter::groups::Groups;
+use extant_formatter::system_zone::SystemZone;
 use flushes::Flushes;
 use gate::Gate;
-use groups::Groups;
 use health::Health;
 use limits::Limits;
 use std::sync::Arc;
-use system_zone::SystemZone;
 
 /// The lowest layer of an open volume.
 pub(crate) struct Store {

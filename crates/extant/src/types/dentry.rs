@@ -1,7 +1,7 @@
 //! A name in its directory's order, and its inode.
 
-use crate::types::name::Name;
 use ext4_format::{FileType, InodeNr};
+use extant_formatter::name::Name;
 
 /// Place of a name in the directory's order: hash, then minor hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -42,7 +42,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
             let before = std::mem::replace(&mut pushes, engine.log.pushes.load(Ordering::Relaxed));
             if before == pushes {
                 engine.log.spare.release();
-                crate::base::block_memory::release();
+                extant_formatter::block_memory::release();
             }
             engine.inodes.make_old_times_due();
             engine

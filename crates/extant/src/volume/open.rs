@@ -2,8 +2,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::Mutex;
+use crate::base::parallel;
 use crate::commit::Committer;
-use crate::commit::formatter::Formatter;
 use crate::commit::journal::commit_stage::CommitStage;
 use crate::commit::journal::recovery::{self, Recovery};
 use crate::commit::journal::{Journal, LogArea, Writer};
@@ -11,14 +11,11 @@ use crate::log::Log;
 use crate::space::Space;
 use crate::space::counts::{Counts, Reserve};
 use crate::store::Store;
-use crate::store::buffers::{Buffers, Image};
+use crate::store::buffers::Buffers;
 use crate::store::damage::DamageLog;
-use crate::store::groups::{self, Groups, Totals};
 use crate::store::health::Health;
 use crate::store::health::ended;
-use crate::store::mapping::MappingReader;
 use crate::store::superblock;
-use crate::store::system_zone::{self, SystemZone};
 use crate::volume::engine::Engine;
 use crate::volume::guard::Guard;
 use crate::volume::options::ErrorPolicy;
@@ -33,6 +30,11 @@ use ext4_format::superblock::{
     SUPERBLOCK_SIZE,
 };
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
+use extant_formatter::Formatter;
+use extant_formatter::groups::{self, Groups, Totals};
+use extant_formatter::image::Image;
+use extant_formatter::mapping_reader::MappingReader;
+use extant_formatter::system_zone::{self, SystemZone};
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, OnceLock};
 
@@ -213,7 +215,14 @@ impl<'a> Opening<'a> {
         let free = self.free(&groups, &buffers)?;
         let zone = Arc::new(SystemZone::new(&self.geometry, &log.own));
         let overlap = self.check_overlap(&zone, &buffers)?;
-        let formatter = Formatter::new(&self.geometry, free, &buffers, hasher, Arc::clone(&zone))?;
+        let formatter = Formatter::new(
+            &self.geometry,
+            free,
+            &buffers,
+            hasher,
+            Arc::clone(&zone),
+            parallel::cpus().min(parallel::MAX_THREADS),
+        )?;
         let orphans = formatter.orphans();
         let store = Arc::new(Store {
             geometry: self.geometry.clone(),
@@ -225,7 +234,7 @@ impl<'a> Opening<'a> {
             superblock_io: Mutex::new(()),
             gate: Default::default(),
             flushes: Default::default(),
-            health: self.health(formatter.damage()),
+            health: self.health(DamageLog::new(formatter.found_errors())),
             limits: self.options.limits(),
         });
         let counts = Counts::new(self.geometry.blocks_count, free.blocks, self.reserve());
@@ -270,7 +279,7 @@ impl<'a> Opening<'a> {
         Ok(overlap)
     }
 
-    fn health(&self, damage: Arc<DamageLog>) -> Health {
+    fn health(&self, damage: DamageLog) -> Health {
         let options = self.options;
         Health {
             read_only: self.read_only.clone(),
@@ -296,7 +305,7 @@ impl<'a> Opening<'a> {
     fn free(&self, groups: &Groups, buffers: &Buffers) -> Result<Totals> {
         if self.geometry.groups > groups::ALL {
             if self.left_open() {
-                return groups::count(&self.geometry, buffers);
+                return Ok(groups::count(&self.geometry, buffers)?);
             }
             return Ok(Totals {
                 blocks: self.raw.free_blocks().min(self.geometry.blocks_count),

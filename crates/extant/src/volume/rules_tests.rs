@@ -4,11 +4,11 @@ use crate::Volume;
 use crate::base::error::Error;
 use crate::base::invariants::Rule;
 use crate::log::Cost;
-use crate::store::buffers::Image;
 use crate::types::credentials::Credentials;
-use crate::types::extent_map::Run;
 use crate::volume::engine::Engine;
 use ext4_format::BlockNr;
+use extant_formatter::extent_map::Run;
+use extant_formatter::image::Image;
 
 /// Breaks a rule of a volume on which something was made durable and something was not; the volume stops with the
 /// rule's text, and the image has the first and not the second.

@@ -5,9 +5,9 @@
 use super::LogArea;
 use crate::base::error::{Error, Result};
 use crate::base::parallel;
-use crate::store::buffers::Image;
 use ext4_format::BlockNr;
 use ext4_format::jbd2::{self, DescriptorWriter, Format, RevokeWriter, Tid};
+use extant_formatter::image::Image;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -104,9 +104,9 @@ impl Body<'_> {
 mod tests {
     use super::*;
     use crate::commit::journal::recovery;
-    use crate::types::extent_map::{ExtentMap, Run};
     use blockdev::{BlockDevice, MemDevice};
     use ext4_format::jbd2::{Commit, MAGIC, Superblock};
+    use extant_formatter::extent_map::{ExtentMap, Run};
 
     const BLOCK: usize = 1024;
 

@@ -5,8 +5,8 @@ use crate::base::error::{Error, Result};
 use crate::base::invariants::insist;
 use crate::base::parallel;
 use crate::commit::Committer;
-use crate::store::buffers::Image;
 use ext4_format::BlockNr;
+use extant_formatter::image::Image;
 use std::collections::HashSet;
 use std::sync::Arc;
 

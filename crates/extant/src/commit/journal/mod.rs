@@ -22,14 +22,14 @@ use crate::base::error::{Error, Result};
 use crate::base::invariants::insist;
 use crate::base::planted::{self, Fault};
 use crate::commit::Committer;
-use crate::commit::formatter::Output;
-use crate::store::buffers::Image;
-use crate::types::extent_map::{ExtentMap, Found, Run};
 use blockdev::BlockDevice;
 use body::Body;
 use commit_stage::{CommitBlock, Logged};
 use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FormatError, Where};
+use extant_formatter::Output;
+use extant_formatter::extent_map::{ExtentMap, Found, Run};
+use extant_formatter::image::Image;
 use std::sync::Arc;
 
 /// The destination of metadata images.

@@ -1,0 +1,440 @@
+//! Sorts a batch and nets it inode by inode: what came and went inside it never reaches the disk.
+//!
+//! Sorting is on plain arrays of numbers: key in the high bits, position in the batch in the low
+//! ones, so that what one transaction said with one stamp keeps its order.
+
+use super::directory::{NetChange, NetName};
+use super::units;
+use crate::chunks::Chunks;
+use crate::error::{Error, Result};
+use crate::item::{InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, MiscItem, NameItem, Stamp};
+use ext4_format::InodeNr;
+use ext4_format::timestamp::Timestamp;
+
+/// A batch, sorted.
+pub(super) struct Batch<'i> {
+    items: &'i ItemList,
+    /// Inode number, then position.
+    inodes: Vec<u64>,
+    maps: Vec<u64>,
+    misc: Vec<u64>,
+    /// Directory, hash, minor hash, position; then by name and stamp.
+    names: Vec<u128>,
+}
+
+/// The fate of an inode number in this batch.
+#[derive(Clone, Copy)]
+pub(super) enum Fate<'i> {
+    /// Allocated and freed inside the batch: nothing on disk.
+    Nothing,
+    /// In use before, free now.
+    Freed(&'i InodeItem),
+    /// In use now.
+    Lives {
+        /// The allocation, if it happened in this batch.
+        init: Option<&'i InodeItem>,
+        /// The last core, if any was logged.
+        core: Option<&'i InodeItem>,
+    },
+}
+
+/// All changes of one inode in a batch.
+pub(super) struct InodeChanges<'b, 'i> {
+    /// Which.
+    pub ino: InodeNr,
+    /// The number was in use on disk before this batch.
+    pub was_used: bool,
+    /// Its fate.
+    pub fate: Fate<'i>,
+    /// Items with a lower stamp belong to an earlier life.
+    since: Stamp,
+    items: &'i ItemList,
+    maps: &'b [u64],
+    misc: &'b [u64],
+    names: &'b [u128],
+}
+
+/// The net effect of names on their directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NamesSum {
+    /// Time of the newest that the directory's last core does not know.
+    pub newest: Option<Timestamp>,
+    /// Subdirectories more.
+    pub links: i64,
+}
+
+const fn position(key: u64) -> usize {
+    key as u32 as usize
+}
+
+const fn name_position(key: u128) -> usize {
+    key as u32 as usize
+}
+
+/// Positions of `items` sorted by inode, stamp, position.
+fn by_inode<T>(items: &Chunks<T>, key: impl Fn(&T) -> (InodeNr, Stamp)) -> Vec<u64> {
+    let mut keys = Vec::with_capacity(items.len());
+    keys.extend(
+        items
+            .positions()
+            .map(|(i, item)| u64::from(key(item).0.0) << 32 | i as u64),
+    );
+    keys.sort_unstable();
+    for run in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
+        if run.len() > 1 {
+            // The positions come from `items`.
+            run.sort_unstable_by_key(|&k| (key(&items[position(k)]).1, k));
+        }
+    }
+    keys
+}
+
+fn by_name(items: &Chunks<NameItem>) -> Vec<u128> {
+    let mut keys = Vec::with_capacity(items.len());
+    keys.extend(items.positions().map(|(i, n)| {
+        u128::from(n.dir.0) << 96 | u128::from(n.hash) << 64 | u128::from(n.minor) << 32 | i as u128
+    }));
+    keys.sort_unstable();
+    for run in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
+        if run.len() > 1 {
+            run.sort_unstable_by(|&a, &b| {
+                let (x, y) = (&items[name_position(a)], &items[name_position(b)]);
+                x.name
+                    .cmp(&y.name)
+                    .then(x.stamp.cmp(&y.stamp))
+                    .then(a.cmp(&b))
+            });
+        }
+    }
+    keys
+}
+
+impl<'i> Batch<'i> {
+    /// Sorts the items, by two threads if there are that many and enough items.
+    pub fn new(items: &'i ItemList, threads: usize) -> Result<Self> {
+        let longest = items
+            .inodes
+            .end()
+            .max(items.names.end())
+            .max(items.maps.end())
+            .max(items.misc.end());
+        if u32::try_from(longest).is_err() {
+            return Err(Error::Unsupported("batch of 2^32 items"));
+        }
+        let names = || by_name(&items.names);
+        let rest = || Self {
+            items,
+            inodes: by_inode(&items.inodes, |i| (i.ino, i.stamp)),
+            maps: by_inode(&items.maps, |i| (i.ino, i.stamp)),
+            misc: by_inode(&items.misc, |i| (i.ino, i.stamp)),
+            names: Vec::new(),
+        };
+        let (names, batch) = units::both(threads, longest, names, rest)?;
+        Ok(Self { names, ..batch })
+    }
+
+    /// The inodes the batch speaks of, by number.
+    fn each(&self) -> Each<'_, 'i> {
+        Each {
+            items: self.items,
+            inodes: &self.inodes,
+            maps: &self.maps,
+            misc: &self.misc,
+            names: &self.names,
+        }
+    }
+
+    /// The inodes by group, for groups of so many inodes.
+    pub fn units(&self, per_group: u32) -> impl Iterator<Item = Each<'_, 'i>> {
+        let mut rest = self.each();
+        let per_group = u64::from(per_group.max(1));
+        std::iter::from_fn(move || {
+            let group = u64::from(rest.head()?.saturating_sub(1)) / per_group;
+            Some(rest.split_before((group + 1) * per_group + 1))
+        })
+    }
+}
+
+/// Iterator over the inodes of a batch, or of a part of it.
+#[derive(Clone)]
+pub(super) struct Each<'b, 'i> {
+    items: &'i ItemList,
+    inodes: &'b [u64],
+    maps: &'b [u64],
+    misc: &'b [u64],
+    names: &'b [u128],
+}
+
+impl<'b, 'i> Each<'b, 'i> {
+    /// The next inode.
+    fn head(&self) -> Option<u32> {
+        let head = |keys: &[u64]| keys.first().map(|k| (k >> 32) as u32);
+        let name_head = self.names.first().map(|k| (k >> 96) as u32);
+        [
+            head(self.inodes),
+            head(self.maps),
+            head(self.misc),
+            name_head,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// How much work it is, about: its items.
+    pub fn weight(&self) -> usize {
+        self.inodes.len() + self.maps.len() + self.misc.len() + self.names.len()
+    }
+
+    /// Splits off the inodes below `end`.
+    fn split_before(&mut self, end: u64) -> Self {
+        fn cut<'b, K>(rest: &mut &'b [K], below: impl Fn(&K) -> bool) -> &'b [K] {
+            let (head, tail) = rest.split_at(rest.partition_point(below));
+            *rest = tail;
+            head
+        }
+        let below = |k: &u64| k >> 32 < end;
+        Self {
+            items: self.items,
+            inodes: cut(&mut self.inodes, below),
+            maps: cut(&mut self.maps, below),
+            misc: cut(&mut self.misc, below),
+            names: cut(&mut self.names, |k| k >> 96 < u128::from(end)),
+        }
+    }
+}
+
+/// Splits off the leading run of one inode.
+fn split_run<'b, K: Copy>(rest: &mut &'b [K], of: impl Fn(K) -> bool) -> &'b [K] {
+    let n = rest.iter().position(|&k| !of(k)).unwrap_or(rest.len());
+    let (run, tail) = rest.split_at(n);
+    *rest = tail;
+    run
+}
+
+impl<'b, 'i> Iterator for Each<'b, 'i> {
+    type Item = InodeChanges<'b, 'i>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let ino = self.head()?;
+        let same = |k: u64| (k >> 32) as u32 == ino;
+        let events = split_run(&mut self.inodes, same);
+        let (was_used, fate) = fate(self.items, events);
+        let since = match fate {
+            Fate::Lives {
+                init: Some(init), ..
+            } => init.stamp,
+            _ => 0,
+        };
+        Some(InodeChanges {
+            ino: InodeNr(ino),
+            was_used,
+            fate,
+            since,
+            items: self.items,
+            maps: split_run(&mut self.maps, same),
+            misc: split_run(&mut self.misc, same),
+            names: split_run(&mut self.names, |k| (k >> 96) as u32 == ino),
+        })
+    }
+}
+
+/// Whether the number was in use before, and what becomes of it.
+fn fate<'i>(items: &'i ItemList, events: &[u64]) -> (bool, Fate<'i>) {
+    // Positions come from the list itself.
+    let item = |&k: &u64| &items.inodes[position(k)];
+    let was_used = events
+        .first()
+        .is_none_or(|k| item(k).event != InodeEvent::Init);
+    let turn = events
+        .iter()
+        .map(item)
+        .rfind(|i| i.event != InodeEvent::Update);
+    let fate = match turn.map(|i| (i.event, i)) {
+        Some((InodeEvent::Free, item)) if was_used => Fate::Freed(item),
+        Some((InodeEvent::Free, _)) => Fate::Nothing,
+        _ => Fate::Lives {
+            init: turn,
+            core: events.last().map(item),
+        },
+    };
+    (was_used, fate)
+}
+
+impl<'i> InodeChanges<'_, 'i> {
+    /// Mapping changes of the inode's present life, in order.
+    pub fn maps(&self) -> impl Iterator<Item = &'i MapItem> {
+        let (items, since) = (self.items, self.since);
+        self.maps
+            .iter()
+            .map(move |&k| &items.maps[position(k)])
+            .filter(move |m| m.stamp >= since)
+    }
+
+    /// The other events of the inode's present life, in order.
+    pub fn misc(&self) -> impl Iterator<Item = &'i MiscEvent> {
+        let (items, since) = (self.items, self.since);
+        let of_life = move |m: &&MiscItem| m.stamp >= since;
+        self.misc
+            .iter()
+            .map(move |&k| &items.misc[position(k)])
+            .filter(of_life)
+            .map(|m| &m.event)
+    }
+
+    /// Any name was logged in the inode's present life as a directory.
+    pub fn has_names(&self) -> bool {
+        self.names
+            .iter()
+            .any(|&k| self.items.names[name_position(k)].stamp >= self.since)
+    }
+
+    /// Puts the directory's net changes into `net`, in the order of the index.
+    pub fn names(&self, net: &mut Vec<NetName<'i>>) -> NamesSum {
+        net.clear();
+        let mut sum = NamesSum::default();
+        let (newborn, core_stamp) = match self.fate {
+            Fate::Lives { init, core } => (init.is_some(), core.map(|c| c.stamp)),
+            _ => return sum,
+        };
+        let mut last: Option<&'i NameItem> = None;
+        let mut emit = |item: &'i NameItem| {
+            let change = match item.ino.0 {
+                // A directory born in this batch has nothing to remove.
+                0 if newborn => return,
+                0 => NetChange::Remove,
+                _ => NetChange::Add(item.ino),
+            };
+            net.push(NetName {
+                hash: item.hash,
+                minor: item.minor,
+                name: item.name.as_bytes(),
+                ftype: item.ftype,
+                change,
+            });
+        };
+        for &key in self.names {
+            let item = &self.items.names[name_position(key)];
+            if item.stamp < self.since {
+                continue;
+            }
+            sum.links += i64::from(item.links);
+            if core_stamp.is_none_or(|s| item.stamp > s) {
+                sum.newest = sum.newest.max(Some(item.time));
+            }
+            // The last of equal names is the net change.
+            if let Some(before) = last.replace(item)
+                && (before.hash, before.minor, &before.name) != (item.hash, item.minor, &item.name)
+            {
+                emit(before);
+            }
+        }
+        if let Some(item) = last {
+            emit(item);
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Name;
+    use ext4_format::FileType;
+    use ext4_format::inode::InodeCore;
+
+    fn inode(ino: u32, event: InodeEvent, stamp: Stamp) -> InodeItem {
+        InodeItem {
+            ino: InodeNr(ino),
+            event,
+            stamp,
+            core: InodeCore::default(),
+        }
+    }
+
+    fn name(dir: u32, name: &[u8], ino: u32, stamp: Stamp) -> NameItem {
+        NameItem {
+            dir: InodeNr(dir),
+            ino: InodeNr(ino),
+            hash: 2,
+            minor: 7,
+            stamp,
+            time: Timestamp::new(stamp as i64, 0),
+            ftype: FileType::Regular,
+            links: stamp as i8,
+            name: Name::new(name).unwrap(),
+        }
+    }
+
+    #[test]
+    fn lives_are_told_apart() {
+        use InodeEvent::{Free, Init, Update};
+        let items = ItemList {
+            inodes: vec![
+                inode(14, Update, 9),
+                inode(12, Free, 5),
+                inode(12, Init, 3),
+                inode(13, Update, 1),
+                inode(13, Free, 4),
+                inode(14, Init, 8),
+                inode(14, Free, 2),
+            ]
+            .into(),
+            ..ItemList::default()
+        };
+        let batch = Batch::new(&items, 2).unwrap();
+        let all: Vec<_> = batch.each().collect();
+        assert!(matches!(
+            (all[0].was_used, all[0].fate),
+            (false, Fate::Nothing)
+        ));
+        assert!(matches!((all[1].was_used, all[1].fate), (true, Fate::Freed(i)) if i.stamp == 4));
+        assert!(matches!((all[2].was_used, all[2].fate),
+            (true, Fate::Lives { init: Some(i), core: Some(c) }) if (i.stamp, c.stamp) == (8, 9)));
+        assert_eq!((all.len(), all[2].since), (3, 8));
+    }
+
+    #[test]
+    fn units_are_groups() {
+        use InodeEvent::Update;
+        let items = ItemList {
+            inodes: [1, 16, 17, 40].map(|n| inode(n, Update, 1)).to_vec().into(),
+            names: vec![name(16, b"a", 5, 1), name(33, b"b", 5, 1)].into(),
+            ..ItemList::default()
+        };
+        let batch = Batch::new(&items, 2).unwrap();
+        let units: Vec<(usize, Vec<u32>)> = batch
+            .units(16)
+            .map(|u| (u.weight(), u.map(|c| c.ino.0).collect()))
+            .collect();
+        assert_eq!(units, [(3, vec![1, 16]), (1, vec![17]), (2, vec![33, 40])]);
+    }
+
+    #[test]
+    fn names_are_netted_by_name() {
+        let items = ItemList {
+            names: vec![
+                name(2, b"b", 20, 4),
+                name(2, b"a", 0, 3),
+                name(2, b"a", 12, 1),
+                name(2, b"b", 21, 6),
+            ]
+            .into(),
+            inodes: vec![inode(2, InodeEvent::Update, 4)].into(),
+            ..ItemList::default()
+        };
+        let batch = Batch::new(&items, 2).unwrap();
+        let mut net = Vec::new();
+        let all: Vec<_> = batch.each().collect();
+        let sum = NamesSum {
+            newest: Some(Timestamp::new(6, 0)),
+            links: 4 + 3 + 1 + 6,
+        };
+        assert_eq!(all[0].names(&mut net), sum);
+        let got: Vec<_> = net
+            .iter()
+            .map(|n| (n.name, matches!(n.change, NetChange::Add(InodeNr(21)))))
+            .collect();
+        assert_eq!(got, [(&b"a"[..], false), (&b"b"[..], true)]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Memory of dropped block images, for new ones: a push makes thousands of new images in place of as many old ones,
+//! and memory fresh from the system costs a page fault and a clearing each time. All volumes of the process share it.
+
+use crate::locks::{self, Mutex};
+
+/// The smallest block, as a power of two; blocks of 1 KiB to 64 KiB are kept.
+const SMALLEST: u32 = 10;
+const SIZES: usize = 7;
+/// Bytes kept of each size.
+const MOST: usize = 64 << 20;
+
+type Spare = Mutex<Vec<Vec<u8>>, locks::BlockMemory>;
+
+static SPARE: [Spare; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
+
+fn of(size: usize) -> Option<&'static Spare> {
+    if !size.is_power_of_two() {
+        return None;
+    }
+    let nth = size.trailing_zeros().checked_sub(SMALLEST)?;
+    SPARE.get(nth as usize)
+}
+
+fn take(size: usize) -> Option<Vec<u8>> {
+    of(size)?.lock().pop()
+}
+
+/// A block with arbitrary contents: the caller writes every byte.
+pub fn unset(size: usize) -> Vec<u8> {
+    take(size).unwrap_or_else(|| vec![0; size])
+}
+
+/// A block of zeros.
+pub fn zeroed(size: usize) -> Vec<u8> {
+    match take(size) {
+        Some(mut bytes) => {
+            bytes.fill(0);
+            bytes
+        }
+        None => vec![0; size],
+    }
+}
+
+/// A copy of a block.
+pub fn copied(block: &[u8]) -> Vec<u8> {
+    match take(block.len()) {
+        Some(mut bytes) => {
+            bytes.copy_from_slice(block);
+            bytes
+        }
+        None => block.to_vec(),
+    }
+}
+
+/// Keeps a block for reuse.
+pub fn give(bytes: Vec<u8>) {
+    if let Some(spare) = of(bytes.len()) {
+        let mut spare = spare.lock();
+        if spare.len() < MOST / bytes.len() {
+            spare.push(bytes);
+        }
+    }
+}
+
+/// Returns all of it to the system.
+pub fn release() {
+    for spare in &SPARE {
+        drop(std::mem::take(&mut *spare.lock()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_come_back_as_asked() {
+        give(vec![7; 32 << 10]);
+        assert_eq!(zeroed(32 << 10), vec![0; 32 << 10]);
+        give(vec![7; 32 << 10]);
+        assert_eq!(copied(&[9; 32 << 10]), vec![9; 32 << 10]);
+        // Sizes that no block has are not kept.
+        for odd in [0, 1, 512, 3000, 1 << 20] {
+            give(vec![7; odd]);
+            assert_eq!(zeroed(odd), vec![0; odd]);
+        }
+    }
+}

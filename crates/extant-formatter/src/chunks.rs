@@ -1,0 +1,209 @@
+//! Long lists of items in chunks: a list grows without being copied, two lists are joined without being copied, and
+//! the memory of one context serves the next, because memory fresh from the system costs a page fault and a clearing
+//! for every page.
+
+use crate::locks::{self, Mutex};
+use std::ops::{Index, IndexMut};
+
+/// Items of a full chunk, a power of two.
+const CHUNK: usize = 1 << SHIFT;
+const SHIFT: u32 = 10;
+
+/// Items in the order in which they came.
+#[derive(Debug)]
+pub struct Chunks<T> {
+    chunks: Vec<Vec<T>>,
+}
+
+impl<T> Default for Chunks<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new() }
+    }
+}
+
+impl<T> From<Vec<T>> for Chunks<T> {
+    fn from(items: Vec<T>) -> Self {
+        let mut chunks = Self::default();
+        chunks.extend(items);
+        chunks
+    }
+}
+
+impl<T> Extend<T> for Chunks<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
+        items.into_iter().for_each(|item| self.push(item));
+    }
+}
+
+impl<T> Chunks<T> {
+    /// Adds an item.
+    pub fn push(&mut self, item: T) {
+        self.push_with(item, Vec::new);
+    }
+
+    /// Adds an item, in a chunk of `spare` if one is needed.
+    pub fn push_in(&mut self, item: T, spare: &Spare<T>) {
+        self.push_with(item, || spare.take());
+    }
+
+    fn push_with(&mut self, item: T, empty: impl FnOnce() -> Vec<T>) {
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push(item),
+            last => {
+                let is_long = last.is_some();
+                let mut chunk = empty();
+                if is_long {
+                    // The first chunk grows as needed, because it may stay the only one; most of the later ones are
+                    // filled.
+                    chunk.reserve_exact(CHUNK);
+                }
+                chunk.push(item);
+                self.chunks.push(chunk);
+            }
+        }
+    }
+
+    /// Takes over the items of `other`.
+    pub fn append(&mut self, other: &mut Self) {
+        self.chunks.append(&mut other.chunks);
+    }
+
+    /// Takes the items for which `belongs` is true, in order; the others stay, in order.
+    pub fn take_where(&mut self, belongs: impl Fn(&T) -> bool) -> Self {
+        let mut taken = Self::default();
+        for item in std::mem::take(&mut self.chunks).into_iter().flatten() {
+            if belongs(&item) {
+                taken.push(item);
+            } else {
+                self.push(item);
+            }
+        }
+        taken
+    }
+
+    /// All items with their positions, which [`Index`] takes.
+    pub fn positions(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.chunks
+            .iter()
+            .enumerate()
+            .flat_map(|(c, chunk)| (c << SHIFT..).zip(chunk))
+    }
+
+    /// All items.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten()
+    }
+
+    /// Position of the last item.
+    pub fn last_position(&self) -> Option<usize> {
+        let last = self.chunks.len().checked_sub(1)?;
+        Some(last << SHIFT | self.chunks[last].len().checked_sub(1)?)
+    }
+
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(Vec::len).sum()
+    }
+
+    /// Whether there are no items.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.iter().all(Vec::is_empty)
+    }
+
+    /// One past the last position.
+    pub fn end(&self) -> usize {
+        self.chunks.len() << SHIFT
+    }
+}
+
+impl<T> Index<usize> for Chunks<T> {
+    type Output = T;
+
+    /// The item of a position out of [`Chunks::positions`].
+    fn index(&self, position: usize) -> &T {
+        &self.chunks[position >> SHIFT][position & (CHUNK - 1)]
+    }
+}
+
+impl<T> IndexMut<usize> for Chunks<T> {
+    fn index_mut(&mut self, position: usize) -> &mut T {
+        &mut self.chunks[position >> SHIFT][position & (CHUNK - 1)]
+    }
+}
+
+/// Emptied chunks, ready for the next context.
+#[derive(Debug)]
+pub struct Spare<T>(Mutex<Vec<Vec<T>>, locks::SpareItems>);
+
+impl<T> Default for Spare<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Spare<T> {
+    /// Full-grown chunks kept of each kind: those of half a million items.
+    const KEPT: usize = 512;
+
+    fn take(&self) -> Vec<T> {
+        // Never waits: a commit holds locks.
+        let kept = self.0.try_lock().and_then(|mut spare| spare.pop());
+        kept.unwrap_or_default()
+    }
+
+    /// Empties a list and keeps its full-grown chunks.
+    pub fn recycle(&self, list: Chunks<T>) {
+        for mut chunk in list.chunks {
+            chunk.clear();
+            if chunk.capacity() < CHUNK {
+                continue;
+            }
+            let mut spare = self.0.lock();
+            if spare.len() < Self::KEPT {
+                spare.push(chunk);
+            }
+        }
+    }
+
+    /// Frees the memory.
+    pub fn release(&self) {
+        drop(std::mem::take(&mut *self.0.lock()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_lead_to_their_items_after_joining() {
+        let spare = Spare::default();
+        let mut all: Chunks<u32> = Chunks::default();
+        for list in 0..3 {
+            let mut part = Chunks::default();
+            (0..1500).for_each(|i| part.push_in(list * 10_000 + i, &spare));
+            all.append(&mut part);
+            assert!(part.is_empty());
+        }
+        assert_eq!(all.len(), 4500);
+        assert!(
+            all.positions()
+                .all(|(p, item)| all[p] == *item && p < all.end())
+        );
+        let order: Vec<u32> = all.iter().copied().collect();
+        assert!(order.is_sorted());
+    }
+
+    #[test]
+    fn chunks_come_back_empty() {
+        let spare = Spare::default();
+        let list: Chunks<u64> = Chunks::from((0..5000).collect::<Vec<_>>());
+        spare.recycle(list);
+        let mut list = Chunks::default();
+        list.push_in(7, &spare);
+        assert_eq!(list.iter().collect::<Vec<_>>(), [&7]);
+        assert!(list.chunks[0].capacity() >= CHUNK);
+        spare.release();
+        assert_eq!(spare.take().capacity(), 0);
+    }
+}

@@ -1,0 +1,600 @@
+//! The names of one leaf: merged with changes, packed into a block, cut over several.
+
+use super::pages::Shape;
+use super::{NetChange, NetName};
+use crate::block_memory;
+use ext4_format::dir_entry::{self, Entry, LeafBuilder, rec_len_for};
+use ext4_format::hash::DirHasher;
+use ext4_format::htree::DxEntry;
+use ext4_format::{FileType, FormatError, InodeNr, Where};
+use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// How full, in percent, leaves become at most when many are made at once.
+const BULK_FILL: usize = 77;
+/// Up to so many changes are compared with each name of a leaf, more are looked up in a map.
+const FEW: usize = 3;
+
+/// A name as it will stand in a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item<'a> {
+    /// Directory hash; 0 for an existing name until [`Merged::hash_existing`].
+    pub hash: u32,
+    pub ino: InodeNr,
+    pub ftype: Option<FileType>,
+    pub name: &'a [u8],
+}
+
+impl<'a> Item<'a> {
+    fn of(entry: &Entry<'a>) -> Self {
+        Self {
+            hash: 0,
+            ino: entry.inode,
+            ftype: entry.file_type,
+            name: entry.name,
+        }
+    }
+
+    fn len(&self) -> usize {
+        rec_len_for(self.name.len())
+    }
+}
+
+/// Changes, to be found by name. Names that are asked for in the order of the changes, as they stand in a
+/// leaf packed in that order, cost one comparison; the first that is not builds a map.
+pub(super) struct Wanted<'n> {
+    changes: &'n [NetName<'n>],
+    tags: Tags,
+    next: Cell<usize>,
+    map: OnceCell<HashMap<&'n [u8], usize, Keyed>>,
+}
+
+/// Hashes names for a map that lives as long as one leaf is merged: folded multiplications, several
+/// times as fast as SipHash. The key is random, as names are the users' choice; the map is never
+/// iterated, so what is written does not depend on it.
+#[derive(Clone, Copy)]
+pub(super) struct Keyed(u64);
+
+impl BuildHasher for Keyed {
+    type Hasher = Self;
+    fn build_hasher(&self) -> Self {
+        *self
+    }
+}
+
+impl Hasher for Keyed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            self.write_u64(chunk.try_into().map_or(0, u64::from_le_bytes));
+        }
+        let rest = chunks
+            .remainder()
+            .iter()
+            .fold(0, |word, &b| word << 8 | u64::from(b));
+        self.write_u64(rest);
+    }
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word) * u128::from(0xf39c_c060_5ced_c835_u64);
+        self.0 = (product >> 64) as u64 ^ product as u64 ^ self.0.rotate_left(23);
+    }
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+}
+
+/// Which of 256 tags some names have: of the names of a leaf most have none of them, and are not looked up.
+struct Tags([u64; 4]);
+
+impl Tags {
+    fn of(changes: &[NetName<'_>]) -> Self {
+        let mut tags = Self([0; 4]);
+        for change in changes {
+            let tag = Self::tag(change.name);
+            tags.0[usize::from(tag >> 6)] |= 1 << (tag & 63);
+        }
+        tags
+    }
+
+    /// Names are told apart by their ends more often than by how they begin.
+    fn tag(name: &[u8]) -> u8 {
+        let end = name.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
+        let word = (end ^ name.len() as u32).wrapping_mul(0x9E37_79B1);
+        (word >> 24) as u8
+    }
+
+    fn may_have(&self, name: &[u8]) -> bool {
+        let tag = Self::tag(name);
+        self.0[usize::from(tag >> 6)] >> (tag & 63) & 1 == 1
+    }
+}
+
+impl<'n> Wanted<'n> {
+    pub fn new(changes: &'n [NetName<'n>]) -> Self {
+        Self {
+            changes,
+            tags: Tags::of(changes),
+            next: Cell::new(0),
+            map: OnceCell::new(),
+        }
+    }
+
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        if !self.tags.may_have(name) || name == b"." || name == b".." {
+            return None;
+        }
+        let next = self.next.get();
+        if self.changes.get(next).is_some_and(|c| c.name == name) {
+            self.next.set(next + 1);
+            return Some(next);
+        }
+        if self.changes.len() <= FEW {
+            return self.changes.iter().position(|c| c.name == name);
+        }
+        let map = self.map.get_or_init(|| {
+            let key = Keyed(RandomState::new().hash_one(0));
+            let mut map = HashMap::with_capacity_and_hasher(self.changes.len(), key);
+            map.extend(self.changes.iter().enumerate().map(|(i, c)| (c.name, i)));
+            map
+        });
+        let found = map.get(name).copied();
+        if let Some(i) = found {
+            self.next.set(i + 1);
+        }
+        found
+    }
+}
+
+/// Changes of which some are done.
+pub(super) struct Pending<'n> {
+    pub changes: &'n [NetName<'n>],
+    pub done: Vec<bool>,
+    filetype: bool,
+}
+
+impl<'n> Pending<'n> {
+    pub fn new(changes: &'n [NetName<'n>], shape: &Shape) -> Self {
+        Self {
+            changes,
+            done: vec![false; changes.len()],
+            filetype: shape.filetype,
+        }
+    }
+
+    /// The names to add that no leaf had so far.
+    pub fn adds(&self) -> impl Iterator<Item = Item<'n>> + '_ {
+        let open = self
+            .changes
+            .iter()
+            .zip(&self.done)
+            .filter(|(_, done)| !**done);
+        open.filter_map(|(c, _)| match c.change {
+            NetChange::Add(ino) => {
+                let ftype = self.filetype.then_some(c.ftype);
+                Some(Item {
+                    hash: c.hash,
+                    ino,
+                    ftype,
+                    name: c.name,
+                })
+            }
+            NetChange::Remove => None,
+        })
+    }
+}
+
+/// The contents of a leaf after the merge.
+pub(super) struct Merged<'a> {
+    /// The names; without those that are [folded](Merged::folded).
+    pub items: Vec<Item<'a>>,
+    /// Bytes that they take.
+    pub bytes: usize,
+    /// Whether that differs from what it holds.
+    pub changed: bool,
+    existing: usize,
+    kept: Kept,
+    /// This many names at the start, all of them kept, have no items.
+    folded: usize,
+}
+
+/// The records at the start of a block that stay as they are, without gaps. Most leaves of a large directory get a few
+/// names behind many.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    items: usize,
+    bytes: usize,
+    /// The start of the last of them.
+    last: usize,
+}
+
+impl<'a> Merged<'a> {
+    /// The names of `block` with removals and replacements applied; marks what was found as done.
+    /// "." and ".." are names like others here; no change names them.
+    pub fn new(
+        block: &'a [u8],
+        wanted: &Wanted<'_>,
+        pending: &mut Pending<'_>,
+    ) -> Result<Self, FormatError> {
+        let mut merged = Self::folded(block, wanted, pending)?;
+        merged.unfold(block)?;
+        Ok(merged)
+    }
+
+    /// The same, with no items for the names at the start that stay as they are: to write the leaf they are not needed.
+    pub fn folded(
+        block: &'a [u8],
+        wanted: &Wanted<'_>,
+        pending: &mut Pending<'_>,
+    ) -> Result<Self, FormatError> {
+        let mut merged = Self::empty();
+        merged.changed = false;
+        for entry in dir_entry::entries(block) {
+            let entry = entry?;
+            let mut item = Item::of(&entry);
+            if let Some(i) = wanted.find(entry.name) {
+                // `wanted` and `pending` are of the same changes: i is in range.
+                pending.done[i] = true;
+                let NetName { change, ftype, .. } = pending.changes[i];
+                let NetChange::Add(ino) = change else {
+                    merged.changed = true;
+                    continue;
+                };
+                let ftype = pending.filetype.then_some(ftype);
+                (item.ino, item.ftype) = (ino, ftype);
+            }
+            let same = (item.ino, item.ftype) == (entry.inode, entry.file_type);
+            merged.changed |= !same;
+            merged.existing += 1;
+            merged.bytes += item.len();
+            let offset = entry.offset as usize;
+            if same && merged.items.is_empty() && merged.kept.bytes == offset {
+                merged.folded += 1;
+                merged.kept = Kept {
+                    items: merged.folded,
+                    bytes: merged.bytes,
+                    last: offset,
+                };
+            } else {
+                merged.items.push(item);
+            }
+        }
+        Ok(merged)
+    }
+
+    /// Makes items of all names; `block` is the one it was made of.
+    pub fn unfold(&mut self, block: &'a [u8]) -> Result<(), FormatError> {
+        let mut items = Vec::with_capacity(block.len() / 32);
+        for entry in dir_entry::entries(block).take(self.folded) {
+            items.push(Item::of(&entry?));
+        }
+        items.append(&mut self.items);
+        (self.items, self.folded) = (items, 0);
+        Ok(())
+    }
+
+    /// A leaf without names.
+    pub fn empty() -> Self {
+        Self {
+            items: Vec::new(),
+            bytes: 0,
+            changed: true,
+            existing: 0,
+            kept: Kept::default(),
+            folded: 0,
+        }
+    }
+
+    /// An existing name leads elsewhere.
+    pub fn lead(&mut self, position: usize, ino: InodeNr) {
+        if let Some(item) = self.items.get_mut(position).filter(|item| item.ino != ino) {
+            item.ino = ino;
+            self.changed = true;
+            self.kept = Kept::default();
+        }
+    }
+
+    /// Writes all of it to a block that fits it, and its checksum; `old` is the block it was made of.
+    pub fn write(&self, old: &[u8], block: &mut [u8], shape: &Shape) -> Result<(), FormatError> {
+        let Kept { items, bytes, last } = self.kept;
+        let records = old.get(..bytes).unwrap_or(&[]);
+        let rest = self.items.get(items - self.folded..).unwrap_or(&[]);
+        match LeafBuilder::continuing(block, shape.csum, records, last) {
+            Some(leaf) => finish(leaf, rest),
+            None if self.folded == 0 => finish(LeafBuilder::new(block, shape.csum), &self.items),
+            None => Err(overflow()),
+        }?;
+        set_checksum(block, shape);
+        Ok(())
+    }
+
+    /// Appends new names.
+    pub fn extend(&mut self, adds: impl Iterator<Item = Item<'a>>) {
+        for item in adds {
+            self.bytes += item.len();
+            self.items.push(item);
+            self.changed = true;
+        }
+    }
+
+    /// Appends new names while they fit.
+    pub fn fill<'n: 'a>(
+        &mut self,
+        adds: &mut std::iter::Peekable<impl Iterator<Item = Item<'n>>>,
+        usable: usize,
+    ) {
+        while let Some(item) = adds.next_if(|item| self.bytes + item.len() <= usable) {
+            self.extend(std::iter::once(item));
+        }
+    }
+
+    /// Computes the hashes of the names that were in the leaf, but for the first `skip` ones.
+    pub fn hash_existing(&mut self, hasher: &DirHasher, skip: usize) {
+        for item in self.items.iter_mut().take(self.existing).skip(skip) {
+            item.hash = hasher.hash(item.name).0;
+        }
+    }
+}
+
+/// A leaf in the index, and what a batch does to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaf<'n> {
+    /// Its index entry.
+    pub entry: DxEntry,
+    /// Hash of the entry to its right, if there is one.
+    pub next: Option<u32>,
+    /// Changes of names whose hash lies between the two.
+    pub changes: &'n [NetName<'n>],
+}
+
+/// The leaves that replace a leaf: none if it stays as it is; one; or as many as its names need, each with the hash
+/// for its index entry.
+pub(super) type Rewritten = Vec<(u32, Vec<u8>)>;
+
+impl Leaf<'_> {
+    /// Its names, or those of the leaf after it, have a hash that goes on there.
+    pub fn is_chained(&self) -> bool {
+        self.entry.hash & 1 == 1 || self.next.is_some_and(|next| next & 1 == 1)
+    }
+
+    /// Works out what becomes of it; `page` is its block as it is, `pending` its changes of which some may be done.
+    pub fn rewritten(
+        &self,
+        page: &[u8],
+        mut pending: Pending<'_>,
+        shape: &Shape,
+        hasher: &DirHasher,
+    ) -> Result<Rewritten, FormatError> {
+        let mut merged = Merged::folded(page, &Wanted::new(self.changes), &mut pending)?;
+        merged.extend(pending.adds());
+        if !merged.changed {
+            return Ok(Vec::new());
+        }
+        if merged.bytes <= shape.usable() {
+            let mut block = block_memory::unset(shape.block_size);
+            merged.write(page, &mut block, shape)?;
+            return Ok(vec![(self.entry.hash, block)]);
+        }
+        merged.unfold(page)?;
+        merged.hash_existing(hasher, 0);
+        let Self { entry, next, .. } = *self;
+        let inside = |hash| hash >= entry.hash & !1 && next.is_none_or(|next| hash < next);
+        if merged.items.iter().any(|item| !inside(item.hash)) {
+            let what = "name in the wrong htree leaf";
+            return Err(FormatError::corrupt(what, Where::Buffer(0)));
+        }
+        merged.items.sort_by_key(|item| item.hash);
+        cut(&merged.items, merged.bytes, shape.usable())
+            .into_iter()
+            .map(|(hash, names)| {
+                let mut block = block_memory::unset(shape.block_size);
+                write(&mut block, names, shape)?;
+                Ok((hash, block))
+            })
+            .collect()
+    }
+}
+
+/// Writes a leaf and its checksum.
+pub(super) fn write(
+    block: &mut [u8],
+    items: &[Item<'_>],
+    shape: &Shape,
+) -> Result<(), FormatError> {
+    finish(LeafBuilder::new(block, shape.csum), items)?;
+    set_checksum(block, shape);
+    Ok(())
+}
+
+fn overflow() -> FormatError {
+    FormatError::corrupt("names that overflow a directory block", Where::Buffer(0))
+}
+
+fn finish(mut leaf: LeafBuilder<'_>, items: &[Item<'_>]) -> Result<(), FormatError> {
+    for item in items {
+        if !leaf.push(item.name, item.ino, item.ftype)? {
+            return Err(overflow());
+        }
+    }
+    leaf.finish();
+    Ok(())
+}
+
+fn set_checksum(block: &mut [u8], shape: &Shape) {
+    if shape.csum {
+        dir_entry::set_tail(block, shape.seed);
+    }
+}
+
+/// Cuts names in hash order, which take `bytes` together, into evenly filled leaves: in two halves if
+/// that leaves room, into more if there are many. Each leaf comes with the hash its index entry
+/// states: odd when the leaf before it has names of that hash too.
+pub(super) fn cut<'s, 'a>(
+    items: &'s [Item<'a>],
+    bytes: usize,
+    usable: usize,
+) -> Vec<(u32, &'s [Item<'a>])> {
+    let wanted = bytes.div_ceil(usable * BULK_FILL / 100).max(2);
+    let mut leaves = Vec::with_capacity(wanted);
+    let (mut first, mut in_leaf, mut total) = (0, 0, 0);
+    let close = |leaves: &mut Vec<_>, first: usize, end: usize| {
+        let names = &items[first..end];
+        let hash = names.first().map_or(0, |n| n.hash);
+        let continued = first > 0 && items[first - 1].hash == hash;
+        leaves.push((hash | u32::from(continued), names));
+    };
+    for (i, item) in items.iter().enumerate() {
+        let full = total >= bytes * (leaves.len() + 1) / wanted || in_leaf + item.len() > usable;
+        if in_leaf > 0 && full {
+            close(&mut leaves, first, i);
+            (first, in_leaf) = (i, 0);
+        }
+        in_leaf += item.len();
+        total += item.len();
+    }
+    close(&mut leaves, first, items.len());
+    leaves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_evenly_and_marks_collisions() {
+        let item = |hash| Item {
+            hash,
+            ino: InodeNr(12),
+            ftype: None,
+            name: b"12345678",
+        };
+        // 16 bytes each; 63 fit in 1012 bytes.
+        let items: Vec<_> = (0..64).map(|i| item(i * 2)).collect();
+        let leaves = cut(&items, 64 * 16, 1012);
+        assert_eq!(
+            leaves
+                .iter()
+                .map(|(h, l)| (*h, l.len()))
+                .collect::<Vec<_>>(),
+            [(0, 32), (64, 32)]
+        );
+        let items: Vec<_> = (0..6400).map(|i| item(i * 2)).collect();
+        let leaves = cut(&items, 6400 * 16, 1012);
+        assert_eq!(leaves.len(), (6400 * 16_usize).div_ceil(779));
+        assert!(
+            leaves
+                .iter()
+                .all(|(h, l)| *h == l[0].hash && (40..=50).contains(&l.len()))
+        );
+        let items: Vec<_> = (0..100).map(|_| item(6)).collect();
+        let leaves = cut(&items, 1600, 1012);
+        assert_eq!(leaves.iter().map(|l| l.0).collect::<Vec<_>>(), [6, 7, 7]);
+    }
+
+    proptest::proptest! {
+        /// The records that a leaf keeps are as if all had been written again.
+        #[test]
+        fn what_stays_is_as_if_written_again(
+            there in proptest::collection::btree_map(0u8..60, 12u32..99, 0..40),
+            changes in proptest::collection::btree_map(0u8..60, proptest::option::of(12u32..99), 0..8),
+            csum in proptest::prelude::any::<bool>(),
+        ) {
+            let shape = Shape { block_size: 1024, csum, filetype: true, large_dir: false, seed: 7 };
+            let names: Vec<_> = (0..60).map(|n| format!("{n:0width$}", width = 1 + n % 9)).collect();
+            let ftype = FileType::Regular;
+            let items: Vec<_> = there
+                .iter()
+                .map(|(&n, &ino)| Item { hash: 0, ino: InodeNr(ino), ftype: Some(ftype), name: names[usize::from(n)].as_bytes() })
+                .collect();
+            let mut old = vec![0; 1024];
+            write(&mut old, &items, &shape).unwrap();
+            let changes: Vec<_> = changes
+                .iter()
+                .map(|(&n, &ino)| NetName {
+                    hash: 0,
+                    minor: 0,
+                    name: names[usize::from(n)].as_bytes(),
+                    change: ino.map_or(NetChange::Remove, |ino| NetChange::Add(InodeNr(ino))),
+                    ftype,
+                })
+                .collect();
+            let mut pending = Pending::new(&changes, &shape);
+            let mut merged = Merged::new(&old, &Wanted::new(&changes), &mut pending).unwrap();
+            merged.extend(pending.adds());
+            let (mut kept, mut again) = (vec![0xff; 1024], vec![0; 1024]);
+            merged.write(&old, &mut kept, &shape).unwrap();
+            write(&mut again, &merged.items, &shape).unwrap();
+            proptest::prop_assert_eq!(&kept, &again);
+            proptest::prop_assert!(merged.changed || kept == old);
+        }
+
+        /// The account of room in an index relies on this: a name adds one leaf at most.
+        #[test]
+        fn a_leaf_is_cut_into_no_more_leaves_than_names_came(
+            block in proptest::sample::select(vec![1024usize, 2048, 4096, 65_536]),
+            lens in proptest::collection::vec(1usize..=255, 1..400),
+            short in proptest::prelude::any::<bool>(),
+        ) {
+            let usable = block - 12;
+            let name = [b'n'; 255];
+            let lens = lens.iter().cycle().map(|n| if short { 1 + n % 20 } else { *n });
+            let items: Vec<_> = lens
+                .zip(0..)
+                .map(|(len, i)| Item { hash: i * 2, ino: InodeNr(12), ftype: None, name: &name[..len] })
+                .take(block / 4)
+                .collect();
+            // The leaf was full, and some names were added.
+            let mut bytes = 0;
+            let there = items.iter().take_while(|i| { bytes += i.len(); bytes <= usable }).count();
+            for came in (1..).map(|n| n * n).take_while(|n| there + n <= items.len()) {
+                let all = &items[..there + came];
+                let leaves = cut(all, all.iter().map(Item::len).sum(), usable);
+                proptest::prop_assert!(leaves.len() <= 1 + came, "{} leaves, {came} came", leaves.len());
+            }
+        }
+
+        /// And a cut takes half a leaf of new names, but for those that leaves may have had before.
+        #[test]
+        fn cuts_are_paid_for_in_bytes(
+            block in proptest::sample::select(vec![1024usize, 2048, 4096]),
+            full in 1usize..20,
+            batches in proptest::collection::vec((1usize..=255, 1usize..60, 0usize..64), 1..120),
+        ) {
+            let usable = block - 12;
+            let bytes = |leaf: &[usize]| leaf.iter().map(|n| rec_len_for(*n)).sum::<usize>();
+            // Leaves of short names, full.
+            let mut leaves = vec![vec![8usize; usable / 16]; full];
+            let (mut cuts, mut came) = (0, 0);
+            let name = [b'n'; 255];
+            for (len, count, at) in batches {
+                let at = at % leaves.len();
+                let mut lens = leaves[at].clone();
+                lens.splice(lens.len() / 2..lens.len() / 2, std::iter::repeat_n(len, count));
+                came += count * rec_len_for(len);
+                if bytes(&lens) <= usable {
+                    leaves[at] = lens;
+                    continue;
+                }
+                let items: Vec<_> = lens
+                    .iter()
+                    .zip(0..)
+                    .map(|(len, i)| Item { hash: i * 2, ino: InodeNr(12), ftype: None, name: &name[..*len] })
+                    .collect();
+                let cut = cut(&items, bytes(&lens), usable);
+                cuts += cut.len() - 1;
+                let new: Vec<Vec<usize>> =
+                    cut.iter().map(|(_, l)| l.iter().map(|i| i.name.len()).collect()).collect();
+                leaves.splice(at..=at, new);
+            }
+            let half = usable / 2;
+            let paid = full * (usable - half) + came;
+            proptest::prop_assert!(
+                cuts * (half - 264) <= paid,
+                "{cuts} cuts of {block}, {full} leaves, {came} bytes came"
+            );
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The directory part of the formatter: one directory's net changes in, its changed blocks out.
+//!
+//! A batch comes sorted by hash, so an indexed directory is walked leaf by leaf in one sweep: the names of a leaf and
+//! the changes that fall into its hash interval are merged and written once. A leaf that overflows becomes as many
+//! leaves as the names need, and their index entries go into the parent together. Leaves are always written packed;
+//! nothing is patched in place. The new leaves depend only on the old block and its changes, so idle threads compute
+//! them ahead of the sweep.
+//!
+//! Shapes: one linear block; several linear blocks (no `dir_index`, or made by a tool that does not
+//! index); an htree. Changes are upserts: adding a name that exists replaces its inode and type,
+//! removing one that does not is nothing. So a batch may be applied over any earlier state of itself.
+
+mod ahead;
+mod index;
+mod leaf;
+mod linear;
+mod lookup;
+mod pages;
+mod room;
+#[cfg(test)]
+mod tests;
+
+pub use lookup::DirReader;
+pub use room::Allowance;
+
+use super::units::Crew;
+use super::workspace::Workspace;
+use crate::error::Result;
+use ext4_format::hash::DirHasher;
+use ext4_format::{BlockNr, FileType, InodeNr};
+
+/// The blocks of one directory.
+pub trait DirBlocks {
+    /// Size in blocks.
+    fn blocks(&self) -> u32;
+    /// The physical block of a logical one; an error for a hole.
+    fn get(&mut self, ws: &mut Workspace<'_>, logical: u32) -> Result<BlockNr>;
+    /// Adds a block at the end and returns both its numbers. Its image is made by the caller.
+    fn append(&mut self, ws: &mut Workspace<'_>) -> Result<(u32, BlockNr)>;
+}
+
+/// The net change of a name in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetChange {
+    /// The name leads to this inode, whether it existed or not.
+    Add(InodeNr),
+    /// The name is gone, whether it existed or not.
+    Remove,
+}
+
+/// A change of one name. A batch has at most one for each name; never for "." or "..".
+#[derive(Clone, Copy, Debug)]
+pub struct NetName<'a> {
+    /// Directory hash by the volume's hasher, low bit clear.
+    pub hash: u32,
+    /// Minor hash; only orders.
+    pub minor: u32,
+    /// The name.
+    pub name: &'a [u8],
+    /// Type of the inode added.
+    pub ftype: FileType,
+    /// The change.
+    pub change: NetChange,
+}
+
+/// All changes of one directory in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct DirUpdate<'a> {
+    /// The directory.
+    pub ino: InodeNr,
+    /// Checksum seed of the inode.
+    pub seed: u32,
+    /// Whether the inode has the INDEX flag now.
+    pub indexed: bool,
+    /// The directory is new and has no blocks yet: its parent.
+    pub init: Option<InodeNr>,
+    /// ".." now leads here.
+    pub new_parent: Option<InodeNr>,
+    /// Changes, sorted by (hash, minor, name).
+    pub names: &'a [NetName<'a>],
+    /// The volume's hasher, which made the hashes of `names`.
+    pub hasher: &'a DirHasher,
+    /// Threads that may help.
+    pub crew: &'a Crew,
+}
+
+/// The fields of the inode after the changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirOutcome {
+    /// Whether the INDEX flag is set.
+    pub indexed: bool,
+}
+
+/// Applies a batch to one directory.
+///
+/// # Errors
+/// `Format` when the directory is found corrupt, `NoSpace` when its index has no level left to
+/// grow. Blocks may have been changed in `ws` then: the batch cannot be used.
+pub fn apply(
+    ws: &mut Workspace<'_>,
+    blocks: &mut dyn DirBlocks,
+    update: &DirUpdate<'_>,
+) -> Result<DirOutcome> {
+    let mut dir = pages::Dir::new(ws, blocks, update);
+    let indexed = if update.indexed && update.init.is_none() {
+        dir.apply_to_index()?;
+        true
+    } else {
+        dir.apply_to_linear()?
+    };
+    Ok(DirOutcome { indexed })
+}

@@ -1,0 +1,220 @@
+//! Blocks of the directory at hand: read verified, written with their checksums.
+
+use super::leaf::{self, Item, Merged};
+use super::{DirBlocks, DirUpdate};
+use crate::error::{Error, Result};
+use crate::image::{BlockImages, Image};
+use crate::workspace::{Bytes, Workspace};
+use ext4_format::geometry::Geometry;
+use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
+use ext4_format::{BlockNr, FormatError, InodeNr, Where, dir_entry};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The role of a directory block, which decides how it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Names: an htree's leaf or any block of a linear directory.
+    Leaf,
+    /// Block 0 of an htree.
+    Root,
+    /// An index block below it.
+    Node,
+}
+
+/// Properties of the volume and the inode that shape directory blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub block_size: usize,
+    pub csum: bool,
+    pub filetype: bool,
+    pub large_dir: bool,
+    /// Checksum seed of the inode.
+    pub seed: u32,
+}
+
+impl Shape {
+    pub fn new(geometry: &Geometry, seed: u32) -> Self {
+        let features = &geometry.features;
+        Self {
+            block_size: geometry.block_size as usize,
+            csum: features.has_metadata_csum(),
+            filetype: features.has_filetype(),
+            large_dir: features.has_large_dir(),
+            seed,
+        }
+    }
+
+    /// Bytes of a block that names can use.
+    pub fn usable(&self) -> usize {
+        dir_entry::usable(self.block_size, self.csum)
+    }
+
+    /// Most entries of an index block.
+    pub fn capacity(&self, kind: IndexBlockKind) -> usize {
+        kind.capacity(self.block_size, self.csum)
+    }
+
+    /// Checks an image that has not been checked since it was read.
+    pub fn verify(&self, image: &Image, role: Role, block: BlockNr) -> Result<()> {
+        if image.len() != self.block_size {
+            let what = FormatError::corrupt("directory block size", Where::Block(block, 0));
+            return Err(what.into());
+        }
+        if !self.csum || image.is_verified() {
+            return Ok(());
+        }
+        match role {
+            Role::Leaf => dir_entry::verify_tail(image, self.seed),
+            Role::Root => htree::verify_checksum(image, IndexBlockKind::Root, self.seed),
+            Role::Node => htree::verify_checksum(image, IndexBlockKind::Node, self.seed),
+        }
+        .map_err(|e| e.at(Where::Block(block, 0)))?;
+        image.set_verified();
+        Ok(())
+    }
+}
+
+/// A block's bytes, kept alive apart from the workspace so that it may change meanwhile.
+pub(super) enum Page {
+    /// Its image before this batch.
+    Old(Arc<Image>),
+    /// Its bytes as this batch has left them so far.
+    Changed(Vec<u8>),
+}
+
+impl Deref for Page {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Old(image) => image,
+            Self::Changed(bytes) => bytes,
+        }
+    }
+}
+
+/// Gives a parser's error its block.
+pub(super) fn at(block: BlockNr) -> impl Fn(FormatError) -> Error {
+    move |e| e.at(Where::Block(block, 0)).into()
+}
+
+/// One directory in one batch.
+pub(super) struct Dir<'a, 'w> {
+    ws: &'a mut Workspace<'w>,
+    map: &'a mut dyn DirBlocks,
+    pub update: &'a DirUpdate<'a>,
+    pub shape: Shape,
+}
+
+impl<'a, 'w> Dir<'a, 'w> {
+    pub fn new(
+        ws: &'a mut Workspace<'w>,
+        map: &'a mut dyn DirBlocks,
+        update: &'a DirUpdate<'a>,
+    ) -> Self {
+        let shape = Shape::new(ws.geometry, update.seed);
+        Self {
+            ws,
+            map,
+            update,
+            shape,
+        }
+    }
+
+    pub fn geometry(&self) -> &'a Geometry
+    where
+        'w: 'a,
+    {
+        self.ws.geometry
+    }
+
+    /// Size in blocks.
+    pub fn blocks(&self) -> u32 {
+        self.map.blocks()
+    }
+
+    pub fn corrupt(&self, what: &'static str) -> Error {
+        Error::corrupt_inode(what, self.update.ino)
+    }
+
+    pub fn locate(&mut self, logical: u32) -> Result<BlockNr> {
+        self.map.get(self.ws, logical)
+    }
+
+    pub fn append(&mut self) -> Result<(u32, BlockNr)> {
+        self.map.append(self.ws)
+    }
+
+    pub fn read(&mut self, logical: u32, role: Role) -> Result<(BlockNr, Page)> {
+        let block = self.locate(logical)?;
+        let image = match self.ws.get(block)? {
+            Bytes::Image(image) => image,
+            // It was checked before it was changed, or never was on disk.
+            Bytes::Changed(bytes) => return Ok((block, Page::Changed(bytes.to_vec()))),
+        };
+        self.shape.verify(&image, role, block)?;
+        Ok((block, Page::Old(image)))
+    }
+
+    /// Whether this batch has changed a block.
+    pub fn has_changed(&self, block: BlockNr) -> bool {
+        self.ws.has_changed(block)
+    }
+
+    /// Old images, as they are before this batch.
+    pub fn images(&self) -> &'w dyn BlockImages {
+        self.ws.images()
+    }
+
+    /// Sets the bytes of a block.
+    pub fn put(&mut self, block: BlockNr, bytes: Vec<u8>) {
+        self.ws.put(block, bytes);
+    }
+
+    /// Writes names one after the other; the caller has checked that they fit.
+    pub fn write_leaf(&mut self, block: BlockNr, items: &[Item<'_>]) -> Result<()> {
+        leaf::write(self.ws.unset(block), items, &self.shape).map_err(at(block))
+    }
+
+    /// Writes what has become of a leaf, and fits it.
+    pub fn rewrite_leaf(&mut self, block: BlockNr, old: &[u8], merged: &Merged<'_>) -> Result<()> {
+        let bytes = self.ws.unset(block);
+        merged.write(old, bytes, &self.shape).map_err(at(block))
+    }
+
+    pub fn write_node(&mut self, block: BlockNr, entries: &[DxEntry]) -> Result<()> {
+        let shape = self.shape;
+        let bytes = self.ws.fresh(block);
+        htree::write_node(bytes, shape.csum, entries.iter().copied()).map_err(at(block))?;
+        if shape.csum {
+            htree::set_checksum(bytes, IndexBlockKind::Node, shape.seed).map_err(at(block))?;
+        }
+        Ok(())
+    }
+
+    pub fn write_root(
+        &mut self,
+        block: BlockNr,
+        init: &RootInit,
+        entries: &[DxEntry],
+    ) -> Result<()> {
+        let shape = self.shape;
+        let bytes = self.ws.fresh(block);
+        htree::write_root(bytes, init, shape.csum, entries.iter().copied()).map_err(at(block))?;
+        if shape.csum {
+            htree::set_checksum(bytes, IndexBlockKind::Root, shape.seed).map_err(at(block))?;
+        }
+        Ok(())
+    }
+
+    /// Points an htree root's ".." elsewhere.
+    pub fn set_root_parent(&mut self, block: BlockNr, parent: InodeNr) -> Result<()> {
+        let shape = self.shape;
+        let bytes = self.ws.get_mut(block)?;
+        htree::set_parent(bytes, parent);
+        if shape.csum {
+            htree::set_checksum(bytes, IndexBlockKind::Root, shape.seed).map_err(at(block))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! The formatter: the only code that changes ext4 metadata blocks. Batch in, block images out.
+//!
+//! Pure and deterministic: no device, no clock, no lock of the layers above. Its input comes through [`BlockImages`],
+//! and its blocks come through [`MetaSpace`] out of the operations' reservations, so it cannot fail for lack of
+//! space.
+
+use crate::batch::Batch;
+use crate::error::{Error, Result, SpaceError};
+use crate::gaps::Gaps;
+use crate::group_images::GroupImages;
+use crate::groups::{DescTable, Totals};
+use crate::image::{BlockImages, Image};
+use crate::item::ItemList;
+use crate::ledger::Ledger;
+use crate::locks::Mutex;
+use crate::orphans::Orphans;
+use crate::system_zone::SystemZone;
+use crate::units::{Crew, Part, Shared};
+use crate::workspace::Workspace;
+use crate::xattrs::{XattrBatch, XattrBlocks};
+use crate::{bits, superblock};
+use ext4_format::geometry::Geometry;
+use ext4_format::hash::DirHasher;
+use ext4_format::{BlockNr, InodeNr};
+#[cfg(test)]
+use ext4_format::{GroupNr, group_desc::GroupDesc};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The source of blocks for directories, index and extent blocks and attributes.
+pub trait MetaSpace: Sync {
+    /// Takes one block near `goal` and marks it as used in the in-core bitmap. The formatter sets its bit in the
+    /// bitmap image.
+    fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr, SpaceError>;
+    /// Blocks no longer used; they become free for others when this batch is on disk. The formatter
+    /// clears their bits in the bitmap image.
+    fn free_meta(&self, start: BlockNr, len: u32) -> Result<(), SpaceError>;
+}
+
+/// The change of an inode's mapping that stat must show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Which inode.
+    pub ino: InodeNr,
+    /// New size in bytes, for directories.
+    pub size: Option<u64>,
+    /// Change of its count of 512-byte sectors by metadata blocks (directory blocks, index and
+    /// extent blocks, attribute block); data blocks are the namespace's own to count.
+    pub sectors_delta: i64,
+    /// Change of the blocks that a file's mapping takes beside its data.
+    pub tree_delta: i64,
+}
+
+/// The output of one batch.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// Changed blocks with their new images, by block number.
+    pub blocks: Vec<(BlockNr, Arc<Image>)>,
+    /// The blocks with group descriptors, in order.
+    pub descriptors: Vec<BlockNr>,
+    /// Blocks of inode tables that come into use without an inode in them and hold old bytes on the device (the
+    /// group's table was never zeroed). They must be zeros on the device before this batch is committed, written
+    /// directly and not through the journal; a cached image is to be dropped.
+    pub zeroed: Vec<(BlockNr, u32)>,
+    /// Metadata blocks freed: revoked in the journal, forgotten by the cache.
+    pub revoked: Vec<BlockNr>,
+    /// Changes for stat.
+    pub published: Vec<Published>,
+    /// Inode numbers that were in use on disk before this batch and are free after it.
+    pub freed_inodes: Vec<InodeNr>,
+    /// Metadata blocks taken from [`MetaSpace`].
+    pub taken: u64,
+    /// Time that bringing the items into order took.
+    pub sorting: Duration,
+}
+
+/// The formatter's state between batches: the descriptors as of the last one, the orphans, and the attribute blocks
+/// that can be shared.
+pub struct Formatter {
+    pub(crate) geometry: Geometry,
+    descs: DescTable,
+    /// The sum of all descriptors.
+    pub(crate) free: Totals,
+    hasher: DirHasher,
+    zone: Arc<SystemZone>,
+    pub(crate) orphans: Orphans,
+    /// The volume's new name, for the next batch.
+    label: Option<[u8; 16]>,
+    xattrs: XattrBlocks,
+    gaps: Gaps,
+    /// State bits of the superblock when the volume was opened.
+    pub(crate) found_state: u16,
+    /// Errors that the superblock counted then.
+    found_errors: u32,
+    /// Threads that format a large batch.
+    threads: usize,
+}
+
+impl Formatter {
+    /// The volume gets a name with the next batch.
+    pub fn set_label(&mut self, label: [u8; 16]) {
+        self.label = Some(label);
+    }
+
+    /// A formatter for a volume whose journal is recovered, that uses up to `threads` threads for a large batch. Reads the
+    /// superblock and the orphans.
+    pub fn new(
+        geometry: &Geometry,
+        free: Totals,
+        images: &dyn BlockImages,
+        hasher: DirHasher,
+        zone: Arc<SystemZone>,
+        threads: usize,
+    ) -> Result<Self> {
+        if geometry.cluster_ratio != 1 {
+            return Err(Error::Unsupported("bigalloc"));
+        }
+        let descs = DescTable::new(geometry);
+        let found = superblock::read(geometry, images)?;
+        Ok(Self {
+            geometry: geometry.clone(),
+            hasher,
+            free,
+            orphans: Orphans::load(geometry, &descs, images, &zone)?,
+            zone,
+            label: None,
+            xattrs: XattrBlocks::default(),
+            gaps: Gaps::default(),
+            found_state: found.state.get(),
+            found_errors: found.error_count.get(),
+            threads,
+            descs,
+        })
+    }
+
+    /// Errors that the superblock counted when the volume was opened.
+    pub fn found_errors(&self) -> u32 {
+        self.found_errors
+    }
+
+    /// Inodes to be finished at open: those without a link are to be freed, the others truncated to
+    /// their size.
+    pub fn orphans(&self) -> Vec<InodeNr> {
+        self.orphans.all()
+    }
+
+    /// The descriptors as of the last batch.
+    #[cfg(test)]
+    pub fn descs(&self, images: &dyn BlockImages) -> Vec<GroupDesc> {
+        let all = (0..self.geometry.groups).map(GroupNr);
+        all.map(|g| *self.descs.get(&self.geometry, images, g).unwrap())
+            .collect()
+    }
+
+    /// Turns a batch into changed blocks. `None` if they are more than `most`: then nothing has happened but
+    /// that blocks were taken from `space`, and the batch is to come again in parts. After an error the
+    /// formatter's state is that of no batch: the volume must stop.
+    pub fn format(
+        &mut self,
+        items: &ItemList,
+        images: &dyn BlockImages,
+        space: &dyn MetaSpace,
+        most: usize,
+    ) -> Result<Option<Output>> {
+        let (gaps, free, label) = (self.gaps.clone(), self.free, self.label);
+        let output = self.apply(items, images, space)?;
+        if output.blocks.len() <= most {
+            return Ok(Some(output));
+        }
+        // Read again from the images, which this batch has not changed.
+        self.descs = DescTable::new(&self.geometry);
+        self.free = free;
+        self.orphans = Orphans::load(&self.geometry, &self.descs, images, &self.zone)?;
+        self.xattrs = XattrBlocks::default();
+        self.gaps = gaps;
+        self.label = label;
+        Ok(None)
+    }
+
+    fn apply(
+        &mut self,
+        items: &ItemList,
+        images: &dyn BlockImages,
+        space: &dyn MetaSpace,
+    ) -> Result<Output> {
+        let start = Instant::now();
+        let batch = Batch::new(items, self.threads)?;
+        let sorting = start.elapsed();
+        let shared = Shared {
+            geometry: &self.geometry,
+            images,
+            space,
+            zone: &self.zone,
+            descs: &self.descs,
+            hasher: &self.hasher,
+            xattrs: Mutex::new(XattrBatch {
+                blocks: &mut self.xattrs,
+                ws: Workspace::new(&self.geometry, images),
+                ledger: Ledger::new(space, &self.zone),
+            }),
+            gaps: Mutex::new(&mut self.gaps),
+            crew: Crew::of(self.threads),
+        };
+        let Part {
+            mut ws,
+            ledger,
+            done,
+        } = shared.run(&batch)?;
+        self.orphans.apply(&mut ws, &self.descs, &done.orphans)?;
+        superblock::provide(&mut ws, done.needs)?;
+        if let Some(label) = self.label.take() {
+            superblock::change(&mut ws, |sb| sb.volume_name = label)?;
+        }
+        let runs = bits::net(items.bits.iter().chain(&ledger.bits).copied())?;
+        let mut groups = GroupImages::new(&mut ws, &mut self.descs);
+        groups.blocks(&runs)?;
+        groups.inodes(&done.bits)?;
+        let (blocks, inodes) = groups.change;
+        self.free.blocks = self.free.blocks.saturating_add_signed(blocks);
+        self.free.inodes = self.free.inodes.saturating_add_signed(inodes);
+        let descriptors = groups.descriptors()?;
+        let (blocks, revoked) = ws.finish();
+        Ok(Output {
+            blocks,
+            descriptors,
+            zeroed: done.zeroed,
+            revoked,
+            published: done.published,
+            freed_inodes: done.freed,
+            taken: ledger.taken,
+            sorting,
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! Block images: the bytes of one metadata block, never changed once they are made.
+
+use crate::block_memory;
+use crate::error::Result;
+use ext4_format::BlockNr;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Multiplies by the golden ratio: enough for block numbers, far cheaper than SipHash.
+#[derive(Default)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.write_u64(u64::from(b));
+        }
+    }
+    #[inline]
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+    #[inline]
+    fn write_u64(&mut self, n: u64) {
+        let mixed = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+/// A map keyed by numbers.
+pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// One immutable block image, and whether its checksum has been verified since it was read.
+#[derive(Debug)]
+pub struct Image {
+    bytes: Vec<u8>,
+    verified: AtomicBool,
+}
+
+impl Image {
+    /// An image made in memory: its checksum needs no check.
+    #[inline]
+    pub fn made(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            bytes,
+            verified: AtomicBool::new(true),
+        })
+    }
+
+    /// An image that was read: its checksum is not checked yet.
+    #[inline]
+    pub fn read(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            bytes,
+            verified: AtomicBool::new(false),
+        })
+    }
+
+    /// True once [`Image::set_verified`] was called or the image was made here.
+    #[inline]
+    pub fn is_verified(&self) -> bool {
+        self.verified.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the checksum of the whole block is right.
+    #[inline]
+    pub fn set_verified(&self) {
+        self.verified.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        block_memory::give(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl Deref for Image {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A source of the newest images.
+pub trait BlockImages: Sync {
+    /// The newest image of a metadata block.
+    fn image(&self, block: BlockNr) -> Result<Arc<Image>>;
+}

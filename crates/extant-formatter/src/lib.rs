@@ -1,0 +1,71 @@
+//! The formatter of extant, ext4 in user space: the only code that changes metadata blocks. A batch of logical changes
+//! goes in, images of blocks come out.
+//!
+//! Operations of a file system describe their changes as small [items](item): an inode's new state, a name added, a run
+//! mapped. [`Formatter::format`] sorts a batch of them, nets what came and went inside it, and returns each changed block
+//! once, with its new bytes ([`Output`]). A journal can log these, or they can be written to their places.
+//!
+//! The crate has no device, no clock and no thread that outlives a call. Old blocks come through [`image::BlockImages`], and
+//! blocks for directories, extent trees and attributes through [`MetaSpace`]; both are the caller's. The same batch over the
+//! same images gives the same bytes, whatever the number of threads.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`item`], [`name`], [`chunks`] | the input: log items, checked names, long lists |
+//! | [`image`], [`block_memory`] | block images, and the memory of dropped ones |
+//! | [`groups`], [`system_zone`] | group descriptors and bitmaps; the blocks that are the volume's own |
+//! | [`extent_map`], [`mapping_reader`] | the mapping of a file in memory, and reading it from its tree |
+//! | `formatter`, `superblock` | the formatter's state between batches |
+//! | `batch`, `units` | a batch in order, and in units that threads format side by side |
+//! | `inode_phase` | the changes of one inode |
+//! | `directory` | the changes of one directory; looking a name up on disk; room in an index |
+//! | `map_changes`, `mapping`, `extent_tree`, `indirect_map` | the changes of one mapping |
+//! | `xattrs`, `orphans`, `gaps` | attribute blocks that inodes share; orphans; inode tables never written |
+//! | `bits`, `group_images`, `ledger` | bitmaps and descriptors; the blocks taken and freed |
+//! | `workspace` | the blocks that a batch works on |
+//!
+//! Bytes of a volume are hostile: they are checked where they are parsed, arithmetic on them is checked, and the worst
+//! outcome is an error.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod bits;
+pub mod block_memory;
+pub mod chunks;
+mod directory;
+mod error;
+pub mod extent_map;
+mod extent_tree;
+mod formatter;
+mod gaps;
+mod group_images;
+pub mod groups;
+pub mod image;
+mod indirect_map;
+mod inode_phase;
+pub mod item;
+mod ledger;
+mod locks;
+mod map_changes;
+mod mapping;
+pub mod mapping_reader;
+pub mod name;
+mod orphans;
+mod superblock;
+pub mod system_zone;
+#[cfg(test)]
+mod tests;
+mod units;
+mod workspace;
+mod xattrs;
+
+pub use directory::{Allowance, DirReader};
+pub use error::{Error, Result, SpaceError};
+pub use formatter::{Formatter, MetaSpace, Output, Published};
+pub use superblock::Moment;
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,151 @@
+//! The primary superblock: the head of the orphan list inside a batch, and what open, sync and close
+//! write. The backups are left as mkfs made them, as the kernel leaves them.
+
+use super::Formatter;
+use super::workspace::Workspace;
+use crate::error::Result;
+use crate::image::BlockImages;
+use crate::image::Image;
+use ext4_format::features::{Compat, Features, Incompat, RoCompat};
+use ext4_format::geometry::Geometry;
+use ext4_format::superblock::{
+    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+};
+use ext4_format::{BlockNr, FormatError, Where};
+use std::sync::Arc;
+
+/// Block of the primary superblock, and its byte offset there.
+pub(super) fn location(geometry: &Geometry) -> (BlockNr, usize) {
+    let block_size = u64::from(geometry.block_size.max(1));
+    (
+        BlockNr(SUPERBLOCK_OFFSET / block_size),
+        (SUPERBLOCK_OFFSET % block_size) as usize,
+    )
+}
+
+/// The newest superblock, checked.
+pub(super) fn read(geometry: &Geometry, images: &dyn BlockImages) -> Result<RawSuperblock> {
+    let (block, offset) = location(geometry);
+    let image = images.image(block)?;
+    Ok(RawSuperblock::parse(image.get(offset..).unwrap_or(&[]))?)
+}
+
+fn edit(bytes: &mut [u8], offset: usize, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+    let short = FormatError::corrupt("superblock position", Where::Superblock);
+    let place = bytes
+        .get_mut(offset..offset + SUPERBLOCK_SIZE)
+        .ok_or(short)?;
+    let mut sb = RawSuperblock::parse(place)?;
+    let before = sb;
+    change(&mut sb);
+    sb.set_checksum_untorn(&before);
+    place.copy_from_slice(sb.bytes());
+    Ok(())
+}
+
+/// Changes the superblock in a batch.
+pub(super) fn change(
+    ws: &mut Workspace<'_>,
+    change: impl FnOnce(&mut RawSuperblock),
+) -> Result<()> {
+    let (block, offset) = location(ws.geometry);
+    edit(ws.get_mut(block)?, offset, change)
+}
+
+/// Features that come with the first thing that needs them, as the kernel lets them come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs {
+    pub compat: Compat,
+    pub ro_compat: RoCompat,
+}
+
+/// Sees to it that the volume has what a batch needs.
+pub(super) fn provide(ws: &mut Workspace<'_>, needs: Needs) -> Result<()> {
+    let found = ws.geometry.features;
+    if found.compat.contains(needs.compat) && found.ro_compat.contains(needs.ro_compat) {
+        return Ok(());
+    }
+    // The feature was missing at open; an earlier batch may have added it.
+    let sb = read(ws.geometry, ws.images())?;
+    let now = Features::of(&sb);
+    if now.compat.contains(needs.compat) && now.ro_compat.contains(needs.ro_compat) {
+        return Ok(());
+    }
+    let (first_ino, inode_size) = (ws.geometry.first_ino, ws.geometry.inode_size);
+    change(ws, |sb| {
+        sb.feature_compat.set((now.compat | needs.compat).bits());
+        sb.feature_ro_compat
+            .set((now.ro_compat | needs.ro_compat).bits());
+        // The first revision knows no features; what the second says besides was fixed in it.
+        if sb.rev_level.get() == 0 {
+            sb.rev_level.set(1);
+            sb.first_ino.set(first_ino);
+            sb.inode_size.set(inode_size);
+        }
+    })
+}
+
+/// The moment at which a superblock is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The volume is opened for writing: not cleanly unmounted any more. With a journal the journal must be replayed
+    /// from now on, and the orphan file examined.
+    Open,
+    /// In between: only counts, time and errors.
+    Sync,
+    /// Everything is at its place: the journal is empty and the volume as clean as it was found.
+    Close,
+}
+
+impl Formatter {
+    /// A new image of the primary superblock's block, with free counts as of the last batch; `also` makes further
+    /// changes. `now` is in seconds. Call it with no other batch in the works; publish and write what it returns.
+    pub fn superblock_update(
+        &self,
+        images: &dyn BlockImages,
+        now: i64,
+        moment: Moment,
+        also: impl FnOnce(&mut RawSuperblock),
+    ) -> Result<(BlockNr, Arc<Image>)> {
+        let geometry = &self.geometry;
+        let features = geometry.features;
+        let (block, offset) = location(geometry);
+        let mut bytes = images.image(block)?.to_vec();
+        edit(&mut bytes, offset, |sb| {
+            sb.set_free_blocks(self.free.blocks);
+            sb.free_inodes_count
+                .set(u32::try_from(self.free.inodes).unwrap_or(u32::MAX));
+            sb.set_write_time(now);
+            let mut incompat = Incompat::from_bits_retain(sb.feature_incompat.get());
+            let mut ro_compat = RoCompat::from_bits_retain(sb.feature_ro_compat.get());
+            let mut state = sb.state.get();
+            match moment {
+                Moment::Open => {
+                    sb.set_mount_time(now);
+                    sb.mnt_count.set(sb.mnt_count.get().saturating_add(1));
+                    if features.has_journal() {
+                        incompat |= Incompat::NEEDS_RECOVERY;
+                    } else {
+                        state &= !STATE_VALID;
+                    }
+                    if features.has_orphan_file() {
+                        ro_compat |= RoCompat::ORPHAN_PRESENT;
+                    }
+                }
+                Moment::Sync => {}
+                Moment::Close => {
+                    incompat -= Incompat::NEEDS_RECOVERY;
+                    if !self.orphans.file_in_use() {
+                        ro_compat -= RoCompat::ORPHAN_PRESENT;
+                    }
+                    state = state & STATE_ERROR | self.found_state & !STATE_ERROR;
+                }
+            }
+            sb.feature_incompat.set(incompat.bits());
+            sb.feature_ro_compat.set(ro_compat.bits());
+            sb.state.set(state);
+            also(sb);
+        })?;
+        Ok((block, Image::made(bytes)))
+    }
+}

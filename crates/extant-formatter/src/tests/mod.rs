@@ -1,0 +1,11 @@
+//! The whole formatter: batch in, image out, e2fsck clean.
+
+mod attributes;
+mod directories;
+mod harness;
+pub(crate) mod images;
+mod inodes;
+mod mappings;
+mod units;
+
+use harness::Fs;

@@ -1,0 +1,172 @@
+//! A batch in units, one for each group whose inodes it changes, formatted by several threads.
+//!
+//! An inode owns its record, its mapping and its directory blocks, and the records of a group fill table blocks of
+//! their own, so units share no block. Shared state is behind locks: attribute blocks ([`XattrBatch`]), the table
+//! blocks known to be zeros ([`Gaps`]), and the space that blocks are taken from. On a corrupt image two units may
+//! claim one block; joining their workspaces finds it.
+
+use super::MetaSpace;
+use super::batch::{Batch, Each};
+use super::gaps::Gaps;
+use super::inode_phase::{InodePhase, InodesDone};
+use super::ledger::Ledger;
+use super::workspace::Workspace;
+use super::xattrs::XattrBatch;
+use crate::error::{Error, Result};
+use crate::groups::DescTable;
+use crate::image::BlockImages;
+use crate::locks::{self, Mutex};
+use crate::system_zone::SystemZone;
+use ext4_format::geometry::Geometry;
+use ext4_format::hash::DirHasher;
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A batch of fewer items is not worth starting a thread for.
+const PARALLEL_ITEMS: usize = 8192;
+
+/// Both results, computed side by side if there are many items.
+pub(super) fn both<A: Send, B>(
+    threads: usize,
+    items: usize,
+    a: impl FnOnce() -> A + Send,
+    b: impl FnOnce() -> B,
+) -> Result<(A, B)> {
+    if items < PARALLEL_ITEMS || threads < 2 {
+        return Ok((a(), b()));
+    }
+    std::thread::scope(|s| {
+        let a = s.spawn(a);
+        let b = b();
+        Ok((a.join().map_err(Error::panicked)?, b))
+    })
+}
+
+/// The threads that may work at a batch, and how many do: what is large and can be parted asks how many have nothing
+/// to do.
+#[derive(Debug)]
+pub struct Crew {
+    threads: usize,
+    working: AtomicUsize,
+}
+
+impl Crew {
+    /// A crew with one thread at work, of this many.
+    pub fn of(threads: usize) -> Self {
+        Self {
+            threads,
+            working: AtomicUsize::new(1),
+        }
+    }
+
+    /// Threads that have nothing to do at the moment.
+    pub fn idle(&self) -> usize {
+        self.threads
+            .saturating_sub(self.working.load(Ordering::Relaxed))
+    }
+}
+
+/// The input of all units.
+pub(super) struct Shared<'s, 'a> {
+    pub geometry: &'a Geometry,
+    pub images: &'a dyn BlockImages,
+    pub space: &'a dyn MetaSpace,
+    pub zone: &'a SystemZone,
+    pub descs: &'s DescTable,
+    pub hasher: &'s DirHasher,
+    pub xattrs: Mutex<XattrBatch<'s, 'a>, locks::FormatterShared>,
+    pub gaps: Mutex<&'s mut Gaps, locks::FormatterShared>,
+    pub crew: Crew,
+}
+
+/// The output of some units.
+pub(super) struct Part<'a> {
+    pub ws: Workspace<'a>,
+    pub ledger: Ledger<'a>,
+    pub done: InodesDone,
+}
+
+impl<'s, 'a> Shared<'s, 'a> {
+    fn part(&self) -> Part<'a> {
+        Part {
+            ws: Workspace::new(self.geometry, self.images),
+            ledger: Ledger::new(self.space, self.zone),
+            done: InodesDone::default(),
+        }
+    }
+
+    fn unit(&self, part: &mut Part<'a>, unit: Each<'_, '_>) -> Result<InodesDone> {
+        let mut phase = InodePhase::new(&mut part.ws, &mut part.ledger, self);
+        for changes in unit {
+            phase.inode(&changes)?;
+        }
+        Ok(phase.finish())
+    }
+
+    /// Formats all units of a batch.
+    pub fn run(self, batch: &Batch<'_>) -> Result<Part<'a>> {
+        let units: Vec<_> = batch.units(self.geometry.inodes_per_group).collect();
+        let items: usize = units.iter().map(Each::weight).sum();
+        let threads = self.crew.threads.min(units.len());
+        let mut whole = if items < PARALLEL_ITEMS || threads < 2 {
+            let mut part = self.part();
+            for unit in units {
+                let done = self.unit(&mut part, unit)?;
+                part.done.append(done);
+            }
+            part
+        } else {
+            self.run_on(threads, &units)?
+        };
+        let xattrs = self.xattrs.into_inner();
+        whole.ws.join(xattrs.ws)?;
+        whole.ledger.join(xattrs.ledger);
+        Ok(whole)
+    }
+
+    /// The heaviest units go first; each thread takes the next when it is done with one.
+    fn run_on(&self, threads: usize, units: &[Each<'_, '_>]) -> Result<Part<'a>> {
+        let mut order: Vec<usize> = (0..units.len()).collect();
+        order.sort_by_key(|&i| Reverse(units[i].weight()));
+        let next = AtomicUsize::new(0);
+        self.crew.working.store(threads, Ordering::Relaxed);
+        let work = || {
+            let mut part = self.part();
+            let mut done = Vec::new();
+            while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match self.unit(&mut part, units[i].clone()) {
+                    Ok(unit) => done.push((i, unit)),
+                    Err(e) => {
+                        // The batch is lost, so no thread needs to continue.
+                        next.store(order.len(), Ordering::Relaxed);
+                        return Err(e);
+                    }
+                }
+            }
+            self.crew.working.fetch_sub(1, Ordering::Relaxed);
+            Ok((part, done))
+        };
+        let parts: Vec<_> = std::thread::scope(|s| {
+            let others: Vec<_> = (1..threads).map(|_| s.spawn(work)).collect();
+            let own = work();
+            let others = others
+                .into_iter()
+                .map(|t| t.join().unwrap_or_else(|e| Err(Error::panicked(e))));
+            std::iter::once(own).chain(others).collect()
+        });
+        let mut whole = self.part();
+        let mut all_done = Vec::with_capacity(units.len());
+        for part in parts {
+            let (part, done) = part?;
+            whole.ws.join(part.ws)?;
+            whole.ledger.join(part.ledger);
+            all_done.extend(done);
+        }
+        // In the order of the groups, whichever thread formatted them.
+        all_done.sort_by_key(|(i, _)| *i);
+        for (_, done) in all_done {
+            whole.done.append(done);
+        }
+        Ok(whole)
+    }
+}

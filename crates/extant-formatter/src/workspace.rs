@@ -1,0 +1,173 @@
+//! The block images a batch works on: old ones are borrowed from [`BlockImages`], changed ones are
+//! owned copies until the batch is done.
+
+use crate::block_memory;
+use crate::error::Result;
+use crate::image::BlockImages;
+use crate::image::{Image, NumberMap};
+use ext4_format::geometry::Geometry;
+use ext4_format::{BlockNr, FormatError, Where};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The newest bytes of a block.
+pub enum Bytes<'w> {
+    /// Changed by this batch.
+    Changed(&'w [u8]),
+    /// The image from before the batch.
+    Image(Arc<Image>),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Changed(bytes) => bytes,
+            Self::Image(image) => image,
+        }
+    }
+}
+
+/// The images a batch works on: old ones come from [`BlockImages`], changed ones are owned copies.
+pub struct Workspace<'a> {
+    /// The volume.
+    pub geometry: &'a Geometry,
+    images: &'a dyn BlockImages,
+    changed: NumberMap<u64, Vec<u8>>,
+    revoked: NumberMap<u64, ()>,
+}
+
+impl<'a> Workspace<'a> {
+    /// A workspace in which nothing has changed yet.
+    pub fn new(geometry: &'a Geometry, images: &'a dyn BlockImages) -> Self {
+        Self {
+            geometry,
+            images,
+            changed: NumberMap::default(),
+            revoked: NumberMap::default(),
+        }
+    }
+
+    /// The source of old images.
+    pub fn images(&self) -> &'a dyn BlockImages {
+        self.images
+    }
+
+    /// The newest bytes of a block. Bytes that come from the device may be anything: a caller that
+    /// relies on a checksum looks at [`Workspace::unverified`] first.
+    pub fn get(&self, block: BlockNr) -> Result<Bytes<'_>> {
+        match self.changed.get(&block.0) {
+            Some(bytes) => Ok(Bytes::Changed(bytes)),
+            None => self.images.image(block).map(Bytes::Image),
+        }
+    }
+
+    /// The old image of a block if this batch has not changed it and its checksum was not verified since it was read
+    /// from the device. A caller that checks it calls [`Image::set_verified`].
+    pub fn unverified(&self, block: BlockNr) -> Result<Option<Arc<Image>>> {
+        if self.has_changed(block) {
+            return Ok(None);
+        }
+        let image = self.images.image(block)?;
+        Ok((!image.is_verified()).then_some(image))
+    }
+
+    /// The bytes of a block to change; copied on the first change.
+    pub fn get_mut(&mut self, block: BlockNr) -> Result<&mut [u8]> {
+        use std::collections::hash_map::Entry;
+        match self.changed.entry(block.0) {
+            Entry::Occupied(bytes) => Ok(bytes.into_mut()),
+            Entry::Vacant(place) => {
+                Ok(place.insert(block_memory::copied(&self.images.image(block)?)))
+            }
+        }
+    }
+
+    /// A new image of zeros; what the block held is not read.
+    pub fn fresh(&mut self, block: BlockNr) -> &mut [u8] {
+        let bytes = self.unset(block);
+        bytes.fill(0);
+        bytes
+    }
+
+    /// A new image that holds anything: the caller writes every byte.
+    pub fn unset(&mut self, block: BlockNr) -> &mut [u8] {
+        // Written again after it was freed: the revoke would hide this image from recovery.
+        self.revoked.remove(&block.0);
+        let size = self.geometry.block_size as usize;
+        let new = || block_memory::unset(size);
+        self.changed.entry(block.0).or_insert_with(new)
+    }
+
+    /// Whether this batch has changed a block.
+    pub fn has_changed(&self, block: BlockNr) -> bool {
+        self.changed.contains_key(&block.0)
+    }
+
+    /// The block holds metadata no more: it is not written, and revoked in the journal.
+    ///
+    /// # Errors
+    /// `Corrupt` if this batch has freed it before: two owners claim it.
+    pub fn discard(&mut self, block: BlockNr) -> Result<()> {
+        self.changed.remove(&block.0);
+        match self.revoked.insert(block.0, ()) {
+            None => Ok(()),
+            Some(()) => Err(FormatError::corrupt(
+                "metadata block with two owners",
+                Where::Block(block, 0),
+            )
+            .into()),
+        }
+    }
+
+    /// The bytes of a block, taken out to be changed; [`Workspace::put`] brings them back.
+    pub(super) fn take(&mut self, block: BlockNr) -> Result<Vec<u8>> {
+        match self.changed.remove(&block.0) {
+            Some(bytes) => Ok(bytes),
+            None => Ok(block_memory::copied(&self.images.image(block)?)),
+        }
+    }
+
+    /// Sets the bytes of a block.
+    pub(super) fn put(&mut self, block: BlockNr, bytes: Vec<u8>) {
+        self.revoked.remove(&block.0);
+        self.changed.insert(block.0, bytes);
+    }
+
+    /// Takes over what another workspace of the same batch has changed.
+    ///
+    /// # Errors
+    /// `Corrupt` if both have changed or freed a block: two owners claim it.
+    pub(super) fn join(&mut self, other: Self) -> Result<()> {
+        let two_owners = |block: u64| {
+            FormatError::corrupt(
+                "metadata block with two owners",
+                Where::Block(BlockNr(block), 0),
+            )
+        };
+        for (block, bytes) in other.changed {
+            if self.revoked.contains_key(&block) || self.changed.insert(block, bytes).is_some() {
+                return Err(two_owners(block).into());
+            }
+        }
+        for (block, ()) in other.revoked {
+            if self.changed.contains_key(&block) || self.revoked.insert(block, ()).is_some() {
+                return Err(two_owners(block).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Changed blocks with their images, and revoked blocks, each by block number.
+    pub fn finish(self) -> (Vec<(BlockNr, Arc<Image>)>, Vec<BlockNr>) {
+        let mut blocks: Vec<_> = self
+            .changed
+            .into_iter()
+            .map(|(b, bytes)| (BlockNr(b), Image::made(bytes)))
+            .collect();
+        blocks.sort_unstable_by_key(|(b, _)| *b);
+        let mut revoked: Vec<_> = self.revoked.into_keys().map(BlockNr).collect();
+        revoked.sort_unstable();
+        (blocks, revoked)
+    }
+}

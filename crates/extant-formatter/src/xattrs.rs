@@ -1,0 +1,215 @@
+//! Extended attributes: the space in the inode, and blocks that inodes with equal attributes share.
+
+use super::ledger::Ledger;
+use super::workspace::Workspace;
+use crate::error::Result;
+use crate::image::NumberMap;
+use ext4_format::xattr::{self, XattrSet};
+use ext4_format::{BlockNr, Where, inode};
+use smallvec::SmallVec;
+
+/// Blocks kept in the index; past it the index starts anew (sharing is an economy, not a duty).
+const INDEX_MAX: usize = 1 << 16;
+
+/// Attribute blocks by the hash of what is in them, as far as they were met since the volume was
+/// opened.
+#[derive(Default)]
+pub(super) struct XattrBlocks {
+    by_hash: NumberMap<u32, SmallVec<[BlockNr; 1]>>,
+    blocks: usize,
+}
+
+/// Attribute blocks in one batch. Inodes of any group point at them, so they have a workspace of their own.
+pub(super) struct XattrBatch<'x, 'a> {
+    pub blocks: &'x mut XattrBlocks,
+    pub ws: Workspace<'a>,
+    pub ledger: Ledger<'a>,
+}
+
+impl XattrBatch<'_, '_> {
+    /// Counts one inode less for the block.
+    pub fn release(&mut self, block: BlockNr) -> Result<()> {
+        self.blocks.release(&mut self.ws, &mut self.ledger, block)
+    }
+
+    /// Gives the inode in `raw` exactly these attributes. Its sector count is the caller's.
+    pub fn set(&mut self, raw: &mut [u8], set: &XattrSet, goal: BlockNr) -> Result<()> {
+        self.blocks
+            .set(&mut self.ws, &mut self.ledger, raw, set, goal)
+    }
+}
+
+/// All bytes of a block but its reference count and checksum.
+fn content(block: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    Some((block.get(..4)?, block.get(8..16)?, block.get(20..)?))
+}
+
+impl XattrBlocks {
+    fn note(&mut self, block: BlockNr, hash: u32) {
+        if hash == 0 {
+            return; // marked as not to be shared
+        }
+        if self.blocks >= INDEX_MAX {
+            *self = Self::default();
+        }
+        let list = self.by_hash.entry(hash).or_default();
+        if !list.contains(&block) {
+            list.push(block);
+            self.blocks += 1;
+        }
+    }
+
+    fn forget(&mut self, block: BlockNr, hash: u32) {
+        if let Some(list) = self.by_hash.get_mut(&hash)
+            && let Some(i) = list.iter().position(|b| *b == block)
+        {
+            list.swap_remove(i);
+            self.blocks -= 1;
+            if list.is_empty() {
+                self.by_hash.remove(&hash);
+            }
+        }
+    }
+
+    /// Checks a block an inode points at; returns its reference count and hash.
+    fn check(&self, ws: &Workspace<'_>, ledger: &Ledger<'_>, block: BlockNr) -> Result<(u32, u32)> {
+        ledger.zone.check(ws.images(), block, 1)?;
+        let place = |e: ext4_format::FormatError| e.at(Where::Block(block, 0));
+        if ws.geometry.features.has_metadata_csum()
+            && let Some(image) = ws.unverified(block)?
+        {
+            xattr::verify_checksum(&image, ws.geometry.csum_seed, block).map_err(place)?;
+            image.set_verified();
+        }
+        let bytes = ws.get(block)?;
+        let count = xattr::refcount(&bytes).map_err(place)?;
+        Ok((count, xattr::stored_block_hash(&bytes).unwrap_or(0)))
+    }
+
+    fn set_count(&self, ws: &mut Workspace<'_>, block: BlockNr, count: u32) -> Result<()> {
+        let seed = seed(ws);
+        let bytes = ws.get_mut(block)?;
+        xattr::set_refcount(bytes, count)?;
+        if let Some(seed) = seed {
+            xattr::set_checksum(bytes, seed, block);
+        }
+        Ok(())
+    }
+
+    fn release(
+        &mut self,
+        ws: &mut Workspace<'_>,
+        ledger: &mut Ledger<'_>,
+        block: BlockNr,
+    ) -> Result<()> {
+        let (count, hash) = self.check(ws, ledger, block)?;
+        if count > 1 {
+            self.note(block, hash);
+            return self.set_count(ws, block, count - 1);
+        }
+        self.forget(block, hash);
+        ledger.free(ws, block, 1)
+    }
+
+    /// A block with these contents to which one more inode may point.
+    fn shareable(
+        &self,
+        ws: &Workspace<'_>,
+        ledger: &Ledger<'_>,
+        bytes: &[u8],
+    ) -> Result<Option<(BlockNr, u32)>> {
+        let hash = xattr::stored_block_hash(bytes).filter(|h| *h != 0);
+        let Some(list) = hash.and_then(|h| self.by_hash.get(&h)) else {
+            return Ok(None);
+        };
+        for &block in list {
+            let (count, _) = self.check(ws, ledger, block)?;
+            if count < xattr::MAX_REFCOUNT && content(&ws.get(block)?) == content(bytes) {
+                return Ok(Some((block, count)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn set(
+        &mut self,
+        ws: &mut Workspace<'_>,
+        ledger: &mut Ledger<'_>,
+        raw: &mut [u8],
+        set: &XattrSet,
+        goal: BlockNr,
+    ) -> Result<()> {
+        let geometry = ws.geometry;
+        let range = inode::xattr_area(raw, geometry).unwrap_or(0..0);
+        let (area, block) = xattr::place(set, range.len(), geometry.block_size as usize)?;
+        if let Some(place) = raw.get_mut(range) {
+            match area {
+                Some(area) => place.copy_from_slice(&area), // exactly as long, says place()
+                None => place.fill(0),
+            }
+        }
+        let old = Some(inode::file_acl(raw, geometry)).filter(|b| b.0 != 0);
+        let new = match block {
+            Some(bytes) => Some(self.put(ws, ledger, old, bytes, goal)?),
+            None => {
+                if let Some(old) = old {
+                    self.release(ws, ledger, old)?;
+                }
+                None
+            }
+        };
+        inode::set_file_acl(raw, new.unwrap_or_default());
+        Ok(())
+    }
+
+    /// The block of these contents; the inode pointed at `old` until now.
+    fn put(
+        &mut self,
+        ws: &mut Workspace<'_>,
+        ledger: &mut Ledger<'_>,
+        old: Option<BlockNr>,
+        mut bytes: Vec<u8>,
+        goal: BlockNr,
+    ) -> Result<BlockNr> {
+        let mut alone = None;
+        if let Some(old) = old {
+            let (count, hash) = self.check(ws, ledger, old)?;
+            if content(&ws.get(old)?) == content(&bytes) {
+                return Ok(old);
+            }
+            alone = (count == 1).then_some((old, hash));
+        }
+        if let Some((block, count)) = self.shareable(ws, ledger, &bytes)? {
+            if let Some(old) = old {
+                self.release(ws, ledger, old)?;
+            }
+            self.set_count(ws, block, count + 1)?;
+            return Ok(block);
+        }
+        let block = match (alone, old) {
+            // No other inode points at it: it is overwritten in place.
+            (Some((old, hash)), _) => {
+                self.forget(old, hash);
+                old
+            }
+            (None, Some(shared)) => {
+                self.release(ws, ledger, shared)?;
+                ledger.alloc(goal)?
+            }
+            (None, None) => ledger.alloc(goal)?,
+        };
+        self.note(block, xattr::stored_block_hash(&bytes).unwrap_or(0));
+        if let Some(seed) = seed(ws) {
+            xattr::set_checksum(&mut bytes, seed, block);
+        }
+        ws.put(block, bytes);
+        Ok(block)
+    }
+}
+
+fn seed(ws: &Workspace<'_>) -> Option<u32> {
+    ws.geometry
+        .features
+        .has_metadata_csum()
+        .then_some(ws.geometry.csum_seed)
+}
