@@ -52,6 +52,10 @@ fn main() -> ExitCode {
         output::complain(habit.unwrap_or_else(|| usage::line(&error, &words)));
         std::process::exit(2)
     });
+    if let Some(slots) = args.slots {
+        // Nothing has used a slot yet, so the number is taken.
+        let _ = percpu::slot::configure(slots.into());
+    }
     images::leave_journals(args.noload);
     lockmeter::set_on(args.lockmeter);
     lockmeter::profile::set_on(args.profile);

@@ -20,6 +20,7 @@
 //!
 //! What is counted exactly, and what is sampled:
 //! - acquisitions, failed tries, contentions, hand-overs: exact;
+//! - whether who waits or fails wants another object than who holds ([`wanting`]): where both have said so;
 //! - wait: exact, measured only after a first try has failed;
 //! - hold: every 64th acquisition of a thread at a place ([`set_exact_hold`]: every one).
 //!
@@ -35,6 +36,7 @@ mod class;
 mod condvar;
 mod cpu_time;
 mod hold;
+mod object;
 pub mod profile;
 mod prometheus;
 mod raw;
@@ -50,6 +52,7 @@ pub mod turns;
 
 pub use class::{Class, LockClass};
 pub use condvar::Condvar;
+pub use object::wanting;
 pub use raw::{Metered, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 pub use snapshot::{ClassStats, Holder, SiteStats, Snapshot, Stats};
 pub use spin::RawSpinLock;

@@ -13,7 +13,7 @@ fn escaped(value: &str) -> String {
 
 type Metric = (&'static str, &'static str, &'static str, fn(&Stats) -> f64);
 
-const METRICS: [Metric; 9] = [
+const METRICS: [Metric; 11] = [
     (
         "acquisitions_total",
         "counter",
@@ -37,6 +37,18 @@ const METRICS: [Metric; 9] = [
         "counter",
         "Acquisitions by another owner",
         |s| s.hand_overs as f64,
+    ),
+    (
+        "objects_known_total",
+        "counter",
+        "Waits and failed tries of which both objects are known",
+        |s| s.objects_known as f64,
+    ),
+    (
+        "different_objects_total",
+        "counter",
+        "Those for different objects",
+        |s| s.different_objects as f64,
     ),
     ("wait_seconds_total", "counter", "Time waited", |s| {
         s.wait_ns as f64 / 1e9

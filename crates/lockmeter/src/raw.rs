@@ -4,7 +4,7 @@
 use crate::class::LockClass;
 use crate::site::{Cell, Site, with_cell};
 use crate::switch::{hold_mask, is_on, nanos};
-use crate::{cpu_time, hold};
+use crate::{cpu_time, hold, object};
 use lock_api::{RawMutex, RawRwLock};
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -61,17 +61,19 @@ impl<R, C: LockClass> Metered<R, C> {
             None
         } else {
             let holder = (self.last.load(Ordering::Relaxed) >> 16) as u16;
+            let differs = object::differs(self.address());
             // The CPU time is read outside of the span that is measured.
             let cpu = cpu_time::of_this_thread();
             let since = Instant::now();
             take();
             let ns = nanos(since);
             let cpu = cpu_time::of_this_thread().saturating_sub(cpu);
-            Some((ns, cpu, holder))
+            Some((ns, cpu, holder, differs))
         };
         with_cell(Self::site(place), |cell, thread| {
-            if let Some((ns, cpu, holder)) = waited {
+            if let Some((ns, cpu, holder, differs)) = waited {
                 cell.waited(ns, cpu, holder);
+                cell.met(differs);
             }
             self.taken(cell, thread, alone);
         });
@@ -84,11 +86,16 @@ impl<R, C: LockClass> Metered<R, C> {
         try_take: impl FnOnce() -> bool,
     ) -> bool {
         let done = try_take();
+        let differs = match done {
+            true => None,
+            false => object::differs(self.address()),
+        };
         with_cell(Self::site(place), |cell, thread| {
             if done {
                 self.taken(cell, thread, alone);
             } else {
                 cell.failed_tries.add(1);
+                cell.met(differs);
             }
         });
         done
@@ -105,6 +112,9 @@ impl<R, C: LockClass> Metered<R, C> {
             if alone {
                 self.last.store(now, Ordering::Relaxed);
             }
+        }
+        if alone {
+            object::note(self.address());
         }
         if cell.acquisitions.get() & hold_mask() == 0 {
             hold::begin(self.address(), cell);

@@ -31,12 +31,15 @@ impl Snapshot {
                 100.0 * self.wait_share(stats)
             )
         };
+        let different = stats.different();
+        let different = different.map_or("-".into(), |d| format!("{:.0}%", 100.0 * d));
         writeln!(
             f,
-            "{:5.1}% {:5.2}%  {hold:>15}  {wait:>22} {:>12}  {name}",
+            "{:5.1}% {:5.2}%  {hold:>15}  {wait:>22} {:>12} {:>9} {different:>6}  {name}",
             100.0 * self.utilisation(stats),
             100.0 * stats.contention(),
             stats.acquisitions,
+            stats.failed_tries,
         )
     }
 }
@@ -44,12 +47,14 @@ impl Snapshot {
 impl fmt::Display for Snapshot {
     /// UTIL: share of the time in which the lock is held. CON: share of the acquisitions that waited. HOLD: mean
     /// and longest hold. WAIT: mean and longest wait of the acquisitions that waited, and the share of all CPU time
-    /// that was lost in waits. TOTAL: acquisitions. Classes are sorted by time waited, then by time held.
+    /// that was lost in waits. TOTAL: acquisitions. FAILED: tries that found the lock taken. OTHER: share of the waits and
+    /// failed tries in which the holder wanted a different object, where both have said what they want
+    /// ([`wanting`](crate::wanting)). Classes are sorted by time waited, then by time held.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:>6} {:>6}  {:>15}  {:>22} {:>12}  NAME",
-            "UTIL", "CON", "HOLD mean(max)", "WAIT mean(max)(%CPU)", "TOTAL"
+            "{:>6} {:>6}  {:>15}  {:>22} {:>12} {:>9} {:>6}  NAME",
+            "UTIL", "CON", "HOLD mean(max)", "WAIT mean(max)(%CPU)", "TOTAL", "FAILED", "OTHER"
         )?;
         for class in &self.classes {
             self.line(f, &class.total, &class.name)?;

@@ -50,6 +50,8 @@ pub(crate) struct Cell {
     pub contentions: Count,
     pub failed_tries: Count,
     pub hand_overs: Count,
+    pub objects_known: Count,
+    pub different_objects: Count,
     pub wait_ns: Count,
     pub wait_cpu_ns: Count,
     pub wait_max_ns: Count,
@@ -95,6 +97,15 @@ impl Cell {
         }
     }
 
+    /// Counts a wait or a failed try by whether the holder wanted another object, if that is known.
+    #[cold]
+    pub fn met(&self, differs: Option<bool>) {
+        if let Some(differs) = differs {
+            self.objects_known.add(1);
+            self.different_objects.add(u64::from(differs));
+        }
+    }
+
     /// Counts a hold of this length.
     pub fn held(&self, ns: u64) {
         self.hold_samples.add(1);
@@ -110,6 +121,8 @@ impl Cell {
             (&self.contentions, &other.contentions),
             (&self.failed_tries, &other.failed_tries),
             (&self.hand_overs, &other.hand_overs),
+            (&self.objects_known, &other.objects_known),
+            (&self.different_objects, &other.different_objects),
             (&self.wait_ns, &other.wait_ns),
             (&self.wait_cpu_ns, &other.wait_cpu_ns),
             (&self.hold_samples, &other.hold_samples),

@@ -21,6 +21,10 @@ pub struct Stats {
     pub failed_tries: u64,
     /// Acquisitions after which the lock had another owner than before.
     pub hand_overs: u64,
+    /// Waits and failed tries of which it is known what waiter and holder wanted ([`wanting`](crate::wanting)).
+    pub objects_known: u64,
+    /// Of these, those in which they wanted different objects: they met only because one lock protects both.
+    pub different_objects: u64,
     /// Nanoseconds waited, all together.
     pub wait_ns: u64,
     /// Nanoseconds of CPU that the waits took, for spinning and for going to sleep: time that other threads could
@@ -50,6 +54,16 @@ impl Stats {
         ratio(self.contentions, self.acquisitions)
     }
 
+    /// Share of the waits and failed tries in which the holder wanted another object, 0 to 1; `None` if of none it is
+    /// known.
+    ///
+    /// ```
+    /// assert_eq!(lockmeter::Stats::default().different(), None);
+    /// ```
+    pub fn different(&self) -> Option<f64> {
+        (self.objects_known > 0).then(|| ratio(self.different_objects, self.objects_known))
+    }
+
     /// Mean hold in nanoseconds.
     pub fn hold_mean_ns(&self) -> f64 {
         ratio(self.hold_ns, self.hold_samples)
@@ -75,6 +89,8 @@ impl Stats {
         self.contentions += other.contentions;
         self.failed_tries += other.failed_tries;
         self.hand_overs += other.hand_overs;
+        self.objects_known += other.objects_known;
+        self.different_objects += other.different_objects;
         self.wait_ns += other.wait_ns;
         self.wait_cpu_ns += other.wait_cpu_ns;
         self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
@@ -101,6 +117,8 @@ impl Stats {
             contentions: less(self.contentions, before.contentions),
             failed_tries: less(self.failed_tries, before.failed_tries),
             hand_overs: less(self.hand_overs, before.hand_overs),
+            objects_known: less(self.objects_known, before.objects_known),
+            different_objects: less(self.different_objects, before.different_objects),
             wait_ns: less(self.wait_ns, before.wait_ns),
             wait_cpu_ns: less(self.wait_cpu_ns, before.wait_cpu_ns),
             hold_samples: less(self.hold_samples, before.hold_samples),
@@ -121,6 +139,8 @@ impl Stats {
             contentions: cell.contentions.get(),
             failed_tries: cell.failed_tries.get(),
             hand_overs: cell.hand_overs.get(),
+            objects_known: cell.objects_known.get(),
+            different_objects: cell.different_objects.get(),
             wait_ns: cell.wait_ns.get(),
             wait_cpu_ns: cell.wait_cpu_ns.get(),
             wait_max_ns: cell.wait_max_ns.get(),

@@ -213,3 +213,43 @@ fn locks_taken_while_a_thread_ends_work() {
     }
     assert_eq!(*LOCK.lock(), 2);
 }
+
+#[test]
+fn who_waits_for_another_object_is_counted() {
+    lock_class!(Class = "objects");
+    let _turn = metering();
+    let lock: Mutex<(), Class> = Mutex::new(());
+    let tries = |held: Option<u64>, wanted: Option<u64>| {
+        let before = Snapshot::take();
+        let take = || lock.lock();
+        let guard = match held {
+            Some(object) => lockmeter::wanting(object, take),
+            None => take(),
+        };
+        let failed = || assert!(lock.try_lock().is_none());
+        std::thread::scope(|s| {
+            s.spawn(|| match wanted {
+                Some(object) => lockmeter::wanting(object, failed),
+                None => failed(),
+            });
+        });
+        drop(guard);
+        let seen = Snapshot::take().since(&before);
+        let total = seen.class("objects").unwrap().total.clone();
+        assert_eq!(total.failed_tries, 1);
+        (total.objects_known, total.different_objects)
+    };
+    assert_eq!(tries(Some(1), Some(2)), (1, 1));
+    assert_eq!(tries(Some(2), Some(2)), (1, 0));
+    assert_eq!(tries(Some(0), Some(0)), (1, 0));
+    assert_eq!(
+        tries(None, Some(2)),
+        (0, 0),
+        "what the last holder wanted is forgotten"
+    );
+    assert_eq!(tries(Some(3), None), (0, 0));
+    let text = Snapshot::take().to_string();
+    let line = text.lines().find(|l| l.ends_with("  objects")).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[words.len() - 3..], ["5", "33%", "objects"], "{line}");
+}

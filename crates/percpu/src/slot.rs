@@ -1,8 +1,8 @@
 //! Slots: what user threads have instead of a CPU number.
 //!
 //! A thread takes a slot at its first use of [`current`] and returns it when it ends. The
-//! number of slots is fixed for the life of the process: a power of two, at least the CPUs
-//! available and at least four. A thread gets the slot with the fewest users, so slots are
+//! number of slots is fixed for the life of the process: one with one CPU, else a power of two, at least the CPUs
+//! available and at least four; [`configure`] chooses another number. A thread gets the slot with the fewest users, so slots are
 //! shared only when there are more threads than slots. Sharing is slow, never wrong: state that is kept per slot has
 //! a lock or atomics of its own.
 //!
@@ -108,12 +108,21 @@ pub(crate) fn round(slots: usize) -> usize {
     slots.clamp(1, 4096).next_power_of_two()
 }
 
+/// The slots of a machine. Threads of one CPU take turns anyway, so there is one slot, and one list of everything
+/// (mechanism P4); with several CPUs there are a few slots more than threads that run, for those that wait.
+fn for_cpus(cpus: usize) -> usize {
+    match cpus {
+        0 | 1 => 1,
+        more => more.max(4),
+    }
+}
+
 static GLOBAL: OnceLock<Registry> = OnceLock::new();
 
 fn global() -> &'static Registry {
     GLOBAL.get_or_init(|| {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Registry::new(cpus.max(4))
+        Registry::new(for_cpus(cpus))
     })
 }
 
@@ -200,6 +209,12 @@ mod tests {
         assert_eq!(r.take(), SlotId(2));
         assert_eq!(r.users(), [2; 4]);
         r.give(SlotId(99)); // not a slot: ignored
+    }
+
+    #[test]
+    fn one_cpu_has_one_slot() {
+        let slots = [1, 2, 3, 4, 5, 48].map(|cpus| Registry::new(for_cpus(cpus)).count());
+        assert_eq!(slots, [1, 4, 4, 4, 8, 64]);
     }
 
     #[test]

@@ -49,6 +49,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Cli {
     #[command(subcommand)]
     workload: Workload,
+    /// Slots into which threads spread what they would share, rounded up to a power of two; without it one with one
+    /// processor, else as many as processors, and at least four
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = "Measuring")]
+    slots: Option<u16>,
     /// Print at the end, to standard error, which locks were waited for and how long they were held
     #[arg(long, global = true, help_heading = "Measuring")]
     lockmeter: bool,
@@ -101,6 +105,10 @@ fn main() -> ExitCode {
     output::speak_as("extant-bench", |_| None);
     let found = arranged(Cli::command()).get_matches();
     let args = Cli::from_arg_matches(&found).unwrap_or_else(|error| error.exit());
+    if let Some(slots) = args.slots {
+        // Nothing has used a slot yet, so the number is taken.
+        let _ = percpu::slot::configure(slots.into());
+    }
     lockmeter::set_on(args.lockmeter);
     lockmeter::profile::set_on(args.profile);
     let done = interrupt::install().and_then(|()| run(&args.workload));

@@ -12,6 +12,7 @@ impl Committer {
     /// Opens a transaction in the name of a caller: waits for log space and reserves metadata blocks.
     /// Call it with no bucket or inode locked.
     pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
+        let _span = lockmeter::span!("transaction start");
         self.store.gate.look();
         self.store.check_writable()?;
         self.throttle()?;
@@ -53,6 +54,7 @@ impl Committer {
     /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never fails for
     /// lack of space. The caller has passed the gate of a frozen volume, or only commits.
     pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
+        let _span = lockmeter::span!("transaction start");
         self.store.check_writable()?;
         self.throttle()?;
         Ok(Transaction {

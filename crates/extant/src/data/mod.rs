@@ -4,6 +4,7 @@ pub mod attributes;
 pub mod copy;
 pub mod extents;
 pub mod fallocate;
+mod page_bound;
 mod pass_on;
 mod placement;
 pub mod read_write;

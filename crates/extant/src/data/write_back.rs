@@ -111,13 +111,6 @@ impl Data {
         Ok(())
     }
 
-    /// Drops clean pages when there are more than the limit; called when pages come in.
-    pub(super) fn bound_pages(&self) {
-        if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.store.limits.cache_bytes {
-            self.shrink_pages();
-        }
-    }
-
     /// Writes back a list that was taken since [`WritingBack::begin`].
     fn write_back_list(&self, list: Vec<Arc<Inode>>) -> Result<()> {
         schedule::reached(Point::WriteBackTaken);
@@ -651,25 +644,7 @@ fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
     runs
 }
 
-impl Data {
-    /// Drops clean pages until the cache is a fifth below its limit: first those not used since the
-    /// last walk, then any.
-    pub(super) fn shrink_pages(&self) {
-        let target = self.store.limits.cache_bytes / 5 * 4;
-        let bs = i64::from(self.store.geometry.block_size);
-        for force in [false, true] {
-            for inode in self.inodes.in_core.iter() {
-                if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) <= target {
-                    return;
-                }
-                if let Some(file) = inode.touched_file() {
-                    let dropped = file.pages.sweep(force);
-                    self.cached_bytes.add(-i64::from(dropped) * bs);
-                }
-            }
-        }
-    }
-}
+impl Data {}
 
 #[cfg(test)]
 mod tests {

@@ -84,12 +84,18 @@ impl NameTable {
 
     /// Locks the bucket that a hash falls into.
     pub fn lock(&self, hash: NameHash) -> BucketGuard<'_> {
-        self.bucket(hash.major, |line| line.0.lock()).1
+        lockmeter::wanting(hash.major.into(), || {
+            self.bucket(hash.major, |line| line.0.lock())
+        })
+        .1
     }
 
     /// The same to look names up.
     pub fn read(&self, hash: NameHash) -> BucketReader<'_> {
-        self.bucket(hash.major, |line| line.0.read()).1
+        lockmeter::wanting(hash.major.into(), || {
+            self.bucket(hash.major, |line| line.0.read())
+        })
+        .1
     }
 
     /// The bucket that a hash falls into, locked in this way, in the table of the level in use.

@@ -335,7 +335,9 @@ impl InodeAlloc {
             .overflow
             .filter(|(full, _)| *full == home)
             .map_or(home, |(_, group)| group);
-        if let Some(ino) = self.take_from_group(&mut share, start, source)? {
+        // The lock of a group that two directories share is waited for in vain [L4].
+        let take = || self.take_from_group(&mut share, start, source);
+        if let Some(ino) = lockmeter::wanting(parent.0.into(), take)? {
             return Ok(Allocated::new(ino));
         }
         share.overflow = None;
@@ -569,7 +571,8 @@ impl InodeAlloc {
             let Some(g) = self.groups.get(group) else {
                 continue;
             };
-            if let Some(bits) = &*g.claims.bits.lock() {
+            let first = numbers.first().map_or(0, |ino| ino.0);
+            if let Some(bits) = &*lockmeter::wanting(first.into(), || g.claims.bits.lock()) {
                 for &ino in numbers {
                     bits.give(self.locate(ino).1);
                 }

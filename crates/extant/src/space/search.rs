@@ -161,6 +161,8 @@ struct Search<'a> {
     /// Fewest blocks that will do.
     least: u32,
     from: SearchStart,
+    /// The goal of the request.
+    goal: BlockNr,
 }
 
 impl BlockAlloc {
@@ -171,7 +173,8 @@ impl BlockAlloc {
         }
         let want = request.want.clamp(1, self.geometry().blocks_per_group);
         let home = self.place(request.goal);
-        if let Some(found) = self.at_goal(home, want, request.follows, source)? {
+        let at_goal = || self.at_goal(home, want, request.follows, source);
+        if let Some(found) = lockmeter::wanting(request.goal.0, at_goal)? {
             return Ok(found);
         }
         let stream = request.stream.and_then(|ino| self.goals.get(ino));
@@ -188,6 +191,7 @@ impl BlockAlloc {
                 want,
                 least,
                 from,
+                goal: request.goal,
             };
             let fewest = criterion.least(want);
             let mut found = None;
@@ -257,7 +261,8 @@ impl Search<'_> {
             0
         };
         let find = |buddy: &Buddy| self.criterion.find(buddy, self.want, self.least, bit);
-        self.blocks.take_from(group, wait, self.source, find)
+        let take = || self.blocks.take_from(group, wait, self.source, find);
+        lockmeter::wanting(self.goal.0, take)
     }
 
     /// Whether a group is worth its lock, by what can be read without it.
