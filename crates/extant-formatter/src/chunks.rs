@@ -69,7 +69,7 @@ impl<T> Chunks<T> {
     }
 
     /// Takes the items for which `belongs` is true, in order; the others stay, in order.
-    pub fn take_where(&mut self, belongs: impl Fn(&T) -> bool) -> Self {
+    pub(crate) fn take_where(&mut self, belongs: impl Fn(&T) -> bool) -> Self {
         let mut taken = Self::default();
         for item in std::mem::take(&mut self.chunks).into_iter().flatten() {
             if belongs(&item) {

@@ -83,7 +83,7 @@ impl ExtentMap {
 
     /// Counts one more block of the tree that was read.
     #[inline]
-    pub fn note_node(&mut self) {
+    pub(crate) fn note_node(&mut self) {
         self.nodes += 1;
     }
 

@@ -6,8 +6,9 @@
 //! once, with its new bytes ([`Output`]). A journal can log these, or they can be written to their places.
 //!
 //! The crate has no device, no clock and no thread that outlives a call. Old blocks come through [`image::BlockImages`], and
-//! blocks for directories, extent trees and attributes through [`MetaSpace`]; both are the caller's. The same batch over the
-//! same images gives the same bytes, whatever the number of threads.
+//! blocks for directories, extent trees and attributes through [`MetaSpace`]; both are the caller's. The bytes
+//! do not depend on the number of threads, but for attribute blocks that inodes of several groups share: the group that comes
+//! first makes them.
 //!
 //! | module | contents |
 //! |---|---|

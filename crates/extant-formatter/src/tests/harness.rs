@@ -1,12 +1,13 @@
 //! A volume made by mke2fs in memory, batches made by hand, and e2fsck as the judge.
 
-use crate::error::SpaceError;
+use crate::error::{Result, SpaceError};
 use crate::image::BlockImages;
 use crate::{Formatter, MetaSpace, Moment, Output};
 
 use crate::groups::{Groups, count};
 use crate::item::*;
 use crate::name::Name;
+use crate::system_zone::SystemZone;
 use crate::tests::images::DeviceImages;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::geometry::Geometry;
@@ -42,6 +43,15 @@ impl Space {
             }
         }
         panic!("no space in the test's volume");
+    }
+
+    /// The same bitmaps, apart from these.
+    fn twin(&self) -> Self {
+        Self {
+            geometry: self.geometry.clone(),
+            maps: Mutex::new(self.maps.lock().unwrap().clone()),
+            freed: Mutex::default(),
+        }
     }
 
     pub fn give(&self, start: BlockNr, len: u32) {
@@ -131,7 +141,7 @@ impl Fs {
             count(&geometry, &buffers).unwrap(),
             &buffers,
             hasher,
-            Arc::new(crate::system_zone::SystemZone::new(&geometry, &[])),
+            Arc::new(SystemZone::new(&geometry, &[])),
             4,
         )
         .unwrap();
@@ -346,6 +356,23 @@ impl Fs {
             self.space.give(start, len);
         }
         output
+    }
+
+    /// What a new formatter makes of the items over these bytes. Neither the volume nor `device` changes.
+    pub fn format_over(
+        &self,
+        device: MemDevice,
+        items: &ItemList,
+        threads: usize,
+    ) -> Result<Output> {
+        let images = DeviceImages::new(Arc::new(device), self.geometry.block_size);
+        let free = count(&self.geometry, &images)?;
+        let zone = Arc::new(SystemZone::new(&self.geometry, &[]));
+        let mut formatter =
+            Formatter::new(&self.geometry, free, &images, self.hasher, zone, threads)?;
+        let output = formatter.format(items, &images, &self.space.twin(), usize::MAX)?;
+        formatter.superblock_update(&images, 1_700_009_999, Moment::Close, |_| ())?;
+        Ok(output.unwrap())
     }
 
     fn close(&mut self) {

@@ -3,6 +3,7 @@
 mod attributes;
 mod directories;
 mod harness;
+mod hostile;
 pub(crate) mod images;
 mod inodes;
 mod mappings;

@@ -55,3 +55,42 @@ fn groups_are_formatted_side_by_side() {
         assert!(fs.debugfs("ls -l d").contains("name of inode 21"));
     }
 }
+
+/// Where blocks go and what is in them does not depend on the number of threads. Attribute blocks are left out: the group that
+/// comes first makes the block that others share.
+#[test]
+fn threads_write_the_same() {
+    let Some(mut fs) = Fs::make(64 << 10, &["-t", "ext4", "-b", "1024", "-N", "16000"]) else {
+        return;
+    };
+    let per_group = fs.geometry.inodes_per_group;
+    let dirs: Vec<u32> = (0..7).map(|group| group * per_group + 20).collect();
+    for (i, &dir) in dirs.iter().enumerate() {
+        fs.mkdir(2, format!("d{i}").as_bytes(), dir);
+    }
+    for n in (100..12_000).filter(|n| !dirs.contains(n)) {
+        let dir = dirs[n as usize % dirs.len()];
+        fs.create(dir, format!("name of inode {n}").as_bytes(), n);
+        if n % 50 == 0 {
+            // Six extents: one more than the inode holds, so that a block is taken for them.
+            for i in 0..6 {
+                fs.map(n, 2 * i, 1, false);
+            }
+        }
+    }
+    let items = std::mem::take(&mut fs.items);
+    let with = |threads| {
+        let output = fs.format_over(fs.dev.snapshot(), &items, threads);
+        output.unwrap()
+    };
+    let alone = with(1);
+    assert!(alone.taken > 200, "{}", alone.taken);
+    for threads in [2, 4, 16] {
+        let together = with(threads);
+        let differs = alone.blocks.iter().zip(&together.blocks);
+        let differs = differs.filter(|(a, b)| a.0 != b.0 || **a.1 != **b.1);
+        assert_eq!(differs.count(), 0, "{threads} threads");
+        assert_eq!(alone.blocks.len(), together.blocks.len());
+        assert_eq!(alone.published, together.published);
+    }
+}
