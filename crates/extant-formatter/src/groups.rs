@@ -235,12 +235,7 @@ impl Groups {
         };
         if geometry.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
             let mut map = vec![0; geometry.block_size as usize];
-            let used = if group.0 == 0 {
-                geometry.first_ino - 1
-            } else {
-                0
-            };
-            bitmap::init_inode_bitmap(&mut map, geometry, used);
+            bitmap::init_inode_bitmap(&mut map, geometry, reserved_inodes(geometry, group));
             return Ok(map);
         }
         let image = images.image(desc.inode_bitmap)?;
@@ -265,23 +260,27 @@ impl Groups {
     }
 }
 
+/// Inodes at the beginning of a group's table that no file may have.
+pub fn reserved_inodes(geometry: &Geometry, group: GroupNr) -> u32 {
+    match group.0 {
+        0 => geometry.first_ino - 1,
+        _ => 0,
+    }
+}
+
 /// First index of a group's inode table that was never used.
 #[inline]
 pub fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr) -> u32 {
     if !geometry.features.has_group_csum() {
         return geometry.inodes_per_group;
     }
-    let reserved = if group.0 == 0 {
-        geometry.first_ino - 1
-    } else {
-        0
-    };
     let used = if desc.flags & INODE_UNINIT != 0 {
         0
     } else {
         geometry.inodes_per_group.saturating_sub(desc.itable_unused)
     };
-    used.max(reserved).min(geometry.inodes_per_group)
+    used.max(reserved_inodes(geometry, group))
+        .min(geometry.inodes_per_group)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ mod xattrs;
 pub use directory::{Allowance, DirReader};
 pub use error::{Error, Result, SpaceError};
 pub use formatter::{Formatter, MetaSpace, Output, Published};
-pub use superblock::Moment;
+pub use superblock::{Moment, location as superblock_location, read as read_superblock};
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -15,7 +15,7 @@ use ext4_format::{BlockNr, FormatError, Where};
 use std::sync::Arc;
 
 /// Block of the primary superblock, and its byte offset there.
-pub(super) fn location(geometry: &Geometry) -> (BlockNr, usize) {
+pub fn location(geometry: &Geometry) -> (BlockNr, usize) {
     let block_size = u64::from(geometry.block_size.max(1));
     (
         BlockNr(SUPERBLOCK_OFFSET / block_size),
@@ -23,8 +23,11 @@ pub(super) fn location(geometry: &Geometry) -> (BlockNr, usize) {
     )
 }
 
-/// The newest superblock, checked.
-pub(super) fn read(geometry: &Geometry, images: &dyn BlockImages) -> Result<RawSuperblock> {
+/// The primary superblock in its newest image, checked.
+///
+/// # Errors
+/// `Format` when a rule is broken, `Read` when its block cannot be read.
+pub fn read(geometry: &Geometry, images: &dyn BlockImages) -> Result<RawSuperblock> {
     let (block, offset) = location(geometry);
     let image = images.image(block)?;
     Ok(RawSuperblock::parse(image.get(offset..).unwrap_or(&[]))?)

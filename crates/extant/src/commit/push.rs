@@ -440,11 +440,7 @@ mod tests {
         assert_eq!(volume.geometry().inodes_per_group, 16);
         let engine = volume.guard_engine();
         let unwritten = |group: u32| {
-            let desc = engine.store.groups.get(
-                &engine.store.geometry,
-                &engine.store.buffers,
-                GroupNr(group),
-            );
+            let desc = engine.store.desc(GroupNr(group));
             desc.is_ok_and(|d| d.flags & ext4_format::group_desc::BLOCK_UNINIT != 0)
         };
         let (next, done) = (AtomicU32::new(0), AtomicBool::new(false));

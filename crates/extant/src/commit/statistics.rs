@@ -191,10 +191,7 @@ impl SlotState {
         Self {
             threads: 0,
             transactions: sum(|list| list.commits),
-            items: sum(|list| {
-                let l = list;
-                (l.inodes.len() + l.names.len() + l.maps.len() + l.bits.len() + l.misc.len()) as u64
-            }),
+            items: sum(|list| list.len() as u64),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::space::inode::InodeSource;
 use crate::space::search::Request;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
-use extant_formatter::groups::{Groups, first_unused};
+use extant_formatter::groups::{Groups, first_unused, reserved_inodes};
 
 impl Space {
     /// Allocates one block. The caller has taken its number from the count of free blocks.
@@ -49,22 +49,18 @@ impl Space {
             .groups
             .inode_bitmap(geometry, buffers, group, again)?;
         let words = Groups::words(&map, geometry.inodes_per_group);
-        let reserved = if group.0 == 0 {
-            geometry.first_ino - 1
-        } else {
-            0
-        };
-        if let Some(free) = (0..reserved).find(|&i| !ext4_format::bitmap::test(&map, i)) {
+        let mut reserved = 0..reserved_inodes(geometry, group);
+        if let Some(free) = reserved.find(|&i| !ext4_format::bitmap::test(&map, i)) {
             let ino = geometry.inode_nr(group, free);
             return Err(Error::corrupt_inode("reserved inode marked free", ino));
         }
-        let free: u32 = words.iter().map(|w| w.count_zeros()).sum();
-        if !again && free != self.store.groups.get(geometry, buffers, group)?.free_inodes {
-            let what = "count of free inodes that the bitmap agrees with";
-            return Err(FormatError::corrupt(what, Where::Group(group)).into());
-        }
         if !again {
-            let desc = self.store.groups.get(geometry, buffers, group)?;
+            let desc = self.store.desc(group)?;
+            let free: u32 = words.iter().map(|w| w.count_zeros()).sum();
+            if free != desc.free_inodes {
+                let what = "count of free inodes that the bitmap agrees with";
+                return Err(FormatError::corrupt(what, Where::Group(group)).into());
+            }
             self.check_unused(group, desc, &map)?;
         }
         Ok(words)
@@ -96,10 +92,8 @@ impl Space {
 
 impl GroupSource for Space {
     fn free_blocks(&self, group: GroupNr) -> Result<u32> {
-        let store = &self.store;
-        let desc = store.groups.get(&store.geometry, &store.buffers, group);
+        let desc = self.store.desc(group);
         desc.map(|desc| desc.free_blocks)
-            .map_err(Error::from)
             .inspect_err(|e| self.refuse_group(group, e, "descriptor"))
     }
 
@@ -135,11 +129,7 @@ impl GroupSource for Space {
 impl InodeSource for Space {
     fn free_inodes(&self, group: GroupNr) -> Result<u32> {
         GroupSource::free_blocks(self, group)?;
-        let desc = self
-            .store
-            .groups
-            .get(&self.store.geometry, &self.store.buffers, group)?;
-        Ok(desc.free_inodes)
+        Ok(self.store.desc(group)?.free_inodes)
     }
 
     fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {

@@ -8,10 +8,13 @@ pub mod health;
 pub mod limits;
 pub mod superblock;
 
+use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
 use blockdev::BlockDevice;
 use buffers::Buffers;
+use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
 use extant_formatter::groups::Groups;
 use extant_formatter::system_zone::SystemZone;
@@ -37,6 +40,13 @@ pub(crate) struct Store {
     pub(crate) flushes: Flushes,
     pub(crate) health: Health,
     pub(crate) limits: Limits,
+}
+
+impl Store {
+    /// The descriptor of a group, as it was when it was first read.
+    pub(crate) fn desc(&self, group: GroupNr) -> Result<&GroupDesc> {
+        Ok(self.groups.get(&self.geometry, &self.buffers, group)?)
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use blockdev::BlockDevice;
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{BlockNr, FormatError, Where};
+use ext4_format::{FormatError, Where};
 
 /// Incompatible features that can be read and written.
 const INCOMPAT: Incompat = Incompat::FILETYPE
@@ -177,21 +177,8 @@ fn check_mmp(device: &dyn BlockDevice, geometry: &Geometry, block: u64) -> Resul
 impl Store {
     /// The primary superblock's image in memory.
     pub(crate) fn raw_superblock(&self) -> Result<RawSuperblock> {
-        let (block, offset) = self.superblock_place();
-        let image = self.buffers.read(block)?;
-        let bytes = image
-            .get(offset..offset + SUPERBLOCK_SIZE)
-            .ok_or_else(|| FormatError::corrupt("superblock position", Where::Superblock))?;
-        let mut sb = RawSuperblock::parse(bytes)?;
+        let mut sb = extant_formatter::read_superblock(&self.geometry, &self.buffers)?;
         self.health.damage.apply(&mut sb);
         Ok(sb)
-    }
-
-    pub(crate) fn superblock_place(&self) -> (BlockNr, usize) {
-        let bs = u64::from(self.geometry.block_size);
-        (
-            BlockNr(SUPERBLOCK_OFFSET / bs),
-            (SUPERBLOCK_OFFSET % bs) as usize,
-        )
     }
 }

@@ -29,12 +29,12 @@ use ext4_format::superblock::{
     ERRORS_PANIC, ERRORS_READ_ONLY, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
     SUPERBLOCK_SIZE,
 };
-use ext4_format::{BlockNr, FormatError, InodeNr, Where, inode};
-use extant_formatter::Formatter;
+use ext4_format::{FormatError, InodeNr, Where, inode};
 use extant_formatter::groups::{self, Groups, Totals};
 use extant_formatter::image::Image;
 use extant_formatter::mapping_reader::MappingReader;
 use extant_formatter::system_zone::{self, SystemZone};
+use extant_formatter::{Formatter, superblock_location};
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, OnceLock};
 
@@ -340,11 +340,7 @@ impl<'a> Opening<'a> {
     /// Everybody reads the superblock at the primary's place: there the backup is shown. The volume is
     /// read-only, so it stays in memory.
     fn put_backup(&self, buffers: &Buffers) -> Result<()> {
-        let bs = u64::from(self.geometry.block_size);
-        let (block, offset) = (
-            BlockNr(SUPERBLOCK_OFFSET / bs),
-            (SUPERBLOCK_OFFSET % bs) as usize,
-        );
+        let (block, offset) = superblock_location(&self.geometry);
         let mut image = buffers.read(block)?.to_vec();
         if let Some(place) = image.get_mut(offset..offset + SUPERBLOCK_SIZE) {
             place.copy_from_slice(self.raw.bytes());
@@ -356,7 +352,7 @@ impl<'a> Opening<'a> {
     /// Writes the superblock to its place after recovery.
     fn put_superblock(&self, sb: &mut RawSuperblock) -> Result<()> {
         sb.set_checksum();
-        let place = BlockNr(SUPERBLOCK_OFFSET / u64::from(self.geometry.block_size));
+        let (place, _) = superblock_location(&self.geometry);
         self.device
             .write_at(SUPERBLOCK_OFFSET, sb.bytes())
             .and_then(|()| self.device.flush())

@@ -7,6 +7,7 @@ use crate::base::parallel;
 use crate::commit::Committer;
 use ext4_format::BlockNr;
 use extant_formatter::image::Image;
+use extant_formatter::superblock_location;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(crate) fn write_home(engine: &Committer, images: &[(BlockNr, Arc<Image>)]) -
     parallel::for_each(threads, &runs, |_, run| {
         let bytes: Vec<&[u8]> = run.iter().map(|(_, image)| &***image).collect();
         // Held so that no other thread reads the superblock from the device, adds findings, and overwrites this one.
-        let own = engine.store.superblock_place().0;
+        let own = superblock_location(&engine.store.geometry).0;
         let holds_superblock = run[0].0 <= own && own.0 < run[0].0.0 + run.len() as u64;
         let _place = holds_superblock.then(|| engine.store.superblock_io.lock());
         engine
