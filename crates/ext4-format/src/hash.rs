@@ -175,23 +175,35 @@ fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
     let pad = len | (len << 8);
     let pad = pad | (pad << 16);
     let piece = &rest[..rest.len().min(4 * N)];
-    if U || piece.is_ascii() {
-        // Without a sign bit the sum is plain big-endian, and the padding each byte of it.
-        let mut padded = [[len as u8; 4]; N];
-        let (whole, tail) = piece.split_at(piece.len() & !3);
-        padded.as_flattened_mut()[..whole.len()].copy_from_slice(whole);
-        if let Some(word) = padded.get_mut(whole.len() / 4) {
-            word[4 - tail.len()..].copy_from_slice(tail);
-        }
-        return padded.map(u32::from_be_bytes);
-    }
     let mut out = [pad; N];
+    // Without a sign bit the sum is plain big-endian, and the padding each byte of it.
+    let (whole, tail) = piece.as_chunks::<4>();
+    let mut signs = 0;
+    for (word, chunk) in out.iter_mut().zip(whole) {
+        *word = u32::from_be_bytes(*chunk);
+        signs |= *word;
+    }
+    if let Some(word) = out.get_mut(whole.len()) {
+        for &byte in tail {
+            *word = *word << 8 | u32::from(byte);
+            signs |= u32::from(byte);
+        }
+    }
+    if !U && signs & 0x8080_8080 != 0 {
+        sum_signed(&mut out, pad, piece);
+    }
+    out
+}
+
+/// The same for bytes of which some have a sign.
+#[cold]
+#[inline(never)]
+fn sum_signed(out: &mut [u32], pad: u32, piece: &[u8]) {
     for (word, chunk) in out.iter_mut().zip(piece.chunks(4)) {
         *word = chunk
             .iter()
-            .fold(pad, |w, &b| (w << 8).wrapping_add(widen::<U>(b)));
+            .fold(pad, |w, &b| (w << 8).wrapping_add(widen::<false>(b)));
     }
-    out
 }
 
 /// One step of MD4: `a + f + input`, rotated.
@@ -206,8 +218,8 @@ fn half_md4_round(state: &mut [u32; 4], x: &[u32; 8]) {
     const ROOT2: u32 = 0x5a82_7999;
     const ROOT3: u32 = 0x6ed9_eba1;
     let choose = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
-    // Majority, written as a sum as its two terms share no bit.
-    let majority = |x: u32, y: u32, z: u32| (x & y) | ((x ^ y) & z);
+    // Majority, in terms of differences: that of the last two words is the first one of the step before.
+    let majority = |x: u32, y: u32, z: u32| ((x ^ y) & (y ^ z)) ^ y;
     let parity = |x: u32, y: u32, z: u32| x ^ y ^ z;
     let [mut a, mut b, mut c, mut d] = *state;
     for q in [[0, 1, 2, 3], [4, 5, 6, 7]] {

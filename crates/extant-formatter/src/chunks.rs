@@ -42,25 +42,29 @@ impl<T> Chunks<T> {
     }
 
     /// Adds an item, in a chunk of `spare` if one is needed.
+    #[inline(always)]
     pub fn push_in(&mut self, item: T, spare: &Spare<T>) {
         self.push_with(item, || spare.take());
     }
 
+    #[inline(always)]
     fn push_with(&mut self, item: T, empty: impl FnOnce() -> Vec<T>) {
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(item),
-            last => {
-                let is_long = last.is_some();
-                let mut chunk = empty();
-                if is_long {
-                    // The first chunk grows as needed, because it may stay the only one; most of the later ones are
-                    // filled.
-                    chunk.reserve_exact(CHUNK);
-                }
-                chunk.push(item);
-                self.chunks.push(chunk);
-            }
+            _ => self.push_into(empty(), item),
         }
+    }
+
+    /// Begins a chunk with an item.
+    #[cold]
+    #[inline(never)]
+    fn push_into(&mut self, mut chunk: Vec<T>, item: T) {
+        if !self.chunks.is_empty() {
+            // The first chunk grows as needed, because it may stay the only one; most of the later ones are filled.
+            chunk.reserve_exact(CHUNK);
+        }
+        chunk.push(item);
+        self.chunks.push(chunk);
     }
 
     /// Takes over the items of `other`.

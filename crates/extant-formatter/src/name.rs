@@ -37,36 +37,48 @@ const _: () = assert!(size_of::<Name>() == 24);
 
 impl Name {
     /// Checks length and bytes; "." and ".." are no names to create, so they are refused.
-    #[inline]
     pub fn new(bytes: &[u8]) -> Result<Self, NameError> {
-        if bytes.len() > NAME_MAX {
-            return Err(NameError::TooLong);
+        Self::check(bytes)?;
+        Ok(Self::of_checked(bytes))
+    }
+
+    /// Fails for bytes that are no name.
+    #[inline]
+    pub fn check(bytes: &[u8]) -> Result<(), NameError> {
+        let refused = match bytes {
+            [] | [b'.'] | [b'.', b'.'] => true,
+            _ => bytes.len() > NAME_MAX || holds_refused(bytes),
+        };
+        match refused {
+            true => Err(Self::why_refused(bytes)),
+            false => Ok(()),
         }
-        if bytes.is_empty() {
-            return Err(NameError::Empty);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn why_refused(bytes: &[u8]) -> NameError {
+        match bytes.len() {
+            0 => NameError::Empty,
+            1..=NAME_MAX if bytes == b"." || bytes == b".." => {
+                NameError::Refused("\".\" and \"..\" cannot be created or removed")
+            }
+            1..=NAME_MAX => NameError::Refused("a name holds a NUL byte or a slash"),
+            _ => NameError::TooLong,
         }
-        if bytes == b"." || bytes == b".." {
-            return Err(NameError::Refused(
-                "\".\" and \"..\" cannot be created or removed",
-            ));
-        }
-        let refused = |b: u8| b == 0 || b == b'/';
-        let bad = NameError::Refused("a name holds a NUL byte or a slash");
+    }
+
+    /// A name of bytes that [`Name::check`] has accepted.
+    #[inline]
+    pub fn of_checked(bytes: &[u8]) -> Self {
         let mut inline = [0; INLINE];
-        if let Some(place) = inline.get_mut(..bytes.len()) {
-            place.copy_from_slice(bytes);
-            // The count of refused bytes is compared with the padding behind the name, without a branch for each
-            // byte.
-            let zeros: u8 = inline.iter().map(|&b| u8::from(refused(b))).sum();
-            return match usize::from(zeros) == INLINE - bytes.len() {
-                true => Ok(Self(Bytes::Inline(bytes.len() as u8, inline))),
-                false => Err(bad),
-            };
-        }
-        match bytes.iter().any(|&b| refused(b)) {
-            true => Err(bad),
-            false => Ok(Self(Bytes::Heap(Box::from(bytes)))),
-        }
+        Self(match inline.get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                Bytes::Inline(bytes.len() as u8, inline)
+            }
+            None => Bytes::Heap(Box::from(bytes)),
+        })
     }
 
     /// The bytes.
@@ -76,6 +88,24 @@ impl Name {
             Bytes::Inline(len, bytes) => &bytes[..usize::from(*len)],
             Bytes::Heap(bytes) => bytes,
         }
+    }
+}
+
+/// Whether there is a NUL byte or a slash; eight bytes at once where there are as many.
+#[inline]
+fn holds_refused(bytes: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const SLASHES: u64 = ONES * b'/' as u64;
+    // Nonzero if a byte is zero: only such a byte, or one above it, has its highest bit set by the subtraction.
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7);
+    let refused = |eight: &[u8; 8]| {
+        let word = u64::from_le_bytes(*eight);
+        zero(word) | zero(word ^ SLASHES) != 0
+    };
+    match bytes.last_chunk() {
+        // The last eight overlap those before, unless the length is a multiple.
+        Some(last) => refused(last) || bytes.as_chunks().0.iter().any(refused),
+        None => bytes.iter().any(|&b| b == 0 || b == b'/'),
     }
 }
 
@@ -116,12 +146,28 @@ mod tests {
     fn refuses_what_is_no_name() {
         assert!(matches!(Name::new(&[b'a'; 256]), Err(NameError::TooLong)));
         assert!(matches!(Name::new(b""), Err(NameError::Empty)));
-        let long = [&[b'a'; 30][..], b"/"].concat();
-        for bad in [&b"."[..], b"..", b"a/b", b"a\0", b"\0", b"/", &long] {
+        for bad in [&b"."[..], b".."] {
             assert!(
                 matches!(Name::new(bad), Err(NameError::Refused(_))),
                 "{bad:?}"
             );
+        }
+        for len in 1..40 {
+            for (at, byte) in (0..len).flat_map(|at| [(at, 0), (at, b'/')]) {
+                // Neighbours of refused bytes in value, beside them.
+                for other in [b'a', 1, 0x80, 0xff, b'/' + 1, b'/' | 0x80, b'.'] {
+                    if other == b'.' && len < 3 {
+                        continue;
+                    }
+                    let mut bytes = vec![other; len];
+                    assert!(Name::new(&bytes).is_ok(), "{bytes:?}");
+                    bytes[at] = byte;
+                    assert!(
+                        matches!(Name::new(&bytes), Err(NameError::Refused(_))),
+                        "{bytes:?}"
+                    );
+                }
+            }
         }
     }
 

@@ -44,15 +44,21 @@ fn place(address: usize) -> (u64, &'static AtomicU64) {
 /// let hash = 17;
 /// lockmeter::wanting(hash, || bucket.lock()).push(hash);
 /// ```
-#[inline]
+#[inline(always)]
 pub fn wanting<R>(object: u64, take: impl FnOnce() -> R) -> R {
-    if !is_on() {
-        return take();
-    }
-    let before = WANTED.replace(key(object));
+    let before = is_on().then(|| want(key(object)));
     let taken = take();
-    WANTED.set(before);
+    if let Some(before) = before {
+        want(before);
+    }
     taken
+}
+
+/// Says what this thread wants from now on; returns what it wanted before.
+#[cold]
+#[inline(never)]
+fn want(key: u32) -> u32 {
+    WANTED.replace(key)
 }
 
 /// Notes what the thread that now holds the lock alone wants of it.

@@ -89,21 +89,32 @@ impl Span {
     /// Begins to measure, if the profile is on.
     #[inline]
     pub fn new(name: &'static str) -> Self {
-        Self(is_on().then(|| (name, Instant::now())))
+        match is_on() {
+            true => Self::begin(name),
+            false => Self(None),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin(name: &'static str) -> Self {
+        Self(Some((name, Instant::now())))
     }
 }
 
 impl Drop for Span {
     #[inline]
     fn drop(&mut self) {
-        if let Some((name, since)) = self.0.take() {
-            end(name, nanos(since));
+        if let Some((name, since)) = self.0 {
+            end(name, since);
         }
     }
 }
 
 #[cold]
-fn end(name: &'static str, ns: u64) {
+#[inline(never)]
+fn end(name: &'static str, since: Instant) {
+    let ns = nanos(since);
     let _ = OWN.try_with(|own| {
         let Ok(mut own) = own.try_borrow_mut() else {
             return;

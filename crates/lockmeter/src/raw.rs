@@ -49,7 +49,10 @@ impl<R, C: LockClass> Metered<R, C> {
         }
     }
 
-    /// Takes the lock by `take` and counts; `try_take` has not been called.
+    /// Takes the lock by `take` and counts; `try_take` has not been called. Apart from the way of a lock whose meter is off,
+    /// which is short enough to be inlined then.
+    #[cold]
+    #[inline(never)]
     fn acquire(
         &self,
         place: &'static Location<'static>,
@@ -79,6 +82,8 @@ impl<R, C: LockClass> Metered<R, C> {
         });
     }
 
+    #[cold]
+    #[inline(never)]
     fn try_acquire(
         &self,
         place: &'static Location<'static>,

@@ -171,7 +171,7 @@ impl VisibleReaders {
     }
 
     /// Takes the bias away and waits until the readers are out. The caller holds the lock beneath exclusively.
-    #[inline]
+    #[cold]
     pub fn revoke(&self, bias: &Bias) {
         if self.clear(bias) {
             let mut waited = 0;

@@ -107,7 +107,7 @@ impl<T: Default> CommitLists<T> {
     }
 
     /// [`commit`](CommitLists::commit) on a given slot.
-    #[inline]
+    #[inline(always)]
     pub fn commit_on<R>(&self, slot: SlotId, append: impl FnOnce(u64, &mut u64, &mut T) -> R) -> R {
         let mut lists = self.slots.get(slot).lock();
         // The word is read under the mutex: point 1 rests on that.

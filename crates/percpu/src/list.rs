@@ -191,6 +191,7 @@ impl<T> SlotList<T> {
     }
 
     /// [`add_then`](SlotList::add_then) to the list of a given slot.
+    #[inline]
     pub fn add_then_on(&self, slot: SlotId, item: T, then: impl FnOnce(Position)) -> Position {
         let list = slot.index() & (self.lists.slots() - 1);
         let mut slab = self.lists.get(SlotId::new(list as u32)).lock();
@@ -201,6 +202,7 @@ impl<T> SlotList<T> {
 
     /// Removes an element as [`remove`](SlotList::remove) does, if `agree` returns true for it. An iteration that
     /// comes to this list later does not meet the element, and finds done what `agree` did.
+    #[inline]
     pub fn remove_if(&self, position: Position, agree: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut slab = self.lists.get(position.slot()).lock();
         match slab.entries.get(position.index()) {

@@ -37,6 +37,8 @@ pub struct Allowance {
     always: u64,
     /// Bytes of a leaf.
     usable: u64,
+    /// What a directory of at most a quarter of those leaves has, at least.
+    plenty: u64,
 }
 
 impl Allowance {
@@ -45,19 +47,31 @@ impl Allowance {
         let shape = Shape::new(geometry, 0);
         // A root that gets its last level has two entries.
         let always = (shape.capacity(IndexBlockKind::Root) as u64 - 2) * again(&shape) - 1;
-        Self {
+        let mut of = Self {
             always: if geometry.features.has_dir_index() {
                 always
             } else {
                 UNLIMITED
             },
             usable: shape.usable() as u64,
-        }
+            plenty: 0,
+        };
+        // More leaves leave room for fewer names.
+        of.plenty = of.for_leaves(of.always / 4);
+        of
     }
 
     /// The size that a name counts for.
+    #[inline]
     pub fn of(name: &[u8]) -> u64 {
         (rec_len_for(name.len()) as u64).max(SHORT)
+    }
+
+    /// Whether a directory of this many leaves has room for twice as many bytes, however its index grew. Every new name
+    /// asks.
+    #[inline]
+    pub fn is_twice(&self, bytes: u64, leaves: u64) -> bool {
+        leaves <= self.always / 4 && bytes < self.plenty / 2 || bytes < self.for_leaves(leaves) / 2
     }
 
     /// For a directory of this many leaves, however its index grew.

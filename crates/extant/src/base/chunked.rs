@@ -27,6 +27,7 @@ impl<T> Chunked<T> {
     }
 
     /// An entry, if it is in memory.
+    #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         let chunk = self.chunks.get((index / CHUNK) as usize)?.get()?;
         chunk.get((index % CHUNK) as usize)

@@ -11,27 +11,68 @@ use ext4_format::InodeNr;
 impl Committer {
     /// Opens a transaction in the name of a caller: waits for log space and reserves metadata blocks.
     /// Call it with no bucket or inode locked.
+    #[inline(always)]
     pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
         let _span = lockmeter::span!("transaction start");
-        self.store.gate.look();
-        self.store.check_writable()?;
-        self.throttle()?;
+        if !self.is_ready() {
+            self.get_ready()?;
+        }
         crate::base::jitter::point();
         schedule::reached(Point::Begun);
-        if !self.take_space(who, u64::from(cost.meta_blocks))? {
-            return Err(self.store.no_space("no block left for metadata"));
-        }
-        Ok(Transaction {
+        let tx = Transaction {
             log: &self.log,
             reserved: cost.meta_blocks,
-        })
+        };
+        match self.space.counts.take(who, u64::from(cost.meta_blocks)) {
+            true => Ok(tx),
+            false => self.begin_scarce(who, tx),
+        }
+    }
+
+    /// Whether a transaction may be opened without a wait.
+    #[inline(always)]
+    fn is_ready(&self) -> bool {
+        self.store.gate.is_open()
+            && self.store.is_writable()
+            && !self.must_push(self.log.lists.context())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_ready(&self) -> Result<()> {
+        self.store.gate.look();
+        self.store.check_writable()?;
+        self.throttle()
+    }
+
+    /// Takes the blocks of a transaction where too few are left, at first sight.
+    #[cold]
+    #[inline(never)]
+    fn begin_scarce<'a>(
+        &'a self,
+        who: &Credentials,
+        mut tx: Transaction<'a>,
+    ) -> Result<Transaction<'a>> {
+        let blocks = std::mem::take(&mut tx.reserved);
+        if !self.take_scarce(who, u64::from(blocks))? {
+            return Err(self.store.no_space("no block left for metadata"));
+        }
+        tx.reserved = blocks;
+        Ok(tx)
     }
 
     /// Opens a transaction that changes only what is there, and takes away: it allocates nothing, and
     /// works on a full volume.
+    #[inline(always)]
     pub(crate) fn begin_core(&self) -> Result<Transaction<'_>> {
-        self.store.gate.look();
-        self.begin_promised(0)
+        let _span = lockmeter::span!("transaction start");
+        if !self.is_ready() {
+            self.get_ready()?;
+        }
+        Ok(Transaction {
+            log: &self.log,
+            reserved: 0,
+        })
     }
 
     /// Opens a transaction that makes room, for which it may need some: it works on a full volume.
@@ -53,6 +94,7 @@ impl Committer {
 
     /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never fails for
     /// lack of space. The caller has passed the gate of a frozen volume, or only commits.
+    #[inline]
     pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
         let _span = lockmeter::span!("transaction start");
         self.store.check_writable()?;
@@ -80,10 +122,18 @@ impl Committer {
 impl Committer {
     /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as pushes
     /// return any.
+    #[inline]
     pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
-        if self.space.counts.take(who, blocks) {
-            return Ok(true);
+        match self.space.counts.take(who, blocks) {
+            true => Ok(true),
+            false => self.take_scarce(who, blocks),
         }
+    }
+
+    /// The same where too few blocks are left, at first sight.
+    #[cold]
+    #[inline(never)]
+    fn take_scarce(&self, who: &Credentials, blocks: u64) -> Result<bool> {
         if self.discard_aside() && self.space.counts.take(who, blocks) {
             return Ok(true);
         }

@@ -56,6 +56,7 @@ impl MetaSpace for PushSpace<'_> {
 
 impl Committer {
     /// Waits, or pushes, while the current context holds as much as the journal can take.
+    #[inline]
     pub(super) fn throttle(&self) -> Result<()> {
         let context = self.log.lists.context();
         match self.must_push(context) {
@@ -65,14 +66,26 @@ impl Committer {
     }
 
     /// Whether the context must be pushed before anything more goes into it; asks for a push when that is near.
+    #[inline]
     pub(super) fn must_push(&self, context: u64) -> bool {
+        let bitmaps = self.space.blocks.excess().max(self.space.inodes.excess());
+        let fullness = self.log.budget.fullness(context);
+        match bitmaps == 0 && fullness == Fullness::Free {
+            true => false,
+            false => self.must_push_now(bitmaps, fullness),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn must_push_now(&self, bitmaps: u32, fullness: Fullness) -> bool {
         // Bitmaps leave memory with a push.
-        let bitmaps = match self.space.blocks.excess().max(self.space.inodes.excess()) {
+        let bitmaps = match bitmaps {
             0 => Fullness::Free,
             1..8 => Fullness::Soft,
             _ => Fullness::Hard,
         };
-        let fullness = bitmaps.max(self.log.budget.fullness(context));
+        let fullness = bitmaps.max(fullness);
         if fullness == Fullness::Soft {
             self.log.kick.wake();
         }

@@ -179,6 +179,7 @@ impl Data {
     }
 
     /// The last handle on a file is closed, or the file goes.
+    #[inline]
     pub(crate) fn discard_preallocation_of(&self, inode: &Inode) {
         if let Some(file) = inode.touched_file() {
             self.discard_preallocation(file);

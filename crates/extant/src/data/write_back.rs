@@ -553,6 +553,7 @@ impl Data {
     }
 
     /// The same at the end of work on a file that was cut to nothing and written anew.
+    #[inline]
     pub(crate) fn finish_replacing(&self, inode: &Arc<Inode>) {
         let replaced = |file: &FileData| file.replaced.load(Ordering::Relaxed);
         if let Some(file) = inode.touched_file().filter(|file| replaced(file))

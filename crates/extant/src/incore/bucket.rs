@@ -2,6 +2,7 @@
 
 use crate::types::dentry::Dentry;
 use crate::types::dentry::NameHash;
+use ext4_format::InodeNr;
 use extant_formatter::item::Stamp;
 
 /// A bucket longer than this asks for a larger table; so many entries have a tag.
@@ -15,6 +16,16 @@ pub struct Bucket {
     /// Stamp of the last item logged for a name of this bucket.
     pub stamp: Stamp,
     tags: [u8; LONG_BUCKET],
+}
+
+/// Each byte is 1.
+const ONES: u64 = u64::MAX / 255;
+
+/// The highest bit of each byte that is zero, and no other bit.
+fn zero_bytes(word: u64) -> u64 {
+    const LOW: u64 = !(ONES << 7);
+    // No addition carries into the next byte.
+    !(((word & LOW) + LOW) | word | LOW)
 }
 
 /// In place of a stamp: the names have not come yet from the bucket below that holds those of both halves.
@@ -41,15 +52,39 @@ impl Bucket {
         self.stamp == GONE
     }
 
+    #[inline]
     fn place(&self, hash: NameHash, name: &[u8]) -> Option<usize> {
-        let is = |i: &usize| {
-            let entry = &self.entries[*i];
-            entry.hash == hash && entry.name.as_bytes() == name
+        let is = |i: usize| {
+            let entry = self.entries.get(i);
+            entry.is_some_and(|e| e.hash == hash && e.name.as_bytes() == name)
         };
-        let tagged = self.entries.len().min(LONG_BUCKET);
-        memchr::memchr_iter(hash.tag(), &self.tags[..tagged])
-            .find(is)
-            .or_else(|| (tagged..self.entries.len()).find(is))
+        let tag = u64::from(hash.tag()).wrapping_mul(ONES);
+        for (word, eight) in self.tag_words().into_iter().enumerate() {
+            if word * 8 >= self.entries.len() {
+                return None;
+            }
+            let mut agree = zero_bytes(eight ^ tag);
+            while agree != 0 {
+                let i = word * 8 + agree.trailing_zeros() as usize / 8;
+                // Bytes behind the last tag agree with a tag of 0.
+                if i < LONG_BUCKET && is(i) {
+                    return Some(i);
+                }
+                agree &= agree - 1;
+            }
+        }
+        (LONG_BUCKET..self.entries.len()).find(|&i| is(i))
+    }
+
+    /// The tags, eight in a word.
+    fn tag_words(&self) -> [u64; 3] {
+        let [a, b, c, d, e] = *self.tags.as_chunks::<4>().0 else {
+            return [0; 3];
+        };
+        let word = |low: [u8; 4], high: [u8; 4]| {
+            u64::from(u32::from_le_bytes(low)) | u64::from(u32::from_le_bytes(high)) << 32
+        };
+        [word(a, b), word(c, d), word(e, [0; 4])]
     }
 
     fn tag(&mut self, i: usize) {
@@ -59,11 +94,21 @@ impl Bucket {
     }
 
     /// The entry of that name.
+    #[inline]
     pub fn find(&self, hash: NameHash, name: &[u8]) -> Option<&Dentry> {
-        self.place(hash, name).map(|i| &self.entries[i])
+        self.place(hash, name).and_then(|i| self.entries.get(i))
+    }
+
+    /// The position of the entry of that name, and where the name leads. The position holds as long as the bucket stays
+    /// locked and no name is removed.
+    #[inline]
+    pub fn locate(&self, hash: NameHash, name: &[u8]) -> Option<(usize, InodeNr)> {
+        let place = self.place(hash, name)?;
+        Some((place, self.entries.get(place)?.ino))
     }
 
     /// Adds a name that is known not to be there.
+    #[inline]
     pub fn add(&mut self, entry: Dentry) {
         self.entries.push(entry);
         self.tag(self.entries.len() - 1);
@@ -79,9 +124,15 @@ impl Bucket {
 
     /// Takes a name away.
     pub fn remove(&mut self, hash: NameHash, name: &[u8]) -> Option<Dentry> {
-        self.place(hash, name).map(|i| {
-            let entry = self.entries.swap_remove(i);
-            self.tag(i);
+        self.place(hash, name).and_then(|i| self.remove_at(i))
+    }
+
+    /// Takes the name at a [position](Bucket::locate) away.
+    #[inline]
+    pub fn remove_at(&mut self, place: usize) -> Option<Dentry> {
+        (place < self.entries.len()).then(|| {
+            let entry = self.entries.swap_remove(place);
+            self.tag(place);
             entry
         })
     }
@@ -121,7 +172,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ext4_format::{FileType, InodeNr};
+    use ext4_format::FileType;
     use extant_formatter::name::Name;
 
     #[test]

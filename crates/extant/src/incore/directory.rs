@@ -126,6 +126,7 @@ impl Directory {
 
     /// Notes a change of the names: count, time and stamp, in the caller's own slot. Only in a commit: its
     /// lock of the slot is what lets this do without atomic additions.
+    #[inline]
     pub fn note(&self, change: Change, time: Timestamp, stamp: Stamp) {
         let share = self.shares().local();
         if change.names != 0 {
@@ -211,6 +212,7 @@ impl Directory {
     }
 
     /// Notes the length that the record of a new name counts for.
+    #[inline]
     pub fn note_width(&self, bytes: u64) {
         if self.widest.load(Ordering::Relaxed) < bytes {
             self.widest.fetch_max(bytes, Ordering::Relaxed);
@@ -219,6 +221,7 @@ impl Directory {
 
     /// More bytes than there can be in the records of a table of this size, which would have grown; without
     /// looking at what other slots write.
+    #[inline]
     pub fn bytes_at_most(&self) -> u64 {
         let names = self.table.names_at_most();
         names.saturating_mul(self.widest.load(Ordering::Relaxed))

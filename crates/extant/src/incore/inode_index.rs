@@ -37,14 +37,22 @@ impl InodeIndex {
         }
     }
 
+    #[inline(always)]
     fn chunk(&self, ino: InodeNr) -> Option<(&ReadMostly<Chunk, locks::InodeIndex>, usize)> {
         let zero_based = ino.0.checked_sub(1)? as usize;
-        let run = zero_based / (CHUNK * CHUNKS);
-        let table = self
-            .runs
-            .get_or_default(run as u32)?
-            .get_or_init(Box::default);
+        let run = (zero_based / (CHUNK * CHUNKS)) as u32;
+        let table = match self.runs.get(run).and_then(OnceLock::get) {
+            Some(table) => table,
+            None => self.make(run)?,
+        };
         Some((&table[zero_based / CHUNK % CHUNKS], zero_based % CHUNK))
+    }
+
+    /// The table of a run that has none yet.
+    #[cold]
+    fn make(&self, run: u32) -> Option<&Table> {
+        let place = self.runs.get_or_default(run)?;
+        Some(place.get_or_init(Box::default))
     }
 
     /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
@@ -61,6 +69,7 @@ impl InodeIndex {
     }
 
     /// The inode, if it is in core.
+    #[inline]
     pub fn get(&self, ino: InodeNr) -> Option<Arc<Inode>> {
         let (chunk, i) = self.chunk(ino)?;
         chunk.read().slots[i].clone()
@@ -97,6 +106,7 @@ impl InodeIndex {
     }
 
     /// Puts a newborn inode in its place; whatever stale object stood there is dropped.
+    #[inline(always)]
     pub fn insert(&self, inode: Arc<Inode>) {
         if let Some((chunk, i)) = self.chunk(inode.ino) {
             let old = chunk.lock().slots[i].replace(inode);
@@ -105,6 +115,7 @@ impl InodeIndex {
     }
 
     /// Takes this very object out of the index.
+    #[inline]
     pub fn remove(&self, inode: &Arc<Inode>) {
         if let Some((chunk, i)) = self.chunk(inode.ino) {
             let mut chunk = chunk.lock();

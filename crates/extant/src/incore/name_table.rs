@@ -73,16 +73,28 @@ impl NameTable {
         names
     }
 
+    #[inline]
     fn table(&self, level: u32) -> &[Line] {
+        match self.levels[level as usize].get() {
+            Some(table) => table,
+            None => self.make(level),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&self, level: u32) -> &[Line] {
         self.levels[level as usize]
             .get_or_init(|| (0..1usize << level).map(|_| Line::default()).collect())
     }
 
+    #[inline]
     fn index(level: u32, major: u32) -> usize {
         (u64::from(major) >> (32 - level)) as usize
     }
 
     /// Locks the bucket that a hash falls into.
+    #[inline]
     pub fn lock(&self, hash: NameHash) -> BucketGuard<'_> {
         lockmeter::wanting(hash.major.into(), || {
             self.bucket(hash.major, |line| line.0.lock())
@@ -91,6 +103,7 @@ impl NameTable {
     }
 
     /// The same to look names up.
+    #[inline]
     pub fn read(&self, hash: NameHash) -> BucketReader<'_> {
         lockmeter::wanting(hash.major.into(), || {
             self.bucket(hash.major, |line| line.0.read())
@@ -99,6 +112,7 @@ impl NameTable {
     }
 
     /// The bucket that a hash falls into, locked in this way, in the table of the level in use.
+    #[inline(always)]
     fn bucket<'a, G: Deref<Target = Bucket>>(
         &'a self,
         major: u32,
@@ -122,12 +136,15 @@ impl NameTable {
     }
 
     /// Whether the table of this level is in use; true until the caller releases a locked bucket of it.
+    #[inline]
     fn is_current(&self, level: u32) -> bool {
         self.level.load(Ordering::Acquire) == level
     }
 
     /// Fetches the names of a bucket from the one below. Call it when they were seen to be to come, and with neither
     /// locked.
+    #[cold]
+    #[inline(never)]
     fn fetch(&self, level: u32, index: usize) {
         // Seen to come: the table was made to double the one below.
         let (below, pair) = (level - 1, index >> 1);

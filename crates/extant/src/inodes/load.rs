@@ -34,8 +34,17 @@ impl Deref for RawInode {
 
 impl Inodes {
     /// The in-core inode of a number; reads it if need be.
+    #[inline]
     pub(crate) fn inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         crate::base::jitter::point();
+        match self.index.get(ino) {
+            Some(inode) => Ok(inode),
+            None => self.inode_brought_in(ino),
+        }
+    }
+
+    #[inline(never)]
+    fn inode_brought_in(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         let (inode, loaded) = self.index.get_or_load(
             ino,
             || self.read_inode(ino).map(Arc::new),
@@ -53,9 +62,15 @@ impl Inodes {
     }
 
     /// The in-core inode that a name leads to: if there is none, the volume is damaged.
+    #[inline]
     pub(crate) fn named_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
-        self.inode(ino)
-            .inspect_err(|e| self.store.note_damage(e, "lookup", Some(ino)))
+        crate::base::jitter::point();
+        match self.index.get(ino) {
+            Some(inode) => Ok(inode),
+            None => self
+                .inode_brought_in(ino)
+                .inspect_err(|e| self.store.note_damage(e, "lookup", Some(ino))),
+        }
     }
 
     /// An inode's record, in the newest image of its table block.

@@ -15,11 +15,13 @@ use std::sync::atomic::Ordering;
 
 impl Inodes {
     /// Puts a newborn inode where it is found: index and per-slot list.
+    #[inline(always)]
     pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
         self.enlist(inode);
         self.index.insert(Arc::clone(inode));
     }
 
+    #[inline(always)]
     pub(crate) fn new_core(
         &self,
         who: &Credentials,
@@ -75,6 +77,7 @@ impl Inodes {
     }
 
     /// The mode of a new inode, and the ACLs it takes over: a default ACL stands in the place of the umask.
+    #[inline]
     pub(crate) fn inherited_acls(
         &self,
         who: &Credentials,
@@ -82,9 +85,21 @@ impl Inodes {
         ftype: FileType,
         mode: u16,
     ) -> Result<(u16, Option<Arc<XattrSet>>)> {
-        if ftype == FileType::Symlink {
-            return Ok((mode, None));
+        match ftype {
+            FileType::Symlink => Ok((mode, None)),
+            _ if !parent.has_acl.load(Ordering::Relaxed) => Ok((mode & !who.umask(), None)),
+            _ => self.acls_of_parent(who, parent, ftype, mode),
         }
+    }
+
+    #[inline(never)]
+    fn acls_of_parent(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        ftype: FileType,
+        mode: u16,
+    ) -> Result<(u16, Option<Arc<XattrSet>>)> {
         let Some(default) = self.acl(parent, crate::inodes::xattrs::DEFAULT)? else {
             return Ok((mode & !who.umask(), None));
         };
@@ -139,6 +154,7 @@ impl New<'_> {
     }
 
     /// Only root makes it. A whiteout anybody may make.
+    #[inline(always)]
     pub(crate) fn is_device(&self) -> bool {
         match self {
             Self::Special(FileType::CharDevice, 0) => false,
@@ -149,6 +165,7 @@ impl New<'_> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn ftype(&self) -> FileType {
         match self {
             Self::File => FileType::Regular,

@@ -86,19 +86,37 @@ impl Inode {
 
 impl Inodes {
     /// Puts an inode that came in core on the list of its slot, and shows it to the observer.
+    #[inline(always)]
     pub(super) fn enlist(&self, inode: &Arc<Inode>) -> percpu::Position {
-        self.in_core_count.add(1);
-        self.in_core.add_then(Arc::clone(inode), |position| {
-            inode.set_list_position(Some(position));
-            if self.observed.some.load(Ordering::Relaxed)
-                && let Some(observer) = &*self.observed.observer.read()
-            {
-                show(&**observer, inode);
-            }
-        })
+        let slot = percpu::slot::current();
+        self.in_core_count.add_on(slot, 1);
+        self.in_core
+            .add_then_on(slot, Arc::clone(inode), |position| {
+                inode.set_list_position(Some(position));
+                if self.observed.some.load(Ordering::Relaxed) {
+                    self.show_new(inode);
+                }
+            })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn show_new(&self, inode: &Inode) {
+        if let Some(observer) = &*self.observed.observer.read() {
+            show(&**observer, inode);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hide_old(&self, inode: &Inode) {
+        if let Some(observer) = &*self.observed.observer.read() {
+            hide(&**observer, inode);
+        }
     }
 
     /// Takes an inode that leaves memory off its list.
+    #[inline]
     pub(crate) fn delist(&self, inode: &Arc<Inode>) {
         let Some(position) = inode.list_position() else {
             return;
@@ -109,10 +127,8 @@ impl Inodes {
                 return false;
             }
             inode.set_list_position(None);
-            if inode.observed.load(Ordering::Relaxed)
-                && let Some(observer) = &*self.observed.observer.read()
-            {
-                hide(&**observer, inode);
+            if inode.observed.load(Ordering::Relaxed) {
+                self.hide_old(inode);
             }
             true
         });

@@ -170,10 +170,16 @@ impl Inodes {
 
     /// Moves the slots' counts of an inode's handles to the inode, whose state is locked exclusively: while it stays
     /// locked, [`Inode::opens`] is exact.
+    #[inline]
     pub(crate) fn gather_opens(&self, inode: &Inode, _locked: &InodeState) {
-        if !inode.by_slots.load(Ordering::Relaxed) {
-            return;
+        if inode.by_slots.load(Ordering::Relaxed) {
+            self.gather_opens_of_slots(inode);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn gather_opens_of_slots(&self, inode: &Inode) {
         inode.by_slots.store(false, Ordering::Relaxed);
         for slot in self.open_files.slots.iter() {
             let mut places = slot.lock();

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 impl Lifecycle {
     /// A handle was closed; the last one of a file without a name frees it.
+    #[inline]
     pub(crate) fn closed(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
             return Ok(());
@@ -20,10 +21,18 @@ impl Lifecycle {
             let state = inode.state.lock();
             state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
         };
-        if dead && self.store.check_writable().is_ok() {
-            self.reap(inode)
-        } else {
-            Ok(())
+        match dead {
+            true => self.reap_closed(inode),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reap_closed(&self, inode: &Arc<Inode>) -> Result<()> {
+        match self.store.check_writable() {
+            Ok(()) => self.reap(inode),
+            Err(_) => Ok(()),
         }
     }
 

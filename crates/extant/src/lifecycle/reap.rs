@@ -8,6 +8,7 @@ use crate::incore::inode::{Content, Inode, InodeState};
 use crate::lifecycle::Lifecycle;
 use crate::log::Commit;
 use ext4_format::FileType;
+use ext4_format::timestamp::Timestamp;
 use extant_formatter::extent_map::Run;
 use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::Arc;
@@ -39,7 +40,8 @@ impl Lifecycle {
                 state.orphan = false;
                 c.misc(inode.ino, MiscEvent::OrphanRemove);
             }
-            self.log_free(inode, &mut state, map.as_deref_mut(), &mapped, c);
+            let map = map.as_deref_mut();
+            self.log_free(inode, &mut state, map, (&mapped, now()), c);
         });
         drop(state);
         self.forget(inode);
@@ -79,13 +81,20 @@ impl Lifecycle {
         Ok(Vec::new())
     }
 
-    /// Logs that the inode is free, with the data blocks it held.
+    /// Whether all that freeing an inode without data needs is in memory: [`Lifecycle::prepare_free`] would find no run.
+    #[inline]
+    pub(crate) fn is_ready_to_free(&self, inode: &Inode) -> bool {
+        inode.ftype != FileType::Symlink && self.space.inodes.is_loaded(inode.ino)
+    }
+
+    /// Logs that the inode is free from this time on, with the data blocks it held.
+    #[inline(always)]
     pub(crate) fn log_free(
         &self,
         inode: &Inode,
         state: &mut InodeState,
         map: Option<&mut FileMap>,
-        runs: &[Run],
+        (runs, time): (&[Run], Timestamp),
         c: &mut Commit<'_>,
     ) {
         for run in runs {
@@ -100,7 +109,7 @@ impl Lifecycle {
         state.core.size = 0;
         state.disk_size = 0;
         // 1970 would read as "never deleted".
-        state.core.dtime = (now().secs() as u32).max(1);
+        state.core.dtime = (time.secs() as u32).max(1);
         state.stamp = c.stamp;
         c.inode(inode.ino, InodeEvent::Free, state.core);
         inode.logged_in(c.context);
@@ -114,9 +123,12 @@ impl Lifecycle {
     }
 
     /// A freed inode leaves memory.
+    #[inline]
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
-        self.data.discard_preallocation_of(inode);
-        self.data.drop_pages(inode, 0, u32::MAX);
+        if inode.touched_file().is_some() {
+            self.data.discard_preallocation_of(inode);
+            self.data.drop_pages(inode, 0, u32::MAX);
+        }
         self.inodes.index.remove(inode);
         self.inodes.delist(inode);
     }

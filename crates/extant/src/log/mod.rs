@@ -131,6 +131,7 @@ impl Budget {
     }
 
     /// How full a context is.
+    #[inline]
     pub(crate) fn fullness(&self, context: u64) -> Fullness {
         let full = self.full.load(Ordering::Relaxed);
         match (full >> 2 == context, full & 3) {

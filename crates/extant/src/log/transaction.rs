@@ -74,55 +74,70 @@ pub struct Commit<'a> {
 impl Transaction<'_> {
     /// Commits. `seen` is the greatest stamp among the locked objects; `say` logs the items and puts
     /// [`Commit::stamp`] into those objects, whose locks the caller holds.
+    #[inline(always)]
     pub fn commit<R>(mut self, seen: Stamp, say: impl FnOnce(&mut Commit<'_>) -> R) -> R {
         crate::base::jitter::point();
         let log = self.log;
         let reserved = std::mem::take(&mut self.reserved);
         let slot = percpu::slot::current();
-        log.lists.commit_on(slot, |context, clock, list| {
-            let before = *clock;
-            let stamp = percpu::stamp(clock, seen);
-            let mut commit = Commit {
-                log,
-                context,
-                stamp,
-                slot,
-                before,
-                list,
-                items: 0,
-                in_place: false,
-                reserved,
-            };
-            let answer = say(&mut commit);
-            let (need, reserved, in_place) = (commit.items, commit.reserved, commit.in_place);
-            list.commits += 1;
-            if in_place {
-                // The previous commit has reserved the same.
-                if reserved > 0 {
-                    log.space.counts.give(u64::from(reserved));
+        log.lists.commit_on(
+            slot,
+            #[inline(always)]
+            |context, clock, list| {
+                let before = *clock;
+                let stamp = percpu::stamp(clock, seen);
+                let mut commit = Commit {
+                    log,
+                    context,
+                    stamp,
+                    slot,
+                    before,
+                    list,
+                    items: 0,
+                    in_place: false,
+                    reserved,
+                };
+                let answer = say(&mut commit);
+                let (need, reserved, in_place) = (commit.items, commit.reserved, commit.in_place);
+                list.commits += 1;
+                if in_place {
+                    // The previous commit has reserved the same.
+                    if reserved > 0 {
+                        log.space.counts.give(u64::from(reserved));
+                    }
+                } else {
+                    list.reserved_blocks += u64::from(reserved);
+                    list.added += 1;
+                    if list.added % PUSH_AFTER == 0 {
+                        log.kick.wake();
+                    }
                 }
-            } else {
-                list.reserved_blocks += u64::from(reserved);
-                list.added += 1;
-                if list.added % PUSH_AFTER == 0 {
-                    log.kick.wake();
+                if list.credits < need {
+                    log.draw_credits(context, list, need);
                 }
-            }
-            if list.credits < need {
-                let used = list.len() as u64;
-                list.credits += log.budget.draw(context, need - list.credits, used);
-                log.store
-                    .insist(list.credits >= need, Rule::CreditsCover, || {
-                        format!("{need} of {}", list.credits)
-                    });
-            }
-            list.credits = list.credits.saturating_sub(need);
-            answer
-        })
+                list.credits = list.credits.saturating_sub(need);
+                answer
+            },
+        )
+    }
+}
+
+impl Log {
+    /// Draws credits for a commit that needs more than its list has.
+    #[cold]
+    #[inline(never)]
+    fn draw_credits(&self, context: u64, list: &mut ItemList, need: u64) {
+        let used = list.len() as u64;
+        list.credits += self.budget.draw(context, need - list.credits, used);
+        self.store
+            .insist(list.credits >= need, Rule::CreditsCover, || {
+                format!("{need} of {}", list.credits)
+            });
     }
 }
 
 impl Drop for Transaction<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.reserved > 0 {
             self.log.space.counts.give(u64::from(self.reserved));
@@ -141,6 +156,7 @@ impl Commit<'_> {
     }
 
     /// Logs the core of an inode.
+    #[inline(always)]
     pub fn inode(&mut self, ino: InodeNr, event: InodeEvent, core: ext4_format::inode::InodeCore) {
         self.items += 1;
         if event != InodeEvent::Update {
@@ -161,11 +177,12 @@ impl Commit<'_> {
 
     /// Logs a name added or replaced (`ino` not 0) or removed, which changes its directory's number of subdirectories
     /// by `links`. `bucket` is the stamp of the name's bucket.
+    #[inline(always)]
     pub fn log_name(
         &mut self,
         dir: InodeNr,
         bucket: &mut Stamp,
-        entry: &Dentry,
+        entry: Dentry,
         (removed, links): (bool, i8),
         time: Timestamp,
     ) {
@@ -180,7 +197,7 @@ impl Commit<'_> {
             time,
             ftype: entry.ftype,
             links,
-            name: entry.name.clone(),
+            name: entry.name,
         };
         self.list.names.push_in(item, &self.log.spare.names);
     }

@@ -41,29 +41,30 @@ pub(crate) struct How {
 struct NamePlace<'a> {
     parent: &'a Arc<Inode>,
     names: &'a Directory,
-    name: Name,
+    /// The name, which was checked.
+    name: &'a [u8],
     hash: NameHash,
 }
 
-/// An inode about to be made.
+/// The parts of an inode about to be made that are not said by what it is.
 struct Newborn<'a> {
-    what: &'a New<'a>,
     mode: u16,
     /// The ACLs that it takes over.
     xattrs: Option<Arc<XattrSet>>,
     /// The block of a long link target, written already.
-    target: PlacedRuns<'a>,
+    target: Option<PlacedRuns<'a>>,
 }
 
 impl Newborn<'_> {
-    fn is_dir(&self) -> bool {
-        matches!(self.what, New::Directory)
+    fn target(&self) -> &[Run] {
+        self.target.as_ref().map_or(&[], |placed| &placed.runs)
     }
 
-    fn cost(&self) -> Cost {
-        let cost = match self.is_dir() {
-            true => Cost::DIRECTORY,
-            false => Cost::NAME,
+    #[inline(always)]
+    fn cost(&self, what: &New<'_>) -> Cost {
+        let cost = match what {
+            New::Directory => Cost::DIRECTORY,
+            _ => Cost::NAME,
         };
         match self.xattrs {
             Some(_) => cost.and(Cost::XATTR),
@@ -71,8 +72,9 @@ impl Newborn<'_> {
         }
     }
 
-    fn content(&self, parent: InodeNr, block_size: u32) -> Content {
-        match self.what {
+    #[inline(always)]
+    fn content(&self, what: &New<'_>, parent: InodeNr, block_size: u32) -> Content {
+        match what {
             New::File => Content::File(OnceLock::new()),
             New::Directory => {
                 let dir = Directory::new(parent, None);
@@ -81,24 +83,34 @@ impl Newborn<'_> {
             }
             New::Symlink(target) => Content::Symlink(Box::new(Symlink {
                 target: OnceLock::from(Box::from(*target)),
-                block: self.target.runs.first().copied(),
+                block: self.target().first().copied(),
             })),
             New::Special(..) => Content::Special,
         }
     }
 
     /// Logs the birth of the inode with everything it is born with.
-    fn log(&self, ino: InodeNr, parent: InodeNr, core: InodeCore, c: &mut Commit<'_>) {
+    #[inline(always)]
+    fn log(
+        &self,
+        what: &New<'_>,
+        ino: InodeNr,
+        parent: InodeNr,
+        core: InodeCore,
+        c: &mut Commit<'_>,
+    ) {
         c.inode(ino, InodeEvent::Init, core);
-        match self.what {
+        match what {
             New::Directory => c.misc(ino, MiscEvent::DirInit { parent }),
-            New::Symlink(target) if self.target.runs.is_empty() => {
+            New::Symlink(target) if self.target().is_empty() => {
                 c.misc(ino, MiscEvent::SymlinkTarget(Box::from(*target)));
             }
+            New::Symlink(_) => {
+                for run in self.target() {
+                    c.map_run(ino, *run, true);
+                }
+            }
             _ => {}
-        }
-        for run in &self.target.runs {
-            c.map_run(ino, *run, true);
         }
         if let Some(set) = &self.xattrs {
             c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
@@ -125,6 +137,7 @@ struct LinkRight<'a> {
 
 impl LinkRight<'_> {
     /// The stamp that a commit by this right must exceed.
+    #[inline]
     fn stamp(&self, names: &Directory) -> u64 {
         let state = self.state.as_ref();
         state.map_or(0, |state| state.stamp.max(names.last_stamp()))
@@ -142,57 +155,98 @@ impl Names {
         what: &New<'_>,
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
+        match what {
+            // In a copy of the code of its own, without all that a new file does not need.
+            New::File => self.create_this(who, parent, name, &New::File, how),
+            _ => self.create_other(who, parent, name, what, how),
+        }
+    }
+
+    #[inline(never)]
+    fn create_other(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        what: &New<'_>,
+        how: How,
+    ) -> Result<(Arc<Inode>, bool)> {
+        self.create_this(who, parent, name, what, how)
+    }
+
+    #[inline(always)]
+    fn create_this(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        what: &New<'_>,
+        how: How,
+    ) -> Result<(Arc<Inode>, bool)> {
         let _span = lockmeter::span!("create");
         let place = self.place_of(parent, name)?;
         if let Err(denied) = self.inodes.permit(who, parent, WRITE | EXECUTE) {
-            // Opening what exists needs no write permission on the directory.
-            let bucket = place.names.table.lock(place.hash);
-            return match bucket.find(place.hash, place.name.as_bytes()) {
-                Some(entry) => Ok((self.found(entry.ino, how)?, false)),
-                None => Err(denied),
-            };
+            return self.find_only(&place, how, denied);
         }
         let (mode, xattrs) = self
             .inodes
             .inherited_acls(who, parent, what.ftype(), how.mode)?;
         let newborn = Newborn {
-            what,
             mode,
             xattrs,
             target: self.place_target(who, parent, what)?,
         };
-        let cost = newborn.cost();
-        let tx = match newborn.is_dir() || newborn.xattrs.is_some() {
+        let cost = newborn.cost(what);
+        let tx = match matches!(what, New::Directory) || newborn.xattrs.is_some() {
             true => self.commit.begin(who, cost)?,
             false => {
-                let name = (place.name.as_bytes(), place.hash);
+                let name = (place.name, place.hash);
                 self.begin_adding(who, parent, name, cost)?
             }
         };
         match self.lock_free(who, &place, what, how)? {
             Locked::Taken(inode) => Ok((inode, false)),
             Locked::Free(bucket, room, number) => {
-                let new = self.commit_new(who, place, newborn, how, tx, (bucket, room, number))?;
+                let taken = (tx, bucket, room, number);
+                let new = self.commit_new(who, &place, what, newborn, how, taken)?;
                 Ok((new, true))
             }
         }
     }
 
+    /// Opening what exists needs no write permission on the directory.
+    #[cold]
+    #[inline(never)]
+    fn find_only(
+        &self,
+        place: &NamePlace<'_>,
+        how: How,
+        denied: Error,
+    ) -> Result<(Arc<Inode>, bool)> {
+        let bucket = place.names.table.lock(place.hash);
+        match bucket.find(place.hash, place.name) {
+            Some(entry) => Ok((self.found(entry.ino, how)?, false)),
+            None => Err(denied),
+        }
+    }
+
     /// The place of a new name.
-    fn place_of<'a>(&self, parent: &'a Arc<Inode>, name: &[u8]) -> Result<NamePlace<'a>> {
-        let name = match Name::new(name) {
-            Err(_) if name == b"." || name == b".." => return Err(Error::Exists),
-            other => other?,
-        };
+    #[inline(always)]
+    fn place_of<'a>(&self, parent: &'a Arc<Inode>, name: &'a [u8]) -> Result<NamePlace<'a>> {
+        Name::check(name).map_err(|e| match name {
+            b"." | b".." => Error::Exists,
+            _ => e.into(),
+        })?;
         Ok(NamePlace {
             parent,
             names: self.names(parent)?,
-            hash: self.store.hash(name.as_bytes()),
             name,
+            hash: self.store.hash(name),
         })
     }
 
     /// Locks the bucket of a new name and takes what the name needs, or finds that the name is taken.
+    #[inline(always)]
     fn lock_free<'a>(
         &'a self,
         who: &Credentials,
@@ -200,7 +254,7 @@ impl Names {
         what: &New<'_>,
         how: How,
     ) -> Result<Locked<'a>> {
-        let (names, hash, name) = (place.names, place.hash, place.name.as_bytes());
+        let (names, hash, name) = (place.names, place.hash, place.name);
         let mut pushed = false;
         loop {
             let (bucket, room) = self.lock_to_add(place.parent, names, hash, name)?;
@@ -232,64 +286,82 @@ impl Names {
     }
 
     /// Logs a new inode and its name, and shows both.
+    #[inline(always)]
     fn commit_new(
         &self,
         who: &Credentials,
-        place: NamePlace<'_>,
+        place: &NamePlace<'_>,
+        what: &New<'_>,
         newborn: Newborn<'_>,
         how: How,
-        tx: Transaction<'_>,
-        (mut bucket, _room, number): (BucketGuard<'_>, Room<'_>, NewNumber<'_>),
+        (tx, mut bucket, _room, number): (
+            Transaction<'_>,
+            BucketGuard<'_>,
+            Room<'_>,
+            NewNumber<'_>,
+        ),
     ) -> Result<Arc<Inode>> {
-        let (parent, names, ino) = (place.parent, place.names, number.ino);
+        let (parent, names, ino) = (place.parent, place.names, number.ino());
         let time = now();
-        let core = self
-            .inodes
-            .new_core(who, parent, newborn.what, newborn.mode, time);
-        let content = newborn.content(parent.ino, self.store.geometry.block_size);
-        let ftype = newborn.what.ftype();
-        let mut inode = Inode::new(ino, ftype, core, content);
-        inode.newborn(u32::from(how.open), newborn.xattrs.clone());
+        let core = self.inodes.new_core(who, parent, what, newborn.mode, time);
+        let content = newborn.content(what, parent.ino, self.store.geometry.block_size);
+        let ftype = what.ftype();
+        let is_dir = matches!(what, New::Directory);
+        let opens = u32::from(how.open);
+        let mut inode =
+            Arc::new(Inode::new(ino, ftype, core, content).newborn(opens, newborn.xattrs.clone()));
         let entry = Dentry {
             hash: place.hash,
             ino,
             ftype,
-            name: place.name,
+            name: Name::of_checked(place.name),
         };
-        let mut right = match newborn.is_dir() {
+        let mut right = match is_dir {
             true => self.room_for_subdirectory(parent, names)?,
             false => LinkRight::default(),
         };
         let seen = bucket
             .stamp
             .max(names.core_stamp.load(Ordering::Relaxed))
-            .max(number.after)
+            .max(number.after())
             .max(right.stamp(names));
-        tx.commit(seen, |c| {
-            newborn.log(ino, parent.ino, core, c);
-            let links = i8::from(newborn.is_dir());
-            c.log_name(parent.ino, &mut bucket.stamp, &entry, (false, links), time);
-            names.note(Change { names: 1, links }, time, c.stamp);
-            parent.logged_in(c.context);
-            self.stop_counting_links(parent, &mut right, c);
-            inode.born_in(c);
-            if let Some(dir) = inode.directory() {
-                dir.core_stamp.store(c.stamp, Ordering::Relaxed);
-            }
-        });
+        tx.commit(
+            seen,
+            #[inline(always)]
+            |c| {
+                newborn.log(what, ino, parent.ino, core, c);
+                let links = i8::from(is_dir);
+                c.log_name(
+                    parent.ino,
+                    &mut bucket.stamp,
+                    entry.clone(),
+                    (false, links),
+                    time,
+                );
+                names.note(Change { names: 1, links }, time, c.stamp);
+                parent.logged_in(c.context);
+                self.stop_counting_links(parent, &mut right, c);
+                // Nobody else has it yet.
+                if let Some(inode) = Arc::get_mut(&mut inode) {
+                    inode.born_in(c);
+                }
+                if is_dir && let Some(dir) = inode.directory() {
+                    dir.core_stamp.store(c.stamp, Ordering::Relaxed);
+                }
+            },
+        );
         drop(right);
         number.keep();
-        let target = newborn.target.keep();
-        if !target.is_empty() {
-            self.data.count_added(&inode, &target);
+        if let Some(target) = newborn.target {
+            self.data.count_added(&inode, &target.keep());
         }
-        let inode = Arc::new(inode);
         self.inodes.adopt(&inode);
         self.show_name(parent, names, bucket, entry);
         Ok(inode)
     }
 
     /// Puts a logged name into its bucket, and notifies watchers.
+    #[inline(always)]
     fn show_name(
         &self,
         parent: &Inode,
@@ -308,6 +380,7 @@ impl Names {
     }
 
     /// The inode of a name whose bucket is locked, so that it cannot leave before it is opened.
+    #[inline(never)]
     fn found(&self, ino: InodeNr, how: How) -> Result<Arc<Inode>> {
         if how.exclusive {
             return Err(Error::Exists);
@@ -328,15 +401,13 @@ impl Names {
         name: &[u8],
     ) -> Result<()> {
         let _span = lockmeter::span!("link");
-        let NamePlace {
-            names, name, hash, ..
-        } = self.place_of(parent, name)?;
-        let tx = self.begin_adding(who, parent, (name.as_bytes(), hash), Cost::NAME)?;
-        let (mut bucket, _room) = self.lock_to_add(parent, names, hash, name.as_bytes())?;
+        let NamePlace { names, hash, .. } = self.place_of(parent, name)?;
+        let tx = self.begin_adding(who, parent, (name, hash), Cost::NAME)?;
+        let (mut bucket, _room) = self.lock_to_add(parent, names, hash, name)?;
         if names.is_dead() {
             return Err(Error::NotFound);
         }
-        if bucket.find(hash, name.as_bytes()).is_some() {
+        if bucket.find(hash, name).is_some() {
             return Err(Error::Exists);
         }
         self.inodes.permit(who, parent, WRITE | EXECUTE)?;
@@ -362,7 +433,7 @@ impl Names {
             hash,
             ino: inode.ino,
             ftype: inode.ftype,
-            name,
+            name: Name::of_checked(name),
         };
         let seen = bucket
             .stamp
@@ -377,7 +448,13 @@ impl Names {
             state.core.ctime = time;
             state.stamp = c.stamp;
             c.inode(inode.ino, InodeEvent::Update, state.disk_core());
-            c.log_name(parent.ino, &mut bucket.stamp, &entry, (false, 0), time);
+            c.log_name(
+                parent.ino,
+                &mut bucket.stamp,
+                entry.clone(),
+                (false, 0),
+                time,
+            );
             names.note(Change { names: 1, links: 0 }, time, c.stamp);
             inode.logged_in(c.context);
             parent.logged_in(c.context);
@@ -388,16 +465,27 @@ impl Names {
     }
 
     /// A long target is data: it goes to the device before the transaction that names its block.
+    #[inline(always)]
     fn place_target(
         &self,
         who: &Credentials,
         parent: &Inode,
         what: &New<'_>,
+    ) -> Result<Option<PlacedRuns<'_>>> {
+        match what {
+            New::Symlink(target) => self.place_target_of(who, parent, target).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    #[inline(never)]
+    fn place_target_of(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        target: &[u8],
     ) -> Result<PlacedRuns<'_>> {
         let mut placing = self.space.placing();
-        let New::Symlink(target) = what else {
-            return Ok(placing);
-        };
         let block_size = self.store.geometry.block_size;
         if target.is_empty() {
             return Err(Error::NotFound);
@@ -436,6 +524,7 @@ impl Names {
 
     /// The right to add one subdirectory, with the name's bucket locked. Far from the limit of links nothing is taken for
     /// it.
+    #[inline(never)]
     fn room_for_subdirectory<'a>(
         &self,
         dir: &'a Inode,
@@ -461,6 +550,7 @@ impl Names {
         }
     }
 
+    #[inline]
     fn stop_counting_links(&self, dir: &Inode, right: &mut LinkRight<'_>, c: &mut Commit<'_>) {
         if let (Some(state), true) = (&mut right.state, right.beyond) {
             self.log_uncounted(dir, state, c);

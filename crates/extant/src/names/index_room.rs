@@ -55,22 +55,33 @@ impl Names {
     /// directory has a place for the name in an existing block: the worst-case blocks are then taken of the withheld
     /// ones, and return with the next push. If another operation takes that place first, it has paid for the block
     /// that makes a new one.
+    #[inline(always)]
     pub(super) fn begin_adding(
         &self,
         who: &Credentials,
         dir: &Inode,
-        (name, hash): (&[u8], NameHash),
+        name: (&[u8], NameHash),
         cost: Cost,
     ) -> Result<Transaction<'_>> {
         match self.commit.begin(who, cost) {
-            Err(Error::NoSpace(why)) => {
-                if !self.has_place_as_it_is(dir, name, hash)? {
-                    return Err(Error::NoSpace(why));
-                }
-                self.commit.begin_freeing(cost)
-            }
+            Err(Error::NoSpace(why)) => self.begin_in_place(dir, name, cost, why),
             begun => begun,
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_in_place(
+        &self,
+        dir: &Inode,
+        (name, hash): (&[u8], NameHash),
+        cost: Cost,
+        why: &'static str,
+    ) -> Result<Transaction<'_>> {
+        if !self.has_place_as_it_is(dir, name, hash)? {
+            return Err(Error::NoSpace(why));
+        }
+        self.commit.begin_freeing(cost)
     }
 
     /// Whether a directory takes a name as it is on disk when everything committed so far is there.
@@ -92,6 +103,7 @@ impl Names {
 
     /// Locks the bucket of a name that is about to be added, with the right to add it. Call it with no
     /// bucket locked. `NoSpace` if the index has no place for the name.
+    #[inline(always)]
     pub(super) fn lock_to_add<'a>(
         &self,
         dir: &Inode,
@@ -110,6 +122,7 @@ impl Names {
     }
 
     /// The right to add a name.
+    #[inline(always)]
     pub(super) fn room_to_add<'a>(
         &self,
         dir: &Inode,
@@ -119,9 +132,25 @@ impl Names {
     ) -> Result<Room<'a>> {
         let tokens = Allowance::of(name);
         names.note_width(tokens);
+        match names.room.get().is_none() && !self.is_large(names) {
+            true => Ok(Room::PLENTY),
+            false => self.room_of_account(dir, names, hash, name),
+        }
+    }
+
+    /// The right to add a name to a directory that has an account, or needs one.
+    #[cold]
+    #[inline(never)]
+    fn room_of_account<'a>(
+        &self,
+        dir: &Inode,
+        names: &'a Directory,
+        hash: NameHash,
+        name: &[u8],
+    ) -> Result<Room<'a>> {
+        let tokens = Allowance::of(name);
         let room = match names.room.get() {
             Some(room) => room,
-            None if !self.is_large(names) => return Ok(Room::PLENTY),
             None => self.open_account(dir, names)?,
         };
         if let Some(right) = take(room, tokens) {
@@ -158,10 +187,11 @@ impl Names {
     /// The directory, with all its names that are not yet formatted, may come near the limit; what is in
     /// memory is taken for new, too, so that nothing others write is looked at. Half of what any history
     /// leaves room for is kept, for indexes packed by others.
+    #[inline]
     fn is_large(&self, names: &Directory) -> bool {
         let leaves =
             names.size.load(Ordering::Relaxed) >> self.store.geometry.block_size.trailing_zeros();
-        names.bytes_at_most() >= self.index_allowance.for_leaves(leaves) / 2
+        !self.index_allowance.is_twice(names.bytes_at_most(), leaves)
     }
 
     /// Makes every name take tokens from now on.

@@ -152,11 +152,19 @@ impl Names {
     }
 
     /// The directory behind an inode, with all its names in core.
+    #[inline]
     pub(super) fn names<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
-        let names = dir.directory().ok_or(Error::NotDirectory)?;
-        if !names.is_complete() {
-            names.complete_with(|| self.read_names(dir))?;
+        match dir.directory() {
+            Some(names) if names.is_complete() => Ok(names),
+            _ => self.names_brought_in(dir),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn names_brought_in<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
+        let names = dir.directory().ok_or(Error::NotDirectory)?;
+        names.complete_with(|| self.read_names(dir))?;
         Ok(names)
     }
 

@@ -407,10 +407,10 @@ impl Moving<'_, '_> {
         };
         if let Some(entry) = entry {
             let what = (gone, m.links()[0]);
-            c.log_name(m.old.dir.ino, &mut self.held.old.stamp, &entry, what, time);
             if !gone {
-                self.held.old.set(entry);
+                self.held.old.set(entry.clone());
             }
+            c.log_name(m.old.dir.ino, &mut self.held.old.stamp, entry, what, time);
         }
         (gone, whited)
     }
@@ -427,7 +427,7 @@ impl Moving<'_, '_> {
         c.log_name(
             m.new.dir.ino,
             &mut bucket.stamp,
-            &entry,
+            entry.clone(),
             (false, m.links()[1]),
             self.time,
         );
@@ -457,9 +457,9 @@ impl Moving<'_, '_> {
 
     /// Logs the cores of the inodes and directories; says what became of the inode that lost its name.
     fn log_cores(&mut self, c: &mut Commit<'_>) -> Fate {
-        let (m, engine) = (self.m, self.engine);
+        let (m, engine, time) = (self.m, self.engine, self.time);
         if let Some(state) = self.states.of(m.source) {
-            state.core.ctime = self.time;
+            state.core.ctime = time;
             engine.inodes.log_core(m.source, state, c);
         }
         let mut fate = Fate::Linked;
@@ -477,7 +477,9 @@ impl Moving<'_, '_> {
                 let may_free = *may_die && engine.data.in_one_step(target, runs);
                 let map = self.map.as_deref_mut();
                 fate = engine.log_link_lost(target, state, may_free, c, |state, c| {
-                    engine.lifecycle.log_free(target, state, map, runs, c);
+                    engine
+                        .lifecycle
+                        .log_free(target, state, map, (runs, time), c);
                 });
             }
         }

@@ -3,12 +3,14 @@
 use crate::base::error::{Error, Result};
 use crate::base::now;
 use crate::incore::directory::{Change, Directory};
+use crate::incore::file::FileMap;
 use crate::incore::inode::{Inode, InodeState};
 use crate::incore::name_table::BucketGuard;
 use crate::log::Commit;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use ext4_format::inode::flags;
+use extant_formatter::extent_map::Run;
 use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,49 +63,52 @@ impl Names {
         // Taking away allocates nothing: it must work on a full volume.
         let tx = self.commit.begin_core()?;
         let mut bucket = names.table.lock(hash);
-        let inode = self
-            .inodes
-            .named_inode(bucket.find(hash, name).ok_or(Error::NotFound)?.ino)?;
+        let Some((place, ino)) = bucket.locate(hash, name) else {
+            return Err(Error::NotFound);
+        };
+        let inode = self.inodes.named_inode(ino)?;
         self.inodes.permit_removal(who, parent, &inode)?;
         self.permit_change(parent, &inode)?;
         if inode.directory().is_some() {
             return Err(Error::IsDirectory);
         }
         let mut map = inode.file_with_data().map(|f| f.map.write());
-        let last = inode.state.lock().core.links <= 1;
-        let may_die = last && inode.opens.load(Ordering::Acquire) == 0;
-        let runs = match (last, may_die) {
-            (_, true) => self.lifecycle.prepare_free(&inode, map.as_deref_mut())?,
-            (true, false) => self.lifecycle.prepare_death(&inode)?,
-            _ => Vec::new(),
+        let (may_die, runs) = match map.is_none() && self.lifecycle.is_ready_to_free(&inode) {
+            true => (true, Vec::new()),
+            false => self.prepare_loss(&inode, map.as_deref_mut())?,
         };
         let mut state = inode.state.lock();
         // A thread that uses the data now has the file open.
         let may_free = may_die
-            && self.data.in_one_step(&inode, &runs)
+            && (runs.is_empty() || self.data.in_one_step(&inode, &runs))
             && (map.is_some() || inode.touched_file().is_none());
         let time = now();
         let seen = bucket
             .stamp
             .max(names.core_stamp.load(Ordering::Relaxed))
             .max(state.stamp);
-        let Some(entry) = bucket.remove(hash, name) else {
+        let Some(entry) = bucket.remove_at(place) else {
             return Err(Error::NotFound);
         };
-        let fate = tx.commit(seen, |c| {
-            c.log_name(parent.ino, &mut bucket.stamp, &entry, (true, 0), time);
-            let gone = Change {
-                names: -1,
-                links: 0,
-            };
-            names.note(gone, time, c.stamp);
-            parent.logged_in(c.context);
-            state.core.ctime = time;
-            self.log_link_lost(&inode, &mut state, may_free, c, |state, c| {
-                self.lifecycle
-                    .log_free(&inode, state, map.as_deref_mut(), &runs, c);
-            })
-        });
+        let fate = tx.commit(
+            seen,
+            #[inline(always)]
+            |c| {
+                c.log_name(parent.ino, &mut bucket.stamp, entry, (true, 0), time);
+                let gone = Change {
+                    names: -1,
+                    links: 0,
+                };
+                names.note(gone, time, c.stamp);
+                parent.logged_in(c.context);
+                state.core.ctime = time;
+                self.log_link_lost(&inode, &mut state, may_free, c, |state, c| {
+                    let map = map.as_deref_mut();
+                    self.lifecycle
+                        .log_free(&inode, state, map, (&runs, time), c);
+                })
+            },
+        );
         self.watch.tell_removed(parent, name, &inode);
         drop(state);
         drop(map);
@@ -111,7 +116,21 @@ impl Names {
         self.after_link_lost(&inode, fate)
     }
 
+    /// Prepares an inode for the loss of a name, by which it may be freed if the flag says so: then with these runs.
+    #[inline(never)]
+    fn prepare_loss(&self, inode: &Inode, map: Option<&mut FileMap>) -> Result<(bool, Vec<Run>)> {
+        let last = inode.state.lock().core.links <= 1;
+        let may_die = last && inode.opens.load(Ordering::Acquire) == 0;
+        let runs = match (last, may_die) {
+            (_, true) => self.lifecycle.prepare_free(inode, map)?,
+            (true, false) => self.lifecycle.prepare_death(inode)?,
+            _ => Vec::new(),
+        };
+        Ok((may_die, runs))
+    }
+
     /// Logs one link less; frees the inode by `free` if that was the last and `may_free`.
+    #[inline(always)]
     pub(super) fn log_link_lost(
         &self,
         inode: &Inode,
@@ -121,20 +140,17 @@ impl Names {
         free: impl FnOnce(&mut InodeState, &mut Commit<'_>),
     ) -> Fate {
         state.core.links = state.core.links.saturating_sub(1);
-        if state.core.links == 0 {
-            self.inodes.gather_opens(inode, state);
-        }
         let fate = if state.core.links > 0 {
             Fate::Linked
-        } else if may_free && inode.opens.load(Ordering::Acquire) == 0 {
-            Fate::Freed
         } else {
-            Fate::Orphan(inode.opens.load(Ordering::Acquire) == 0)
+            self.inodes.gather_opens(inode, state);
+            let is_open = inode.opens.load(Ordering::Acquire) != 0;
+            if may_free && !is_open {
+                free(state, c);
+                return Fate::Freed;
+            }
+            Fate::Orphan(!is_open)
         };
-        if fate == Fate::Freed {
-            free(state, c);
-            return fate;
-        }
         if matches!(fate, Fate::Orphan(_)) {
             state.orphan = true;
             c.misc(inode.ino, MiscEvent::OrphanAdd);
@@ -146,6 +162,7 @@ impl Names {
     }
 
     /// Does the work that remains with no lock held.
+    #[inline]
     pub(super) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
         crate::base::jitter::point();
         match fate {
@@ -204,7 +221,7 @@ impl Names {
                 .max(inside.core_stamp.load(Ordering::Relaxed))
                 .max(inside.last_stamp());
             let fate = tx.commit(seen, |c| {
-                c.log_name(parent.ino, &mut bucket.stamp, &entry, (true, -1), time);
+                c.log_name(parent.ino, &mut bucket.stamp, entry, (true, -1), time);
                 let gone = Change {
                     names: -1,
                     links: -1,
@@ -214,7 +231,8 @@ impl Names {
                 state.core.links = 1;
                 state.core.ctime = time;
                 self.log_link_lost(&victim, &mut state, true, c, |state, c| {
-                    self.lifecycle.log_free(&victim, state, None, &[], c);
+                    self.lifecycle
+                        .log_free(&victim, state, None, (&[], time), c);
                 })
             });
             killed.keep();
@@ -227,17 +245,30 @@ impl Names {
 
     /// Fails unless the caller may remove names from a directory; a caller who may search it learns first that there
     /// is none.
+    #[inline]
     fn permit_taking(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
-        self.inodes
-            .permit(who, parent, WRITE | EXECUTE)
-            .or_else(|denied| {
-                self.inodes.permit(who, parent, EXECUTE)?;
-                self.lookup(parent, name)?;
-                Err(denied)
-            })
+        match self.inodes.permit(who, parent, WRITE | EXECUTE) {
+            Ok(()) => Ok(()),
+            Err(denied) => self.search_only(who, parent, name, denied),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search_only(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &[u8],
+        denied: Error,
+    ) -> Result<()> {
+        self.inodes.permit(who, parent, EXECUTE)?;
+        self.lookup(parent, name)?;
+        Err(denied)
     }
 
     /// Immutable and append-only flags forbid taking names away.
+    #[inline]
     pub(super) fn permit_change(&self, dir: &Inode, victim: &Inode) -> Result<()> {
         let bound = |i: &Inode| i.has_flag(flags::IMMUTABLE | flags::APPEND);
         if bound(dir) || bound(victim) {

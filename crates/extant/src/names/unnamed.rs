@@ -36,13 +36,13 @@ impl Names {
         };
         let tx = self.commit.begin(who, cost)?;
         let number = self.commit.take_number(parent.ino, false)?;
-        let ino = number.ino;
+        let ino = number.ino();
         let mut core = self.inodes.new_core(who, parent, &what, mode, now());
         core.links = 0;
         let content = Content::File(OnceLock::new());
-        let mut inode = Inode::new(ino, what.ftype(), core, content);
-        inode.newborn(1, xattrs.clone());
-        tx.commit(number.after, |c| {
+        let mut inode = Inode::new(ino, what.ftype(), core, content).newborn(1, xattrs.clone());
+
+        tx.commit(number.after(), |c| {
             c.inode(ino, InodeEvent::Init, core);
             c.misc(ino, MiscEvent::OrphanAdd);
             if let Some(set) = &xattrs {

@@ -41,7 +41,7 @@ impl Names {
 impl Whiteout<'_> {
     /// The stamp of the items logged for its number.
     pub fn after(&self) -> u64 {
-        self.number.after
+        self.number.after()
     }
 
     /// Whether it needs room for attributes.
@@ -58,15 +58,15 @@ impl Whiteout<'_> {
         time: Timestamp,
         c: &mut Commit<'_>,
     ) -> (Arc<Inode>, Dentry) {
-        let ino = self.number.ino;
+        let ino = self.number.ino();
         let what = New::Special(FileType::CharDevice, 0);
         let core = self.names.inodes.new_core(who, dir, &what, self.mode, time);
-        let mut inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
+        let inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
         c.inode(ino, InodeEvent::Init, core);
         if let Some(set) = &self.xattrs {
             c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
         }
-        inode.newborn(0, self.xattrs);
+        let mut inode = inode.newborn(0, self.xattrs);
         inode.born_in(c);
         let entry = Dentry {
             ino,

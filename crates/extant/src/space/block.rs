@@ -198,6 +198,7 @@ impl BlockAlloc {
     }
 
     /// See [`Bound::excess`].
+    #[inline]
     pub fn excess(&self) -> u32 {
         self.bound.excess()
     }

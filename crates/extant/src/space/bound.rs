@@ -87,12 +87,20 @@ impl Bound {
     /// Those are as many as the limit, or half of those that could not leave. More would let memory grow: bitmaps
     /// that cannot leave after one push would make room for more of their kind before the next. Fewer would ask for
     /// pushes too often.
+    #[inline]
     pub fn excess(&self) -> u32 {
+        // Every operation asks.
         let most = self.most.load(Ordering::Relaxed);
-        let over = self.loaded().saturating_sub(most);
-        if over == 0 {
-            return 0; // every operation asks: no division
+        match self.loaded.load(Ordering::Relaxed) <= i64::from(most) {
+            true => 0,
+            false => self.excess_over(most),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn excess_over(&self, most: u32) -> u32 {
+        let over = self.loaded().saturating_sub(most);
         let step = self.limit.max(most / 2);
         u32::try_from(u64::from(over) * 8 / u64::from(step)).unwrap_or(u32::MAX)
     }

@@ -66,6 +66,7 @@ impl Counts {
     }
 
     /// Takes blocks in the name of a caller, or none if too few are left for that caller.
+    #[inline]
     pub fn take(&self, who: &Credentials, blocks: u64) -> bool {
         if failing::now(Call::Count) {
             return false;

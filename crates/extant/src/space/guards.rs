@@ -93,26 +93,33 @@ impl PlacedRuns<'_> {
 /// An inode number handed out, for which nothing is logged yet.
 pub(crate) struct NewNumber<'a> {
     space: &'a Space,
-    allocated: Option<Allocated>,
-    pub ino: InodeNr,
-    /// A stamp that everything logged for the number must exceed.
-    pub after: u64,
+    allocated: Allocated,
 }
 
 impl NewNumber<'_> {
+    /// The number.
+    #[inline]
+    pub fn ino(&self) -> InodeNr {
+        self.allocated.ino
+    }
+
+    /// A stamp that everything logged for the number must exceed.
+    #[inline]
+    pub fn after(&self) -> u64 {
+        self.allocated.after
+    }
+
     /// The inode's birth is logged.
-    pub fn keep(mut self) -> InodeNr {
-        self.allocated = None;
-        self.ino
+    #[inline]
+    pub fn keep(self) {
+        std::mem::forget(self);
     }
 }
 
 impl Drop for NewNumber<'_> {
-    #[inline]
+    #[cold]
     fn drop(&mut self) {
-        if let Some(allocated) = self.allocated.take() {
-            self.space.inodes.undo(allocated);
-        }
+        self.space.inodes.undo(self.allocated);
     }
 }
 
@@ -144,6 +151,7 @@ impl Space {
     }
 
     /// Takes an inode number near those of a directory.
+    #[inline(always)]
     pub fn take_number(
         &self,
         parent: InodeNr,
@@ -152,9 +160,7 @@ impl Space {
         let allocated = self.inodes.allocate(parent, is_dir, self)?;
         Ok(NewNumber {
             space: self,
-            ino: allocated.ino,
-            after: allocated.after,
-            allocated: Some(allocated),
+            allocated,
         })
     }
 }

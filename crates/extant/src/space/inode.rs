@@ -256,6 +256,7 @@ impl InodeAlloc {
     }
 
     /// See [`Bound::excess`].
+    #[inline]
     pub fn excess(&self) -> u32 {
         self.bound.excess()
     }
@@ -313,6 +314,7 @@ impl InodeAlloc {
 
     /// A free number near `parent`; for a directory [`InodeAlloc::directory_group`] chooses the group. `source` is
     /// asked for groups that are not in memory.
+    #[inline(always)]
     pub fn allocate(
         &self,
         parent: InodeNr,
@@ -322,6 +324,40 @@ impl InodeAlloc {
         if failing::now(Call::Number) {
             return Err(Error::NoSpace("no free inode"));
         }
+        match self.at_hand(parent, is_dir) {
+            Some(allocated) => Ok(allocated),
+            None => self.search(parent, is_dir, source),
+        }
+    }
+
+    /// A number for a file that the slot has at hand: one that it has freed in this context, or the next of its stretch.
+    #[inline(always)]
+    fn at_hand(&self, parent: InodeNr, is_dir: bool) -> Option<Allocated> {
+        if is_dir {
+            return None;
+        }
+        let mut share = self.slots.local().lock();
+        if let Some(allocated) = share.born_free.pop() {
+            return Some(allocated);
+        }
+        let home = self.locate(parent).0;
+        let group = match share.overflow {
+            Some((full, other)) if full == home => other,
+            _ => home,
+        };
+        let stretch = share.stretches[group as usize % KEPT].as_mut()?;
+        // A number that was freed after the stretch was claimed is counted by the group.
+        if stretch.group != group || stretch.left == 0 {
+            return None;
+        }
+        let index = stretch.bits.take(stretch.next, stretch.end)?;
+        (stretch.next, stretch.left) = (index + 1, stretch.left - 1);
+        Some(Allocated::new(self.number(group, index)))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search(&self, parent: InodeNr, is_dir: bool, source: &dyn InodeSource) -> Result<Allocated> {
         let home = if is_dir {
             self.directory_group(parent, source)?
         } else {
@@ -580,6 +616,13 @@ impl InodeAlloc {
             // The sum is at most the number of inodes.
             g.add_free(numbers.len() as i64);
         }
+    }
+
+    /// Whether the bitmap of a number's group is in memory.
+    #[inline]
+    pub fn is_loaded(&self, ino: InodeNr) -> bool {
+        let group = self.groups.get(self.locate(ino).0);
+        group.is_some_and(InodeGroup::is_loaded)
     }
 
     /// Brings the group's bitmap into memory. A caller that frees a number does so before it logs the free, so that

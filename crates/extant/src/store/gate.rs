@@ -51,6 +51,12 @@ impl Gate {
         std::ptr::from_ref(self) as usize
     }
 
+    /// Whether the gate is open at this moment.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == OPEN
+    }
+
     /// Waits until the gate is open, unless this thread is inside. The caller holds no lock.
     #[inline]
     pub fn look(&self) {

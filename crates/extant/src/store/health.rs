@@ -57,8 +57,27 @@ impl Store {
         }
     }
 
+    /// Whether the volume can be changed.
+    #[inline]
+    pub(crate) fn is_writable(&self) -> bool {
+        let health = &self.health;
+        health.ended.load(Ordering::Acquire) == ended::NOT
+            && health.stopped.get().is_none()
+            && health.read_only.is_none()
+    }
+
     /// Fails when the volume cannot be changed.
+    #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.is_writable() {
+            true => Ok(()),
+            false => self.why_not_writable(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn why_not_writable(&self) -> Result<()> {
         self.check_here()?;
         if let Some(why) = self.health.stopped.get() {
             return Err(Error::ReadOnly(format!("stopped after an error: {why}")));

@@ -155,7 +155,7 @@ impl Watchers {
     }
 
     /// Whether an event that concerns these inodes has a watcher.
-    #[inline]
+    #[inline(always)]
     fn interested(&self, inodes: &[&Inode]) -> bool {
         self.all.load(Ordering::Relaxed) || inodes.iter().any(|i| i.watched.load(Ordering::Relaxed))
     }
@@ -178,11 +178,17 @@ impl Watchers {
 
 impl Watchers {
     /// Tells watchers of these inodes, and of the volume; `event` is called if there are any.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tell(&self, inodes: &[&Inode], event: impl FnOnce() -> WatchEvent) {
         if self.interested(inodes) {
-            self.deliver(inodes, &event());
+            self.deliver_new(inodes, event);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver_new(&self, inodes: &[&Inode], event: impl FnOnce() -> WatchEvent) {
+        self.deliver(inodes, &event());
     }
 
     /// A name of `dir` was made.
