@@ -4,6 +4,7 @@
 //! ones, so that what one transaction said with one stamp keeps its order.
 
 use super::directory::{NetChange, NetName};
+use super::spread_sort;
 use super::units;
 use crate::chunks::Chunks;
 use crate::error::{Error, Result};
@@ -89,24 +90,19 @@ fn by_inode<T>(items: &Chunks<T>, key: impl Fn(&T) -> (InodeNr, Stamp)) -> Vec<u
     keys
 }
 
+/// Positions of the names sorted by directory, hash, minor hash, name, stamp, position.
 fn by_name(items: &Chunks<NameItem>) -> Vec<u128> {
     let mut keys = Vec::with_capacity(items.len());
     keys.extend(items.positions().map(|(i, n)| {
         u128::from(n.dir.0) << 96 | u128::from(n.hash) << 64 | u128::from(n.minor) << 32 | i as u128
     }));
-    keys.sort_unstable();
-    for run in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
-        if run.len() > 1 {
-            run.sort_unstable_by(|&a, &b| {
-                let (x, y) = (&items[name_position(a)], &items[name_position(b)]);
-                x.name
-                    .cmp(&y.name)
-                    .then(x.stamp.cmp(&y.stamp))
-                    .then(a.cmp(&b))
-            });
-        }
-    }
-    keys
+    spread_sort::sorted(keys, |a, b| {
+        (a >> 32).cmp(&(b >> 32)).then_with(|| {
+            let (x, y) = (&items[name_position(a)], &items[name_position(b)]);
+            let of_one_name = x.stamp.cmp(&y.stamp).then(a.cmp(&b));
+            x.name.cmp(&y.name).then(of_one_name)
+        })
+    })
 }
 
 impl<'i> Batch<'i> {
@@ -167,18 +163,17 @@ pub(super) struct Each<'b, 'i> {
 
 impl<'b, 'i> Each<'b, 'i> {
     /// The next inode.
+    #[inline]
     fn head(&self) -> Option<u32> {
-        let head = |keys: &[u64]| keys.first().map(|k| (k >> 32) as u32);
-        let name_head = self.names.first().map(|k| (k >> 96) as u32);
-        [
-            head(self.inodes),
-            head(self.maps),
-            head(self.misc),
-            name_head,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        // Beyond every number.
+        const NONE: u64 = u64::MAX;
+        let head = |keys: &[u64]| keys.first().map_or(NONE, |k| k >> 32);
+        let name_head = self.names.first().map_or(NONE, |k| (k >> 96) as u64);
+        let next = head(self.inodes)
+            .min(head(self.maps))
+            .min(head(self.misc))
+            .min(name_head);
+        (next != NONE).then_some(next as u32)
     }
 
     /// How much work it is, about: its items.
@@ -205,7 +200,12 @@ impl<'b, 'i> Each<'b, 'i> {
 }
 
 /// Splits off the leading run of one inode.
+#[inline]
 fn split_run<'b, K: Copy>(rest: &mut &'b [K], of: impl Fn(K) -> bool) -> &'b [K] {
+    // Most inodes have no run in most lists.
+    if !rest.first().is_some_and(|&k| of(k)) {
+        return &[];
+    }
     let n = rest.iter().position(|&k| !of(k)).unwrap_or(rest.len());
     let (run, tail) = rest.split_at(n);
     *rest = tail;
@@ -215,6 +215,7 @@ fn split_run<'b, K: Copy>(rest: &mut &'b [K], of: impl Fn(K) -> bool) -> &'b [K]
 impl<'b, 'i> Iterator for Each<'b, 'i> {
     type Item = InodeChanges<'b, 'i>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let ino = self.head()?;
         let same = |k: u64| (k >> 32) as u32 == ino;
@@ -243,6 +244,20 @@ impl<'b, 'i> Iterator for Each<'b, 'i> {
 fn fate<'i>(items: &'i ItemList, events: &[u64]) -> (bool, Fate<'i>) {
     // Positions come from the list itself.
     let item = |&k: &u64| &items.inodes[position(k)];
+    if let [only] = events {
+        let only = item(only);
+        return match only.event {
+            InodeEvent::Free => (true, Fate::Freed(only)),
+            event => {
+                let born = event == InodeEvent::Init;
+                let fate = Fate::Lives {
+                    init: born.then_some(only),
+                    core: Some(only),
+                };
+                (!born, fate)
+            }
+        };
+    }
     let was_used = events
         .first()
         .is_none_or(|k| item(k).event != InodeEvent::Init);
@@ -282,6 +297,11 @@ impl<'i> InodeChanges<'_, 'i> {
             .map(|m| &m.event)
     }
 
+    /// Whether no mapping was logged, in any life.
+    pub fn is_unmapped(&self) -> bool {
+        self.maps.is_empty()
+    }
+
     /// Any name was logged in the inode's present life as a directory.
     pub fn has_names(&self) -> bool {
         self.names
@@ -292,6 +312,7 @@ impl<'i> InodeChanges<'_, 'i> {
     /// Puts the directory's net changes into `net`, in the order of the index.
     pub fn names(&self, net: &mut Vec<NetName<'i>>) -> NamesSum {
         net.clear();
+        net.reserve(self.names.len());
         let mut sum = NamesSum::default();
         let (newborn, core_stamp) = match self.fate {
             Fate::Lives { init, core } => (init.is_some(), core.map(|c| c.stamp)),

@@ -30,14 +30,14 @@ pub fn unset(size: usize) -> Vec<u8> {
     take(size).unwrap_or_else(|| vec![0; size])
 }
 
-/// A block of zeros.
-pub fn zeroed(size: usize) -> Vec<u8> {
+/// No bytes, and room for a block of them.
+pub fn empty(size: usize) -> Vec<u8> {
     match take(size) {
         Some(mut bytes) => {
-            bytes.fill(0);
+            bytes.clear();
             bytes
         }
-        None => vec![0; size],
+        None => Vec::with_capacity(size),
     }
 }
 
@@ -76,13 +76,16 @@ mod tests {
     #[test]
     fn blocks_come_back_as_asked() {
         give(vec![7; 32 << 10]);
-        assert_eq!(zeroed(32 << 10), vec![0; 32 << 10]);
+        assert_eq!(unset(32 << 10).len(), 32 << 10);
+        give(vec![7; 32 << 10]);
+        let room = empty(32 << 10);
+        assert!(room.is_empty() && room.capacity() >= 32 << 10);
         give(vec![7; 32 << 10]);
         assert_eq!(copied(&[9; 32 << 10]), vec![9; 32 << 10]);
         // Sizes that no block has are not kept.
         for odd in [0, 1, 512, 3000, 1 << 20] {
             give(vec![7; odd]);
-            assert_eq!(zeroed(odd), vec![0; odd]);
+            assert_eq!(unset(odd), vec![0; odd]);
         }
     }
 }

@@ -42,16 +42,29 @@ pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 pub struct Image {
     bytes: Vec<u8>,
     verified: AtomicBool,
+    /// Of an inode table, the records whose checksums were verified or made here, a bit for each of the first 64.
+    sound: u64,
 }
 
 impl Image {
     /// An image made in memory: its checksum needs no check.
     #[inline]
     pub fn made(bytes: Vec<u8>) -> Arc<Self> {
+        Self::made_of_records(bytes, 0)
+    }
+
+    /// The same of an inode table; the checksums of these records are known to be right, of the others nothing is known.
+    pub(crate) fn made_of_records(bytes: Vec<u8>, sound: u64) -> Arc<Self> {
         Arc::new(Self {
             bytes,
             verified: AtomicBool::new(true),
+            sound,
         })
+    }
+
+    /// The records of an inode table whose checksums are right.
+    pub(crate) fn sound(&self) -> u64 {
+        self.sound
     }
 
     /// An image that was read: its checksum is not checked yet.
@@ -60,6 +73,7 @@ impl Image {
         Arc::new(Self {
             bytes,
             verified: AtomicBool::new(false),
+            sound: 0,
         })
     }
 

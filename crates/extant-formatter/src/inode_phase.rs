@@ -34,8 +34,10 @@ pub(super) struct InodePhase<'p, 's, 'a, 'i> {
     ledger: &'p mut Ledger<'a>,
     shared: &'p Shared<'s, 'a>,
     done: InodesDone,
-    /// The block of an inode table that is open.
-    table: Option<(BlockNr, Vec<u8>)>,
+    /// The block of an inode table that is open. One that was never in use is as long as the records written so far.
+    table: Option<Table>,
+    /// A group, and its inode table.
+    tables: Option<(GroupNr, BlockNr)>,
     /// Group, and first block of its table that is still unused.
     unused: (GroupNr, u32),
     net: Vec<NetName<'i>>,
@@ -67,12 +69,22 @@ impl InodesDone {
     }
 }
 
+/// A block of an inode table.
+struct Table {
+    block: BlockNr,
+    bytes: Vec<u8>,
+    /// The records whose checksums are right, a bit for each of the first 64.
+    sound: u64,
+}
+
 /// The position of an inode's record.
 struct RecordPlace {
     group: GroupNr,
     index: u32,
     block: BlockNr,
     offset: usize,
+    /// Its bit in [`Table::sound`], if it has one.
+    bit: u64,
 }
 
 /// The net effect of one inode's misc items.
@@ -98,6 +110,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             shared,
             done: InodesDone::default(),
             table: None,
+            tables: None,
             unused,
             net: Vec::new(),
         }
@@ -110,19 +123,24 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         }
         let place = self.place(changes.ino)?;
         self.open(&place, !changes.was_used)?;
-        let Some((block, mut bytes)) = self.table.take() else {
+        let Some(mut table) = self.table.take() else {
             return Ok(());
         };
         let end = place.offset + usize::from(self.ws.geometry.inode_size);
-        let raw = bytes.get_mut(place.offset..end);
+        if table.bytes.len() < end {
+            table.bytes.resize(end, 0);
+        }
+        let is_sound = table.sound & place.bit != 0;
+        let raw = table.bytes.get_mut(place.offset..end);
         let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", changes.ino))?;
         match changes.fate {
             Fate::Nothing => {}
-            Fate::Freed(item) => self.free(raw, changes.ino, item)?,
-            Fate::Lives { init, core } => self.live(raw, changes, init, core)?,
+            Fate::Freed(item) => self.free((raw, is_sound), changes.ino, item)?,
+            Fate::Lives { init, core } => self.live((raw, is_sound), changes, init, core)?,
         }
         inode::set_checksum(raw, self.ws.geometry, changes.ino);
-        self.table = Some((block, bytes));
+        table.sound |= place.bit;
+        self.table = Some(table);
         Ok(())
     }
 
@@ -133,8 +151,10 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     }
 
     fn close(&mut self) {
-        if let Some((block, bytes)) = self.table.take() {
-            self.ws.put(block, bytes);
+        if let Some(mut table) = self.table.take() {
+            let size = self.ws.geometry.block_size as usize;
+            table.bytes.resize(size, 0);
+            self.ws.put_table(table.block, table.bytes, table.sound);
         }
     }
 
@@ -144,17 +164,26 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         self.shared.descs.get(geometry, images, group)
     }
 
-    fn place(&self, ino: InodeNr) -> Result<RecordPlace> {
+    fn place(&mut self, ino: InodeNr) -> Result<RecordPlace> {
         let geometry = self.ws.geometry;
         let bad = || Error::corrupt_inode("inode number", ino);
         let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
-        let table = self.desc(group)?.inode_table;
+        let table = match self.tables {
+            Some((known, table)) if known == group => table,
+            _ => {
+                let table = self.desc(group)?.inode_table;
+                self.tables = Some((group, table));
+                table
+            }
+        };
         let per_block = geometry.inodes_per_block();
+        let nth = index % per_block;
         Ok(RecordPlace {
             group,
             index,
             block: BlockNr(table.0 + u64::from(index / per_block)),
-            offset: (index % per_block) as usize * usize::from(geometry.inode_size),
+            offset: nth as usize * usize::from(geometry.inode_size),
+            bit: 1u64.checked_shl(nth).unwrap_or(0),
         })
     }
 
@@ -164,7 +193,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         if self
             .table
             .as_ref()
-            .is_some_and(|(open, _)| *open == place.block)
+            .is_some_and(|open| open.block == place.block)
         {
             return Ok(());
         }
@@ -174,7 +203,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let per_block = geometry.inodes_per_block();
         let nth = place.index / per_block;
         let unused = first_unused(geometry, desc, place.group);
-        let bytes = if nth * per_block >= unused {
+        let (bytes, sound) = if nth * per_block >= unused {
             if !newborn {
                 let at = Where::Inode(geometry.inode_nr(place.group, place.index));
                 return Err(
@@ -191,34 +220,46 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
                 self.done.zeroed.push(gap);
             }
             self.unused.1 = nth + 1;
-            block_memory::zeroed(geometry.block_size as usize)
+            (block_memory::empty(geometry.block_size as usize), 0)
         } else if self.shared.gaps.lock().take(place.block) {
-            block_memory::zeroed(geometry.block_size as usize)
+            (block_memory::empty(geometry.block_size as usize), 0)
         } else {
-            let mut bytes = self.ws.take(place.block)?;
+            let (mut bytes, sound) = self.ws.take_table(place.block)?;
             if unused < (nth + 1) * per_block {
                 let from = (unused - nth * per_block) as usize * usize::from(geometry.inode_size);
                 if let Some(rest) = bytes.get_mut(from..) {
                     rest.fill(0);
                 }
             }
-            bytes
+            (bytes, sound)
         };
-        self.table = Some((place.block, bytes));
+        self.table = Some(Table {
+            block: place.block,
+            bytes,
+            sound,
+        });
         Ok(())
     }
 
-    /// The record as it was; an error if no inode is there.
-    fn old(&self, raw: &[u8], ino: InodeNr) -> Result<InodeCore> {
-        let core = inode::decode_core(raw, self.ws.geometry, ino)?;
+    /// The record as it was; an error if no inode is there. The flag says that its checksum is known to be right.
+    fn old(&self, (raw, is_sound): (&[u8], bool), ino: InodeNr) -> Result<InodeCore> {
+        let core = match is_sound {
+            true => inode::decode_verified(raw, self.ws.geometry, ino)?,
+            false => inode::decode_core(raw, self.ws.geometry, ino)?,
+        };
         if core.mode == 0 {
             return Err(Error::corrupt_inode("inode in use without a mode", ino));
         }
         Ok(core)
     }
 
-    fn free(&mut self, raw: &mut [u8], ino: InodeNr, item: &InodeItem) -> Result<()> {
-        let old = self.old(raw, ino)?;
+    fn free(
+        &mut self,
+        (raw, is_sound): (&mut [u8], bool),
+        ino: InodeNr,
+        item: &InodeItem,
+    ) -> Result<()> {
+        let old = self.old((raw, is_sound), ino)?;
         self.free_metadata(raw, &old, ino)?;
         self.done.bits.changed.push((ino, false));
         self.done.freed.push(ino);
@@ -262,7 +303,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             Some(FileType::Symlink) => inode::sectors(raw, geometry) > acl_sectors,
             _ => false,
         };
-        if mapped && old.flags & flags::INLINE_DATA == 0 {
+        if mapped && old.flags & flags::INLINE_DATA == 0 && !is_unmapped(raw, old) {
             let owner = Owner::new(geometry, ino, old.generation, old.flags);
             mapping::free(self.ws, self.ledger, &owner, inode::i_block(raw)?, is_dir)?;
         }
@@ -277,7 +318,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     fn live(
         &mut self,
-        raw: &mut [u8],
+        (raw, is_sound): (&mut [u8], bool),
         changes: &InodeChanges<'_, 'i>,
         init: Option<&InodeItem>,
         last: Option<&InodeItem>,
@@ -290,7 +331,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         } else {
             NamesSum::default()
         };
-        let (mut core, links) = self.core(raw, changes, (init, last), &misc)?;
+        let (mut core, links) = self.core((raw, is_sound), changes, (init, last), &misc)?;
         if let Some(target) = misc.target {
             put_target(raw, target, ino)?;
         }
@@ -298,7 +339,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         if !is_dir && (changes.has_names() || misc.parent.is_some()) {
             return Err(Error::corrupt_inode("names in what is no directory", ino));
         }
-        let owner = Owner::new(geometry, ino, core.generation, core.flags);
+        let owner = |core: &InodeCore| Owner::new(geometry, ino, core.generation, core.flags);
         let balance = self.ledger.balance;
         let mut blocks = 0;
         let mut new_size = None;
@@ -307,15 +348,15 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             core.links = directory_links(links, stated, names.links);
             if changes.has_names() || misc.parent.is_some() {
                 let size = core.size;
-                self.directory(raw, &owner, &mut core, &misc)?;
+                self.directory(raw, &owner(&core), &mut core, &misc)?;
                 new_size = Some(core.size).filter(|s| *s != size);
             }
             if let Some(time) = names.newest {
                 core.mtime = time;
                 core.ctime = core.ctime.max(time);
             }
-        } else {
-            blocks = self.mapping(raw, changes, &core, &owner)?;
+        } else if !changes.is_unmapped() {
+            blocks = self.mapping(raw, changes, &core, &owner(&core))?;
         }
         let mut meta = self.ledger.balance - balance;
         let tree_delta = if is_dir { 0 } else { meta };
@@ -324,7 +365,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             self.done.needs.ro_compat |= RoCompat::LARGE_FILE;
         }
         if let Some(set) = misc.xattrs {
-            meta += self.set_xattrs(raw, set, &owner)?;
+            meta += self.set_xattrs(raw, set, &owner(&core))?;
         }
         add_sectors(raw, geometry, ino, blocks + meta)?;
         if meta != 0 || new_size.is_some() {
@@ -344,7 +385,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     /// The core that an inode gets, and the links that it had. One that is born is initialised.
     fn core(
         &mut self,
-        raw: &mut [u8],
+        (raw, is_sound): (&mut [u8], bool),
         changes: &InodeChanges<'_, 'i>,
         (init, last): (Option<&InodeItem>, Option<&InodeItem>),
         misc: &MiscChanges<'_>,
@@ -352,12 +393,12 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let geometry = self.ws.geometry;
         let ino = changes.ino;
         let Some(init) = init else {
-            let old = self.old(raw, ino)?;
+            let old = self.old((raw, is_sound), ino)?;
             let links = old.links;
             return Ok((last.map_or(Ok(old), |last| next_core(last, &old))?, links));
         };
         if changes.was_used {
-            let old = self.old(raw, ino)?;
+            let old = self.old((raw, is_sound), ino)?;
             self.free_metadata(raw, &old, ino)?;
             self.done.orphans.push((ino, OrphanChange::Remove));
         } else {
@@ -446,6 +487,14 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         self.net.clear();
         Ok(())
     }
+}
+
+/// Whether the root of a mapping by extents holds none: nothing hangs on it.
+fn is_unmapped(raw: &[u8], core: &InodeCore) -> bool {
+    core.flags & flags::EXTENTS != 0
+        && inode::i_block(raw)
+            .and_then(|root| extent::ExtentHeader::parse(root))
+            .is_ok_and(|root| root.entries == 0 && root.depth == 0)
 }
 
 fn misc_changes<'i>(changes: &InodeChanges<'_, 'i>) -> MiscChanges<'i> {

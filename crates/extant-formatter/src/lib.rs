@@ -17,7 +17,7 @@
 //! | [`groups`], [`system_zone`] | group descriptors and bitmaps; the blocks that are the volume's own |
 //! | [`extent_map`], [`mapping_reader`] | the mapping of a file in memory, and reading it from its tree |
 //! | `formatter`, `superblock` | the formatter's state between batches |
-//! | `batch`, `units` | a batch in order, and in units that threads format side by side |
+//! | `batch`, `spread_sort`, `units` | a batch in order, and in units that threads format side by side |
 //! | `inode_phase` | the changes of one inode |
 //! | `directory` | the changes of one directory; looking a name up on disk; room in an index |
 //! | `map_changes`, `mapping`, `extent_tree`, `indirect_map` | the changes of one mapping |
@@ -53,6 +53,7 @@ mod mapping;
 pub mod mapping_reader;
 pub mod name;
 mod orphans;
+mod spread_sort;
 mod superblock;
 pub mod system_zone;
 #[cfg(test)]

@@ -34,6 +34,9 @@ pub struct Workspace<'a> {
     pub geometry: &'a Geometry,
     images: &'a dyn BlockImages,
     changed: NumberMap<u64, Vec<u8>>,
+    /// Of changed blocks of inode tables, the records whose checksums are right ([`Image::sound`]). Any other change of the
+    /// block takes it out.
+    sound: NumberMap<u64, u64>,
     revoked: NumberMap<u64, ()>,
 }
 
@@ -44,6 +47,7 @@ impl<'a> Workspace<'a> {
             geometry,
             images,
             changed: NumberMap::default(),
+            sound: NumberMap::default(),
             revoked: NumberMap::default(),
         }
     }
@@ -75,6 +79,7 @@ impl<'a> Workspace<'a> {
     /// The bytes of a block to change; copied on the first change.
     pub fn get_mut(&mut self, block: BlockNr) -> Result<&mut [u8]> {
         use std::collections::hash_map::Entry;
+        self.sound.remove(&block.0);
         match self.changed.entry(block.0) {
             Entry::Occupied(bytes) => Ok(bytes.into_mut()),
             Entry::Vacant(place) => {
@@ -94,6 +99,7 @@ impl<'a> Workspace<'a> {
     pub fn unset(&mut self, block: BlockNr) -> &mut [u8] {
         // Written again after it was freed: the revoke would hide this image from recovery.
         self.revoked.remove(&block.0);
+        self.sound.remove(&block.0);
         let size = self.geometry.block_size as usize;
         let new = || block_memory::unset(size);
         self.changed.entry(block.0).or_insert_with(new)
@@ -110,6 +116,7 @@ impl<'a> Workspace<'a> {
     /// `Corrupt` if this batch has freed it before: two owners claim it.
     pub fn discard(&mut self, block: BlockNr) -> Result<()> {
         self.changed.remove(&block.0);
+        self.sound.remove(&block.0);
         match self.revoked.insert(block.0, ()) {
             None => Ok(()),
             Some(()) => Err(FormatError::corrupt(
@@ -122,16 +129,34 @@ impl<'a> Workspace<'a> {
 
     /// The bytes of a block, taken out to be changed; [`Workspace::put`] brings them back.
     pub(super) fn take(&mut self, block: BlockNr) -> Result<Vec<u8>> {
+        self.take_table(block).map(|(bytes, _)| bytes)
+    }
+
+    /// The same with the records whose checksums are right.
+    pub(super) fn take_table(&mut self, block: BlockNr) -> Result<(Vec<u8>, u64)> {
+        let sound = self.sound.remove(&block.0).unwrap_or(0);
         match self.changed.remove(&block.0) {
-            Some(bytes) => Ok(bytes),
-            None => Ok(block_memory::copied(&self.images.image(block)?)),
+            Some(bytes) => Ok((bytes, sound)),
+            None => {
+                let image = self.images.image(block)?;
+                Ok((block_memory::copied(&image), image.sound()))
+            }
         }
     }
 
     /// Sets the bytes of a block.
     pub(super) fn put(&mut self, block: BlockNr, bytes: Vec<u8>) {
+        self.put_table(block, bytes, 0);
+    }
+
+    /// The same of an inode table, with the records whose checksums are right.
+    pub(super) fn put_table(&mut self, block: BlockNr, bytes: Vec<u8>, sound: u64) {
         self.revoked.remove(&block.0);
         self.changed.insert(block.0, bytes);
+        match sound {
+            0 => self.sound.remove(&block.0),
+            _ => self.sound.insert(block.0, sound),
+        };
     }
 
     /// Takes over what another workspace of the same batch has changed.
@@ -150,6 +175,7 @@ impl<'a> Workspace<'a> {
                 return Err(two_owners(block).into());
             }
         }
+        self.sound.extend(other.sound);
         for (block, ()) in other.revoked {
             if self.changed.contains_key(&block) || self.revoked.insert(block, ()).is_some() {
                 return Err(two_owners(block).into());
@@ -163,7 +189,10 @@ impl<'a> Workspace<'a> {
         let mut blocks: Vec<_> = self
             .changed
             .into_iter()
-            .map(|(b, bytes)| (BlockNr(b), Image::made(bytes)))
+            .map(|(b, bytes)| {
+                let sound = self.sound.get(&b).copied().unwrap_or(0);
+                (BlockNr(b), Image::made_of_records(bytes, sound))
+            })
             .collect();
         blocks.sort_unstable_by_key(|(b, _)| *b);
         let mut revoked: Vec<_> = self.revoked.into_keys().map(BlockNr).collect();

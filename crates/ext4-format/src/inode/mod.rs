@@ -118,16 +118,19 @@ pub const fn dev_minor(dev: u32) -> u32 {
     (dev & 0xff) | (dev >> 12) & 0xfff00
 }
 
+#[inline]
 fn u16_at(raw: &[u8], at: usize) -> u16 {
     raw.get(at..at + 2)
         .map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
 }
 
+#[inline]
 fn u32_at(raw: &[u8], at: usize) -> u32 {
     raw.get(at..at + 4)
         .map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
+#[inline]
 fn put<const N: usize>(raw: &mut [u8], at: usize, bytes: [u8; N]) {
     if let Some(place) = raw.get_mut(at..at + N) {
         place.copy_from_slice(&bytes);
@@ -135,28 +138,16 @@ fn put<const N: usize>(raw: &mut [u8], at: usize, bytes: [u8; N]) {
 }
 
 /// End of the fixed part: 128 plus `i_extra_isize`, or 128 where that is absent or impossible.
+#[inline]
 fn fixed_end(raw: &[u8]) -> usize {
     let end = GOOD_OLD_SIZE + usize::from(u16_at(raw, at::EXTRA_ISIZE));
     if end <= raw.len() { end } else { GOOD_OLD_SIZE }
 }
 
-/// The word of the extra part at `at`, if this record's extra part reaches that far.
-fn extra_at(raw: &[u8], at: usize) -> Option<u32> {
-    (at + 4 <= fixed_end(raw)).then(|| u32_at(raw, at))
-}
-
-fn time_at(raw: &[u8], low: usize, extra: usize) -> Timestamp {
-    Timestamp::decode(u32_at(raw, low), extra_at(raw, extra))
-}
-
-fn put_time(raw: &mut [u8], low: usize, extra: usize, t: Timestamp) {
-    if extra + 4 <= fixed_end(raw) {
-        let (l, e) = t.encode();
-        put(raw, low, l.to_le_bytes());
-        put(raw, extra, e.to_le_bytes());
-    } else {
-        put(raw, low, t.encode_short().to_le_bytes());
-    }
+/// The word of the extra part at `at`, if that ends behind it.
+#[inline]
+fn extra_at(raw: &[u8], end: usize, at: usize) -> Option<u32> {
+    (at + 4 <= end).then(|| u32_at(raw, at))
 }
 
 fn has_wide_size(mode: u16, geo: &Geometry) -> bool {
@@ -178,6 +169,12 @@ fn is_device(mode: u16) -> bool {
 /// # Errors
 /// [`FormatError::Checksum`] or [`FormatError::Corrupt`] at the inode.
 pub fn decode_core(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<InodeCore> {
+    check_sizes(raw, geo, ino)?;
+    verify_checksum(raw, geo, ino)?;
+    decode_verified(raw, geo, ino)
+}
+
+fn check_sizes(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<()> {
     let bad = |what| Err(FormatError::corrupt(what, Where::Inode(ino)));
     if raw.len() != usize::from(geo.inode_size) {
         return bad("size of the inode record");
@@ -188,41 +185,56 @@ pub fn decode_core(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<InodeCore
             return bad("size of the extra part");
         }
     }
-    verify_checksum(raw, geo, ino)?;
-    let mode = u16_at(raw, at::MODE);
-    let mut size = u64::from(u32_at(raw, at::SIZE));
+    Ok(())
+}
+
+/// [`decode_core`] of a record whose checksum was verified, or made, since it was read.
+///
+/// # Errors
+/// [`FormatError::Corrupt`] at the inode.
+pub fn decode_verified(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<InodeCore> {
+    check_sizes(raw, geo, ino)?;
+    let bad = |what| Err(FormatError::corrupt(what, Where::Inode(ino)));
+    let end = fixed_end(raw);
+    // Of known length: no access to it is checked.
+    let Some(base) = raw.first_chunk::<GOOD_OLD_SIZE>() else {
+        return bad("size of the inode record");
+    };
+    let mode = u16_at(base, at::MODE);
+    let mut size = u64::from(u32_at(base, at::SIZE));
     if has_wide_size(mode, geo) {
-        size |= u64::from(u32_at(raw, at::SIZE_HI)) << 32;
+        size |= u64::from(u32_at(base, at::SIZE_HI)) << 32;
     }
     if size > i64::MAX as u64 {
         return bad("file size");
     }
     let rdev = if is_device(mode) {
         // The first word has the 16-bit form; if it is zero, the second has the 32-bit form.
-        match u32_at(raw, at::BLOCK) {
-            0 => u32_at(raw, at::BLOCK + 4),
+        match u32_at(base, at::BLOCK) {
+            0 => u32_at(base, at::BLOCK + 4),
             old => old & 0xffff,
         }
     } else {
         0
     };
-    let crtime = match extra_at(raw, at::CRTIME) {
-        Some(low) => Timestamp::decode(low, extra_at(raw, at::CRTIME_EXTRA)),
+    let crtime = match extra_at(raw, end, at::CRTIME) {
+        Some(low) => Timestamp::decode(low, extra_at(raw, end, at::CRTIME_EXTRA)),
         None => Timestamp::default(),
     };
+    let time = |low, extra| Timestamp::decode(u32_at(base, low), extra_at(raw, end, extra));
     Ok(InodeCore {
         mode,
-        links: u16_at(raw, at::LINKS).into(),
-        uid: u32::from(u16_at(raw, at::UID)) | u32::from(u16_at(raw, at::UID_HI)) << 16,
-        gid: u32::from(u16_at(raw, at::GID)) | u32::from(u16_at(raw, at::GID_HI)) << 16,
+        links: u16_at(base, at::LINKS).into(),
+        uid: u32::from(u16_at(base, at::UID)) | u32::from(u16_at(base, at::UID_HI)) << 16,
+        gid: u32::from(u16_at(base, at::GID)) | u32::from(u16_at(base, at::GID_HI)) << 16,
         size,
-        flags: u32_at(raw, at::FLAGS),
-        generation: u32_at(raw, at::GENERATION),
-        atime: time_at(raw, at::ATIME, at::ATIME_EXTRA),
-        mtime: time_at(raw, at::MTIME, at::MTIME_EXTRA),
-        ctime: time_at(raw, at::CTIME, at::CTIME_EXTRA),
+        flags: u32_at(base, at::FLAGS),
+        generation: u32_at(base, at::GENERATION),
+        atime: time(at::ATIME, at::ATIME_EXTRA),
+        mtime: time(at::MTIME, at::MTIME_EXTRA),
+        ctime: time(at::CTIME, at::CTIME_EXTRA),
         crtime,
-        dtime: u32_at(raw, at::DTIME),
+        dtime: u32_at(base, at::DTIME),
         rdev,
     })
 }
@@ -244,32 +256,52 @@ pub fn encode_core(core: &InodeCore, raw: &mut [u8], geo: &Geometry) {
         raw[GOOD_OLD_SIZE..].fill(0);
         put(raw, at::EXTRA_ISIZE, geo.want_extra_isize.to_le_bytes());
     }
-    put(raw, at::MODE, core.mode.to_le_bytes());
-    put(raw, at::UID, (core.uid as u16).to_le_bytes());
-    put(raw, at::UID_HI, ((core.uid >> 16) as u16).to_le_bytes());
-    put(raw, at::GID, (core.gid as u16).to_le_bytes());
-    put(raw, at::GID_HI, ((core.gid >> 16) as u16).to_le_bytes());
-    put(raw, at::SIZE, (core.size as u32).to_le_bytes());
+    let end = fixed_end(raw);
+    // Of known length: no access to it is checked.
+    let Some((base, extra)) = raw.split_first_chunk_mut::<GOOD_OLD_SIZE>() else {
+        return;
+    };
+    put(base, at::MODE, core.mode.to_le_bytes());
+    put(base, at::UID, (core.uid as u16).to_le_bytes());
+    put(base, at::UID_HI, ((core.uid >> 16) as u16).to_le_bytes());
+    put(base, at::GID, (core.gid as u16).to_le_bytes());
+    put(base, at::GID_HI, ((core.gid >> 16) as u16).to_le_bytes());
+    put(base, at::SIZE, (core.size as u32).to_le_bytes());
     if has_wide_size(core.mode, geo) {
-        put(raw, at::SIZE_HI, ((core.size >> 32) as u32).to_le_bytes());
+        put(base, at::SIZE_HI, ((core.size >> 32) as u32).to_le_bytes());
     }
     let links = if core.links > LINK_MAX && core.file_type() == Some(FileType::Directory) {
         1
     } else {
         core.links.min(u32::from(u16::MAX)) as u16
     };
-    put(raw, at::LINKS, links.to_le_bytes());
-    let huge = u32_at(raw, at::FLAGS) & flags::HUGE_FILE;
+    put(base, at::LINKS, links.to_le_bytes());
+    let huge = u32_at(base, at::FLAGS) & flags::HUGE_FILE;
     let word = core.flags & !flags::HUGE_FILE | huge;
-    put(raw, at::FLAGS, word.to_le_bytes());
-    put(raw, at::GENERATION, core.generation.to_le_bytes());
-    put_time(raw, at::ATIME, at::ATIME_EXTRA, core.atime);
-    put_time(raw, at::MTIME, at::MTIME_EXTRA, core.mtime);
-    put_time(raw, at::CTIME, at::CTIME_EXTRA, core.ctime);
-    if at::CRTIME + 4 <= fixed_end(raw) {
-        put_time(raw, at::CRTIME, at::CRTIME_EXTRA, core.crtime);
+    put(base, at::FLAGS, word.to_le_bytes());
+    put(base, at::GENERATION, core.generation.to_le_bytes());
+    put(base, at::DTIME, core.dtime.to_le_bytes());
+    for (low, high, time) in [
+        (at::ATIME, at::ATIME_EXTRA, core.atime),
+        (at::MTIME, at::MTIME_EXTRA, core.mtime),
+        (at::CTIME, at::CTIME_EXTRA, core.ctime),
+    ] {
+        if high + 4 <= end {
+            let (seconds, more) = time.encode();
+            put(base, low, seconds.to_le_bytes());
+            put(extra, high - GOOD_OLD_SIZE, more.to_le_bytes());
+        } else {
+            put(base, low, time.encode_short().to_le_bytes());
+        }
     }
-    put(raw, at::DTIME, core.dtime.to_le_bytes());
+    if at::CRTIME_EXTRA + 4 <= end {
+        let (seconds, more) = core.crtime.encode();
+        put(extra, at::CRTIME - GOOD_OLD_SIZE, seconds.to_le_bytes());
+        put(extra, at::CRTIME_EXTRA - GOOD_OLD_SIZE, more.to_le_bytes());
+    } else if at::CRTIME + 4 <= end {
+        let seconds = core.crtime.encode_short();
+        put(extra, at::CRTIME - GOOD_OLD_SIZE, seconds.to_le_bytes());
+    }
     if is_device(core.mode) {
         let (old, new) = if core.rdev <= 0xffff {
             (core.rdev, 0)
@@ -369,7 +401,7 @@ pub fn set_file_acl(raw: &mut [u8], block: BlockNr) {
 
 /// Project of the inode, where records have room for one; else 0.
 pub fn project(raw: &[u8]) -> u32 {
-    extra_at(raw, at::PROJID).unwrap_or(0)
+    extra_at(raw, fixed_end(raw), at::PROJID).unwrap_or(0)
 }
 
 /// The part of the record in which extended attributes may be: from the end of the extra part to

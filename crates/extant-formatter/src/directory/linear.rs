@@ -59,6 +59,7 @@ impl<'a> Dir<'a, '_> {
             }
         }
         self.fix_dots(&mut merged)?;
+        merged.items.reserve(update.names.len());
         merged.extend(pending.adds());
         if merged.bytes <= self.shape.usable() {
             if merged.changed {
@@ -75,11 +76,11 @@ impl<'a> Dir<'a, '_> {
         // ".." as fixed: fix_dots has checked that it is there.
         let parent = merged.items[1].ino;
         merged.hash_existing(update.hasher, 2);
-        let (mut names, bytes) = (merged.items.split_off(2), merged.bytes - 24);
+        let (names, bytes) = (&mut merged.items[2..], merged.bytes - 24);
         // Runs that are sorted already, as a bulk of new names is, cost one pass.
         names.sort_by_key(|item| item.hash);
         let mut entries = Vec::new();
-        for (hash, names) in leaf::cut(&names, bytes, self.shape.usable()) {
+        for (hash, names) in leaf::cut(names, bytes, self.shape.usable()) {
             entries.push(self.append_leaf(hash, names)?);
         }
         let init = RootInit {

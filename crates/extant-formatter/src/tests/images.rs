@@ -27,6 +27,11 @@ impl DeviceImages {
     pub fn forget(&self, block: BlockNr) {
         self.images.lock().unwrap().remove(&block);
     }
+
+    /// The image is the newest one.
+    pub fn keep(&self, block: BlockNr, image: Arc<Image>) {
+        self.images.lock().unwrap().insert(block, image);
+    }
 }
 
 impl BlockImages for DeviceImages {
