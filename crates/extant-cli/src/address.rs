@@ -14,6 +14,16 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+/// A path or name as the library takes it.
+pub fn os(bytes: &(impl AsRef<[u8]> + ?Sized)) -> &OsStr {
+    OsStr::from_bytes(bytes.as_ref())
+}
+
+/// The bytes of a path or name.
+pub fn bytes(name: impl Into<OsString>) -> Vec<u8> {
+    name.into().into_vec()
+}
+
 /// A path inside an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {

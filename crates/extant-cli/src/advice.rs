@@ -1,6 +1,7 @@
 //! Advice: a user reads after an error what to do about it.
 
 use crate::address::base_name;
+use crate::address::{bytes, os};
 use crate::place::ImagePlace;
 use crate::show::{show, type_name};
 use extant::{Dir, Error, FileType};
@@ -49,8 +50,8 @@ fn nearest<'p>(dir: &Dir, path: &'p [u8]) -> Option<(&'p [u8], FileType)> {
             return None;
         }
         at = next;
-        if let Ok(attributes) = dir.stat(asked(at)) {
-            return Some((asked(at), attributes.file_type));
+        if let Ok(attributes) = dir.metadata(os(asked(at))) {
+            return Some((asked(at), attributes.file_type()));
         }
     }
 }
@@ -85,14 +86,14 @@ pub fn about(place: &ImagePlace, error: anyhow::Error) -> anyhow::Error {
 
 /// Advice about a path that leads nowhere; `name` turns a path from the same directory into an address.
 pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option<String> {
-    if let Ok(target) = dir.read_link(path) {
+    if let Ok(target) = dir.read_link(os(path)) {
         return Some(format!(
             "it is a symbolic link to {}, which is not there",
-            show(&target)
+            show(&bytes(target))
         ));
     }
-    if let Ok(attributes) = dir.lstat(path) {
-        return Some(format!("it is a {}", type_name(attributes.file_type)));
+    if let Ok(attributes) = dir.symlink_metadata(os(path)) {
+        return Some(format!("it is a {}", type_name(attributes.file_type())));
     }
     let (there, kind) = nearest(dir, path)?;
     Some(match kind {
@@ -104,7 +105,12 @@ pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option
 /// Adds advice to an error about a new name, whose directory may be missing.
 pub fn about_new(place: &ImagePlace, error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<Error>() {
-        Some(kind @ Error::NotFound) if place.dir.lstat(asked(above(&place.path))).is_err() => {
+        Some(kind @ Error::NotFound)
+            if place
+                .dir
+                .symlink_metadata(os(asked(above(&place.path))))
+                .is_err() =>
+        {
             let parent = place.at(above(&place.path));
             advised(
                 kind,

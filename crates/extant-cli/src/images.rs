@@ -6,7 +6,7 @@ use crate::patterns::{NoMatch, expand};
 use crate::place::ImagePlace;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ pub fn leave_journals(yes: bool) {
 }
 
 /// Options with which damage and failures are said on standard error, in the name of the image.
-pub fn telling(options: OpenOptions, image: &Path) -> OpenOptions {
+pub fn telling(options: VolumeOptions, image: &Path) -> VolumeOptions {
     let (damaged, stopped) = (image.to_path_buf(), image.to_path_buf());
     options
         .on_damage(move |damage| {
@@ -53,7 +53,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
     }
     // A journal may be long, and orphans many.
     let progress = Progress::wait(&format!("{}: opening", image.display()));
-    let opened = telling(OpenOptions::new(), image)
+    let opened = telling(VolumeOptions::new(), image)
         .read_only(!writing)
         .noload(noload)
         .cache_bytes(CACHE)

@@ -100,9 +100,9 @@ struct Accounts {
 impl Accounts {
     fn new(volume: &Volume, path: &'static str) -> Self {
         let read = || -> Result<Vec<u8>> {
-            let size = volume.stat(path)?.size;
+            let size = volume.metadata(path)?.len();
             ensure!(size <= LARGEST, "{size} bytes are no file of accounts");
-            Ok(volume.read_file(path)?)
+            Ok(volume.read(path)?)
         };
         Self {
             path,

@@ -1,11 +1,12 @@
 //! Patterns in paths of an image: `*`, `?` and `[...]`, as shells have them. A name that exists as it is written wins.
 
-use crate::address::{Address, join};
+use crate::address::{Address, join, os};
 use crate::advice;
 use crate::place::ImagePlace;
 use crate::walk::sorted;
 use anyhow::{Context, Result, bail};
 use extant::{Dir, Error, FileType, Volume};
+use std::os::unix::ffi::OsStrExt;
 
 /// The meaning of a pattern that matches no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ fn matches(dir: &Dir, path: &[u8]) -> Result<Vec<Vec<u8>>> {
                 .iter_mut()
                 .for_each(|path| *path = join(path, component));
             if last {
-                found.retain(|path| dir.lstat(path).is_ok());
+                found.retain(|path| dir.symlink_metadata(os(&path)).is_ok());
             }
             continue;
         }
@@ -113,7 +114,7 @@ fn matches(dir: &Dir, path: &[u8]) -> Result<Vec<Vec<u8>>> {
     }
     if path.ends_with(b"/") {
         found.iter_mut().for_each(|path| path.push(b'/'));
-        found.retain(|path| dir.open_dir(path).is_ok());
+        found.retain(|path| dir.open_dir(os(&path)).is_ok());
     }
     Ok(found)
 }
@@ -121,8 +122,11 @@ fn matches(dir: &Dir, path: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// Names in a directory; a missing directory, or a file in its place, has none.
 fn names(dir: &Dir, path: &[u8]) -> Result<Vec<(Vec<u8>, FileType)>> {
     let path = if path.is_empty() { b"." } else { path };
-    match sorted(dir, path) {
-        Ok(names) => Ok(names.into_iter().map(|e| (e.name, e.file_type)).collect()),
+    match sorted(dir, os(path)) {
+        Ok(names) => Ok(names
+            .into_iter()
+            .map(|e| (e.file_name().as_bytes().to_vec(), e.file_type()))
+            .collect()),
         Err(Error::NotDirectory | Error::NotFound | Error::SymlinkLoop) => Ok(Vec::new()),
         Err(e) => Err(e).with_context(|| crate::show::show(path)),
     }

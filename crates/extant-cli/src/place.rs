@@ -1,12 +1,12 @@
 //! A place in an open image, as an address names it: a path from a directory, or an inode by its number.
 
-use crate::address::{Address, base_name, join};
+use crate::address::{Address, base_name, bytes, join, os};
 use anyhow::{Result, bail, ensure};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{FormatError, InodeNr};
+use extant::unstable::Node;
 use extant::{
-    Attributes, Credentials, Dir, Error, File, FileType, Node, OpenFlags, SetAttributes, SetXattr,
-    Volume,
+    Credentials, Dir, Error, File, FileType, Metadata, OpenOptions, SetAttributes, SetXattr, Volume,
 };
 
 /// A place in an image.
@@ -39,7 +39,7 @@ fn numbered(volume: &Volume, ino: u32) -> Result<Node> {
     // The unused part of an inode table has no checksums, and holds old data if mkfs did not zero it.
     let free = "is free: extant ls -Ri lists those in use";
     ensure!(!never_used(volume, ino)?, "inode {ino} {free}");
-    match volume.node(ino) {
+    match Node::of_number(volume, ino) {
         Err(Error::NotFound) => bail!("inode {ino} {free}"),
         Err(Error::Format(FormatError::Corrupt { what, .. })) if what.ends_with("not in use") => {
             bail!("inode {ino} {free}")
@@ -125,16 +125,16 @@ impl ImagePlace {
             b"" => b".",
             above => above,
         };
-        let above = self.dir.open_dir(above)?;
-        Ok((self.volume.node(above.ino())?, name))
+        let above = self.dir.open_dir(os(above))?;
+        Ok((Node::of_number(&self.volume, above.ino())?, name))
     }
 
-    /// Attributes; `follow`: of what a last symbolic link leads to. A link's number stands for the link.
-    pub fn attributes(&self, follow: bool) -> extant::Result<Attributes> {
+    /// Metadata; `follow`: of what a last symbolic link leads to. A link's number stands for the link.
+    pub fn attributes(&self, follow: bool) -> extant::Result<Metadata> {
         match &self.node {
-            Some(node) => node.attributes(),
-            None if follow => self.dir.stat(&self.path),
-            None => self.dir.lstat(&self.path),
+            Some(node) => node.metadata(),
+            None if follow => self.dir.metadata(os(&self.path)),
+            None => self.dir.symlink_metadata(os(&self.path)),
         }
     }
 
@@ -142,15 +142,15 @@ impl ImagePlace {
     pub fn read_link(&self) -> extant::Result<Vec<u8>> {
         match &self.node {
             Some(node) => node.read_link().map(Vec::from),
-            None => self.dir.read_link(&self.path),
+            None => self.dir.read_link(os(&self.path)).map(bytes),
         }
     }
 
     /// Opens a regular file.
-    pub fn open(&self, flags: OpenFlags) -> extant::Result<File> {
+    pub fn open(&self, options: &OpenOptions) -> extant::Result<File> {
         match &self.node {
-            Some(node) => self.volume.open_ino(node.ino(), flags),
-            None => self.dir.open(&self.path, flags, 0),
+            Some(node) => self.volume.open_ino(node.ino(), options),
+            None => self.dir.open_file_with(os(&self.path), options),
         }
     }
 
@@ -158,7 +158,7 @@ impl ImagePlace {
     pub fn open_dir(&self) -> extant::Result<Dir> {
         match &self.node {
             Some(node) => self.volume.open_dir_ino(node.ino()),
-            None => self.dir.open_dir(&self.path),
+            None => self.dir.open_dir(os(&self.path)),
         }
     }
 
@@ -166,8 +166,8 @@ impl ImagePlace {
     pub fn set_attributes(&self, set: &SetAttributes, follow: bool) -> extant::Result<()> {
         match &self.node {
             Some(node) => node.set_attributes(&Credentials::root(), set).map(drop),
-            None if follow => self.dir.set_attributes(&self.path, set),
-            None => self.dir.lset_attributes(&self.path, set),
+            None if follow => self.dir.set_attributes(os(&self.path), set),
+            None => self.dir.set_symlink_attributes(os(&self.path), set),
         }
     }
 
@@ -175,7 +175,10 @@ impl ImagePlace {
     pub fn list_xattrs(&self) -> extant::Result<Vec<Vec<u8>>> {
         match &self.node {
             Some(node) => node.list_xattrs(&Credentials::root()),
-            None => self.dir.list_xattrs(&self.path),
+            None => {
+                let names = self.dir.list_xattrs(os(&self.path))?.into_iter();
+                Ok(names.map(bytes).collect())
+            }
         }
     }
 
@@ -183,7 +186,7 @@ impl ImagePlace {
     pub fn xattr(&self, name: &[u8]) -> extant::Result<Vec<u8>> {
         match &self.node {
             Some(node) => node.get_xattr(&Credentials::root(), name),
-            None => self.dir.get_xattr(&self.path, name),
+            None => self.dir.get_xattr(os(&self.path), os(name)),
         }
     }
 
@@ -191,7 +194,9 @@ impl ImagePlace {
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> extant::Result<()> {
         match &self.node {
             Some(node) => node.set_xattr(&Credentials::root(), name, value, SetXattr::Any),
-            None => self.dir.set_xattr(&self.path, name, value, SetXattr::Any),
+            None => self
+                .dir
+                .set_xattr(os(&self.path), os(name), value, SetXattr::Any),
         }
     }
 
@@ -199,7 +204,7 @@ impl ImagePlace {
     pub fn remove_xattr(&self, name: &[u8]) -> extant::Result<()> {
         match &self.node {
             Some(node) => node.remove_xattr(&Credentials::root(), name),
-            None => self.dir.remove_xattr(&self.path, name),
+            None => self.dir.remove_xattr(os(&self.path), os(name)),
         }
     }
 }

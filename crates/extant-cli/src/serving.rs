@@ -6,6 +6,7 @@ use crate::keeper::{How, Keeper};
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
+use extant::unstable::Node;
 
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant::scratch::{self, Changes};
@@ -294,13 +295,13 @@ fn say_whose_root(volume: &Volume, image: &Path) -> Result<()> {
         .into_iter()
         .map(rustix::fs::Gid::as_raw)
         .collect();
-    let root = volume.root_node()?;
+    let root = Node::root(volume)?;
     // Root writes whatever the bits say.
     let may = root.check_access(&Credentials::new(uid, gid, &groups), WRITE | SEARCH);
     if user.is_root() || may.is_ok() {
         return Ok(());
     }
-    let owner = root.attributes()?.uid;
+    let owner = root.metadata()?.uid();
     let image = image.display();
     crate::output::complain(format_args!(
         "{image}: its / belongs to user {owner}, you are {uid}: to write there, unmount it and type extant chown \

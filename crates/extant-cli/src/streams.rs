@@ -1,10 +1,11 @@
 //! Standard input and output where a file can stand: `-`. A file of that name is written `./-`.
 
+use crate::address::os;
 use crate::interrupt;
 use crate::place::ImagePlace;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
-use extant::OpenFlags;
+use extant::OpenOptions;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -85,17 +86,17 @@ pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
 
 /// Writes standard input to a file of an image, new or emptied.
 pub fn into_image(place: &ImagePlace) -> Result<()> {
-    let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
+    let options = OpenOptions::new().write(true).truncate(true);
     let file = match place.node() {
-        Some(_) => place.open(flags)?,
+        Some(_) => place.open(&options)?,
         None => place
             .dir
-            .open(&place.path, flags | OpenFlags::CREATE, 0o644)?,
+            .open_file_with(os(&place.path), &options.create(true))?,
     };
     let progress = Progress::bytes("copy", 0);
     let mut at = 0;
     let done = read_stdin(|piece| {
-        file.write_all_at(at, piece)?;
+        file.write_all_at(piece, at)?;
         at += piece.len() as u64;
         progress.add(piece.len() as u64);
         Ok(())
@@ -106,10 +107,10 @@ pub fn into_image(place: &ImagePlace) -> Result<()> {
 
 /// Writes a file of an image to `out`.
 pub fn out_of_image(place: &ImagePlace, out: &mut impl Write) -> Result<()> {
-    let file = place.open(OpenFlags::READ)?;
+    let file = place.open(&OpenOptions::new().read(true))?;
     // On a terminal the output itself shows the progress.
     let progress = (!io::stdout().is_terminal())
-        .then(|| Ok::<_, extant::Error>(Progress::bytes("read", file.stat()?.size)))
+        .then(|| Ok::<_, extant::Error>(Progress::bytes("read", file.metadata()?.len())))
         .transpose()?;
     let mut buf = vec![0; CHUNK];
     loop {

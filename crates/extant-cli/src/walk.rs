@@ -1,13 +1,11 @@
-//! Walking a directory tree of an image, with handles instead of paths, and no recursion: the depth of a
-//! tree is not ours to choose.
+//! Walking a directory tree of an image, in order and with messages of this command.
 
 use crate::address::join;
-use anyhow::{Context, Result, bail, ensure};
-use extant::{Dir, DirEntry, FileType};
+use anyhow::{Context, Result, ensure};
+use extant::{Dir, DirEntry, FileType, PathError};
 use std::collections::HashSet;
-
-/// Deeper than this is no tree but a loop.
-const DEPTH: usize = 50_000;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Something met on the walk.
 pub struct Met<'a> {
@@ -46,17 +44,10 @@ pub enum Order {
     After,
 }
 
-struct Level {
-    dir: Dir,
-    path: Vec<u8>,
-    names: std::vec::IntoIter<DirEntry>,
-    entered: Option<DirEntry>,
-}
-
 /// Names of a directory in order.
-pub fn sorted(dir: &Dir, path: impl AsRef<[u8]>) -> extant::Result<Vec<DirEntry>> {
-    let mut names = dir.read_dir(path)?;
-    names.sort_by(|a, b| a.name.cmp(&b.name));
+pub fn sorted(dir: &Dir, path: impl AsRef<Path>) -> extant::Result<Vec<DirEntry>> {
+    let mut names = dir.read_dir(path)?.collect::<extant::Result<Vec<_>>>()?;
+    names.sort_by(|a, b| a.file_name().cmp(b.file_name()));
     Ok(names)
 }
 
@@ -68,67 +59,33 @@ pub fn walk(
     order: Order,
     mut meet: impl FnMut(&Met<'_>) -> Result<bool>,
 ) -> Result<()> {
-    let names = sorted(top, ".")?.into_iter();
-    let mut entered = Entered::default();
-    entered.enter(top.ino().into())?;
-    let mut stack = vec![Level {
-        dir: top.clone(),
-        path: path.to_vec(),
-        names,
-        entered: None,
-    }];
-    while let Some(depth) = Some(stack.len()).filter(|&d| d > 0) {
-        let Some(level) = stack.last_mut() else { break };
-        if let Some(done) = level.entered.take()
-            && order == Order::After
-        {
-            see(level, &done, depth, &mut meet)?;
-        }
-        let Some(entry) = level.names.next() else {
-            stack.pop();
-            continue;
-        };
+    let walk = top.walk(".")?.sorted(true);
+    let mut walk = walk.contents_first(order == Order::After);
+    while let Some(entry) = walk.next() {
         crate::interrupt::check()?;
-        let is_dir = entry.file_type == FileType::Directory;
-        let enter = if is_dir && order == Order::After {
-            true
-        } else {
-            see(level, &entry, depth, &mut meet)?
+        let shown = |below: &Path| {
+            // The walk's own top is ".".
+            let below = below.strip_prefix(".").unwrap_or(below);
+            join(path, below.as_os_str().as_bytes())
         };
-        if is_dir && enter {
-            let path = join(&level.path, &entry.name);
-            let context = || crate::show::show(&path);
-            if depth > DEPTH {
-                bail!("{}: directories nested too deeply", context());
+        let entry = match entry {
+            Err(PathError { path, source, .. }) => {
+                let place = crate::show::show(&shown(&path));
+                return Err(anyhow::Error::new(source).context(place));
             }
-            let dir = level.dir.open_dir(&entry.name).with_context(context)?;
-            entered.enter(dir.ino().into()).with_context(context)?;
-            let names = sorted(&dir, ".").with_context(context)?.into_iter();
-            level.entered = Some(entry);
-            stack.push(Level {
-                dir,
-                path,
-                names,
-                entered: None,
-            });
+            Ok(entry) => entry,
+        };
+        let path = shown(entry.path());
+        let met = Met {
+            parent: entry.parent(),
+            name: entry.file_name().as_bytes(),
+            path: &path,
+            kind: entry.file_type(),
+            depth: entry.depth(),
+        };
+        if !meet(&met).with_context(|| crate::show::show(&path))? {
+            walk.skip_contents();
         }
     }
     Ok(())
-}
-
-fn see(
-    level: &Level,
-    entry: &DirEntry,
-    depth: usize,
-    meet: &mut impl FnMut(&Met<'_>) -> Result<bool>,
-) -> Result<bool> {
-    let path = join(&level.path, &entry.name);
-    let met = Met {
-        parent: &level.dir,
-        name: &entry.name,
-        path: &path,
-        kind: entry.file_type,
-        depth,
-    };
-    meet(&met).with_context(|| crate::show::show(&path))
 }

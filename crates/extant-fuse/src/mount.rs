@@ -3,6 +3,7 @@
 use crate::control::Status;
 use crate::counters::Counters;
 use crate::nodes::Nodes;
+use extant::unstable::Node;
 use extant::{Frozen, Volume};
 use lockmeter::{Mutex, lock_class};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -38,7 +39,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub fn new(volume: Volume, image: String) -> extant::Result<Self> {
         Ok(Self {
-            nodes: Nodes::new(volume.root_node()?),
+            nodes: Nodes::new(Node::root(&volume)?),
             volume,
             counters: Counters::new(),
             image,

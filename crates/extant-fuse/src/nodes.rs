@@ -4,7 +4,7 @@
 //! A node number is the inode number, but the root is 1 for FUSE and 2 for ext4: these two change places. Inode 1 of
 //! ext4 is no file that anybody can see.
 
-use extant::Node;
+use extant::unstable::Node;
 use fuse_server::Errno;
 use lockmeter::{RwLock, lock_class};
 use std::collections::HashMap;
@@ -179,7 +179,8 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant::{Credentials, MakeNode};
+    use extant::Credentials;
+    use extant::unstable::MakeNode;
 
     #[test]
     fn root_and_its_number_change_places() {
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn an_inode_is_known_as_often_as_it_was_told() {
         let volume = extant::doc_volume();
-        let root = volume.root_node().unwrap();
+        let root = Node::root(&volume).unwrap();
         let nodes = Nodes::new(root.clone());
         let who = Credentials::root();
         let file = root.make(&who, b"a", MakeNode::File, 0o600).unwrap();
@@ -213,17 +214,17 @@ mod tests {
     #[test]
     fn a_removed_file_stays_until_it_is_forgotten() {
         let volume = extant::doc_volume();
-        let root = volume.root_node().unwrap();
+        let root = Node::root(&volume).unwrap();
         let nodes = Nodes::new(root.clone());
         let who = Credentials::root();
         let held = nodes.tell(root.make(&who, b"a", MakeNode::File, 0o600).unwrap());
-        held.node.write_at(&who, 0, &[1; 5000]).unwrap();
+        held.node.write_at(&who, &[1; 5000], 0).unwrap();
         let node = node_of(held.node.ino());
         root.unlink(&who, b"a").unwrap();
         drop(held);
         let mut buf = [0; 8];
         assert_eq!(
-            nodes.get(node).unwrap().node.read_at(0, &mut buf).unwrap(),
+            nodes.get(node).unwrap().node.read_at(&mut buf, 0).unwrap(),
             8
         );
         let before = volume.statfs().unwrap().free_inodes;

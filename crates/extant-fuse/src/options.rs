@@ -2,7 +2,7 @@
 
 mod words;
 
-use extant::{AccessTimes, ErrorPolicy, OpenOptions};
+use extant::{AccessTimes, ErrorPolicy, VolumeOptions};
 use std::time::Duration;
 
 /// Options of a mount.
@@ -101,8 +101,8 @@ pub struct OptionError {
 
 impl MountOptions {
     /// How the image is opened for a mount with these options.
-    pub fn open_options(&self) -> OpenOptions {
-        let mut options = OpenOptions::new()
+    pub fn open_options(&self) -> VolumeOptions {
+        let mut options = VolumeOptions::new()
             .read_only(self.read_only)
             .noload(self.noload)
             .errors(self.errors)

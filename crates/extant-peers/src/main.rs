@@ -227,7 +227,7 @@ mod tests {
             };
             run().unwrap_or_else(|e| panic!("{name}: {e:#}"));
             drop(session);
-            let volume = extant::OpenOptions::new()
+            let volume = extant::VolumeOptions::new()
                 .read_only(true)
                 .open(&path)
                 .unwrap();

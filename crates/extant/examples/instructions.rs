@@ -4,7 +4,7 @@
 
 use blockdev::FileDevice;
 use extant::mkfs::{self, MkfsOptions};
-use extant::{Dir, Fallocate, File, OpenFlags, OpenOptions, RenameMode, Result, Volume};
+use extant::{Dir, Fallocate, File, OpenOptions, Result, Volume, VolumeOptions};
 use std::hint::black_box;
 use std::path::Path;
 
@@ -19,42 +19,42 @@ const BLOCK: usize = 4096;
 
 #[inline(never)]
 fn create(dir: &Dir, name: &str) -> Result<()> {
-    dir.open(name, OpenFlags::WRITE | OpenFlags::CREATE, 0o644)?;
+    dir.open_file_with(name, &OpenOptions::new().write(true).create(true))?;
     Ok(())
 }
 
 #[inline(never)]
 fn unlink(dir: &Dir, name: &str) -> Result<()> {
-    dir.unlink(name)
+    dir.remove_file(name)
 }
 
 #[inline(never)]
 fn rename(dir: &Dir, from: &str, to: &str) -> Result<()> {
-    dir.rename(from, to, RenameMode::Replace)
+    dir.rename(from, to)
 }
 
 #[inline(never)]
 fn write_4k(file: &File, offset: u64, data: &[u8]) -> Result<()> {
-    file.write_at(offset, data)?;
+    file.write_at(data, offset)?;
     Ok(())
 }
 
 #[inline(never)]
 fn fsync(file: &File) -> Result<()> {
-    file.fsync()
+    file.sync_all()
 }
 
 #[inline(never)]
 fn lookup_cold(dir: &Dir, name: &str) -> Result<()> {
     black_box("lookup_cold");
-    dir.stat(name)?;
+    dir.metadata(name)?;
     Ok(())
 }
 
 #[inline(never)]
 fn lookup_warm(dir: &Dir, name: &str) -> Result<()> {
     black_box("lookup_warm");
-    dir.stat(name)?;
+    dir.metadata(name)?;
     Ok(())
 }
 
@@ -65,7 +65,7 @@ fn fallocate(file: &File, offset: u64, len: u64) -> Result<()> {
 
 #[inline(never)]
 fn truncate(file: &File) -> Result<()> {
-    file.truncate(0)
+    file.set_len(0)
 }
 
 #[inline(never)]
@@ -102,7 +102,7 @@ fn make(image: &Path) -> Outcome {
 
 /// Without the thread that commits now and then, and with the same memory on every machine.
 fn open(image: &Path) -> Result<Volume> {
-    OpenOptions::new()
+    VolumeOptions::new()
         .background(false)
         .cache_bytes(1 << 30)
         .inodes_in_core(1_000_000)
@@ -114,7 +114,7 @@ fn names(volume: &Volume) -> Result<()> {
     let old: Vec<_> = (0..FILES).map(|i| format!("file.{i}")).collect();
     let new: Vec<_> = (0..FILES).map(|i| format!("new.{i}")).collect();
     for dir in ["first", "second"] {
-        let dir = volume.create_dir(dir, 0o755)?;
+        let dir = volume.create_dir(dir)?;
         volume.sync()?;
         old.iter().try_for_each(|name| create(&dir, name))?;
         sync_creates(volume)?;
@@ -133,17 +133,17 @@ fn data(volume: &Volume) -> Result<()> {
     let block = [7; BLOCK];
     let at = |i: usize| (i * BLOCK) as u64;
     for i in 0..64 {
-        let file = volume.create(format!("written.{i}"), 0o644)?;
+        let file = volume.create_new_file(format!("written.{i}"))?;
         (0..64).try_for_each(|i| write_4k(&file, at(i), &block))?;
     }
     sync_writes(volume)?;
-    let file = volume.create("synced", 0o644)?;
+    let file = volume.create_new_file("synced")?;
     for i in 0..400 {
-        file.write_all_at(at(i), &block)?;
+        file.write_all_at(&block, at(i))?;
         fsync(&file)?;
     }
     // The loop of will-it-scale's fallocate2, with its file of 1 MiB in steps of 8 KiB.
-    let file = volume.create("allocated", 0o644)?;
+    let file = volume.create_new_file("allocated")?;
     for _ in 0..100 {
         (0..128).try_for_each(|i| fallocate(&file, at(2 * i), 2 * BLOCK as u64))?;
         truncate(&file)?;
@@ -153,16 +153,16 @@ fn data(volume: &Volume) -> Result<()> {
 
 fn cold(image: &Path) -> Result<()> {
     let volume = open(image)?;
-    let dir = volume.create_dir("cold", 0o755)?;
+    let dir = volume.create_dir("cold")?;
     for i in 0..FILES {
-        dir.create(format!("file.{i}"), 0o644)?;
+        dir.create_new_file(format!("file.{i}"))?;
     }
     drop(dir);
     volume.close()?;
     let volume = open(image)?;
     let dir = volume.open_dir("cold")?;
     // The directory's own blocks, and those of inode tables, are read by the first.
-    dir.stat("file.1")?;
+    dir.metadata("file.1")?;
     for i in (0..FILES).step_by(4) {
         lookup_cold(&dir, &format!("file.{i}"))?;
     }

@@ -1,16 +1,17 @@
 //! ext4 for many cores, in user space: the engine and its library.
 //!
-//! [`OpenOptions`] opens an image or block device as a [`Volume`]; a volume is its root directory, so the
-//! path operations of [`Dir`] work on it; [`Dir::open`] gives a [`File`]. All of them may be shared and
-//! cloned between threads; operations that commute do not wait for each other. Servers, which get names one at a time and
-//! know inodes by number, work with [`Node`]s instead.
+//! [`Volume::open`] opens an image or block device, [`Volume::create`] makes one, [`VolumeOptions`] has everything else. A volume is
+//! its root directory, so the operations of [`Dir`] work on it: they are those of `std::fs`, with the same names, and
+//! [`Dir::open_file`] gives a [`File`] that reads, writes and seeks like one of the system's. All of them may be shared
+//! between threads; operations that commute do not wait for each other. [`unstable`] has what servers need, which get
+//! names one at a time and know inodes by number.
 //!
 //! ```
 //! use extant::Volume;
 //!
 //! fn task(volume: &Volume, number: u32) -> extant::Result<()> {
-//!     let dir = volume.create_dir(format!("/task{number}"), 0o755)?;
-//!     (0..100).try_for_each(|n| dir.create(format!("file{n}"), 0o644).map(drop))
+//!     let dir = volume.create_dir(format!("/task{number}"))?;
+//!     (0..100).try_for_each(|n| dir.create_new_file(format!("file{n}")).map(drop))
 //! }
 //!
 //! # fn main() -> extant::Result<()> {
@@ -22,7 +23,7 @@
 //!     tasks.into_iter().try_for_each(|t| t.join().expect("a task does not panic"))
 //! })?;
 //! volume.sync()?;
-//! assert_eq!(volume.read_dir("/task3")?.len(), 100);
+//! assert_eq!(volume.read_dir("/task3")?.count(), 100);
 //! # Ok(())
 //! # }
 //! ```
@@ -46,36 +47,33 @@ mod volume;
 mod watch;
 
 pub use api::control::{Frozen, Memory, Shutdown};
-pub use api::dir::{Dir, DirEntry};
-pub use api::file::{File, OpenFlags};
-pub use api::node::{MakeNode, Node};
-pub use api::scratch;
+pub use api::copy::{CopyCounts, CopyOptions, PathError};
+pub use api::dir::Dir;
+pub use api::file::File;
+pub use api::open_options::OpenOptions;
+pub use api::read_dir::{DirEntry, ReadDir};
 pub use api::tree::{Walk, WalkEntry};
 pub use api::volume::Volume;
 pub use api::watch::Watch;
+pub use api::{scratch, unstable};
 pub use base::error::{Error, Result};
-#[doc(hidden)]
-pub use base::jitter::jitter;
-#[doc(hidden)]
-pub use base::schedule;
 pub use blockdev;
 pub use commit::journal::recovery::Recovery;
 pub use commit::statistics::{LogState, PushTimes, SlotState, Statistics};
 pub use data::extents::Extent;
-pub use data::fallocate::{Fallocate, Seek};
+pub use data::fallocate::Fallocate;
+pub use ext4_format as format;
 pub use ext4_format::FileType;
-pub use ext4_format::geometry::Geometry;
 pub use ext4_format::timestamp::Timestamp;
 pub use extant_mkfs as mkfs;
-pub use inodes::attributes::{Attributes, SetAttributes, SetTime};
-pub use inodes::observe::{InodeInCore, InodeObserver};
+pub use inodes::attributes::{Metadata, SetAttributes, SetTime};
 pub use inodes::xattrs::SetXattr;
 pub use names::rename::RenameMode;
 pub use space::search::BlockScan;
 pub use store::damage::Damage;
 pub use types::access_times::AccessTimes;
 pub use types::credentials::Credentials;
-pub use volume::options::{ErrorPolicy, OpenOptions};
+pub use volume::options::{ErrorPolicy, VolumeOptions};
 pub use volume::statfs::StatFs;
 pub use watch::watchers::WatchEvent;
 
@@ -95,7 +93,7 @@ pub fn doc_volume() -> Volume {
     };
     let made = mkfs::format(&*device, &options).map_err(|e| e.to_string());
     let opened = made.and_then(|_| {
-        OpenOptions::new()
+        VolumeOptions::new()
             .background(false) // what is committed, the caller decides
             .open_device(device)
             .map_err(|e| e.to_string())

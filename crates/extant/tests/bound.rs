@@ -65,7 +65,7 @@ fn the_same_answers_as_the_kernel() {
         "96M",
         &["-t", "ext4", "-N", "20000", "-J", "size=8"],
     );
-    let volume = extant::OpenOptions::new()
+    let volume = extant::VolumeOptions::new()
         .background(false)
         .open(&image)
         .unwrap();
@@ -131,10 +131,10 @@ fn flags_are_inherited_by_type() {
         };
         v.set_attributes(path, &set).unwrap();
     };
-    v.create_dir("/d", 0o755).unwrap();
+    v.create_dir("/d").unwrap();
     set("/d", 0xb_80cf);
-    v.create("/d/file", 0o600).unwrap();
-    v.create_dir("/d/sub", 0o755).unwrap();
+    v.create_new_file("/d/file").unwrap();
+    v.create_dir("/d/sub").unwrap();
     v.symlink("x", "/d/link").unwrap();
     v.symlink("x".repeat(100), "/d/long").unwrap();
     v.mknod("/d/fifo", extant::FileType::Fifo, 0o600, 0)
@@ -147,13 +147,13 @@ fn flags_are_inherited_by_type() {
         ("/d/long", 0x8_00c0),
         ("/d/fifo", 0xc0),
     ] {
-        let found = v.lstat(path).unwrap().flags;
+        let found = v.symlink_metadata(path).unwrap().flags();
         assert_eq!(found, flags, "{path}: {found:x}");
     }
     // The append-only flag is not inherited.
     set("/d", 0x20);
-    v.create("/d/free", 0o600).unwrap();
-    assert_eq!(v.stat("/d/free").unwrap().flags, 0x8_0000);
+    v.create_new_file("/d/free").unwrap();
+    assert_eq!(v.metadata("/d/free").unwrap().flags(), 0x8_0000);
 }
 
 fn read_answers(path: &Path) -> BTreeMap<String, i32> {

@@ -4,7 +4,8 @@ mod common;
 
 use blockdev::{BlockDevice, FaultDevice, Op};
 use common::*;
-use extant::{Credentials, Error, Fallocate, Node, OpenOptions, Volume};
+use extant::unstable::Node;
+use extant::{Credentials, Error, Fallocate, Volume, VolumeOptions};
 use std::sync::Arc;
 
 const ARGS: &[&str] = &["-t", "ext4", "-J", "size=4"];
@@ -15,7 +16,7 @@ fn root() -> Credentials {
 }
 
 fn make(v: &Volume) -> Node {
-    let top = v.root_node().unwrap();
+    let top = Node::root(v).unwrap();
     top.create(&root(), b"file", 0o600, true).unwrap().0
 }
 
@@ -32,34 +33,34 @@ fn long_pieces_from_a_cache_above_are_not_kept() {
     needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let (file, _) = top.create(&root(), b"file", 0o600, true).unwrap();
     let data: Vec<u8> = (0..700_000u32).map(|i| (i / 7) as u8).collect();
     // Neither end of the range is at a block's.
-    assert_eq!(file.write_cached(1000, &data).unwrap(), data.len());
+    assert_eq!(file.write_cached(&data, 1000).unwrap(), data.len());
     let memory = v.memory();
     assert_eq!(memory.dirty, 0);
     assert!(memory.data <= 2 * 4096, "{memory:?}");
     // Data in memory are meanwhile overwritten, in part and whole.
-    assert_eq!(file.write_at(&root(), 300_000, b"here").unwrap(), 4);
+    assert_eq!(file.write_at(&root(), b"here", 300_000).unwrap(), 4);
     assert_eq!(
-        file.write_cached(200_000, &data[..200_000]).unwrap(),
+        file.write_cached(&data[..200_000], 200_000).unwrap(),
         200_000
     );
-    assert_eq!(file.write_cached(0, b"short").unwrap(), 5);
+    assert_eq!(file.write_cached(b"short", 0).unwrap(), 5);
     assert!(v.memory().dirty > 0);
     let mut want = vec![0; 701_000];
     want[1000..].copy_from_slice(&data);
     want[200_000..400_000].copy_from_slice(&data[..200_000]);
     want[..5].copy_from_slice(b"short");
     let mut found = vec![1; want.len() + 1];
-    assert_eq!(file.read_at(0, &mut found).unwrap(), want.len());
+    assert_eq!(file.read_at(&mut found, 0).unwrap(), want.len());
     assert!(found[..want.len()] == want[..]);
     drop((file, top));
     v.close().unwrap();
     assert_clean(&device, "long pieces");
     let again = open(&device);
-    assert!(again.read_file("/file").unwrap() == want);
+    assert!(again.read("/file").unwrap() == want);
 }
 
 #[test]
@@ -68,13 +69,13 @@ fn what_a_cache_above_reads_is_not_kept() {
     let device = mem_image("32M", ARGS);
     let data = noise(1, MIB + 100);
     let v = open(&device);
-    v.write_file("/file", &data).unwrap();
+    v.write("/file", &data).unwrap();
     v.close().unwrap();
     let v = open(&device);
-    let file = v.root_node().unwrap().lookup(&root(), b"file").unwrap();
+    let file = Node::root(&v).unwrap().lookup(&root(), b"file").unwrap();
     let read = |at: usize, len: usize| {
         let mut found = vec![7; len];
-        let n = file.read_cached(at as u64, &mut found).unwrap();
+        let n = file.read_cached(&mut found, at as u64).unwrap();
         found.truncate(n);
         found
     };
@@ -92,7 +93,7 @@ fn what_a_cache_above_reads_is_not_kept() {
     }
     assert_eq!(v.memory().data, 0);
     // A read returns the data in memory, which are newer than the device's.
-    file.write_at(&root(), 70_000, b"newer").unwrap();
+    file.write_at(&root(), b"newer", 70_000).unwrap();
     let mut want = data.clone();
     want[70_000..70_005].copy_from_slice(b"newer");
     assert!(read(0, 2 * MIB) == want);
@@ -142,7 +143,7 @@ fn change(file: &Node, want: &mut Vec<u8>, noise: &mut Rng) {
 fn write(file: &Node, want: &mut Vec<u8>, at: u64, len: u64, noise: &mut Rng) {
     let data = self::noise(noise.next(), len as usize);
     let from = at as usize;
-    assert_eq!(file.write_cached(at, &data).unwrap(), data.len());
+    assert_eq!(file.write_cached(&data, at).unwrap(), data.len());
     if want.len() < from + data.len() {
         want.resize(from + data.len(), 0);
     }
@@ -176,13 +177,13 @@ fn pieces_of_any_length_are_what_was_written() {
                 }
             }
             let mut found = vec![1; want.len() + 1];
-            assert_eq!(file.read_cached(0, &mut found).unwrap(), want.len());
+            assert_eq!(file.read_cached(&mut found, 0).unwrap(), want.len());
             assert!(found[..want.len()] == want[..], "{what}");
             drop(file);
             v.close().unwrap();
             assert_clean(&device, &what);
             let again = open(&device);
-            assert!(again.read_file("/file").unwrap() == want, "{what}, again");
+            assert!(again.read("/file").unwrap() == want, "{what}, again");
         }
     }
 }
@@ -204,22 +205,22 @@ fn a_volume_is_filled_to_the_last_block() {
             }
         }
     };
-    let (end, error) = filled(&|at| file.write_cached(at, &data));
+    let (end, error) = filled(&|at| file.write_cached(&data, at));
     assert!(matches!(error, Error::NoSpace(_)), "{error}");
     assert_eq!(v.statfs().unwrap().available_blocks, 0);
     let mut found = vec![0; MIB];
     for at in (0..end).step_by(MIB) {
-        let n = file.read_cached(at, &mut found).unwrap();
+        let n = file.read_cached(&mut found, at).unwrap();
         assert_eq!(n as u64, (end - at).min(MIB as u64));
         assert!(found[..n] == data[..n], "{at}");
     }
     // Written over there is no need for space.
-    assert_eq!(file.write_cached(MIB as u64, &data).unwrap(), MIB);
+    assert_eq!(file.write_cached(&data, MIB as u64).unwrap(), MIB);
     file.truncate(&root(), 0).unwrap();
     v.sync().unwrap();
     assert_eq!(v.statfs().unwrap().free_blocks, before);
     // Through pages no more data fit.
-    let (by_pages, _) = filled(&|at| file.write_at(&root(), at, &data));
+    let (by_pages, _) = filled(&|at| file.write_at(&root(), &data, at));
     assert_eq!(by_pages, end);
     drop(file);
     v.close().unwrap();
@@ -232,19 +233,19 @@ fn a_piece_that_cannot_be_written_stops_the_volume() {
     let device = mem_image("32M", ARGS);
     let faulty = Arc::new(FaultDevice::new(device.snapshot()));
     let shared = Arc::clone(&faulty) as Arc<dyn BlockDevice>;
-    let options = OpenOptions::new().background(false);
+    let options = VolumeOptions::new().background(false);
     let v = options.open_device(shared).unwrap();
     let file = make(&v);
     let data = noise(4, MIB);
-    assert_eq!(file.write_cached(0, &data).unwrap(), MIB);
+    assert_eq!(file.write_cached(&data, 0).unwrap(), MIB);
     file.fsync(false).unwrap();
     faulty.fail_all(Op::Write);
-    let error = file.write_cached(MIB as u64, &data).unwrap_err();
+    let error = file.write_cached(&data, MIB as u64).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
-    let error = file.write_cached(0, &data).unwrap_err();
+    let error = file.write_cached(&data, 0).unwrap_err();
     assert!(matches!(error, Error::ReadOnly(_)), "{error}");
     // None of the data are there.
     let mut found = vec![0; 2 * MIB];
-    assert_eq!(file.read_cached(0, &mut found).unwrap(), MIB);
+    assert_eq!(file.read_cached(&mut found, 0).unwrap(), MIB);
     assert!(found[..MIB] == data[..]);
 }

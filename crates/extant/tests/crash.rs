@@ -7,7 +7,7 @@ mod common;
 
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
 use common::*;
-use extant::{Fallocate, OpenOptions, RenameMode, Volume};
+use extant::{Fallocate, OpenOptions, RenameMode, Volume, VolumeOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,66 +43,66 @@ impl Script<'_> {
 
 fn create_unlink(s: &mut Script<'_>) {
     for n in 0..12 {
-        s.op(|v| v.create(format!("/f{n}"), 0o644).map(drop));
+        s.op(|v| v.create_new_file(format!("/f{n}")).map(drop));
         if n % 4 == 3 {
             s.sync();
         }
     }
     for n in (0..12).step_by(2) {
-        s.op(|v| v.unlink(format!("/f{n}")));
+        s.op(|v| v.remove_file(format!("/f{n}")));
     }
     s.sync();
 }
 
 fn rename_over(s: &mut Script<'_>) {
-    s.op(|v| v.create_dir("/a", 0o755).map(drop));
-    s.op(|v| v.create_dir("/b", 0o755).map(drop));
-    s.op(|v| v.create("/a/x", 0o644).map(drop));
-    s.op(|v| v.create("/b/y", 0o644).map(drop));
-    s.op(|v| v.create_dir("/a/d", 0o755).map(drop));
+    s.op(|v| v.create_dir("/a").map(drop));
+    s.op(|v| v.create_dir("/b").map(drop));
+    s.op(|v| v.create_new_file("/a/x").map(drop));
+    s.op(|v| v.create_new_file("/b/y").map(drop));
+    s.op(|v| v.create_dir("/a/d").map(drop));
     s.sync();
-    s.op(|v| v.rename("/a/x", "/b/y", RenameMode::Replace));
-    s.op(|v| v.rename("/a/d", "/b/d", RenameMode::Replace));
+    s.op(|v| v.rename("/a/x", "/b/y"));
+    s.op(|v| v.rename("/a/d", "/b/d"));
     s.sync();
-    s.op(|v| v.rename("/b/y", "/a", RenameMode::Exchange));
-    s.op(|v| v.rename("/b", "/c", RenameMode::Replace));
+    s.op(|v| v.rename_with("/b/y", "/a", RenameMode::Exchange));
+    s.op(|v| v.rename("/b", "/c"));
     s.sync();
 }
 
 fn append_fsync(s: &mut Script<'_>) {
-    s.op(|v| v.create("/log", 0o644).map(drop));
+    s.op(|v| v.create_new_file("/log").map(drop));
     for n in 0..8u8 {
         s.op(|v| {
-            let file = v.open("/log", extant::OpenFlags::APPEND, 0)?;
+            let file = v.open_file_with("/log", &OpenOptions::new().append(true))?;
             file.append(&vec![b'a' + n; 3_000])?;
-            file.fsync()
+            file.sync_all()
         });
         s.device.mark(SYNCED | (s.states.len() - 1) as u64);
     }
 }
 
 fn truncate(s: &mut Script<'_>) {
-    s.op(|v| v.write_file("/t", &vec![7; 100_000]));
+    s.op(|v| v.write("/t", vec![7; 100_000]));
     s.sync();
     for size in [70_000, 8_192, 9_000, 0, 50_000] {
-        s.op(|v| v.truncate("/t", size));
+        s.op(|v| v.set_len("/t", size));
         s.sync();
     }
-    s.op(|v| v.unlink("/t"));
+    s.op(|v| v.remove_file("/t"));
     s.sync();
 }
 
 /// A file grows by small steps and is cut, again and again: operations that are logged in the place of the one
 /// before, and blocks that come and go inside a context; between them others, of the file and of others.
 fn grow_and_cut(s: &mut Script<'_>) {
-    let file = s.volume.create("/g", 0o600).unwrap();
+    let file = s.volume.create_new_file("/g").unwrap();
     s.op(|_| Ok(()));
     let grow = |n: u64| file.fallocate(Fallocate::default(), n * 8192, 8192);
     for round in 0..4u64 {
         for n in 0..6 {
             s.op(|_| grow(n));
         }
-        s.op(|v| v.create(format!("/between{round}"), 0o600).map(drop));
+        s.op(|v| v.create_new_file(format!("/between{round}")).map(drop));
         for n in 6..9 {
             s.op(|_| grow(n));
             if n == 7 && round == 1 {
@@ -110,15 +110,15 @@ fn grow_and_cut(s: &mut Script<'_>) {
             }
         }
         if round == 2 {
-            s.op(|_| file.write_all_at(10_000, &[9; 20_000]));
+            s.op(|_| file.write_all_at(&[9; 20_000], 10_000));
             s.sync();
         }
-        s.op(|_| file.truncate(0));
+        s.op(|_| file.set_len(0));
         s.op(|_| grow(0));
         if round == 3 {
-            s.op(|v| v.unlink("/g"));
+            s.op(|v| v.remove_file("/g"));
         }
-        s.op(|_| file.truncate(0));
+        s.op(|_| file.set_len(0));
         s.op(|_| grow(0));
         s.op(|_| grow(1));
         if round != 1 {
@@ -130,7 +130,7 @@ fn grow_and_cut(s: &mut Script<'_>) {
 }
 
 fn directory_growth(s: &mut Script<'_>) {
-    s.op(|v| v.create_dir("/big", 0o755).map(drop));
+    s.op(|v| v.create_dir("/big").map(drop));
     s.sync();
     for round in 0..4 {
         s.op(|v| {
@@ -141,7 +141,7 @@ fn directory_growth(s: &mut Script<'_>) {
         s.sync();
     }
     for n in 0..40 {
-        s.op(|v| v.unlink(format!("/big/{n:0>40}")));
+        s.op(|v| v.remove_file(format!("/big/{n:0>40}")));
     }
     s.sync();
 }
@@ -149,36 +149,30 @@ fn directory_growth(s: &mut Script<'_>) {
 /// Many operations of each kind between two syncs: more than goes into one transaction when contexts are
 /// written in parts.
 fn burst(s: &mut Script<'_>) {
-    s.op(|v| v.create_dir("/a", 0o755).map(drop));
+    s.op(|v| v.create_dir("/a").map(drop));
     for n in 0..40 {
-        s.op(|v| v.create(format!("/a/{n:0>60}"), 0o644).map(drop));
+        s.op(|v| v.create_new_file(format!("/a/{n:0>60}")).map(drop));
         if n % 3 == 0 {
-            s.op(|v| {
-                v.rename(
-                    format!("/a/{n:0>60}"),
-                    format!("/r{n}"),
-                    RenameMode::Replace,
-                )
-            });
+            s.op(|v| v.rename(format!("/a/{n:0>60}"), format!("/r{n}")));
         }
         if n % 5 == 0 {
-            s.op(|v| v.create_dir(format!("/d{n}"), 0o755).map(drop));
+            s.op(|v| v.create_dir(format!("/d{n}")).map(drop));
         }
         if n % 4 == 3 {
             // Freed in the context that made it: its number comes again.
             s.op(|v| {
-                v.unlink(format!("/a/{n:0>60}"))
-                    .or_else(|_| v.unlink(format!("/r{n}")))
+                v.remove_file(format!("/a/{n:0>60}"))
+                    .or_else(|_| v.remove_file(format!("/r{n}")))
             });
         }
         if n % 10 == 7 {
-            s.op(|v| v.rename(format!("/d{}", n - 2), "/a/moved", RenameMode::Replace));
+            s.op(|v| v.rename(format!("/d{}", n - 2), "/a/moved"));
             s.op(|v| v.remove_dir("/a/moved"));
         }
     }
     s.sync();
     for n in 0..40 {
-        s.op(|v| match v.unlink(format!("/a/{n:0>60}")) {
+        s.op(|v| match v.remove_file(format!("/a/{n:0>60}")) {
             Ok(()) | Err(extant::Error::NotFound) => Ok(()),
             other => other,
         });
@@ -187,10 +181,10 @@ fn burst(s: &mut Script<'_>) {
 }
 
 fn orphan(s: &mut Script<'_>) {
-    s.op(|v| v.write_file("/o", &vec![1; 20_000]));
+    s.op(|v| v.write("/o", vec![1; 20_000]));
     s.sync();
-    let file = s.volume.open("/o", extant::OpenFlags::READ, 0).unwrap();
-    s.op(|v| v.unlink("/o"));
+    let file = s.volume.open_file("/o").unwrap();
+    s.op(|v| v.remove_file("/o"));
     s.sync();
     drop(file);
     s.sync();
@@ -202,9 +196,9 @@ fn unnamed(s: &mut Script<'_>) {
     let files: Vec<_> = (0..6)
         .map(|n| {
             let file = s.volume.create_unnamed(0o644).unwrap();
-            file.write_all_at(0, &content(n)).unwrap();
+            file.write_all_at(&content(n), 0).unwrap();
             if n % 2 == 0 {
-                file.fsync().unwrap();
+                file.sync_all().unwrap();
             }
             s.op(|_| Ok(()));
             file
@@ -218,7 +212,7 @@ fn unnamed(s: &mut Script<'_>) {
         }
     }
     s.op(|v| v.link_file(&files[0], "/again"));
-    s.op(|v| v.unlink("/named1"));
+    s.op(|v| v.remove_file("/named1"));
     s.sync();
     drop(files);
     // Named in the context that made it.
@@ -227,32 +221,29 @@ fn unnamed(s: &mut Script<'_>) {
 }
 
 fn whiteout(s: &mut Script<'_>) {
-    s.op(|v| v.create_dir("/a", 0o755).map(drop));
-    s.op(|v| v.create_dir("/a/d", 0o755).map(drop));
+    s.op(|v| v.create_dir("/a").map(drop));
+    s.op(|v| v.create_dir("/a/d").map(drop));
     for name in ["/a/x", "/a/y", "/z"] {
-        s.op(|v| v.write_file(name, b"1").or_else(|_| v.unlink(name)));
+        s.op(|v| v.write(name, b"1").or_else(|_| v.remove_file(name)));
     }
     s.sync();
-    s.op(|v| v.rename("/a/x", "/a/renamed", RenameMode::Whiteout));
-    s.op(|v| v.rename("/a/d", "/d", RenameMode::Whiteout));
-    s.op(|v| v.rename("/a/y", "/z", RenameMode::Whiteout));
+    s.op(|v| v.rename_with("/a/x", "/a/renamed", RenameMode::Whiteout));
+    s.op(|v| v.rename_with("/a/d", "/d", RenameMode::Whiteout));
+    s.op(|v| v.rename_with("/a/y", "/z", RenameMode::Whiteout));
     s.sync();
-    s.op(|v| {
-        v.rename("/d", "/a/d", RenameMode::Replace)
-            .or_else(|_| v.unlink("/a/d"))
-    });
-    s.op(|v| v.rename("/d", "/a/d", RenameMode::WhiteoutNoReplace));
-    s.op(|v| v.rename("/d", "/moved", RenameMode::Whiteout));
+    s.op(|v| v.rename("/d", "/a/d").or_else(|_| v.remove_file("/a/d")));
+    s.op(|v| v.rename_with("/d", "/a/d", RenameMode::WhiteoutNoReplace));
+    s.op(|v| v.rename_with("/d", "/moved", RenameMode::Whiteout));
     s.sync();
 }
 
 fn import(s: &mut Script<'_>) {
     for d in 0..3 {
-        s.op(|v| v.create_dir(format!("/d{d}"), 0o755).map(drop));
+        s.op(|v| v.create_dir(format!("/d{d}")).map(drop));
         for n in 0..4usize {
             s.op(|v| {
-                let file = v.create(format!("/d{d}/f{n}"), 0o600)?;
-                file.write_at(0, &vec![n as u8; n * 3_000])?;
+                let file = v.create_new_file(format!("/d{d}/f{n}"))?;
+                file.write_at(&vec![n as u8; n * 3_000], 0)?;
                 file.set_xattr("user.n", &[n as u8; 40], extant::SetXattr::Any)
             });
         }
@@ -283,7 +274,7 @@ fn judge(
     fsck: bool,
 ) {
     let device = Arc::new(device.snapshot());
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .background(false)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap_or_else(|e| panic!("{what}: does not open: {e}"));

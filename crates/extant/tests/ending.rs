@@ -4,7 +4,8 @@ mod common;
 
 use blockdev::MemDevice;
 use common::*;
-use extant::{Error, InodeInCore, InodeObserver, OpenFlags, Volume, WatchEvent};
+use extant::unstable::{InodeInCore, InodeObserver};
+use extant::{Error, OpenOptions, Volume, WatchEvent};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,15 +22,15 @@ fn stale<T>(what: &str, result: extant::Result<T>) {
 /// Every call through every kind of handle.
 fn all_stale(volume: &Volume, dir: &extant::Dir, file: &extant::File) {
     let mut buf = [0; 4];
-    stale("read", file.read_at(0, &mut buf));
-    stale("write", file.write_at(0, b"x"));
-    stale("fsync", file.fsync());
-    stale("stat", volume.stat("/"));
-    stale("create", dir.create("new", 0o600));
-    stale("unlink", dir.unlink("f"));
+    stale("read", file.read_at(&mut buf, 0));
+    stale("write", file.write_at(b"x", 0));
+    stale("fsync", file.sync_all());
+    stale("stat", volume.metadata("/"));
+    stale("create", dir.create_new_file("new"));
+    stale("unlink", dir.remove_file("f"));
     stale("list", dir.read_dir("."));
-    stale("open", dir.open("f", OpenFlags::READ, 0));
-    stale("rename", dir.rename("f", "g", extant::RenameMode::Replace));
+    stale("open", dir.open_file("f"));
+    stale("rename", dir.rename("f", "g"));
     stale("sync", volume.sync());
     stale("statfs", volume.statfs());
     stale("watch", volume.watch("/"));
@@ -41,8 +42,8 @@ fn volume() -> Option<(Arc<MemDevice>, Volume)> {
     }
     let device = mem_image("64M", &["-t", "ext4", "-J", "size=8", "-N", "32768"]);
     let volume = open(&device);
-    volume.create_dir("/d", 0o755).unwrap();
-    volume.write_file("/d/f", b"durable").unwrap();
+    volume.create_dir("/d").unwrap();
+    volume.write("/d/f", b"durable").unwrap();
     volume.sync().unwrap();
     Some((device, volume))
 }
@@ -52,13 +53,13 @@ fn handles_of_a_closed_volume() {
     let Some((device, v)) = volume() else { return };
     let (dir, file) = (
         v.open_dir("/d").unwrap(),
-        v.open("/d/f", OpenFlags::READ | OpenFlags::WRITE, 0)
+        v.open_file_with("/d/f", &OpenOptions::new().read(true).write(true))
             .unwrap(),
     );
     // Without a name but open: it goes with the volume.
-    let gone = v.create("/gone", 0o600).unwrap();
-    gone.write_at(0, &[1; 9000]).unwrap();
-    v.unlink("/gone").unwrap();
+    let gone = v.create_new_file("/gone").unwrap();
+    gone.write_at(&[1; 9000], 0).unwrap();
+    v.remove_file("/gone").unwrap();
     v.clone().close().unwrap();
     all_stale(&v, &dir, &file);
     drop((gone, file, dir, v));
@@ -72,7 +73,7 @@ fn forced_under_load() {
         let Some((device, v)) = volume() else { return };
         let (dir, file) = (
             v.open_dir("/d").unwrap(),
-            v.open("/d/f", OpenFlags::READ | OpenFlags::WRITE, 0)
+            v.open_file_with("/d/f", &OpenOptions::new().read(true).write(true))
                 .unwrap(),
         );
         let synced = AtomicU64::new(0);
@@ -82,13 +83,13 @@ fn forced_under_load() {
                 s.spawn(move || {
                     for n in 0.. {
                         let path = format!("/{thread}-{n}");
-                        let done = v.write_file(&path, &[n as u8; 5000]).and_then(|()| {
+                        let done = v.write(&path, [n as u8; 5000]).and_then(|()| {
                             if thread == 0 && n % 5 == 0 {
                                 v.sync()?;
                                 synced.store(n + 1, Ordering::Relaxed);
                             }
                             if n % 3 == 2 {
-                                v.unlink(format!("/{thread}-{}", n - 1))?;
+                                v.remove_file(format!("/{thread}-{}", n - 1))?;
                             }
                             Ok(())
                         });
@@ -97,7 +98,7 @@ fn forced_under_load() {
                             Err(Error::NoSpace(_)) => return,
                             Err(e) => {
                                 // The operation that was under way has failed; its effect is unknown.
-                                let after = v.stat("/");
+                                let after = v.metadata("/");
                                 assert!(matches!(after, Err(Error::Stale)), "{path}: {e}");
                                 return;
                             }
@@ -117,7 +118,7 @@ fn forced_under_load() {
         assert!(image.to_bytes().unwrap() == device.to_bytes().unwrap());
         let v = open(&device);
         for n in 0..synced.into_inner() {
-            let found = v.read_file(format!("/0-{n}"));
+            let found = v.read(format!("/0-{n}"));
             let removed = n % 3 == 1;
             match found {
                 Ok(bytes) => assert!(bytes.is_empty() || bytes == [n as u8; 5000]),
@@ -125,7 +126,7 @@ fn forced_under_load() {
                 Err(e) => panic!("round {round}, file {n}: {e}"),
             }
         }
-        assert_eq!(v.read_file("/d/f").unwrap(), b"durable");
+        assert_eq!(v.read("/d/f").unwrap(), b"durable");
         v.close().unwrap();
         assert_clean(&device, "recovered after a forced close");
     }
@@ -135,8 +136,8 @@ fn forced_under_load() {
 fn memory_is_freed_though_handles_stay() {
     let Some((device, v)) = volume() else { return };
     let weak = Arc::downgrade(&device);
-    let file = v.create("/big", 0o600).unwrap();
-    file.write_at(0, &[7; 1 << 20]).unwrap();
+    let file = v.create_new_file("/big").unwrap();
+    file.write_at(&[7; 1 << 20], 0).unwrap();
     v.invalidate();
     drop((v, device));
     assert!(weak.upgrade().is_some(), "the handle keeps the device");
@@ -147,25 +148,26 @@ fn memory_is_freed_though_handles_stay() {
 #[test]
 fn events_in_their_order() {
     let Some((_, v)) = volume() else { return };
-    v.create_dir("/d/sub", 0o755).unwrap();
+    v.create_dir("/d/sub").unwrap();
     let all = v.watch_volume();
     let dir = v.watch("/d").unwrap();
     let file = v.watch("/d/f").unwrap();
     let other = v.watch("/d/sub").unwrap();
-    let ino = v.stat("/d/f").unwrap().ino;
-    let d = v.stat("/d").unwrap().ino;
-    let sub = v.stat("/d/sub").unwrap().ino;
-    v.link("/d/f", "/d/g").unwrap();
-    v.rename("/d/g", "/d/sub/h", extant::RenameMode::Replace)
+    let ino = v.metadata("/d/f").unwrap().ino();
+    let d = v.metadata("/d").unwrap().ino();
+    let sub = v.metadata("/d/sub").unwrap().ino();
+    v.hard_link("/d/f", "/d/g").unwrap();
+    v.rename("/d/g", "/d/sub/h").unwrap();
+    let handle = v
+        .open_file_with("/d/f", &OpenOptions::new().write(true))
         .unwrap();
-    let handle = v.open("/d/f", OpenFlags::WRITE, 0).unwrap();
     for n in 0..10 {
-        handle.write_at(n, b"w").unwrap();
+        handle.write_at(b"w", n).unwrap();
     }
-    handle.truncate(3).unwrap();
-    v.unlink("/d/f").unwrap();
+    handle.set_len(3).unwrap();
+    v.remove_file("/d/f").unwrap();
     v.symlink("nowhere", "/d/link").unwrap();
-    v.create_dir("/d/e", 0o700).unwrap();
+    v.create_dir_with_mode("/d/e", 0o700).unwrap();
     v.remove_dir("/d/e").unwrap();
     let name = |n: &str| n.as_bytes().to_vec();
     let created = |dir, n: &str, ino| WatchEvent::Created {
@@ -185,7 +187,7 @@ fn events_in_their_order() {
         to: name("h"),
         ino,
     };
-    let link = v.lstat("/d/link").unwrap().ino;
+    let link = v.symlink_metadata("/d/link").unwrap().ino();
     let drain = |watch: &extant::Watch| -> Vec<WatchEvent> {
         std::iter::from_fn(|| watch.try_next()).collect()
     };
@@ -205,12 +207,12 @@ fn events_in_their_order() {
     );
     assert_eq!(drain(&all).len(), 7);
     drop(dir);
-    v.create("/d/x", 0o600).unwrap();
+    v.create_new_file("/d/x").unwrap();
     assert_eq!(drain(&other), []);
     assert_eq!(drain(&all).len(), 1);
     // No events were fetched for long: the watcher gets the overflow, and then the end.
     for n in 0..20_000 {
-        v.create(format!("/d/sub/{n}"), 0o600).unwrap();
+        v.create_new_file(format!("/d/sub/{n}")).unwrap();
     }
     v.close().unwrap();
     for watch in [all, other] {
@@ -259,7 +261,7 @@ fn observers_see_each_inode_once() {
                 let mut n = 0u64;
                 while !stop.load(Ordering::Relaxed) {
                     let path = |n: u64| format!("/{thread}-{}", n % 50);
-                    v.create(path(n), 0o600)
+                    v.create_new_file(path(n))
                         .map(drop)
                         .or_else(|e| match e {
                             Error::Exists => Ok(()),
@@ -267,7 +269,7 @@ fn observers_see_each_inode_once() {
                         })
                         .unwrap();
                     if n % 2 == 1 {
-                        v.unlink(path(n / 2)).ok();
+                        v.remove_file(path(n / 2)).ok();
                     }
                     if n.is_multiple_of(64) {
                         v.drop_caches();
@@ -300,7 +302,7 @@ fn observers_at_the_end() {
     let Some((_, v)) = volume() else { return };
     let shown = Arc::new(Shown::default());
     v.observe_inodes(Arc::clone(&shown) as _);
-    v.create("/x", 0o600).unwrap();
+    v.create_new_file("/x").unwrap();
     assert!(shown.0.lock().unwrap().values().all(|n| *n == 1));
     v.close().unwrap();
     assert!(shown.0.lock().unwrap().values().all(|n| *n == 0));

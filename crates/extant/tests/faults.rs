@@ -5,7 +5,7 @@ mod common;
 
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
 use common::*;
-use extant::{Error, OpenFlags, OpenOptions, SetXattr, Volume};
+use extant::{Error, OpenOptions, SetXattr, Volume, VolumeOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ type Device = Arc<FaultDevice<MemDevice>>;
 
 fn open_faulty(device: &Device) -> extant::Result<Volume> {
     let device = Arc::clone(device) as Arc<dyn BlockDevice>;
-    OpenOptions::new().background(false).open_device(device)
+    VolumeOptions::new().background(false).open_device(device)
 }
 
 fn faulty(base: &MemDevice) -> Device {
@@ -41,13 +41,13 @@ fn populated(args: &[&str]) -> Arc<MemDevice> {
     let device = mem_image("16M", args);
     let v = open(&device);
     for d in 0..3 {
-        v.create_dir(format!("/d{d}"), 0o755).unwrap();
+        v.create_dir(format!("/d{d}")).unwrap();
         for n in 0..30usize {
-            v.write_file(format!("/d{d}/f{n}"), &vec![n as u8 + 1; 3000 * (n % 4)])
+            v.write(format!("/d{d}/f{n}"), vec![n as u8 + 1; 3000 * (n % 4)])
                 .unwrap();
         }
     }
-    v.write_file("/large", &vec![9; 600_000]).unwrap();
+    v.write("/large", vec![9; 600_000]).unwrap();
     v.set_xattr("/large", "user.x", &[1; 700], SetXattr::Any)
         .unwrap();
     v.close().unwrap();
@@ -56,20 +56,20 @@ fn populated(args: &[&str]) -> Arc<MemDevice> {
 
 /// Changes of every kind, and a sync.
 fn work(v: &Volume) -> extant::Result<()> {
-    v.write_file("/new", &[1; 50_000])?;
-    v.create_dir("/newdir", 0o755)?;
+    v.write("/new", [1; 50_000])?;
+    v.create_dir("/newdir")?;
     for n in 0..40 {
-        v.create(format!("/newdir/a rather long name {n}"), 0o600)?;
+        v.create_new_file(format!("/newdir/a rather long name {n}"))?;
     }
-    v.rename("/d0/f1", "/d1/moved", extant::RenameMode::Replace)?;
-    v.unlink("/d2/f3")?;
-    v.truncate("/large", 100_000)?;
-    v.open("/d1/f7", OpenFlags::APPEND, 0)?
+    v.rename("/d0/f1", "/d1/moved")?;
+    v.remove_file("/d2/f3")?;
+    v.set_len("/large", 100_000)?;
+    v.open_file_with("/d1/f7", &OpenOptions::new().append(true))?
         .append(&[7; 20_000])?;
     v.set_xattr("/d1/f2", "user.y", &[2; 600], SetXattr::Any)?;
     v.sync()?;
-    v.unlink("/new")?;
-    v.write_file("/second", &[3; 9_000])?;
+    v.remove_file("/new")?;
+    v.write("/second", [3; 9_000])?;
     v.sync()
 }
 
@@ -111,7 +111,7 @@ fn read_errors_reach_the_caller_only() {
             }
         }
         // Other calls go on, and accepted changes are kept.
-        let made = v.write_file("/fresh", &[5; 4000]);
+        let made = v.write("/fresh", [5; 4000]);
         assert!(
             made.as_ref().is_ok() || made.as_ref().is_err_and(is_io),
             "block {block}: {made:?}"
@@ -144,18 +144,18 @@ fn a_file_that_cannot_be_written_back_does_not_take_others_with_it() {
     // The middle of a page that is not in memory: it must be read first.
     device.fail_all(Op::Read);
     let bad = v
-        .open("/large", OpenFlags::WRITE, 0)
-        .and_then(|f| f.write_at(300_123, b"x"));
+        .open_file_with("/large", &OpenOptions::new().write(true))
+        .and_then(|f| f.write_at(b"x", 300_123));
     assert!(bad.is_err_and(|e| is_io(&e)));
     device.heal();
     for n in 0..20 {
-        v.write_file(format!("/ok{n}"), &[n; 2000]).unwrap();
+        v.write(format!("/ok{n}"), [n; 2000]).unwrap();
     }
     v.sync().unwrap();
     v.close().unwrap();
     let v = open(&Arc::new(device.inner().snapshot()));
     for n in 0..20 {
-        assert_eq!(v.read_file(format!("/ok{n}")).unwrap(), [n; 2000]);
+        assert_eq!(v.read(format!("/ok{n}")).unwrap(), [n; 2000]);
     }
 }
 
@@ -165,34 +165,27 @@ fn assert_stopped(v: &Volume, what: &str) {
         Err(Error::ReadOnly(why) | Error::Stopped(why)) => assert!(!why.is_empty()),
         other => panic!("{what}: {op} after the failure: {other:?}"),
     };
-    refused(v.create("/after", 0o600).map(drop), "create");
-    refused(v.unlink("/d0/f0"), "unlink");
-    refused(v.create_dir("/after", 0o755).map(drop), "mkdir");
-    refused(
-        v.rename("/d0/f0", "/x", extant::RenameMode::Replace),
-        "rename",
-    );
-    refused(v.truncate("/large", 5), "truncate");
+    refused(v.create_new_file("/after").map(drop), "create");
+    refused(v.remove_file("/d0/f0"), "unlink");
+    refused(v.create_dir("/after").map(drop), "mkdir");
+    refused(v.rename("/d0/f0", "/x"), "rename");
+    refused(v.set_len("/large", 5), "truncate");
     refused(
         v.set_xattr("/large", "user.q", b"1", SetXattr::Any),
         "set xattr",
     );
     refused(
-        v.open("/large", OpenFlags::WRITE, 0)
-            .and_then(|f| f.write_at(0, b"x").map(drop)),
+        v.open_file_with("/large", &OpenOptions::new().write(true))
+            .and_then(|f| f.write_at(b"x", 0).map(drop)),
         "write",
     );
     refused(v.sync(), "sync");
-    refused(
-        v.open("/large", OpenFlags::READ, 0).and_then(|f| f.fsync()),
-        "fsync",
-    );
+    refused(v.open_file("/large").and_then(|f| f.sync_all()), "fsync");
     assert!(v.read_only().is_some(), "{what}: shown as read-only");
     // Reading goes on.
-    v.stat("/large")
+    v.metadata("/large")
         .unwrap_or_else(|e| panic!("{what}: stat: {e}"));
-    v.read_dir("/d1")
-        .unwrap_or_else(|e| panic!("{what}: read_dir: {e}"));
+    list(v, "/d1").unwrap_or_else(|e| panic!("{what}: read_dir: {e}"));
 }
 
 /// The n-th write or flush fails, for every n.
@@ -242,7 +235,7 @@ fn recovered(device: &Device, journaled: bool, before: &BTreeMap<String, Node>, 
         return;
     }
     let image = Arc::new(device.inner().snapshot());
-    let found = OpenOptions::new()
+    let found = VolumeOptions::new()
         .background(false)
         .force(true)
         .open_device(Arc::clone(&image) as Arc<dyn BlockDevice>)
@@ -261,7 +254,7 @@ fn recovered(device: &Device, journaled: bool, before: &BTreeMap<String, Node>, 
         "{what}: rename is atomic"
     );
     found
-        .write_file("/again", b"works")
+        .write("/again", b"works")
         .unwrap_or_else(|e| panic!("{what}: {e}"));
     found
         .close()
@@ -318,7 +311,7 @@ fn a_failed_write_is_no_damage() {
         // Without one, only if a part of a context may be home.
         let writable = v.read_only().is_none();
         assert!(writable || !journal, "{args:?}: {:?}", v.read_only());
-        assert!(v.read_file("/d1/f5").is_ok());
+        assert!(v.read("/d1/f5").is_ok());
         v.close().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -337,9 +330,9 @@ fn a_failed_write_is_no_damage() {
             "{args:?}: {}",
             String::from_utf8_lossy(&out.stdout)
         );
-        let v = OpenOptions::new().open(&path).unwrap();
+        let v = VolumeOptions::new().open(&path).unwrap();
         assert!(v.read_only().is_none());
-        v.write_file("/again", b"works").unwrap();
+        v.write("/again", b"works").unwrap();
         v.close().unwrap();
         assert_clean_file(&path, "after e2fsck");
     }
@@ -388,9 +381,9 @@ fn waiting_threads_are_told() {
                         if t == 0 && k == 20 {
                             device.fail_after(if n % 2 == 0 { Op::Write } else { Op::Flush }, n);
                         }
-                        let made = v.create(format!("/t{t}.{k}"), 0o600).and_then(|f| {
-                            f.write_at(0, &[1; 3000])?;
-                            f.fsync()
+                        let made = v.create_new_file(format!("/t{t}.{k}")).and_then(|f| {
+                            f.write_at(&[1; 3000], 0)?;
+                            f.sync_all()
                         });
                         match made {
                             Ok(()) => {}

@@ -7,7 +7,7 @@ use blockdev::{BlockDevice, MemDevice};
 use common::*;
 use ext4_format::features::Features;
 use ext4_format::superblock::RawSuperblock;
-use extant::{OpenFlags, SetXattr, Volume};
+use extant::{OpenOptions, SetXattr, Volume};
 use std::sync::Arc;
 
 /// Names of the features on disk, and the revision of the superblock.
@@ -26,8 +26,8 @@ fn comes(feature: &str, args: &[&str], change: fn(&Volume)) {
     let (before, _) = on_disk(&device);
     assert!(!before.iter().any(|f| f == feature), "{what}: {before:?}");
     let v = open(&device);
-    v.write_file("/other", b"needs no feature").unwrap();
-    v.create_dir("/d", 0o755).unwrap();
+    v.write("/other", b"needs no feature").unwrap();
+    v.create_dir("/d").unwrap();
     v.sync().unwrap();
     let early = Features::of(&v.superblock().unwrap()).names();
     assert!(!early.iter().any(|f| f == feature), "{what}: too early");
@@ -50,7 +50,7 @@ fn comes(feature: &str, args: &[&str], change: fn(&Volume)) {
     assert_eq!((new, revision), (vec![feature], 1), "{what}");
     // The feature stays, and the volume can be used.
     let v = open(&device);
-    v.write_file("/more", b"more").unwrap();
+    v.write("/more", b"more").unwrap();
     change(&v);
     v.close().unwrap();
     assert_clean(&device, &format!("{what}, again"));
@@ -99,9 +99,9 @@ fn extended_attributes() {
 #[test]
 fn large_files() {
     without("large_file", |v| {
-        let flags = OpenFlags::WRITE | OpenFlags::CREATE;
-        let file = v.open("/large", flags, 0o600).unwrap();
-        file.truncate(1 << 31).unwrap();
-        file.write_at((1 << 31) + 5000, b"far out").unwrap();
+        let options = OpenOptions::new().write(true).create(true);
+        let file = v.open_file_with("/large", &options.mode(0o600)).unwrap();
+        file.set_len(1 << 31).unwrap();
+        file.write_at(b"far out", (1 << 31) + 5000).unwrap();
     });
 }

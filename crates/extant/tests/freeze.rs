@@ -4,7 +4,7 @@ mod common;
 
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
 use common::*;
-use extant::{Error, ErrorPolicy, OpenFlags, OpenOptions, Shutdown, Volume};
+use extant::{Error, ErrorPolicy, OpenOptions, Shutdown, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn have_tools() -> bool {
 }
 
 fn open_lively(device: &Arc<MemDevice>) -> Volume {
-    OpenOptions::new()
+    VolumeOptions::new()
         .commit_interval(Duration::from_millis(20))
         .open_device(Arc::clone(device) as Arc<dyn BlockDevice>)
         .unwrap()
@@ -40,37 +40,52 @@ fn work(v: &Volume, task: u64, n: u64) -> extant::Result<()> {
     let dir = format!("/t{task}");
     let path = format!("{dir}/{}", n % 40);
     match n % 9 {
-        0 => v.write_file(&path, &vec![n as u8; (n % 7) as usize * 3000]),
-        1 => match v.unlink(format!("{dir}/{}", (n * 7) % 40)) {
+        0 => v.write(&path, vec![n as u8; (n % 7) as usize * 3000]),
+        1 => match v.remove_file(format!("{dir}/{}", (n * 7) % 40)) {
             Err(Error::NotFound) => Ok(()),
             other => other,
         },
         2 => v
-            .open(&path, OpenFlags::WRITE | OpenFlags::CREATE, 0o600)?
-            .write_at(n * 100 % 50_000, &[n as u8; 5000])
+            .open_file_with(
+                &path,
+                &OpenOptions::new().write(true).create(true).mode(0o600),
+            )?
+            .write_at(&[n as u8; 5000], n * 100 % 50_000)
             .map(drop),
         3 => v
-            .open(&path, OpenFlags::WRITE | OpenFlags::CREATE, 0o600)?
-            .truncate(n * 997 % 90_000),
+            .open_file_with(
+                &path,
+                &OpenOptions::new().write(true).create(true).mode(0o600),
+            )?
+            .set_len(n * 997 % 90_000),
         4 => v
-            .open(&path, OpenFlags::WRITE | OpenFlags::CREATE, 0o600)?
+            .open_file_with(
+                &path,
+                &OpenOptions::new().write(true).create(true).mode(0o600),
+            )?
             .fallocate(extant::Fallocate::default(), 0, n * 31 % 60_000 + 1),
         5 => v
-            .open(&path, OpenFlags::READ | OpenFlags::CREATE, 0o600)?
-            .fsync(),
+            .open_file_with(
+                &path,
+                &OpenOptions::new().read(true).create(true).mode(0o600),
+            )?
+            .sync_all(),
         6 => v
-            .open(&path, OpenFlags::WRITE | OpenFlags::CREATE, 0o600)?
+            .open_file_with(
+                &path,
+                &OpenOptions::new().write(true).create(true).mode(0o600),
+            )?
             .fallocate(extant::Fallocate::PunchHole, n % 9000, 20_000),
         7 => {
-            let file = v.create(format!("{dir}/gone"), 0o600)?;
-            file.write_at(0, &[1; 9000])?;
-            v.unlink(format!("{dir}/gone"))
+            let file = v.create_new_file(format!("{dir}/gone"))?;
+            file.write_at(&[1; 9000], 0)?;
+            v.remove_file(format!("{dir}/gone"))
         }
         _ if n.is_multiple_of(2) => v.sync(),
         // Fifty at most: on a fast machine there is room as well.
         _ => {
             let sub = format!("{dir}/d{}", n % 900);
-            match v.create_dir(&sub, 0o700) {
+            match v.create_dir_with_mode(&sub, 0o700) {
                 Err(Error::Exists) => v.remove_dir(&sub),
                 other => other.map(drop),
             }
@@ -87,9 +102,9 @@ fn a_frozen_volume_holds_still() {
     for args in KINDS {
         let device = mem_image("64M", args);
         let v = open_lively(&device);
-        v.write_file("/fixed", &[7; 10_000]).unwrap();
+        v.write("/fixed", [7; 10_000]).unwrap();
         for task in 0..4 {
-            v.create_dir(format!("/t{task}"), 0o755).unwrap();
+            v.create_dir(format!("/t{task}")).unwrap();
         }
         let (end, done) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|s| {
@@ -116,13 +131,13 @@ fn a_frozen_volume_holds_still() {
                 let frozen = v.freeze().unwrap();
                 let image = device.snapshot();
                 assert!(matches!(v.freeze(), Err(Error::Busy(_))));
-                assert_eq!(v.read_file("/fixed").unwrap(), [7; 10_000]);
+                assert_eq!(v.read("/fixed").unwrap(), [7; 10_000]);
                 for task in 0..4 {
-                    for entry in v.read_dir(format!("/t{task}")).unwrap() {
+                    for entry in list(&v, format!("/t{task}")).unwrap() {
                         if entry.file_type == extant::FileType::Regular {
                             let name = String::from_utf8(entry.name).unwrap();
                             // A file without its name is gone at the latest after the thaw.
-                            match v.read_file(format!("/t{task}/{name}")) {
+                            match v.read(format!("/t{task}/{name}")) {
                                 Ok(_) | Err(Error::NotFound) => {}
                                 Err(e) => panic!("{name}: {e}"),
                             }
@@ -138,7 +153,7 @@ fn a_frozen_volume_holds_still() {
                 let copy = Arc::new(image);
                 let again = open(&copy);
                 assert!(again.recovery().transactions == 0, "{args:?}: not clean");
-                assert_eq!(again.read_file("/fixed").unwrap(), [7; 10_000]);
+                assert_eq!(again.read("/fixed").unwrap(), [7; 10_000]);
                 // Files without a name were freed at opening.
                 again.sync().unwrap();
                 again.close().unwrap();
@@ -158,44 +173,44 @@ fn syncing_and_closing_a_frozen_volume() {
     for args in KINDS {
         let device = mem_image("64M", args);
         let v = open(&device);
-        let file = v.create("/a", 0o600).unwrap();
-        file.write_at(0, b"before").unwrap();
+        let file = v.create_new_file("/a").unwrap();
+        file.write_at(b"before", 0).unwrap();
         let frozen = v.freeze().unwrap();
         // Everything is durable: nothing to wait for.
         v.sync().unwrap();
-        file.fsync().unwrap();
+        file.sync_all().unwrap();
         assert_clean(&device, "frozen");
         let waits = AtomicBool::new(true);
         std::thread::scope(|s| {
             let writer = s.spawn(|| {
-                let r = file.write_at(0, b"after").map(drop);
+                let r = file.write_at(b"after", 0).map(drop);
                 assert!(!waits.load(Ordering::SeqCst));
                 r
             });
             let maker = s.spawn(|| {
-                let r = v.create("/b", 0o600).map(drop);
+                let r = v.create_new_file("/b").map(drop);
                 assert!(!waits.load(Ordering::SeqCst));
                 r
             });
             std::thread::sleep(Duration::from_millis(30));
-            assert_eq!(v.read_file("/a").unwrap(), b"before");
+            assert_eq!(v.read("/a").unwrap(), b"before");
             waits.store(false, Ordering::SeqCst);
             frozen.thaw();
             writer.join().unwrap().unwrap();
             maker.join().unwrap().unwrap();
         });
-        assert_eq!(v.read_file("/a").unwrap(), b"aftere");
+        assert_eq!(v.read("/a").unwrap(), b"aftere");
         // Closed while frozen: that comes to an end, too.
         let _frozen = v.freeze().unwrap();
         let other = v.clone();
         std::thread::scope(|s| {
-            let writer = s.spawn(|| file.write_at(0, b"late"));
+            let writer = s.spawn(|| file.write_at(b"late", 0));
             std::thread::sleep(Duration::from_millis(20));
             other.close().unwrap();
             // Before the end or after it.
             let _ = writer.join().unwrap();
         });
-        assert!(matches!(v.stat("/"), Err(Error::Stale)));
+        assert!(matches!(v.metadata("/"), Err(Error::Stale)));
         assert_clean(&device, "closed while frozen");
     }
 }
@@ -208,11 +223,11 @@ fn every_way_to_shut_down() {
     for how in [Shutdown::Sync, Shutdown::LogFlush, Shutdown::NoLogFlush] {
         let device = mem_image("64M", KINDS[0]);
         let v = open(&device);
-        v.write_file("/synced", b"durable").unwrap();
+        v.write("/synced", b"durable").unwrap();
         v.sync().unwrap();
-        v.write_file("/new", &[5; 30_000]).unwrap();
+        v.write("/new", [5; 30_000]).unwrap();
         let file = v
-            .open("/new", OpenFlags::READ | OpenFlags::WRITE, 0)
+            .open_file_with("/new", &OpenOptions::new().read(true).write(true))
             .unwrap();
         v.shutdown(how).unwrap();
         let image = device.snapshot();
@@ -221,11 +236,11 @@ fn every_way_to_shut_down() {
             assert!(matches!(e, Error::Stopped(_)), "{how:?}: {e}");
             assert_eq!(e.errno(), 5);
         };
-        eio(file.read_at(0, &mut [0; 4]).err());
-        eio(file.write_at(0, b"x").err());
-        eio(file.fsync().err());
-        eio(v.stat("/").err());
-        eio(v.create("/more", 0o600).err());
+        eio(file.read_at(&mut [0; 4], 0).err());
+        eio(file.write_at(b"x", 0).err());
+        eio(file.sync_all().err());
+        eio(v.metadata("/").err());
+        eio(v.create_new_file("/more").err());
         eio(v.sync().err());
         eio(v.freeze().err());
         eio(v.shutdown(how).err());
@@ -234,8 +249,8 @@ fn every_way_to_shut_down() {
         v.close().unwrap();
         assert!(image.to_bytes().unwrap() == device.to_bytes().unwrap());
         let v = open(&device);
-        assert_eq!(v.read_file("/synced").unwrap(), b"durable");
-        let new = v.read_file("/new");
+        assert_eq!(v.read("/synced").unwrap(), b"durable");
+        let new = v.read("/new");
         match how {
             Shutdown::Sync => assert_eq!(new.unwrap(), [5; 30_000]),
             // Its name is in the log; its data had no place yet.
@@ -261,7 +276,7 @@ fn shut_down_under_load() {
         let device = mem_image("64M", KINDS[round % 2]);
         let v = open_lively(&device);
         for task in 0..4 {
-            v.create_dir(format!("/t{task}"), 0o755).unwrap();
+            v.create_dir(format!("/t{task}")).unwrap();
         }
         let image = std::thread::scope(|s| {
             for task in 0..4 {
@@ -269,7 +284,7 @@ fn shut_down_under_load() {
                 s.spawn(move || {
                     for n in 0.. {
                         if let Err(e) = work(v, task, n) {
-                            let over = v.stat("/");
+                            let over = v.metadata("/");
                             assert!(matches!(over, Err(Error::Stopped(_))), "{e}");
                             return;
                         }
@@ -301,7 +316,7 @@ fn a_failure_is_told_once() {
         let device = Arc::new(FaultDevice::new(base.snapshot()));
         let told = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&told);
-        let v = OpenOptions::new()
+        let v = VolumeOptions::new()
             .background(false)
             .errors(policy)
             .on_stop(move |_| {
@@ -309,15 +324,15 @@ fn a_failure_is_told_once() {
             })
             .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
             .unwrap();
-        v.write_file("/a", b"a").unwrap();
+        v.write("/a", b"a").unwrap();
         v.sync().unwrap();
-        v.write_file("/b", b"b").unwrap();
+        v.write("/b", b"b").unwrap();
         device.fail_all(Op::Write);
         v.sync().unwrap_err();
         v.sync().unwrap_err();
         assert_eq!(told.load(Ordering::SeqCst), 1);
-        let made = v.create("/c", 0o600).err().unwrap();
-        let read = v.read_file("/a");
+        let made = v.create_new_file("/c").err().unwrap();
+        let read = v.read("/a");
         if reads {
             assert!(matches!(made, Error::ReadOnly(_)), "{made}");
             assert_eq!(read.unwrap(), b"a");
@@ -329,7 +344,7 @@ fn a_failure_is_told_once() {
         assert_eq!(told.load(Ordering::SeqCst), 1);
         // Stopping on demand is no failure.
         let count = Arc::clone(&told);
-        let v = OpenOptions::new()
+        let v = VolumeOptions::new()
             .on_stop(move |_| {
                 count.fetch_add(1, Ordering::SeqCst);
             })
@@ -346,7 +361,7 @@ fn memory_is_counted() {
     let v = extant::doc_volume();
     let before = v.memory();
     for n in 0..50 {
-        v.write_file(format!("/f{n}"), &[1; 8192]).unwrap();
+        v.write(format!("/f{n}"), [1; 8192]).unwrap();
     }
     let dirty = v.memory();
     assert_eq!(dirty.data - before.data, 50 * 8192);
@@ -368,27 +383,27 @@ fn access_times_of_a_frozen_volume() {
         return;
     }
     let device = mem_image("64M", KINDS[0]);
-    let v = OpenOptions::new()
+    let v = VolumeOptions::new()
         .background(false)
         .access_times(extant::AccessTimes::Strict)
         .lazy_times(true)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
-    v.write_file("/a", b"a").unwrap();
+    v.write("/a", b"a").unwrap();
     v.sync().unwrap();
     std::thread::sleep(Duration::from_millis(20));
-    v.read_file("/a").unwrap();
-    let read = v.stat("/a").unwrap().atime;
+    v.read("/a").unwrap();
+    let read = v.metadata("/a").unwrap().atime();
     let frozen = v.freeze().unwrap();
     let image = Arc::new(device.snapshot());
     std::thread::sleep(Duration::from_millis(20));
-    v.read_file("/a").unwrap();
-    assert!(v.stat("/a").unwrap().atime > read);
+    v.read("/a").unwrap();
+    assert!(v.metadata("/a").unwrap().atime() > read);
     v.sync().unwrap();
     assert!(image.to_bytes().unwrap() == device.to_bytes().unwrap());
     drop(frozen);
     let copy = open(&image);
-    assert_eq!(copy.stat("/a").unwrap().atime, read);
+    assert_eq!(copy.metadata("/a").unwrap().atime(), read);
     v.close().unwrap();
     assert_clean(&device, "closed");
 }

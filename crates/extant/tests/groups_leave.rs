@@ -5,7 +5,7 @@ mod common;
 
 use blockdev::{BlockDevice, MemDevice};
 use common::*;
-use extant::{Fallocate, OpenOptions};
+use extant::{Fallocate, OpenOptions, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,33 +13,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn what_leaves_is_as_in_the_image() {
     // 128 groups of 8 MiB; an eighth of the smallest cache holds 64 bitmaps.
     let device = mem_image("1G", &["-t", "ext4", "-b", "1024", "-J", "size=8"]);
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .cache_bytes(1 << 20)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
     let free = volume.statfs().unwrap().free_blocks;
     let cuts = while_cut(&device, 3, |thread| {
         let mut random = Rng::new(thread + 1);
-        let dir = volume.create_dir(format!("/t{thread}"), 0o755).unwrap();
+        let dir = volume.create_dir(format!("/t{thread}")).unwrap();
         for turn in 0..1500 {
             let name = format!("f{}", random.below(40));
             match random.below(4) {
                 0 => {
-                    if let Err(e) = dir.unlink(&name) {
+                    if let Err(e) = dir.remove_file(&name) {
                         assert_eq!(e.errno(), 2, "{name} of {thread}: {e}");
                     }
                 }
                 1 => {
-                    let file = dir.open(&name, extant::OpenFlags::WRITE, 0);
+                    let file = dir.open_file_with(&name, &OpenOptions::new().write(true));
                     if let Ok(file) = file {
-                        file.truncate(random.below(1 << 20)).unwrap();
+                        file.set_len(random.below(1 << 20)).unwrap();
                     }
                 }
-                2 => dir.write_file(&name, &vec![turn as u8; 3000]).unwrap(),
+                2 => dir.write(&name, vec![turn as u8; 3000]).unwrap(),
                 _ => {
                     // Several groups of their own.
-                    let flags = extant::OpenFlags::WRITE.union(extant::OpenFlags::CREATE);
-                    let file = dir.open(&name, flags, 0o644).unwrap();
+                    let options = OpenOptions::new().write(true).create(true);
+                    let file = dir.open_file_with(&name, &options).unwrap();
                     let whole = Fallocate::default();
                     let at = random.below(64) << 20;
                     file.fallocate(whole, at, (1 + random.below(12)) << 20)
@@ -56,7 +56,7 @@ fn what_leaves_is_as_in_the_image() {
         let dir = volume.open_dir(format!("/t{thread}")).unwrap();
         for n in 0..40 {
             // A name that a turn removed, or none made, is not there; nothing else may go wrong.
-            if let Err(e) = dir.unlink(format!("f{n}")) {
+            if let Err(e) = dir.remove_file(format!("f{n}")) {
                 assert_eq!(e.errno(), 2, "f{n} of {thread}: {e}");
             }
         }
@@ -90,7 +90,7 @@ fn what_leaves_of_inodes_is_as_in_the_image() {
             "size=8",
         ],
     );
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .cache_bytes(1 << 20)
         .inodes_in_core(300)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
@@ -101,14 +101,14 @@ fn what_leaves_of_inodes_is_as_in_the_image() {
         let mut random = Rng::new(thread + 1);
         let mut there = Vec::new();
         let remove = |n: u64| {
-            volume.unlink(format!("/{thread}-{n}/f")).unwrap();
+            volume.remove_file(format!("/{thread}-{n}/f")).unwrap();
             volume.remove_dir(format!("/{thread}-{n}")).unwrap();
         };
         for turn in 0..1500 {
             let name = format!("/{thread}-{turn}");
-            volume.create_dir(&name, 0o755).unwrap();
+            volume.create_dir(&name).unwrap();
             volume
-                .write_file(format!("{name}/f"), &vec![turn as u8; 3000])
+                .write(format!("{name}/f"), vec![turn as u8; 3000])
                 .unwrap();
             there.push(turn);
             for _ in 0..random.below(3) {

@@ -1,7 +1,7 @@
 //! A volume of a million groups, 128 TiB: it opens and takes files at the cost of what is used of it.
 
 use blockdev::{BlockDevice, MemDevice};
-use extant::{Fallocate, OpenOptions, Volume, mkfs};
+use extant::{Fallocate, Volume, VolumeOptions, mkfs};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -60,7 +60,7 @@ fn image() -> Arc<Counting> {
 }
 
 fn open(device: &Arc<Counting>) -> Volume {
-    OpenOptions::new()
+    VolumeOptions::new()
         .background(false)
         .open_device(Arc::clone(device) as _)
         .unwrap()
@@ -85,13 +85,12 @@ fn a_million_groups_are_not_walked() {
     assert!(before.free_blocks > (SIZE / 4096) * 9 / 10);
     // Directories are spread over the volume, files and blocks follow them.
     for d in 0..200 {
-        v.create_dir(format!("/d{d}"), 0o755).unwrap();
+        v.create_dir(format!("/d{d}")).unwrap();
         for f in 0..5 {
-            v.write_file(format!("/d{d}/f{f}"), &[d as u8; 20_000])
-                .unwrap();
+            v.write(format!("/d{d}/f{f}"), [d as u8; 20_000]).unwrap();
         }
     }
-    let large = v.create("/large", 0o600).unwrap();
+    let large = v.create_new_file("/large").unwrap();
     large.fallocate(Fallocate::default(), 0, 1 << 40).unwrap();
     v.sync().unwrap();
     let used = read(&device);
@@ -102,14 +101,14 @@ fn a_million_groups_are_not_walked() {
     assert!((data..data + 2000).contains(&taken), "{taken} blocks taken");
     assert_eq!(before.free_inodes - after.free_inodes, 1201);
     drop(large);
-    v.unlink("/large").unwrap();
+    v.remove_file("/large").unwrap();
     v.close().unwrap();
     // Opened again the superblock's counts are those that were left.
     let v = open(&device);
     let again = v.statfs().unwrap();
     let left = before.free_blocks - again.free_blocks;
     assert!((5000..7000).contains(&left), "{left} blocks in use");
-    assert_eq!(v.read_file("/d199/f4").unwrap(), vec![199; 20_000]);
+    assert_eq!(v.read("/d199/f4").unwrap(), vec![199; 20_000]);
     v.close().unwrap();
     read(&device);
 }
@@ -119,7 +118,7 @@ fn a_million_groups_are_not_walked() {
 fn a_million_groups_are_counted_after_a_cut() {
     let device = image();
     let v = open(&device);
-    v.write_file("/f", &[1; 100_000]).unwrap();
+    v.write("/f", [1; 100_000]).unwrap();
     v.sync().unwrap();
     let free = v.statfs().unwrap();
     let cut = Arc::new(Counting {
@@ -133,6 +132,6 @@ fn a_million_groups_are_counted_after_a_cut() {
         (found.free_blocks, found.free_inodes),
         (free.free_blocks, free.free_inodes)
     );
-    assert_eq!(v.read_file("/f").unwrap().len(), 100_000);
+    assert_eq!(v.read("/f").unwrap().len(), 100_000);
     v.close().unwrap();
 }

@@ -5,7 +5,7 @@ mod common;
 
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice, SlowDevice};
 use common::*;
-use extant::OpenOptions;
+use extant::VolumeOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,13 +25,13 @@ fn is_synced(thread: u64, n: u64) -> bool {
 /// Files of each thread that are there, first ones first, and whether they have their content.
 fn judge(device: &MemDevice, synced: &[u64], what: &str, fsck: bool) {
     let device = Arc::new(device.snapshot());
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .background(false)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap_or_else(|e| panic!("{what}: does not open: {e}"));
     for thread in 0..THREADS {
         let path = |n: u64| format!("/t{thread}/{n}");
-        let there = |n: &u64| volume.stat(path(*n)).is_ok();
+        let there = |n: &u64| volume.metadata(path(*n)).is_ok();
         let found = (0..FILES).take_while(there).count() as u64;
         let gap = (found..FILES).find(there);
         assert_eq!(gap, None, "{what}: thread {thread} has {found} files, and");
@@ -42,7 +42,7 @@ fn judge(device: &MemDevice, synced: &[u64], what: &str, fsck: bool) {
         );
         for n in (0..promised).filter(|n| is_synced(thread, *n)) {
             assert!(
-                volume.read_file(path(n)).unwrap() == content(thread, n),
+                volume.read(path(n)).unwrap() == content(thread, n),
                 "{what}: {} was synced",
                 path(n)
             );
@@ -62,7 +62,7 @@ fn cut_everywhere(args: &[&str], journal: &str) {
     {
         let volume = open(&base);
         for thread in 0..THREADS {
-            volume.create_dir(format!("/t{thread}"), 0o755).unwrap();
+            volume.create_dir(format!("/t{thread}")).unwrap();
         }
         volume.close().unwrap();
     }
@@ -77,10 +77,10 @@ fn cut_everywhere(args: &[&str], journal: &str) {
             s.spawn(move || {
                 for n in 0..FILES {
                     let path = format!("/t{thread}/{n}");
-                    volume.write_file(&path, &content(thread, n)).unwrap();
+                    volume.write(&path, content(thread, n)).unwrap();
                     if is_synced(thread, n) {
-                        let file = volume.open(&path, extant::OpenFlags::READ, 0).unwrap();
-                        file.fsync().unwrap();
+                        let file = volume.open_file(&path).unwrap();
+                        file.sync_all().unwrap();
                         device.inner().mark(thread << 32 | (n + 1));
                     }
                 }
@@ -152,9 +152,9 @@ fn syncs_share_flushes() {
             let (volume, syncs) = (volume.clone(), &syncs);
             s.spawn(move || {
                 for n in 0..20 {
-                    let file = volume.create(format!("/{thread}-{n}"), 0o644).unwrap();
-                    file.write_at(0, &content(thread, n)).unwrap();
-                    file.fsync().unwrap();
+                    let file = volume.create_new_file(format!("/{thread}-{n}")).unwrap();
+                    file.write_at(&content(thread, n), 0).unwrap();
+                    file.sync_all().unwrap();
                     syncs.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -221,7 +221,7 @@ fn a_sync_covers_what_another_sync_is_writing() {
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
     let content = vec![PATTERN; 8192];
-    volume.write_file("/f", &content).unwrap();
+    volume.write("/f", &content).unwrap();
     std::thread::scope(|s| {
         let first = s.spawn(|| volume.sync());
         while device.waiting.load(Ordering::SeqCst) == 0 {
@@ -240,7 +240,7 @@ fn a_sync_covers_what_another_sync_is_writing() {
         first.join().unwrap().unwrap();
         second.join().unwrap().unwrap();
         if let Some(cut) = cut {
-            let found = open(&cut).read_file("/f");
+            let found = open(&cut).read("/f");
             assert!(
                 found.is_ok_and(|f| f == content),
                 "the second sync returned"
@@ -257,7 +257,7 @@ fn synced_removals_have_made_room() {
     needs::tools!("mke2fs");
     let device = mem_image("64M", &["-t", "ext4", "-b", "1024", "-J", "size=4"]);
     let volume = open(&device);
-    volume.create_dir("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     volume.sync().unwrap();
     let free = volume.statfs().unwrap().free_blocks;
     let done = AtomicU64::new(0);
@@ -271,13 +271,13 @@ fn synced_removals_have_made_room() {
         });
         for turn in 0..300 {
             // Every other block, so that each goes back by itself.
-            let file = volume.create("/d/f", 0o644).unwrap();
+            let file = volume.create_new_file("/d/f").unwrap();
             for n in 0..200 {
-                file.write_at(n * 2048, &[7; 1024]).unwrap();
+                file.write_at(&[7; 1024], n * 2048).unwrap();
             }
-            file.fsync().unwrap();
+            file.sync_all().unwrap();
             drop(file);
-            volume.unlink("/d/f").unwrap();
+            volume.remove_file("/d/f").unwrap();
             volume.sync().unwrap();
             let left = volume.statfs().unwrap().free_blocks;
             if left != free {

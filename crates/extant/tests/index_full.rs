@@ -5,7 +5,8 @@ mod common;
 
 use blockdev::MemDevice;
 use common::*;
-use extant::{Error, FileType, OpenFlags, RenameMode, Volume};
+use extant::{Error, FileType, OpenOptions, RenameMode, Volume};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -26,9 +27,9 @@ fn volume(args: &[&str]) -> Option<(Arc<MemDevice>, Volume)> {
     let device = mem_image("96M", &args);
     let v = open(&device);
     for n in 0..8 {
-        v.create(format!("/f{n}"), 0o644).unwrap();
+        v.create_new_file(format!("/f{n}")).unwrap();
     }
-    v.create_dir("/d", 0o755).unwrap();
+    v.create_dir("/d").unwrap();
     Some((device, v))
 }
 
@@ -44,7 +45,7 @@ fn fill(v: &Volume, threads: usize) -> (usize, usize) {
                 let file = format!("/f{t}");
                 while !full.load(Ordering::Relaxed) {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    match v.link(&file, format!("/d/{}", long(n))) {
+                    match v.hard_link(&file, format!("/d/{}", long(n))) {
                         Ok(()) => assert!(n < 200_000, "never full"),
                         Err(Error::NoSpace(why)) => {
                             assert!(why.contains("index"), "{why}");
@@ -58,7 +59,7 @@ fn fill(v: &Volume, threads: usize) -> (usize, usize) {
         }
     });
     let refused = refused.into_inner();
-    (v.read_dir("/d").unwrap().len(), refused)
+    (v.read_dir("/d").unwrap().count(), refused)
 }
 
 #[test]
@@ -76,40 +77,44 @@ fn two_levels() {
         let name = format!("/d/{}", long(refused));
         let full =
             |r: extant::Result<()>| assert!(matches!(r, Err(Error::NoSpace(_))), "{what}: {r:?}");
-        full(v.create(&name, 0o600).map(drop));
-        full(v.create_dir(&name, 0o700).map(drop));
+        full(v.create_new_file(&name).map(drop));
+        full(v.create_dir_with_mode(&name, 0o700).map(drop));
         full(v.symlink("t".repeat(100), &name));
         full(v.mknod(&name, FileType::Fifo, 0o600, 0));
-        full(v.link("/f0", &name));
-        full(v.rename("/f7", &name, RenameMode::Replace));
-        full(v.rename("/f7", &name, RenameMode::NoReplace));
+        full(v.hard_link("/f0", &name));
+        full(v.rename("/f7", &name));
+        full(v.rename_with("/f7", &name, RenameMode::NoReplace));
         let before = v.statfs().unwrap();
         // Existing names can be opened, replaced, exchanged and removed.
-        let there = v.read_dir("/d").unwrap();
+        let there = list(&v, "/d").unwrap();
         let old = |i: usize| format!("/d/{}", String::from_utf8(there[i].name.clone()).unwrap());
-        v.open(old(5), OpenFlags::READ | OpenFlags::CREATE, 0o600)
-            .unwrap();
-        v.create("/g", 0o600).unwrap();
-        v.rename("/g", old(9), RenameMode::Replace).unwrap();
-        v.create("/h", 0o600).unwrap();
-        v.rename("/h", old(10), RenameMode::Exchange).unwrap();
-        v.rename(old(11), "/moved", RenameMode::Replace).unwrap();
+        v.open_file_with(
+            old(5),
+            &OpenOptions::new().read(true).create(true).mode(0o600),
+        )
+        .unwrap();
+        v.create_new_file("/g").unwrap();
+        v.rename("/g", old(9)).unwrap();
+        v.create_new_file("/h").unwrap();
+        v.rename_with("/h", old(10), RenameMode::Exchange).unwrap();
+        v.rename(old(11), "/moved").unwrap();
         v.sync().unwrap();
-        full(v.link("/f0", &name));
-        assert_eq!(v.read_dir("/d").unwrap().len(), names - 1);
+        full(v.hard_link("/f0", &name));
+        assert_eq!(v.read_dir("/d").unwrap().count(), names - 1);
         v.close().unwrap();
         assert_clean(&device, &what);
         // Read in again, it is as full.
         let v = open(&device);
-        full(v.link("/f0", &name));
+        full(v.hard_link("/f0", &name));
         assert!(v.statfs().unwrap().free_inodes <= before.free_inodes);
         // Half of the names gone, there is room in the leaves again.
-        for entry in v.read_dir("/d").unwrap().iter().step_by(2) {
-            v.unlink([b"/d/", &entry.name[..]].concat()).unwrap();
+        for entry in list(&v, "/d").unwrap().iter().step_by(2) {
+            v.remove_file(Path::new("/d").join(path(&entry.name)))
+                .unwrap();
         }
-        v.link("/f0", &name).unwrap();
+        v.hard_link("/f0", &name).unwrap();
         for n in 0..500 {
-            match v.link("/f0", format!("/d/{}", long(300_000 + n))) {
+            match v.hard_link("/f0", format!("/d/{}", long(300_000 + n))) {
                 Ok(()) | Err(Error::NoSpace(_)) => {}
                 Err(e) => panic!("{what}: {e}"),
             }
@@ -126,12 +131,12 @@ fn three_levels() {
         return;
     };
     for n in 0..60_000 {
-        v.link(format!("/f{}", n % 8), format!("/d/{}", long(n)))
+        v.hard_link(format!("/f{}", n % 8), format!("/d/{}", long(n)))
             .unwrap_or_else(|e| panic!("{n}: {e}"));
     }
     v.close().unwrap();
     assert_clean(&device, "three levels");
-    assert_eq!(open(&device).read_dir("/d").unwrap().len(), 60_000);
+    assert_eq!(open(&device).read_dir("/d").unwrap().count(), 60_000);
 }
 
 /// Short names in one burst, of which a context holds them all.
@@ -143,13 +148,13 @@ fn a_burst_of_short_names() {
         &["-t", "ext4", "-b", "1024", "-J", "size=64", "-N", "4096"],
     );
     let v = open(&device);
-    v.create_dir("/d", 0o755).unwrap();
+    v.create_dir("/d").unwrap();
     for n in 0..12 {
-        v.create(format!("/f{n}"), 0o644).unwrap();
+        v.create_new_file(format!("/f{n}")).unwrap();
     }
     let mut refused = None;
     for n in 0..720_000 {
-        match v.link(format!("/f{}", n / 60_000), format!("/d/{n}")) {
+        match v.hard_link(format!("/f{}", n / 60_000), format!("/d/{n}")) {
             Ok(()) => {}
             Err(Error::NoSpace(why)) => {
                 assert!(why.contains("index"), "{why}");

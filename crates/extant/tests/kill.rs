@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use extant::{Error, OpenFlags, OpenOptions, RenameMode, Volume};
+use extant::{Error, Volume, VolumeOptions};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -32,7 +32,7 @@ fn say(line: String) {
 fn load(v: &Volume, round: u64, t: u64) {
     let mut rng = Rng::new(round * 100 + t);
     let dir = format!("/t{t}");
-    let _ = v.create_dir(&dir, 0o755);
+    let _ = v.create_dir(&dir);
     for n in 0.. {
         let base = round * 1_000_000 + n;
         let (path, temp) = (format!("{dir}/f{base}"), format!("{dir}/temp"));
@@ -40,47 +40,46 @@ fn load(v: &Volume, round: u64, t: u64) {
         match rng.below(6) {
             // Saves as editors do: write a new file, sync, rename it over the old.
             0 | 1 => {
-                v.write_file(&temp, &bytes).unwrap();
-                v.open(&temp, OpenFlags::READ, 0).unwrap().fsync().unwrap();
-                v.rename(&temp, &path, RenameMode::Replace).unwrap();
-                v.open_dir(&dir).unwrap().fsync().unwrap();
+                v.write(&temp, &bytes).unwrap();
+                v.open_file(&temp).unwrap().sync_all().unwrap();
+                v.rename(&temp, &path).unwrap();
+                v.open_dir(&dir).unwrap().sync_all().unwrap();
                 say(format!("file {t} {base}\n"));
             }
             2 => {
-                let file = v.create(&path, 0o600).unwrap();
-                file.write_at(0, &bytes).unwrap();
-                file.fsync().unwrap();
+                let file = v.create_new_file(&path).unwrap();
+                file.write_at(&bytes, 0).unwrap();
+                file.sync_all().unwrap();
                 say(format!("file {t} {base}\n"));
                 if rng.below(2) == 0 {
                     say(format!("gone {t} {base}\n"));
-                    v.unlink(&path).unwrap();
+                    v.remove_file(&path).unwrap();
                 }
             }
             3 => {
                 let shared = format!("/shared/s{t}.{base}");
-                v.write_file(&shared, &bytes).unwrap();
-                v.link(&shared, &path).unwrap();
-                v.unlink(&shared).unwrap();
+                v.write(&shared, &bytes).unwrap();
+                v.hard_link(&shared, &path).unwrap();
+                v.remove_file(&shared).unwrap();
             }
             4 => {
-                let _ = v.create_dir(format!("{dir}/d{}", n % 7), 0o755);
+                let _ = v.create_dir(format!("{dir}/d{}", n % 7));
                 let _ = v.remove_dir(format!("{dir}/d{}", (n + 3) % 7));
                 say(format!("gone {t} {}\n", base.saturating_sub(40)));
-                let _ = v.unlink(format!("{dir}/f{}", base.saturating_sub(40)));
+                let _ = v.remove_file(format!("{dir}/f{}", base.saturating_sub(40)));
             }
             _ => {
                 let _ = v.rename(
                     format!("/shared/m{}", rng.below(20)),
                     format!("/shared/m{}", rng.below(20)),
-                    RenameMode::Replace,
                 );
-                let _ = v.create(format!("/shared/m{}", rng.below(20)), 0o600);
+                let _ = v.create_new_file(format!("/shared/m{}", rng.below(20)));
             }
         }
         // Long ago made: gone, so that there is room on a fast machine as well.
         if let Some(old) = n.checked_sub(1000).map(|n| round * 1_000_000 + n) {
             say(format!("gone {t} {old}\n"));
-            match v.unlink(format!("{dir}/f{old}")) {
+            match v.remove_file(format!("{dir}/f{old}")) {
                 Ok(()) | Err(Error::NotFound) => {}
                 Err(e) => panic!("{e}"),
             }
@@ -99,11 +98,11 @@ fn child() {
     };
     let round = std::env::var(SEED).unwrap().parse().unwrap();
     // The background thread commits too.
-    let v = OpenOptions::new()
+    let v = VolumeOptions::new()
         .commit_interval(Duration::from_millis(30))
         .open(image)
         .unwrap();
-    let _ = v.create_dir("/shared", 0o777);
+    let _ = v.create_dir_with_mode("/shared", 0o777);
     std::thread::scope(|s| {
         for t in 0..THREADS {
             let v = &v;
@@ -189,7 +188,7 @@ fn rounds(args: &[&str], rounds: u64) {
         std::fs::copy(&image, &copy).unwrap();
         repair(&copy, &format!("{what}: after e2fsck -p"));
         for (by, path) in [("e2fsck", &copy), ("us", &image)] {
-            let v = OpenOptions::new()
+            let v = VolumeOptions::new()
                 .background(false)
                 .open(path)
                 .unwrap_or_else(|e| panic!("{what}, by {by}: {e}"));
@@ -200,7 +199,7 @@ fn rounds(args: &[&str], rounds: u64) {
             );
             for (path, bytes) in &synced {
                 let found = v
-                    .read_file(path)
+                    .read(path)
                     .unwrap_or_else(|e| panic!("{what}, by {by}: {path} was synced: {e}"));
                 assert!(
                     found == *bytes,
@@ -212,10 +211,10 @@ fn rounds(args: &[&str], rounds: u64) {
                 // Room for the next round.
                 for t in 0..THREADS {
                     let dir = format!("/t{t}");
-                    for entry in v.read_dir(&dir).unwrap_or_default() {
+                    for entry in list(&v, &dir).unwrap_or_default() {
                         let path = format!("{dir}/{}", String::from_utf8_lossy(&entry.name));
                         if entry.file_type == extant::FileType::Regular && rng.below(3) > 0 {
-                            v.unlink(&path).unwrap();
+                            v.remove_file(&path).unwrap();
                             synced.remove(&path);
                         }
                     }

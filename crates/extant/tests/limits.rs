@@ -5,7 +5,7 @@ mod common;
 
 use blockdev::MemDevice;
 use common::*;
-use extant::{Error, Fallocate, OpenFlags, RenameMode, Seek, SetXattr, Volume, mkfs};
+use extant::{Error, Fallocate, OpenOptions, SetXattr, Volume, mkfs};
 use std::sync::Arc;
 
 /// One block at the last offset, and not a byte more.
@@ -25,46 +25,48 @@ fn the_largest_file() {
         let extents = v.geometry().features.has_extents();
         let max = v.geometry().max_file_size(extents);
         let what = format!("{args:?}, {max} bytes at most");
-        let file = v.create("/f", 0o644).unwrap();
+        let file = v.create_new_file("/f").unwrap();
         let too_large =
             |r: extant::Result<()>| assert!(matches!(r, Err(Error::FileTooLarge)), "{what}: {r:?}");
-        too_large(file.write_at(max, b"x").map(drop));
+        too_large(file.write_at(b"x", max).map(drop));
         // The part that fits is stored.
-        assert_eq!(file.write_at(max - 3, b"last").unwrap(), 3, "{what}");
-        file.truncate(0).unwrap();
-        too_large(file.write_at(u64::MAX - 1, b"last").map(drop));
-        too_large(file.truncate(max + 1));
+        assert_eq!(file.write_at(b"last", max - 3).unwrap(), 3, "{what}");
+        file.set_len(0).unwrap();
+        too_large(file.write_at(b"last", u64::MAX - 1).map(drop));
+        too_large(file.set_len(max + 1));
         if extents {
             too_large(file.fallocate(Fallocate::default(), max - 5, 10));
             too_large(file.fallocate(Fallocate::default(), u64::MAX - 5, 10));
         }
-        file.write_at(max - 4, b"last")
+        file.write_at(b"last", max - 4)
             .unwrap_or_else(|e| panic!("{what}: {e}"));
-        file.write_at(max / 2, b"middle").unwrap();
-        file.write_at(0, b"first").unwrap();
+        file.write_at(b"middle", max / 2).unwrap();
+        file.write_at(b"first", 0).unwrap();
         too_large(file.append(b"x").map(drop));
         v.sync().unwrap();
         drop(file);
         v.close().unwrap();
         assert_clean(&device, &what);
         let v = open(&device);
-        let file = v.open("/f", OpenFlags::READ | OpenFlags::WRITE, 0).unwrap();
-        assert_eq!(file.stat().unwrap().size, max, "{what}");
+        let file = v
+            .open_file_with("/f", &OpenOptions::new().read(true).write(true))
+            .unwrap();
+        assert_eq!(file.metadata().unwrap().len(), max, "{what}");
         for (at, expected) in [(max - 4, &b"last"[..]), (max / 2, b"middle"), (0, b"first")] {
             let mut found = vec![0; expected.len()];
-            assert_eq!(file.read_at(at, &mut found).unwrap(), expected.len());
+            assert_eq!(file.read_at(&mut found, at).unwrap(), expected.len());
             assert_eq!(found, expected, "{what}: at {at}");
         }
-        assert_eq!(file.read_at(max, &mut [0; 4]).unwrap(), 0);
-        assert_eq!(file.read_at(u64::MAX - 1, &mut [0; 4]).unwrap(), 0);
+        assert_eq!(file.read_at(&mut [0; 4], max).unwrap(), 0);
+        assert_eq!(file.read_at(&mut [0; 4], u64::MAX - 1).unwrap(), 0);
         let bs = u64::from(v.geometry().block_size);
         assert_eq!(
-            file.seek(max / 2 + bs, Seek::Data).unwrap(),
+            file.seek_data(max / 2 + bs).unwrap(),
             (max - 4) / bs * bs,
             "{what}"
         );
-        assert_eq!(file.seek(max - 4, Seek::Hole).unwrap(), max, "{what}");
-        file.truncate(10).unwrap();
+        assert_eq!(file.seek_hole(max - 4).unwrap(), max, "{what}");
+        file.set_len(10).unwrap();
         v.close().unwrap();
         assert_clean(&device, &format!("{what}, cut"));
     }
@@ -87,7 +89,7 @@ fn two_tib_without_huge_file() {
     let v = open(&device);
     let max = v.geometry().max_file_size(true);
     assert!((2_180_000_000_000..1 << 41).contains(&max), "{max}");
-    let file = v.create("/f", 0o644).unwrap();
+    let file = v.create_new_file("/f").unwrap();
     let all = Fallocate::Allocate { keep_size: false };
     assert!(matches!(
         file.fallocate(all, 0, max + 1),
@@ -96,20 +98,20 @@ fn two_tib_without_huge_file() {
     file.fallocate(all, 0, max).unwrap();
     // Short pieces of it are written, so that the mapping is large too.
     for n in 0..2000 {
-        file.write_at(n << 22, b"piece").unwrap();
+        file.write_at(b"piece", n << 22).unwrap();
     }
     file.set_xattr("user.large", &vec![7; 900], SetXattr::Any)
         .unwrap();
-    assert!(matches!(file.truncate(max + 1), Err(Error::FileTooLarge)));
+    assert!(matches!(file.set_len(max + 1), Err(Error::FileTooLarge)));
     v.sync().unwrap();
-    let sectors = file.stat().unwrap().sectors;
+    let sectors = file.metadata().unwrap().blocks();
     assert!(
         sectors > max / 512 && u32::try_from(sectors).is_ok(),
         "{sectors}"
     );
     drop(file);
     v.close().unwrap();
-    assert_eq!(open(&device).stat("/f").unwrap().size, max);
+    assert_eq!(open(&device).metadata("/f").unwrap().len(), max);
 }
 
 #[test]
@@ -117,38 +119,39 @@ fn names_and_paths() {
     needs::tools!("mke2fs");
     let v = open(&mem_image("24M", &["-t", "ext4", "-J", "size=4"]));
     let longest = "n".repeat(255);
-    v.create(&longest, 0o600).unwrap();
+    v.create_new_file(&longest).unwrap();
     let too_long = |r: extant::Result<()>, what: &str| {
         assert!(matches!(r, Err(Error::NameTooLong)), "{what}: {r:?}")
     };
     let name = "n".repeat(256);
-    too_long(v.create(&name, 0o600).map(drop), "create");
-    too_long(v.stat(&name).map(drop), "stat");
-    too_long(v.create_dir(&name, 0o700).map(drop), "mkdir");
-    too_long(v.rename(&longest, &name, Default::default()), "rename");
-    too_long(v.link(&longest, &name), "link");
-    too_long(v.unlink(&name), "unlink");
-    too_long(v.stat("/a".repeat(2100)).map(drop), "a path");
-    for bad in [&b"a\0b"[..], b"\0"] {
+    too_long(v.create_new_file(&name).map(drop), "create");
+    too_long(v.metadata(&name).map(drop), "stat");
+    too_long(v.create_dir_with_mode(&name, 0o700).map(drop), "mkdir");
+    too_long(v.rename_with(&longest, &name, Default::default()), "rename");
+    too_long(v.hard_link(&longest, &name), "link");
+    too_long(v.remove_file(&name), "unlink");
+    too_long(v.metadata("/a".repeat(2100)).map(drop), "a path");
+    for bad in ["a\0b", "\0"] {
         assert!(
-            matches!(v.create(bad, 0o600), Err(Error::Invalid(_))),
+            matches!(v.create_new_file(bad), Err(Error::Invalid(_))),
             "{bad:?}"
         );
     }
     for odd in [&b"\xff\xfe"[..], b"new\nline", b" ", b"...", b"\x7f"] {
-        v.create(odd, 0o600).unwrap();
-        v.unlink(odd).unwrap();
+        let odd = path(odd);
+        v.create_new_file(odd).unwrap();
+        v.remove_file(odd).unwrap();
     }
     v.symlink("loop", "/loop").unwrap();
-    assert!(matches!(v.stat("/loop"), Err(Error::SymlinkLoop)));
-    assert!(matches!(v.stat(""), Err(Error::NotFound)));
+    assert!(matches!(v.metadata("/loop"), Err(Error::SymlinkLoop)));
+    assert!(matches!(v.metadata(""), Err(Error::NotFound)));
     // 40 links are followed, 41 are not.
-    v.write_file("/l0", b"end").unwrap();
+    v.write("/l0", b"end").unwrap();
     for n in 1..=41 {
         v.symlink(format!("l{}", n - 1), format!("/l{n}")).unwrap();
     }
-    assert_eq!(v.read_file("/l40").unwrap(), b"end");
-    assert!(matches!(v.read_file("/l41"), Err(Error::SymlinkLoop)));
+    assert_eq!(v.read("/l40").unwrap(), b"end");
+    assert!(matches!(v.read("/l41"), Err(Error::SymlinkLoop)));
 }
 
 /// A file may have 65,000 links and no more.
@@ -157,16 +160,16 @@ fn links() {
     needs::tools!("mke2fs", "e2fsck");
     let device = mem_image("64M", &["-t", "ext4", "-J", "size=4"]);
     let v = open(&device);
-    v.write_file("/f", b"x").unwrap();
-    v.create_dir("/d", 0o755).unwrap();
-    (1..65_000).for_each(|n| v.link("/f", format!("/d/{n}")).unwrap());
-    assert_eq!(v.stat("/f").unwrap().links, 65_000);
+    v.write("/f", b"x").unwrap();
+    v.create_dir("/d").unwrap();
+    (1..65_000).for_each(|n| v.hard_link("/f", format!("/d/{n}")).unwrap());
+    assert_eq!(v.metadata("/f").unwrap().nlink(), 65_000);
     assert!(matches!(
-        v.link("/f", "/one-more"),
+        v.hard_link("/f", "/one-more"),
         Err(Error::TooManyLinks)
     ));
-    v.unlink("/d/7").unwrap();
-    v.link("/f", "/one-more").unwrap();
+    v.remove_file("/d/7").unwrap();
+    v.hard_link("/f", "/one-more").unwrap();
     v.close().unwrap();
     assert_clean(&device, "65,000 links");
 }
@@ -191,7 +194,7 @@ fn subdirectories_without_dir_nlink() {
     let v = open(&device);
     let mut made = 0;
     let refused = loop {
-        match v.create_dir(format!("/{made}"), 0o755) {
+        match v.create_dir(format!("/{made}")) {
             Ok(_) => made += 1,
             Err(e) => break e,
         }
@@ -199,13 +202,13 @@ fn subdirectories_without_dir_nlink() {
     };
     assert!(matches!(refused, Error::TooManyLinks), "{refused:?}");
     // lost+found is one of them.
-    assert_eq!(v.stat("/").unwrap().links, made + 3);
-    v.create("/files-are-not-counted", 0o600).unwrap();
+    assert_eq!(v.metadata("/").unwrap().nlink(), made + 3);
+    v.create_new_file("/files-are-not-counted").unwrap();
     v.remove_dir("/5").unwrap();
-    v.create_dir("/again", 0o755).unwrap();
-    let within = v.create_dir("/again/within", 0o755).map(drop);
+    v.create_dir("/again").unwrap();
+    let within = v.create_dir("/again/within").map(drop);
     within.unwrap();
-    let moved = || v.rename("/again/within", "/moved", RenameMode::Replace);
+    let moved = || v.rename("/again/within", "/moved");
     assert!(matches!(moved(), Err(Error::TooManyLinks)));
     // Threads at the limit: it is never passed, and what they leave of it can be used.
     (100..140).for_each(|n| v.remove_dir(format!("/{n}")).unwrap());
@@ -213,7 +216,7 @@ fn subdirectories_without_dir_nlink() {
         let (mut mine, mut refused) = (Vec::new(), 0);
         for n in 0..400 {
             let name = format!("/{t}.{n}");
-            match v.create_dir(&name, 0o755) {
+            match v.create_dir(&name) {
                 Ok(_) => mine.push(name),
                 Err(Error::TooManyLinks) => {
                     refused += 1;
@@ -221,22 +224,22 @@ fn subdirectories_without_dir_nlink() {
                 }
                 Err(e) => panic!("{e}"),
             }
-            assert!(v.stat("/").unwrap().links <= 65_000);
+            assert!(v.metadata("/").unwrap().nlink() <= 65_000);
         }
         v.sync().unwrap();
         refused
     });
     assert!(refused > 0);
-    let mut more = v.stat("/").unwrap().links;
-    while v.create_dir(format!("/more{more}"), 0o755).is_ok() {
+    let mut more = v.metadata("/").unwrap().nlink();
+    while v.create_dir(format!("/more{more}")).is_ok() {
         more += 1;
     }
-    assert_eq!((more, v.stat("/").unwrap().links), (65_000, 65_000));
+    assert_eq!((more, v.metadata("/").unwrap().nlink()), (65_000, 65_000));
     v.remove_dir("/6").unwrap();
     moved().unwrap();
     v.close().unwrap();
     assert_clean(&device, "as many subdirectories as links");
-    assert_eq!(open(&device).stat("/").unwrap().links, 65_000);
+    assert_eq!(open(&device).metadata("/").unwrap().nlink(), 65_000);
 }
 
 /// With dir_nlink threads add subdirectories beyond what links can count: from then on they are not counted, on disk
@@ -246,31 +249,31 @@ fn subdirectories_with_dir_nlink() {
     needs::tools!("mke2fs", "e2fsck");
     let device = mem_image("600M", &["-t", "ext4", "-b", "1024", "-N", "70000"]);
     let v = open(&device);
-    (0..64_990).for_each(|n| drop(v.create_dir(format!("/{n}"), 0o755).unwrap()));
+    (0..64_990).for_each(|n| drop(v.create_dir(format!("/{n}")).unwrap()));
     v.sync().unwrap();
-    assert_eq!(v.stat("/").unwrap().links, 64_993);
+    assert_eq!(v.metadata("/").unwrap().nlink(), 64_993);
     at_once(&v, |v, t| {
         for n in 0..20 {
-            v.create_dir(format!("/{t}.{n}"), 0o755).unwrap();
+            v.create_dir(format!("/{t}.{n}")).unwrap();
             v.remove_dir(format!("/{}", 100 * t + n)).unwrap();
             v.sync().unwrap();
         }
         0
     });
-    assert_eq!(v.stat("/").unwrap().links, 64_993);
+    assert_eq!(v.metadata("/").unwrap().nlink(), 64_993);
     at_once(&v, |v, t| {
         for n in 0..20 {
-            v.create_dir(format!("/more {t}.{n}"), 0o755).unwrap();
+            v.create_dir(format!("/more {t}.{n}")).unwrap();
         }
         0
     });
-    assert_eq!(v.stat("/").unwrap().links, 1);
+    assert_eq!(v.metadata("/").unwrap().nlink(), 1);
     v.close().unwrap();
     assert_clean(&device, "more subdirectories than links");
     let v = open(&device);
-    assert_eq!(v.stat("/").unwrap().links, 1);
+    assert_eq!(v.metadata("/").unwrap().nlink(), 1);
     v.remove_dir("/9000").unwrap();
-    assert_eq!(v.stat("/").unwrap().links, 1);
+    assert_eq!(v.metadata("/").unwrap().nlink(), 1);
 }
 
 /// Runs four threads, and sums up what they return.
@@ -299,9 +302,9 @@ fn a_file_larger_than_memory() {
     setrlimit(Resource::As, limit).unwrap();
     let device = mem_image("24M", &["-t", "ext4", "-J", "size=4"]);
     let v = open(&device);
-    let file = v.create("/f", 0o644).unwrap();
-    file.truncate(8 << 40).unwrap();
-    let error = v.read_file("/f").expect_err("8 TiB in memory");
+    let file = v.create_new_file("/f").unwrap();
+    file.set_len(8 << 40).unwrap();
+    let error = v.read("/f").expect_err("8 TiB in memory");
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
@@ -311,9 +314,11 @@ fn nothing_is_written_to_a_fifo() {
     needs::tools!("mke2fs");
     let v = open(&mem_image("8M", &["-t", "ext4"]));
     v.mknod("/fifo", extant::FileType::Fifo, 0o600, 0).unwrap();
-    let fifo = v.open("/fifo", OpenFlags::WRITE, 0).unwrap();
+    let fifo = v
+        .open_file_with("/fifo", &OpenOptions::new().write(true))
+        .unwrap();
     for bytes in [&b""[..], b"some"] {
-        assert_eq!(fifo.write_at(0, bytes).unwrap_err().errno(), 22);
+        assert_eq!(fifo.write_at(bytes, 0).unwrap_err().errno(), 22);
         assert_eq!(fifo.append(bytes).unwrap_err().errno(), 22);
     }
     v.close().unwrap();

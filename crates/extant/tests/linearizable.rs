@@ -17,7 +17,7 @@ mod spec;
 use blockdev::{BlockDevice, MemDevice};
 use calls::{Call, Event, Field, Handles, Maker, PathFrom, Reply};
 use common::*;
-use extant::{Error, OpenFlags, OpenOptions, Volume};
+use extant::{Error, OpenOptions, Volume, VolumeOptions};
 use reference::{Model, NodeKind};
 use spec::Context;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ struct Test {
 
 fn open_small(device: &Arc<MemDevice>) -> Volume {
     let device = Arc::clone(device) as Arc<dyn BlockDevice>;
-    OpenOptions::new()
+    VolumeOptions::new()
         .background(false)
         .cache_bytes(1 << 20)
         .open_device(device)
@@ -48,7 +48,7 @@ impl Test {
     fn run(&self, name: &str, args: &[&str], rounds: u64) {
         needs::tools!("mke2fs", "e2fsck");
         assert!(
-            extant::jitter(12),
+            extant::unstable::jitter(12),
             "without debug assertions threads hardly ever meet: --profile test-fast"
         );
         // No thread clears the tree, so it grows: a new one begins every so often.
@@ -89,7 +89,7 @@ impl Test {
             .map(|n| format!("/s{n}"))
             .chain((0..self.threads).map(|n| format!("/own{n}")));
         for top in tops {
-            volume.create_dir(&top, 0o755).unwrap();
+            volume.create_dir(&top).unwrap();
             let names = BTreeMap::new();
             model
                 .make(&top, NodeKind::Dir { names, parent: 0 }, 0o755)
@@ -97,7 +97,7 @@ impl Test {
         }
         for n in 0..STAY {
             let path = format!("/s0/stays{n}");
-            volume.create(&path, 0o644).unwrap();
+            volume.create_new_file(&path).unwrap();
             model.open(&path, true, true, false, 0o644).unwrap();
         }
         observe::agree(model, &observe::observe(volume)).unwrap();
@@ -143,7 +143,7 @@ impl Test {
         };
         let dirs = some(2, |k| matches!(k, NodeKind::Dir { .. }));
         let files = some(3, |k| matches!(k, NodeKind::File(_)));
-        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        let options = OpenOptions::new().read(true).write(true);
         Handles {
             dirs: dirs
                 .into_iter()
@@ -151,7 +151,7 @@ impl Test {
                 .collect(),
             files: files
                 .into_iter()
-                .map(|(path, id)| (volume.open(path, flags, 0).unwrap(), *id))
+                .map(|(path, id)| (volume.open_file_with(path, &options).unwrap(), *id))
                 .collect(),
         }
     }
@@ -222,16 +222,12 @@ fn beside(volume: &Volume, handles: &Handles, seed: u64, ended: &AtomicBool) {
             1 => volume.drop_caches(),
             2 => {
                 for (file, _) in &handles.files {
-                    file.fsync().unwrap();
+                    file.sync_all().unwrap();
                 }
             }
             _ => {
-                let mut listed: Vec<Vec<u8>> = volume
-                    .read_dir("/s0")
-                    .unwrap()
-                    .into_iter()
-                    .map(|e| e.name)
-                    .collect();
+                let names = list(volume, "/s0").unwrap().into_iter();
+                let mut listed: Vec<Vec<u8>> = names.map(|e| e.name).collect();
                 listed.sort();
                 assert!(listed.windows(2).all(|w| w[0] != w[1]), "a name twice");
                 let stay = listed.iter().filter(|n| n.starts_with(b"stays")).count();

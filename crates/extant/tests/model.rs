@@ -107,8 +107,8 @@ fn dry_run(op: &Op, m: &mut Model) {
             cut,
             mode,
         } => m.open(path, *create, *exclusive, *cut, *mode).map(drop),
-        Op::Link { old, new } => m.link(old, new),
-        Op::Unlink { path } => m.unlink(path),
+        Op::Link { old, new } => m.hard_link(old, new),
+        Op::Unlink { path } => m.remove_file(path),
         Op::Mkdir { path, mode } => m
             .make(
                 path,
@@ -120,7 +120,7 @@ fn dry_run(op: &Op, m: &mut Model) {
             )
             .map(drop),
         Op::Rmdir { path } => m.rmdir(path),
-        Op::Rename { old, new, mode } => m.rename(old, new, *mode),
+        Op::Rename { old, new, mode } => m.rename_with(old, new, *mode),
         Op::Symlink { target, path } => m
             .make(path, NodeKind::Symlink(target.clone()), 0o777)
             .map(drop),
@@ -141,7 +141,7 @@ fn dry_run(op: &Op, m: &mut Model) {
             for n in *first..first + count {
                 let path = format!("{dir}/{}", bulk_name(n));
                 let _ = if *remove {
-                    m.unlink(&path)
+                    m.remove_file(&path)
                 } else {
                     m.open(&path, true, true, false, 0o600).map(drop)
                 };

@@ -4,9 +4,10 @@ mod common;
 
 use blockdev::MemDevice;
 use common::*;
+use extant::unstable::{MakeNode, Node, OpenFlags};
 use extant::{
-    Credentials, Error, FileType, MakeNode, Node, OpenFlags, OpenOptions, RenameMode,
-    SetAttributes, SetXattr, StatFs, Timestamp, Volume,
+    Credentials, Error, FileType, OpenOptions, RenameMode, SetAttributes, SetXattr, StatFs,
+    Timestamp, Volume, VolumeOptions,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,9 +43,9 @@ fn files_removed_while_they_are_held_share_their_place_in_the_log() {
     needs::tools!("mke2fs");
     for orphan_file in ["orphan_file", "^orphan_file"] {
         let device = mem_image("32M", &["-t", "ext4", "-J", "size=4", "-O", orphan_file]);
-        let options = OpenOptions::new().background(false);
+        let options = VolumeOptions::new().background(false);
         let v = options.open_device(device.clone()).unwrap();
-        let top = v.root_node().unwrap();
+        let top = Node::root(&v).unwrap();
         let held: Vec<_> = (0..2000)
             .map(|n| {
                 let name = format!("file{n}");
@@ -73,20 +74,20 @@ fn every_operation_of_a_node() {
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let who = root();
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     assert_eq!(top.parent().unwrap(), top.ino());
     let dir = top.make(&who, b"dir", MakeNode::Directory, 0o755).unwrap();
     let (file, made) = dir.create(&who, b"file", 0o640, true).unwrap();
     assert!(made);
-    assert_eq!(file.write_at(&who, 3, b"abc").unwrap(), 3);
+    assert_eq!(file.write_at(&who, b"abc", 3).unwrap(), 3);
     assert_eq!(file.append(&who, b"d").unwrap(), 6..7);
-    assert_eq!(file.write_cached(7, b"e").unwrap(), 1);
+    assert_eq!(file.write_cached(b"e", 7).unwrap(), 1);
     let mut data = [9; 16];
-    assert_eq!(file.read_at(0, &mut data).unwrap(), 8);
+    assert_eq!(file.read_at(&mut data, 0).unwrap(), 8);
     assert_eq!(&data[..8], b"\0\0\0abcde");
     file.truncate(&who, 5).unwrap();
-    assert_eq!(file.attributes().unwrap().size, 5);
-    assert_eq!(file.attributes().unwrap().mode, 0o100_640);
+    assert_eq!(file.metadata().unwrap().len(), 5);
+    assert_eq!(file.metadata().unwrap().mode(), 0o100_640);
     let mode = SetAttributes {
         mode: Some(0o600),
         ..Default::default()
@@ -111,7 +112,7 @@ fn every_operation_of_a_node() {
         Err(Error::Exists)
     ));
     file.link(&who, &top, b"other").unwrap();
-    assert_eq!(file.attributes().unwrap().links, 2);
+    assert_eq!(file.metadata().unwrap().nlink(), 2);
     dir.rename(&who, b"file", &top, b"moved", RenameMode::Replace)
         .unwrap();
     assert_eq!(names(&top), ["dir", "lost+found", "moved", "other"]);
@@ -131,8 +132,11 @@ fn every_operation_of_a_node() {
     assert!(matches!(top.lookup(&who, b"dir"), Err(Error::NotFound)));
     assert!(matches!(top.lookup(&who, b""), Err(Error::NotFound)));
     assert!(matches!(file.lookup(&who, b"x"), Err(Error::NotDirectory)));
-    assert!(matches!(top.read_at(0, &mut data), Err(Error::IsDirectory)));
-    assert_eq!(v.node(file.ino()).unwrap().generation(), file.generation());
+    assert!(matches!(top.read_at(&mut data, 0), Err(Error::IsDirectory)));
+    assert_eq!(
+        Node::of_number(&v, file.ino()).unwrap().generation(),
+        file.generation()
+    );
     drop((top, dir, file, again, found, link, fifo));
     v.close().unwrap();
     assert_clean(&device, "after every operation");
@@ -144,10 +148,10 @@ fn what_a_node_holds_outlives_its_names_but_not_the_node() {
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let who = root();
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let before = v.statfs().unwrap();
     let (file, _) = top.create(&who, b"file", 0o600, true).unwrap();
-    file.write_at(&who, 0, &[7; 100_000]).unwrap();
+    file.write_at(&who, &[7; 100_000], 0).unwrap();
     file.fsync(false).unwrap();
     let second = file.clone();
     top.unlink(&who, b"file").unwrap();
@@ -166,12 +170,12 @@ fn what_a_node_holds_outlives_its_names_but_not_the_node() {
     v.sync().unwrap();
 
     // In use, and without a name.
-    assert_eq!(second.attributes().unwrap().links, 0);
+    assert_eq!(second.metadata().unwrap().nlink(), 0);
     let mut byte = [0];
-    assert_eq!(second.read_at(99_999, &mut byte).unwrap(), 1);
-    assert_eq!(old.attributes().unwrap().links, 0);
+    assert_eq!(second.read_at(&mut byte, 99_999).unwrap(), 1);
+    assert_eq!(old.metadata().unwrap().nlink(), 0);
     for gone in [&dir, &empty] {
-        assert_eq!(gone.attributes().unwrap().links, 0);
+        assert_eq!(gone.metadata().unwrap().nlink(), 0);
         assert_eq!(names(gone), [""; 0]);
         assert_eq!(gone.lookup(&who, b".").unwrap().ino(), gone.ino());
         assert!(matches!(
@@ -180,7 +184,10 @@ fn what_a_node_holds_outlives_its_names_but_not_the_node() {
         ));
         assert!(matches!(gone.lookup(&who, b"x"), Err(Error::NotFound)));
     }
-    assert!(matches!(v.node(second.ino()), Err(Error::NotFound)));
+    assert!(matches!(
+        Node::of_number(&v, second.ino()),
+        Err(Error::NotFound)
+    ));
 
     drop((second, dir, old, empty));
     top.unlink(&who, b"old").unwrap();
@@ -200,7 +207,7 @@ fn what_only_nodes_hold_is_freed_by_recovery_and_by_closing() {
         let v = open(&device);
         let who = root();
         let before = v.statfs().unwrap();
-        let top = v.root_node().unwrap();
+        let top = Node::root(&v).unwrap();
         let held: Vec<Node> = (0..40)
             .map(|n| {
                 let name = format!("n{n}").into_bytes();
@@ -210,7 +217,7 @@ fn what_only_nodes_hold_is_freed_by_recovery_and_by_closing() {
                     dir
                 } else {
                     let (file, _) = top.create(&who, &name, 0o600, true).unwrap();
-                    file.write_at(&who, 0, &[1; 9_000]).unwrap();
+                    file.write_at(&who, &[1; 9_000], 0).unwrap();
                     top.unlink(&who, &name).unwrap();
                     file
                 }
@@ -222,7 +229,7 @@ fn what_only_nodes_hold_is_freed_by_recovery_and_by_closing() {
         } else {
             v.close().unwrap();
         }
-        assert!(matches!(held[0].attributes(), Err(Error::Stale)));
+        assert!(matches!(held[0].metadata(), Err(Error::Stale)));
         assert!(matches!(top.lookup(&who, b"n0"), Err(Error::Stale)));
         drop((held, top));
         let v = open(&device);
@@ -239,18 +246,18 @@ fn lookups_race_with_removals() {
     let v = open(&device);
     let done = AtomicBool::new(false);
     let use_it = |node: Node| {
-        assert!(node.attributes().unwrap().links <= 2);
+        assert!(node.metadata().unwrap().nlink() <= 2);
         match node.file_type() {
             FileType::Directory => assert!(node.list(0, 1).unwrap().is_empty()),
-            _ => assert_eq!(node.read_at(0, &mut [0; 8]).unwrap(), 4),
+            _ => assert_eq!(node.read_at(&mut [0; 8], 0).unwrap(), 4),
         }
     };
     let changes = |volume: &Volume| {
-        let (who, top) = (root(), volume.root_node().unwrap());
+        let (who, top) = (root(), Node::root(volume).unwrap());
         for round in 0..3_000 {
             let (file, made) = top.create(&who, b"file.new", 0o600, true).unwrap();
             assert!(made);
-            file.write_at(&who, 0, b"data").unwrap();
+            file.write_at(&who, b"data", 0).unwrap();
             top.rename(&who, b"file.new", &top, b"file", RenameMode::Replace)
                 .unwrap();
             let dir = top.make(&who, b"dir", MakeNode::Directory, 0o755).unwrap();
@@ -267,7 +274,7 @@ fn lookups_race_with_removals() {
         for name in [b"file".as_slice(), b"dir"] {
             let (v, done) = (&v, &done);
             s.spawn(move || {
-                let (who, top) = (root(), v.root_node().unwrap());
+                let (who, top) = (root(), Node::root(v).unwrap());
                 while !done.load(Ordering::Relaxed) {
                     match top.lookup(&who, name) {
                         Ok(node) => use_it(node),
@@ -290,15 +297,22 @@ fn nodes_of_a_large_directory_that_is_not_in_memory() {
     let device = mem_image("64M", ARGS);
     let v = open(&device);
     let who = root();
-    let dir = v.create_dir("/large", 0o755).unwrap();
+    let dir = v.create_dir("/large").unwrap();
     for n in 0..4_000 {
-        dir.create(format!("a-rather-long-name-of-a-file-{n}"), 0o600)
-            .unwrap();
+        dir.open_file_with(
+            format!("a-rather-long-name-of-a-file-{n}"),
+            &OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600),
+        )
+        .unwrap();
     }
     drop(dir);
     v.close().unwrap();
     let v = open(&device);
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let dir = top.lookup(&who, b"large").unwrap();
     std::thread::scope(|s| {
         for task in 0..2 {
@@ -308,7 +322,7 @@ fn nodes_of_a_large_directory_that_is_not_in_memory() {
                     let name = format!("a-rather-long-name-of-a-file-{n}");
                     let mine = n % 2 == task;
                     match dir.lookup(who, name.as_bytes()) {
-                        Ok(node) => assert!(node.attributes().unwrap().ino > 11),
+                        Ok(node) => assert!(node.metadata().unwrap().ino() > 11),
                         Err(e) => assert!(!mine && matches!(e, Error::NotFound), "{name}: {e}"),
                     }
                     if mine && n > 1_000 {
@@ -328,7 +342,7 @@ fn nodes_of_a_large_directory_that_is_not_in_memory() {
 fn opening_is_checked_by_permissions_and_flags() {
     let v = extant::doc_volume();
     let (who, alice) = (root(), Credentials::new(1000, 1000, &[]));
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let (file, _) = top.create(&who, b"file", 0o644, true).unwrap();
     let says = |who: &Credentials, flags| file.check_open(who, flags).map_err(|e| e.errno());
     let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
@@ -358,12 +372,12 @@ fn opening_is_checked_by_permissions_and_flags() {
     assert_eq!(says(&who, write | OpenFlags::APPEND), Err(1));
     assert_eq!(says(&who, read), Ok(()));
     assert!(matches!(
-        file.write_at(&who, 0, b"x"),
+        file.write_at(&who, b"x", 0),
         Err(Error::NotPermitted)
     ));
-    assert!(file.write_cached(0, b"y").is_ok());
+    assert!(file.write_cached(b"y", 0).is_ok());
     file.set_attributes(&who, &flags(0)).unwrap();
-    let other = extant::doc_volume().root_node().unwrap();
+    let other = Node::root(&extant::doc_volume()).unwrap();
     assert!(matches!(
         file.link(&who, &other, b"x"),
         Err(Error::CrossDevice)
@@ -377,7 +391,9 @@ fn a_closed_volume_is_freed_when_its_nodes_go() {
     let device = mem_image("16M", ARGS);
     let v = open(&device);
     let nodes: Vec<Node> = std::thread::scope(|s| {
-        let tasks: Vec<_> = (0..4).map(|_| s.spawn(|| v.root_node().unwrap())).collect();
+        let tasks: Vec<_> = (0..4)
+            .map(|_| s.spawn(|| Node::root(&v).unwrap()))
+            .collect();
         tasks.into_iter().map(|t| t.join().unwrap()).collect()
     });
     drop(v);
@@ -395,7 +411,7 @@ fn files_are_made_without_a_name() {
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let who = root();
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let before = v.statfs().unwrap();
     let default = acl_bytes(&[
         (1, 6, u32::MAX),
@@ -408,19 +424,19 @@ fn files_are_made_without_a_name() {
     dir.set_xattr(&who, b"system.posix_acl_default", &default, SetXattr::Any)
         .unwrap();
     let file = dir.make_unnamed(&who, 0o666).unwrap();
-    assert_eq!(file.attributes().unwrap().mode, 0o100_664);
+    assert_eq!(file.metadata().unwrap().mode(), 0o100_664);
     assert!(file.get_xattr(&who, b"system.posix_acl_access").is_ok());
-    assert_eq!(file.attributes().unwrap().links, 0);
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
     // Large enough to be cut in several steps, while it has no name.
     for n in 0..64 {
-        file.write_at(&who, n * 200_000, &[n as u8; 5_000]).unwrap();
+        file.write_at(&who, &[n as u8; 5_000], n * 200_000).unwrap();
     }
     file.fsync(false).unwrap();
     file.truncate(&who, 3).unwrap();
     file.link(&who, &top, b"named").unwrap();
-    assert_eq!(file.attributes().unwrap().links, 1);
+    assert_eq!(file.metadata().unwrap().nlink(), 1);
     v.sync().unwrap();
-    assert_eq!(v.read_file("/named").unwrap().len(), 3);
+    assert_eq!(v.read("/named").unwrap().len(), 3);
     // Its first name is its chance: once removed it is as any other.
     top.unlink(&who, b"named").unwrap();
     assert!(matches!(
@@ -432,7 +448,7 @@ fn files_are_made_without_a_name() {
         .map(|_| dir.make_unnamed(&who, 0o600).unwrap())
         .collect();
     for other in &others {
-        other.write_at(&who, 0, &[1; 10_000]).unwrap();
+        other.write_at(&who, &[1; 10_000], 0).unwrap();
     }
     v.sync().unwrap();
     assert!(matches!(
@@ -457,12 +473,12 @@ fn a_rename_leaves_a_whiteout() {
     let device = mem_image("32M", ARGS);
     let v = open(&device);
     let who = Credentials::new(0, 0, &[]);
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let dir = top.make(&who, b"dir", MakeNode::Directory, 0o777).unwrap();
     let is_whiteout = |dir: &Node, name: &[u8]| {
-        let a = dir.lookup(&who, name).unwrap().attributes().unwrap();
+        let a = dir.lookup(&who, name).unwrap().metadata().unwrap();
         assert_eq!(
-            (a.mode, a.rdev, a.links, a.uid),
+            (a.mode(), a.rdev(), a.nlink(), a.uid()),
             (0o020_000, 0, 1, 0),
             "{name:?}"
         );
@@ -486,13 +502,13 @@ fn a_rename_leaves_a_whiteout() {
     dir.make(&who, b"d", MakeNode::Directory, 0o755).unwrap();
     top.make(&who, b"d", MakeNode::Directory, 0o755).unwrap();
     let links = (
-        top.attributes().unwrap().links,
-        dir.attributes().unwrap().links,
+        top.metadata().unwrap().nlink(),
+        dir.metadata().unwrap().nlink(),
     );
     dir.rename(&who, b"d", &top, b"d", white).unwrap();
     is_whiteout(&dir, b"d");
-    assert_eq!(top.attributes().unwrap().links, links.0);
-    assert_eq!(dir.attributes().unwrap().links, links.1 - 1);
+    assert_eq!(top.metadata().unwrap().nlink(), links.0);
+    assert_eq!(dir.metadata().unwrap().nlink(), links.1 - 1);
     let strict = RenameMode::WhiteoutNoReplace;
     assert!(matches!(
         dir.rename(&who, b"g0", &dir, b"g1", strict),
@@ -511,9 +527,9 @@ fn a_rename_leaves_a_whiteout() {
     assert_eq!(
         dir.lookup(&alice, b"mine")
             .unwrap()
-            .attributes()
+            .metadata()
             .unwrap()
-            .uid,
+            .uid(),
         1000
     );
     let device_of = |rdev| MakeNode::Special(FileType::CharDevice, rdev);
@@ -530,10 +546,10 @@ fn nodes_of_two_threads_are_of_one_volume() {
     needs::tools!("mke2fs");
     let device = mem_image("32M", ARGS);
     let v = open(&device);
-    let (who, top) = (root(), v.root_node().unwrap());
+    let (who, top) = (root(), Node::root(&v).unwrap());
     let make = |name: &[u8]| top.make(&who, name, MakeNode::File, 0o600).unwrap();
     let from = make(b"from");
-    from.write_at(&who, 0, b"data").unwrap();
+    from.write_at(&who, b"data", 0).unwrap();
     for round in 0..8 {
         let name = format!("to{round}").into_bytes();
         let to = std::thread::scope(|s| s.spawn(|| make(&name)).join()).unwrap();
@@ -552,7 +568,7 @@ fn a_volume_gets_a_name() {
     for args in [ARGS, &["-t", "ext4", "-O", "^has_journal"]] {
         let device = mem_image("16M", args);
         let v = open(&device);
-        v.create_dir("/d", 0o755).unwrap();
+        v.create_dir("/d").unwrap();
         v.set_label("sixteen bytes ok").unwrap();
         assert_eq!(v.label().unwrap(), "sixteen bytes ok");
         for bad in ["seventeen bytes !", "a\0b"] {
@@ -583,7 +599,7 @@ fn a_volume_gets_a_name_among_many_changes() {
     let device = mem_image("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
     let v = open(&device);
     for n in 0..300 {
-        v.create_dir(format!("/d{n}"), 0o755).unwrap();
+        v.create_dir(format!("/d{n}")).unwrap();
     }
     v.set_label("among others").unwrap();
     assert_eq!(v.label().unwrap(), "among others");
@@ -597,7 +613,7 @@ fn a_volume_gets_a_name_among_many_changes() {
 fn times_of_a_removed_file_are_not_logged() {
     let v = extant::doc_volume();
     let who = Credentials::root().already_checked();
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let make = |name: &[u8]| top.make(&who, name, MakeNode::File, 0o600).unwrap();
     let (removed, kept) = (make(b"removed"), make(b"kept"));
     let unnamed = top.make_unnamed(&who, 0o600).unwrap();
@@ -613,7 +629,7 @@ fn times_of_a_removed_file_are_not_logged() {
     let commits_of = |node: &Node| {
         let before = commits();
         node.set_attributes(&who, &set).unwrap();
-        assert_eq!(node.attributes().unwrap().ctime, Timestamp::new(5, 7));
+        assert_eq!(node.metadata().unwrap().ctime(), Timestamp::new(5, 7));
         commits() - before
     };
     assert_eq!(commits_of(&removed), 0);
@@ -621,7 +637,7 @@ fn times_of_a_removed_file_are_not_logged() {
     // This file may be given a name.
     assert_eq!(commits_of(&unnamed), 1);
     unnamed.link(&who, &top, b"named").unwrap();
-    removed.write_at(&who, 0, b"still here").unwrap();
+    removed.write_at(&who, b"still here", 0).unwrap();
     drop((removed, kept, unnamed));
     v.sync().unwrap();
 }
@@ -631,7 +647,7 @@ fn times_of_a_removed_file_are_not_logged() {
 fn a_name_of_no_bytes_is_not_found() {
     needs::tools!("mke2fs");
     let volume = open(&mem_image("32M", ARGS));
-    let (who, root) = (root(), volume.root_node().unwrap());
+    let (who, root) = (root(), Node::root(&volume).unwrap());
     root.create(&who, b"file", 0o600, true).unwrap();
     let rename = |from: &[u8], to: &[u8], mode| root.rename(&who, from, &root, to, mode);
     for mode in [

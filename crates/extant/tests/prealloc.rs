@@ -5,7 +5,7 @@ mod common;
 
 use blockdev::MemDevice;
 use common::*;
-use extant::{BlockScan, Error, Fallocate, OpenOptions, Volume, mkfs};
+use extant::{BlockScan, Error, Fallocate, Volume, VolumeOptions, mkfs};
 use std::sync::Arc;
 
 const SCANS: [BlockScan; 2] = [BlockScan::Lists, BlockScan::Linear];
@@ -23,7 +23,7 @@ fn image(size: u64) -> Arc<MemDevice> {
 }
 
 fn open(device: &Arc<MemDevice>, scan: BlockScan) -> Volume {
-    OpenOptions::new()
+    VolumeOptions::new()
         .background(false)
         .block_scan(scan)
         .open_device(Arc::clone(device) as _)
@@ -59,7 +59,7 @@ fn files_that_grow_side_by_side_stay_whole() {
         let device = image(256 << 20);
         let v = open(&device, scan);
         let files: Vec<_> = (0..8)
-            .map(|n| v.create(format!("/f{n}"), 0o600).unwrap())
+            .map(|n| v.create_new_file(format!("/f{n}")).unwrap())
             .collect();
         for n in 0..512u64 {
             for (i, file) in files.iter().enumerate() {
@@ -68,7 +68,7 @@ fn files_that_grow_side_by_side_stay_whole() {
                 } else {
                     file.append(&[i as u8; 8192]).unwrap();
                     if n % 16 == 15 {
-                        file.fsync().unwrap();
+                        file.sync_all().unwrap();
                     }
                 }
             }
@@ -91,7 +91,7 @@ fn what_is_set_aside_is_free_and_comes_back() {
     for scan in SCANS {
         let device = image(64 << 20);
         let v = open(&device, scan);
-        let file = v.create("/f", 0o600).unwrap();
+        let file = v.create_new_file("/f").unwrap();
         v.sync().unwrap();
         let free = v.statfs().unwrap().free_blocks;
         for n in 0..5 {
@@ -100,11 +100,11 @@ fn what_is_set_aside_is_free_and_comes_back() {
         // Four blocks of a transaction are reserved for the mapping until a push.
         v.sync().unwrap();
         assert_eq!(v.statfs().unwrap().free_blocks, free - 10);
-        file.truncate(0).unwrap();
+        file.set_len(0).unwrap();
         v.sync().unwrap();
         assert_eq!(v.statfs().unwrap().free_blocks, free);
         file.fallocate(GROW, 0, 8192).unwrap();
-        v.unlink("/f").unwrap();
+        v.remove_file("/f").unwrap();
         drop(file);
         v.sync().unwrap();
         assert_eq!(v.statfs().unwrap().free_blocks, free);
@@ -121,7 +121,7 @@ fn a_full_volume_is_full_to_the_last_block() {
         let device = image(48 << 20);
         let v = open(&device, scan);
         let files: Vec<_> = (0..40)
-            .map(|n| v.create(format!("/f{n}"), 0o600).unwrap())
+            .map(|n| v.create_new_file(format!("/f{n}")).unwrap())
             .collect();
         let mut ends = vec![0u64; files.len()];
         let mut full = 0;
@@ -143,7 +143,7 @@ fn a_full_volume_is_full_to_the_last_block() {
         let left = v.statfs().unwrap().free_blocks;
         assert!(left < held + 8, "{scan:?}: {left} blocks are left");
         // Room again for just what one of them held, while all others are open.
-        files[7].truncate(0).unwrap();
+        files[7].set_len(0).unwrap();
         v.sync().unwrap();
         let before = v.statfs().unwrap().free_blocks;
         let mut more = 0;
@@ -175,7 +175,7 @@ fn threads_fight_for_the_last_blocks() {
                     let mut rng = Rng::new(t);
                     for round in 0..30 {
                         let name = format!("/t{t}.{round}");
-                        let Ok(file) = v.create(&name, 0o600) else {
+                        let Ok(file) = v.create_new_file(&name) else {
                             continue;
                         };
                         let mut end = 0;
@@ -183,22 +183,22 @@ fn threads_fight_for_the_last_blocks() {
                             let len = 4096 * (1 + rng.below(20));
                             match rng.below(12) {
                                 0 => {
-                                    file.truncate(0).unwrap();
+                                    file.set_len(0).unwrap();
                                     end = 0;
                                 }
-                                1 | 2 => match file.write_at(end, &[7; 9000]) {
+                                1 | 2 => match file.write_at(&[7; 9000], end) {
                                     Ok(n) => end += n as u64,
                                     Err(Error::NoSpace(_)) => {}
                                     Err(e) => panic!("write: {e}"),
                                 },
                                 _ => match file.fallocate(GROW, end, len) {
                                     Ok(()) => end += len,
-                                    Err(Error::NoSpace(_)) => end = file.stat().unwrap().size,
+                                    Err(Error::NoSpace(_)) => end = file.metadata().unwrap().len(),
                                     Err(e) => panic!("fallocate: {e}"),
                                 },
                             }
                         }
-                        v.unlink(&name).unwrap();
+                        v.remove_file(&name).unwrap();
                     }
                 });
             }
@@ -219,7 +219,7 @@ fn threads_fight_for_the_last_blocks() {
 #[test]
 fn what_was_freed_is_there_for_who_waited_for_it() {
     let device = image(48 << 20);
-    let v = OpenOptions::new()
+    let v = VolumeOptions::new()
         .open_device(Arc::clone(&device) as _)
         .unwrap();
     std::thread::scope(|s| {
@@ -228,11 +228,11 @@ fn what_was_freed_is_there_for_who_waited_for_it() {
             s.spawn(move || {
                 for round in 0..200 {
                     let name = format!("/t{t}.{round}");
-                    let file = v.create(&name, 0o600).unwrap();
+                    let file = v.create_new_file(&name).unwrap();
                     file.fallocate(GROW, 0, 1_500_000)
                         .unwrap_or_else(|e| panic!("{name}: {e}"));
                     drop(file);
-                    v.unlink(&name).unwrap();
+                    v.remove_file(&name).unwrap();
                 }
             });
         }
@@ -246,13 +246,13 @@ fn what_was_freed_is_there_for_who_waited_for_it() {
 fn coming_and_going_inside_a_context_costs_nothing() {
     let device = image(64 << 20);
     let v = open(&device, BlockScan::Lists);
-    let file = v.create("/f", 0o600).unwrap();
+    let file = v.create_new_file("/f").unwrap();
     v.sync().unwrap();
     for _ in 0..5_000u64 {
         for n in 0..128 {
             file.fallocate(GROW, n * 8192, 8192).unwrap();
         }
-        file.truncate(0).unwrap();
+        file.set_len(0).unwrap();
     }
     // 640,000 steps of two blocks are more than a hundred times the volume; no push made room meanwhile.
     let free = v.statfs().unwrap().free_blocks;

@@ -5,11 +5,11 @@ mod common;
 #[path = "common/medium.rs"]
 mod medium;
 
+use crate::common::list;
 use blockdev::{BlockDevice, Crash, FaultDevice, MemDevice, Op, RecordingDevice};
-use extant::schedule::{self, Point};
-use extant::{
-    Credentials, Error, Fallocate, OpenFlags, OpenOptions, RenameMode, SetAttributes, Volume,
-};
+use extant::unstable::Node;
+use extant::unstable::schedule::{self, Point};
+use extant::{Credentials, Error, Fallocate, OpenOptions, SetAttributes, Volume, VolumeOptions};
 use medium::Medium;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -32,7 +32,7 @@ fn format(device: &dyn BlockDevice, block_size: u32, inodes: u32) {
 }
 
 fn open(device: impl BlockDevice + 'static) -> Volume {
-    OpenOptions::new()
+    VolumeOptions::new()
         .background(false)
         .open_device(Arc::new(device))
         .unwrap()
@@ -41,7 +41,7 @@ fn open(device: impl BlockDevice + 'static) -> Volume {
 fn made(bytes: u64, block_size: u32) -> (Arc<Medium>, Volume) {
     let medium = Medium::new(MemDevice::new(bytes));
     format(&*medium, block_size, 1024);
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .background(false)
         .open_device(Arc::clone(&medium) as Arc<dyn BlockDevice>)
         .unwrap();
@@ -53,10 +53,10 @@ fn made(bytes: u64, block_size: u32) -> (Arc<Medium>, Volume) {
 #[test]
 fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
     let (medium, volume) = made(16 << 20, 4096);
-    let file = volume.create("/file", 0o600).unwrap();
-    file.write_all_at(0, &[1; 4096]).unwrap();
+    let file = volume.create_new_file("/file").unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
     volume.sync().unwrap();
-    let node = volume.root_node().unwrap();
+    let node = Node::root(&volume).unwrap();
     let node = node.lookup(&Credentials::root(), b"file").unwrap();
     let attributes = SetAttributes {
         mode: Some(0o640),
@@ -71,14 +71,14 @@ fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
         let push = s.spawn(move || other.sync());
         began.recv_timeout(LONG).unwrap();
         // The kernel's page cache writes back: the times are not the server's to set.
-        node.write_cached(0, &[2; 4096]).unwrap();
+        node.write_cached(&[2; 4096], 0).unwrap();
         assert!(schedule::at(Point::FsyncWritten, move || go
             .send(())
             .unwrap()));
         node.fsync(true).unwrap();
         push.join().unwrap().unwrap();
     });
-    let found = open(medium.after_cut()).read_file("/file").unwrap();
+    let found = open(medium.after_cut()).read("/file").unwrap();
     assert!(found == [2; 4096], "old data after fsync returned");
 }
 
@@ -88,19 +88,19 @@ fn fsync_flushes_data_of_a_file_that_has_left_memory() {
     let (medium, volume) = made(16 << 20, 4096);
     // Long enough that it goes to the device at once.
     let data = |byte| vec![byte; 1 << 20];
-    volume.create("/file", 0o600).unwrap();
-    volume.write_file("/file", &data(1)).unwrap();
+    volume.create_new_file("/file").unwrap();
+    volume.write("/file", data(1)).unwrap();
     volume.sync().unwrap();
     let lookup = || {
-        let root = volume.root_node().unwrap();
+        let root = Node::root(&volume).unwrap();
         root.lookup(&Credentials::root(), b"file").unwrap()
     };
     let node = lookup();
-    node.write_cached(0, &data(2)).unwrap();
+    node.write_cached(&data(2), 0).unwrap();
     drop(node);
     volume.drop_caches();
     lookup().fsync(true).unwrap();
-    let found = open(medium.after_cut()).read_file("/file").unwrap();
+    let found = open(medium.after_cut()).read("/file").unwrap();
     assert!(found == data(2), "old data after fsync returned");
 }
 
@@ -111,10 +111,10 @@ fn callers_of_fsync_share_a_flush() {
     let files: Vec<_> = (0..8)
         .map(|n| {
             let path = format!("/{n}");
-            volume.create(&path, 0o600).unwrap();
-            volume.write_file(&path, &[1; 4096]).unwrap();
+            volume.create_new_file(&path).unwrap();
+            volume.write(&path, [1; 4096]).unwrap();
             volume.sync().unwrap();
-            let root = volume.root_node().unwrap();
+            let root = Node::root(&volume).unwrap();
             root.lookup(&Credentials::root(), &path.as_bytes()[1..])
                 .unwrap()
         })
@@ -125,14 +125,14 @@ fn callers_of_fsync_share_a_flush() {
     std::thread::scope(|s| {
         let mut callers: Vec<_> = files.iter().collect();
         let first = callers.pop().unwrap();
-        first.write_cached(0, &[2; 4096]).unwrap();
+        first.write_cached(&[2; 4096], 0).unwrap();
         s.spawn(|| first.fsync(true).unwrap());
         began.recv_timeout(LONG).unwrap();
         // All other callers come while that flush is under way.
         for file in callers {
             let waits = waits.clone();
             s.spawn(move || {
-                file.write_cached(0, &[2; 4096]).unwrap();
+                file.write_cached(&[2; 4096], 0).unwrap();
                 schedule::at(Point::FsyncWritten, move || waits.send(()).unwrap());
                 file.fsync(true).unwrap();
             });
@@ -145,7 +145,7 @@ fn callers_of_fsync_share_a_flush() {
     assert_eq!(volume.statistics().flushes - before, 2);
     let after = open(medium.after_cut());
     for n in 0..8 {
-        assert_eq!(after.read_file(format!("/{n}")).unwrap(), [2; 4096]);
+        assert_eq!(after.read(format!("/{n}")).unwrap(), [2; 4096]);
     }
 }
 
@@ -153,7 +153,7 @@ fn callers_of_fsync_share_a_flush() {
 #[test]
 fn sync_waits_for_what_another_thread_writes_back() {
     let (medium, volume) = made(16 << 20, 4096);
-    volume.write_file("/file", &[1; 10_000]).unwrap();
+    volume.write("/file", [1; 10_000]).unwrap();
     let ((taken, is_taken), (go, gone)) = (channel(), channel::<()>());
     std::thread::scope(|s| {
         let other = volume.clone();
@@ -168,7 +168,7 @@ fn sync_waits_for_what_another_thread_writes_back() {
         is_taken.recv_timeout(LONG).unwrap();
         volume.sync().unwrap();
         let after = open(medium.after_cut());
-        let found = after.read_file("/file");
+        let found = after.read("/file");
         let _ = go.send(());
         slow.join().unwrap().unwrap();
         assert!(
@@ -185,25 +185,25 @@ fn bytes_that_were_cut_off_do_not_come_back() {
     type Change = fn(&extant::File, u64) -> extant::Result<()>;
     let changes: [(&str, u64, Change); 7] = [
         ("truncate", 1, |f, bs| {
-            f.truncate(100)?;
-            f.truncate(bs)
+            f.set_len(100)?;
+            f.set_len(bs)
         }),
         ("truncate further", 1, |f, bs| {
-            f.truncate(100)?;
-            f.truncate(bs / 2)?;
-            f.truncate(3 * bs + 1)
+            f.set_len(100)?;
+            f.set_len(bs / 2)?;
+            f.set_len(3 * bs + 1)
         }),
         ("fallocate beyond the end", 1, |f, bs| {
-            f.truncate(100)?;
+            f.set_len(100)?;
             f.fallocate(Fallocate::default(), bs, 2 * bs)
         }),
         ("truncate, then fallocate", 1, |f, bs| {
-            f.truncate(100)?;
-            f.truncate(2 * bs + 10)?;
+            f.set_len(100)?;
+            f.set_len(2 * bs + 10)?;
             f.fallocate(Fallocate::default(), 4 * bs, 2 * bs)
         }),
         ("zero range beyond the end", 1, |f, bs| {
-            f.truncate(100)?;
+            f.set_len(100)?;
             let how = Fallocate::ZeroRange { keep_size: false };
             f.fallocate(how, bs, bs)
         }),
@@ -220,16 +220,18 @@ fn bytes_that_were_cut_off_do_not_come_back() {
             let bs = u64::from(block_size);
             let (medium, volume) = made(16 << 20, block_size);
             volume
-                .write_file("/file", &vec![b'A'; (blocks * bs) as usize])
+                .write("/file", vec![b'A'; (blocks * bs) as usize])
                 .unwrap();
-            let other = volume.create("/other", 0o600).unwrap();
+            let other = volume.create_new_file("/other").unwrap();
             volume.sync().unwrap();
-            let file = volume.open("/file", OpenFlags::WRITE, 0).unwrap();
+            let file = volume
+                .open_file_with("/file", &OpenOptions::new().write(true))
+                .unwrap();
             change(&file, bs).unwrap();
-            other.write_all_at(0, b"other").unwrap();
-            other.fsync().unwrap();
+            other.write_all_at(b"other", 0).unwrap();
+            other.sync_all().unwrap();
             let after = open(medium.now.snapshot());
-            let found = after.read_file("/file").unwrap();
+            let found = after.read("/file").unwrap();
             let zeroed = 100..(100 + 3 * bs as usize).min(found.len());
             let stale = found
                 .get(zeroed)
@@ -246,9 +248,9 @@ fn bytes_that_were_cut_off_do_not_come_back() {
                 );
             }
             // And when the file itself is synced, it is all there.
-            file.fsync().unwrap();
-            let synced = open(medium.after_cut()).read_file("/file").unwrap();
-            assert_eq!(synced, volume.read_file("/file").unwrap(), "{what}");
+            file.sync_all().unwrap();
+            let synced = open(medium.after_cut()).read("/file").unwrap();
+            assert_eq!(synced, volume.read("/file").unwrap(), "{what}");
         }
     }
 }
@@ -259,13 +261,13 @@ fn a_push_after_one_that_failed_does_not_go_on() {
     let device = MemDevice::new(16 << 20);
     format(&device, 4096, 1024);
     let device = Arc::new(FaultDevice::new(device));
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .background(false)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
-    volume.create("/first", 0o600).unwrap();
+    volume.create_new_file("/first").unwrap();
     volume.sync().unwrap();
-    volume.create("/second", 0o600).unwrap();
+    volume.create_new_file("/second").unwrap();
     let ((failed, has_failed), (go, gone)) = (channel(), channel::<()>());
     std::thread::scope(|s| {
         let other = volume.clone();
@@ -281,7 +283,7 @@ fn a_push_after_one_that_failed_does_not_go_on() {
             other.sync()
         });
         has_failed.recv_timeout(LONG).unwrap();
-        let made = volume.create("/third", 0o600).and_then(|_| volume.sync());
+        let made = volume.create_new_file("/third").and_then(|_| volume.sync());
         let _ = go.send(());
         assert!(first.join().unwrap().is_err());
         assert!(
@@ -301,14 +303,14 @@ fn a_bitmap_that_cannot_be_read_stops_what_frees_in_it() {
     drop(volume);
     let device = Arc::new(FaultDevice::new(memory));
     let open = || {
-        OpenOptions::new()
+        VolumeOptions::new()
             .background(false)
             .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
             .unwrap()
     };
     let volume = open();
     let geometry = volume.geometry().clone();
-    volume.create("/file", 0o600).unwrap();
+    volume.create_new_file("/file").unwrap();
     volume
         .set_xattr("/file", "user.large", &[7; 2000], extant::SetXattr::Any)
         .unwrap();
@@ -334,7 +336,7 @@ fn names_are_found_while_a_create_waits_for_a_frozen_volume() {
     format(&device, 4096, 32);
     let volume = open(device);
     let mut n = 0;
-    while volume.create(format!("/{n}"), 0o600).is_ok() {
+    while volume.create_new_file(format!("/{n}")).is_ok() {
         n += 1;
     }
     volume.sync().unwrap();
@@ -348,7 +350,7 @@ fn names_are_found_while_a_create_waits_for_a_frozen_volume() {
                 gone.recv().unwrap();
                 schedule::at(Point::NoInode, move || without.send(()).unwrap());
             });
-            other.create("/new", 0o600)
+            other.create_new_file("/new")
         });
         has_begun.recv_timeout(LONG).unwrap();
         let frozen = volume.freeze().unwrap();
@@ -357,7 +359,7 @@ fn names_are_found_while_a_create_waits_for_a_frozen_volume() {
         std::thread::sleep(Duration::from_millis(20));
         let (told, answer) = channel();
         let reader = volume.clone();
-        s.spawn(move || told.send(reader.stat("/new").is_err()));
+        s.spawn(move || told.send(reader.metadata("/new").is_err()));
         let answered = answer.recv_timeout(Duration::from_secs(3));
         drop(frozen);
         assert!(matches!(create.join().unwrap(), Err(Error::NoSpace(_))));
@@ -374,15 +376,15 @@ fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
     let base = MemDevice::new(16 << 20);
     format(&base, 1024, 1024);
     let device = Arc::new(RecordingDevice::new(base.snapshot()));
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .background(false)
         .most_log_blocks(12)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
     for dir in ["/0", "/1", "/a", "/b"] {
-        volume.create_dir(dir, 0o755).unwrap();
+        volume.create_dir(dir).unwrap();
     }
-    volume.create("/a/0", 0o600).unwrap();
+    volume.create_new_file("/a/0").unwrap();
     volume.sync().unwrap();
     let places = ["/a", "/b"];
     std::thread::scope(|s| {
@@ -390,10 +392,10 @@ fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
             let volume = volume.clone();
             s.spawn(move || {
                 for round in (task..ROUNDS).step_by(2) {
-                    volume.create(format!("/{task}/{round}"), 0o600).unwrap();
+                    volume.create_new_file(format!("/{task}/{round}")).unwrap();
                     let from = format!("{}/{round}", places[round as usize % 2]);
                     let to = format!("{}/{}", places[(round as usize + 1) % 2], round + 1);
-                    while let Err(e) = volume.rename(&from, &to, RenameMode::Replace) {
+                    while let Err(e) = volume.rename(&from, &to) {
                         assert!(matches!(e, Error::NotFound), "{e}");
                         std::thread::yield_now();
                     }
@@ -412,7 +414,7 @@ fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
         for image in [replayer.image(), crashed] {
             let volume = open(image);
             let numbers = |dir: &str| -> Vec<u64> {
-                let entries = volume.read_dir(dir).unwrap_or_default();
+                let entries = list(&volume, dir).unwrap_or_default();
                 let names = entries
                     .iter()
                     .map(|e| String::from_utf8_lossy(&e.name).parse());
@@ -447,8 +449,8 @@ fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
 fn what_makes_a_file_larger_shows_zeros() {
     type Grow = fn(&extant::File) -> extant::Result<()>;
     let ways: [(&str, Grow); 6] = [
-        ("write", |f| f.write_all_at(8192, &[1; 100])),
-        ("truncate", |f| f.truncate(9000)),
+        ("write", |f| f.write_all_at(&[1; 100], 8192)),
+        ("truncate", |f| f.set_len(9000)),
         ("allocate", |f| {
             f.fallocate(Fallocate::default(), 6000, 3000)
         }),
@@ -464,21 +466,21 @@ fn what_makes_a_file_larger_shows_zeros() {
     ];
     for (name, grow) in ways {
         let (medium, volume) = made(16 << 20, 4096);
-        let file = volume.create("/file", 0o600).unwrap();
-        file.write_all_at(0, &[1; 500]).unwrap();
-        file.fsync().unwrap();
+        let file = volume.create_new_file("/file").unwrap();
+        file.write_all_at(&[1; 500], 0).unwrap();
+        file.sync_all().unwrap();
         let at = file.extents().unwrap()[0].physical;
         drop(file);
         volume.close().unwrap();
         medium.write_at(at + 500, &[9; 3596]).unwrap();
         let volume = open(Arc::clone(&medium));
-        let flags = OpenFlags::READ | OpenFlags::WRITE;
-        let file = volume.open("/file", flags, 0).unwrap();
+        let options = OpenOptions::new().read(true).write(true);
+        let file = volume.open_file_with("/file", &options).unwrap();
         // The page is in memory, as it was read from the device.
-        file.read_at(0, &mut [0; 500]).unwrap();
+        file.read_at(&mut [0; 500], 0).unwrap();
         grow(&file).unwrap();
         drop(file);
-        let found = volume.read_file("/file").unwrap();
+        let found = volume.read("/file").unwrap();
         assert!(found.len() > 500, "{name}");
         assert_eq!(found.iter().position(|b| *b == 9), None, "{name}");
         volume.close().unwrap();
@@ -490,7 +492,7 @@ fn what_makes_a_file_larger_shows_zeros() {
 #[test]
 fn what_was_metadata_and_holds_data_is_not_replayed() {
     let (medium, volume) = made(8 << 20, 1024);
-    volume.create_dir("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     volume.sync().unwrap();
     let name = |n: usize| format!("/d/{n:0>200}");
     for n in 0..100 {
@@ -498,21 +500,21 @@ fn what_was_metadata_and_holds_data_is_not_replayed() {
     }
     volume.sync().unwrap();
     for n in 0..100 {
-        volume.unlink(name(n)).unwrap();
+        volume.remove_file(name(n)).unwrap();
     }
     volume.remove_dir("/d").unwrap();
     volume.sync().unwrap();
-    let file = volume.create("/file", 0o600).unwrap();
+    let file = volume.create_new_file("/file").unwrap();
     let piece = [0xd5; 64 << 10];
     let mut size = 0;
-    while let Ok(n) = file.write_at(size, &piece) {
+    while let Ok(n) = file.write_at(&piece, size) {
         size += n as u64;
     }
-    file.fsync().unwrap();
+    file.sync_all().unwrap();
     assert!(size > 4 << 20, "{size}");
     let after = open(medium.after_cut());
     assert!(after.recovery().transactions > 1, "{:?}", after.recovery());
-    let found = after.read_file("/file").unwrap();
+    let found = after.read("/file").unwrap();
     assert_eq!(found.len() as u64, size);
     assert_eq!(found.iter().position(|b| *b != 0xd5), None);
     after.close().unwrap();
@@ -525,36 +527,36 @@ fn what_was_metadata_and_holds_data_is_not_replayed() {
 #[test]
 fn fdatasync_of_overwritten_blocks_only_flushes() {
     let (medium, volume) = made(16 << 20, 4096);
-    let file = volume.create("/file", 0o600).unwrap();
-    file.write_all_at(0, &[1; 8192]).unwrap();
-    file.fsync().unwrap();
+    let file = volume.create_new_file("/file").unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
+    file.sync_all().unwrap();
     let counts = |v: &Volume| (v.statistics().pushes, v.statistics().flushes);
     let before = counts(&volume);
     for n in 1..=3 {
         // Longer than a tick of the clock by which inodes are stamped.
         std::thread::sleep(Duration::from_millis(20));
-        file.write_all_at(4096, &[n; 4096]).unwrap();
-        file.fdatasync().unwrap();
+        file.write_all_at(&[n; 4096], 4096).unwrap();
+        file.sync_data().unwrap();
         assert_eq!(counts(&volume), (before.0, before.1 + u64::from(n)));
     }
-    let mtime = file.stat().unwrap().mtime;
+    let mtime = file.metadata().unwrap().mtime();
     // One that grows the file is pushed.
-    file.write_all_at(8192, &[9; 100]).unwrap();
-    file.fdatasync().unwrap();
+    file.write_all_at(&[9; 100], 8192).unwrap();
+    file.sync_data().unwrap();
     assert_eq!(counts(&volume).0, before.0 + 1);
-    file.write_all_at(0, &[7; 4096]).unwrap();
-    file.fdatasync().unwrap();
-    file.fsync().unwrap();
-    let written = file.stat().unwrap().mtime;
+    file.write_all_at(&[7; 4096], 0).unwrap();
+    file.sync_data().unwrap();
+    file.sync_all().unwrap();
+    let written = file.metadata().unwrap().mtime();
     assert!(written >= mtime);
     drop(file);
     volume.close().unwrap();
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .open_device(medium as Arc<dyn BlockDevice>)
         .unwrap();
-    assert_eq!(volume.stat("/file").unwrap().mtime, written);
+    assert_eq!(volume.metadata("/file").unwrap().mtime(), written);
     assert_eq!(
-        volume.read_file("/file").unwrap()[4096..8292],
+        volume.read("/file").unwrap()[4096..8292],
         [&[3; 4096][..], &[9; 100]].concat()
     );
 }

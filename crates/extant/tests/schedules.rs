@@ -6,7 +6,9 @@
 mod medium;
 
 use blockdev::{BlockDevice, MemDevice};
-use extant::{Credentials, Error, OpenFlags, OpenOptions, Volume, schedule};
+use extant::unstable::Node;
+use extant::unstable::schedule;
+use extant::{Credentials, Error, OpenOptions, Volume, VolumeOptions};
 use medium::Medium;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,12 +30,12 @@ fn base(features: &str, inodes: u32) -> MemDevice {
 }
 
 fn open(device: Arc<dyn BlockDevice>) -> Volume {
-    let options = OpenOptions::new().background(false);
+    let options = VolumeOptions::new().background(false);
     options.open_device(device).unwrap()
 }
 
 fn read_after_cut(medium: &Medium, path: &str) -> extant::Result<Vec<u8>> {
-    open(Arc::new(medium.after_cut())).read_file(path)
+    open(Arc::new(medium.after_cut())).read(path)
 }
 
 /// Runs the tasks that `tasks` makes, over a volume of its own for each seed, and closes the volume.
@@ -68,10 +70,12 @@ fn explore(
         // Opens clean, and every block that is free has one owner less than any in use: a walk and a removal of all find out.
         let volume = open(Arc::new(medium.after_cut()));
         assert_eq!(volume.recovery().transactions, 0, "{name}: closed");
-        let entries = volume.read_dir("/").unwrap();
-        for entry in entries.iter().filter(|e| e.name != *b"lost+found") {
-            let path = [b"/", &*entry.name].concat();
-            match volume.unlink(&path) {
+        for entry in volume.read_dir("/").unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() == "lost+found" {
+                continue;
+            }
+            match volume.remove_file(entry.path()) {
                 Err(Error::IsDirectory) => {}
                 other => other.unwrap(),
             }
@@ -87,11 +91,11 @@ fn explore(
 fn what_fsync_has_returned_for_is_durable() {
     let prepare = |volume: &Volume| {
         for task in 0..2 {
-            volume.write_file(format!("/{task}"), &[0; 1024]).unwrap();
+            volume.write(format!("/{task}"), [0; 1024]).unwrap();
         }
     };
     let node = |volume: &Volume, name: &str| {
-        let root = volume.root_node().unwrap();
+        let root = Node::root(volume).unwrap();
         root.lookup(&Credentials::root(), name.as_bytes()).unwrap()
     };
     explore("fsync", &base("", 64), prepare, |volume, medium| {
@@ -101,7 +105,7 @@ fn what_fsync_has_returned_for_is_durable() {
                 let path = format!("/{task}");
                 let file = node(volume, &path[1..]);
                 for n in 1..4u8 {
-                    file.write_cached(0, &[n; 1024]).unwrap();
+                    file.write_cached(&[n; 1024], 0).unwrap();
                     file.fsync(true).unwrap();
                     assert_eq!(read_after_cut(medium, &path).unwrap(), [n; 1024]);
                 }
@@ -139,20 +143,20 @@ fn what_is_freed_is_not_used_again_too_soon() {
                     let work = move || {
                         for n in 0..3u8 {
                             let (path, byte) = (format!("/{task}-{n}"), 16 * (task + 1) + n);
-                            match volume.write_file(&path, &vec![byte; SIZE]) {
+                            match volume.write(&path, vec![byte; SIZE]) {
                                 Err(Error::NoSpace(_)) => {}
                                 other => other.unwrap(),
                             }
-                            let file = volume.open(&path, OpenFlags::READ, 0);
+                            let file = volume.open_file(&path);
                             let Ok(file) = file else { continue };
-                            let synced = file.fsync().is_ok();
+                            let synced = file.sync_all().is_ok();
                             let found = read_after_cut(medium, &path);
                             if synced {
                                 let found = found.unwrap();
                                 assert!(found.iter().all(|b| *b == byte), "{path}: others' data");
                             }
                             drop(file);
-                            volume.unlink(&path).unwrap();
+                            volume.remove_file(&path).unwrap();
                         }
                     };
                     Box::new(work) as Task<'_>
@@ -166,20 +170,18 @@ fn what_is_freed_is_not_used_again_too_soon() {
 /// thaw.
 #[test]
 fn a_frozen_volume_is_still() {
-    let prepare = |volume: &Volume| volume.write_file("/there", &[7; 5000]).unwrap();
+    let prepare = |volume: &Volume| volume.write("/there", [7; 5000]).unwrap();
     explore("freeze", &base("", 32), prepare, |volume, medium| {
         let freezer = move || {
             for n in 0..2 {
-                volume
-                    .write_file(format!("/frozen{n}"), &[n; 3000])
-                    .unwrap();
+                volume.write(format!("/frozen{n}"), [n; 3000]).unwrap();
                 let frozen = volume.freeze().unwrap();
                 let writes = medium.writes();
                 let found = read_after_cut(medium, &format!("/frozen{n}")).unwrap();
                 assert_eq!(found, [n; 3000]);
                 (0..200).for_each(|_| schedule::pass());
                 // Readers do not wait for the thaw.
-                assert_eq!(volume.read_file("/there").unwrap(), [7; 5000]);
+                assert_eq!(volume.read("/there").unwrap(), [7; 5000]);
                 assert_eq!(medium.writes(), writes, "written while frozen");
                 frozen.thaw();
             }
@@ -187,23 +189,23 @@ fn a_frozen_volume_is_still() {
         let writer = move || {
             for n in 0..6u8 {
                 let path = format!("/w{}", n % 2);
-                volume
-                    .write_file(&path, &vec![n; 900 * usize::from(n)])
+                volume.write(&path, vec![n; 900 * usize::from(n)]).unwrap();
+                let file = volume
+                    .open_file_with(&path, &OpenOptions::new().write(true))
                     .unwrap();
-                let file = volume.open(&path, OpenFlags::WRITE, 0).unwrap();
-                file.truncate(100).unwrap();
+                file.set_len(100).unwrap();
                 file.fallocate(extant::Fallocate::default(), 0, 4000)
                     .unwrap();
                 if n % 3 == 0 {
-                    file.fsync().unwrap();
+                    file.sync_all().unwrap();
                 }
             }
         };
         let namer = move || {
             for n in 0..8 {
                 let path = format!("/n{n}");
-                match volume.create(&path, 0o600) {
-                    Ok(_) if n % 2 == 0 => volume.unlink(&path).unwrap(),
+                match volume.create_new_file(&path) {
+                    Ok(_) if n % 2 == 0 => volume.remove_file(&path).unwrap(),
                     _ => {}
                 }
             }
@@ -217,9 +219,9 @@ fn a_frozen_volume_is_still() {
 #[test]
 fn what_leaves_memory_comes_back_as_it_was() {
     let prepare = |volume: &Volume| {
-        volume.create_dir("/d", 0o755).unwrap();
+        volume.create_dir("/d").unwrap();
         for n in 0..4u8 {
-            volume.write_file(format!("/d/{n}"), &[n; 2000]).unwrap();
+            volume.write(format!("/d/{n}"), [n; 2000]).unwrap();
         }
     };
     explore("eviction", &base("", 64), prepare, |volume, _| {
@@ -234,18 +236,14 @@ fn what_leaves_memory_comes_back_as_it_was() {
         let works = move || {
             for n in 0..12u8 {
                 let path = format!("/d/{}", n % 4);
-                assert_eq!(volume.read_file(&path).unwrap(), [n % 4 + n / 4 * 16; 2000]);
+                assert_eq!(volume.read(&path).unwrap(), [n % 4 + n / 4 * 16; 2000]);
                 volume
-                    .write_file(&path, &[n % 4 + (n / 4 + 1) * 16; 2000])
+                    .write(&path, [n % 4 + (n / 4 + 1) * 16; 2000])
                     .unwrap();
                 let other = format!("/d/moved{}", n % 4);
-                volume
-                    .rename(&path, &other, extant::RenameMode::Replace)
-                    .unwrap();
+                volume.rename(&path, &other).unwrap();
                 volume.sync().unwrap();
-                volume
-                    .rename(&other, &path, extant::RenameMode::Replace)
-                    .unwrap();
+                volume.rename(&other, &path).unwrap();
             }
             done.store(true, Ordering::SeqCst);
         };

@@ -4,7 +4,7 @@ mod common;
 
 use blockdev::{BlockDevice, Crash, Event, RecordingDevice};
 use common::*;
-use extant::{Error, Fallocate, File, OpenFlags, Seek, Volume};
+use extant::{Error, Fallocate, File, OpenOptions, Volume};
 use std::sync::Arc;
 
 fn have_tools() -> bool {
@@ -35,8 +35,8 @@ fn what_is_refused() {
     }
     let device = mem_image("32M", KINDS[0]);
     let v = open(&device);
-    let f = v.create("/f", 0o600).unwrap();
-    f.write_all_at(0, &pattern(40_000)).unwrap();
+    let f = v.create_new_file("/f").unwrap();
+    f.write_all_at(&pattern(40_000), 0).unwrap();
     for how in [Fallocate::CollapseRange, Fallocate::InsertRange] {
         invalid(f.fallocate(how, 100, 4096));
         invalid(f.fallocate(how, 4096, 100));
@@ -53,13 +53,15 @@ fn what_is_refused() {
     f.fallocate(keep, most / 4096 * 4096 - 4096, 4096).unwrap();
     let too_large = f.fallocate(Fallocate::InsertRange, 0, 8192);
     assert!(matches!(too_large, Err(Error::FileTooLarge)));
-    assert_eq!(v.read_file("/f").unwrap(), pattern(40_000));
+    assert_eq!(v.read("/f").unwrap(), pattern(40_000));
     v.close().unwrap();
     assert_clean(&device, "refused");
     let old = mem_image("32M", &["-t", "ext3", "-J", "size=4"]);
     let v = open(&old);
-    v.write_file("/f", &pattern(40_000)).unwrap();
-    let f = v.open("/f", OpenFlags::WRITE, 0).unwrap();
+    v.write("/f", pattern(40_000)).unwrap();
+    let f = v
+        .open_file_with("/f", &OpenOptions::new().write(true))
+        .unwrap();
     let r = f.fallocate(Fallocate::CollapseRange, 0, 4096);
     assert!(matches!(r, Err(Error::Unsupported(_))), "{r:?}");
 }
@@ -77,8 +79,8 @@ fn in_many_pieces() {
             let v = open(&device);
             let bs = u64::from(v.geometry().block_size);
             let mut model = pattern(6000 * bs as usize + 777);
-            let f = v.create("/f", 0o600).unwrap();
-            f.write_all_at(0, &model).unwrap();
+            let f = v.create_new_file("/f").unwrap();
+            f.write_all_at(&model, 0).unwrap();
             for n in (1..6000).step_by(2) {
                 f.fallocate(Fallocate::PunchHole, n * bs, bs).unwrap();
                 model[(n * bs) as usize..][..bs as usize].fill(0);
@@ -86,7 +88,7 @@ fn in_many_pieces() {
             f.fallocate(Fallocate::Allocate { keep_size: true }, 7000 * bs, 50 * bs)
                 .unwrap();
             let check = |model: &[u8], what: &str| {
-                assert!(v.read_file("/f").unwrap() == model, "{args:?}: {what}");
+                assert!(v.read("/f").unwrap() == model, "{args:?}: {what}");
             };
             check(&model, "before");
             let b = bs as usize;
@@ -98,7 +100,7 @@ fn in_many_pieces() {
                 .unwrap();
             model.splice(51 * b..51 * b, vec![0; 20 * b]);
             check(&model, "put in");
-            f.write_all_at(60 * bs + 5, b"in the hole").unwrap();
+            f.write_all_at(b"in the hole", 60 * bs + 5).unwrap();
             model[60 * b + 5..][..11].copy_from_slice(b"in the hole");
             f.fallocate(Fallocate::InsertRange, 0, bs).unwrap();
             model.splice(0..0, vec![0; b]);
@@ -108,17 +110,14 @@ fn in_many_pieces() {
             v.sync().unwrap();
             v.drop_caches();
             check(&model, "read back");
-            let blocks = f.stat().unwrap().sectors;
+            let blocks = f.metadata().unwrap().blocks();
             drop(f);
             v.close().unwrap();
             assert_clean(&device, "shifted");
             let v = open(&device);
-            assert!(
-                v.read_file("/f").unwrap() == model,
-                "{args:?}: opened again"
-            );
-            assert_eq!(v.stat("/f").unwrap().sectors, blocks);
-            v.unlink("/f").unwrap();
+            assert!(v.read("/f").unwrap() == model, "{args:?}: opened again");
+            assert_eq!(v.metadata("/f").unwrap().blocks(), blocks);
+            v.remove_file("/f").unwrap();
             v.close().unwrap();
             assert_clean(&device, "removed");
             IN_PARTS.set(None);
@@ -139,9 +138,9 @@ fn cut_at_every_write() {
         let v = options()
             .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
             .unwrap();
-        let f = v.create("/f", 0o600).unwrap();
+        let f = v.create_new_file("/f").unwrap();
         let mut now = pattern(pieces * 2 * 1024 + 300);
-        f.write_all_at(0, &now).unwrap();
+        f.write_all_at(&now, 0).unwrap();
         for n in 0..pieces {
             let at = (2 * n + 1) * 1024;
             f.fallocate(Fallocate::PunchHole, at as u64, 1024).unwrap();
@@ -164,7 +163,7 @@ fn cut_at_every_write() {
                 _ => drop(now.splice(at..at, vec![0; len])),
             }
             states.push(now.clone());
-            f.fsync().unwrap();
+            f.sync_all().unwrap();
             device.mark(n as u64 + 1);
         }
         drop(f);
@@ -186,7 +185,7 @@ fn cut_at_every_write() {
             }
             let image = Arc::new(replayer.crash(&Crash::new(cuts)).unwrap());
             let again = open(&image);
-            let found = again.read_file("/f").unwrap();
+            let found = again.read("/f").unwrap();
             let legal = states.iter().skip(done).take(2).any(|s| *s == found);
             assert!(
                 legal || parts.is_some(),
@@ -202,10 +201,10 @@ fn cut_at_every_write() {
 }
 
 fn two_files(v: &Volume) -> (File, File) {
-    let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
+    let options = OpenOptions::new().read(true).write(true).create(true);
     (
-        v.open("/from", flags, 0o600).unwrap(),
-        v.open("/to", flags, 0o600).unwrap(),
+        v.open_file_with("/from", &options.mode(0o600)).unwrap(),
+        v.open_file_with("/to", &options.mode(0o600)).unwrap(),
     )
 }
 
@@ -221,7 +220,7 @@ fn copied_ranges_agree_with_a_model() {
         let (from, to) = two_files(&v);
         let mut rng = Rng::new(kind as u64 + 5);
         let mut source = pattern(900_000);
-        from.write_all_at(0, &source).unwrap();
+        from.write_all_at(&source, 0).unwrap();
         for _ in 0..30 {
             let (at, len) = (rng.below(900_000), 1 + rng.below(60_000));
             from.fallocate(Fallocate::PunchHole, at, len).unwrap();
@@ -241,13 +240,13 @@ fn copied_ranges_agree_with_a_model() {
                 target[place..place + n].copy_from_slice(&source[at..at + n]);
             }
             if round % 20 == 0 {
-                assert!(v.read_file("/to").unwrap() == target, "round {round}");
+                assert!(v.read("/to").unwrap() == target, "round {round}");
                 v.sync().unwrap();
                 v.drop_caches();
             }
         }
-        assert!(v.read_file("/to").unwrap() == target);
-        assert!(v.read_file("/from").unwrap() == source, "the source");
+        assert!(v.read("/to").unwrap() == target);
+        assert!(v.read("/from").unwrap() == source, "the source");
         drop((from, to));
         v.close().unwrap();
         assert_clean(&device, "copied");
@@ -258,13 +257,13 @@ fn copied_ranges_agree_with_a_model() {
 fn copies_of_holes_and_of_parts_of_one_file() {
     let v = extant::doc_volume();
     let (from, to) = two_files(&v);
-    from.truncate(8 << 20).unwrap();
-    from.write_all_at(1 << 20, b"island").unwrap();
+    from.set_len(8 << 20).unwrap();
+    from.write_all_at(b"island", 1 << 20).unwrap();
     assert_eq!(from.copy_range_to(0, &to, 0, u64::MAX).unwrap(), 8 << 20);
-    assert_eq!(to.stat().unwrap().size, 8 << 20);
+    assert_eq!(to.metadata().unwrap().len(), 8 << 20);
     v.sync().unwrap();
-    assert!(to.stat().unwrap().sectors < 200, "holes became blocks");
-    assert_eq!(to.seek(0, Seek::Data).unwrap(), 1 << 20);
+    assert!(to.metadata().unwrap().blocks() < 200, "holes became blocks");
+    assert_eq!(to.seek_data(0).unwrap(), 1 << 20);
     assert_eq!(from.copy_range_to(8 << 20, &to, 0, 10).unwrap(), 0);
     // One file, apart and overlapping.
     let island = 1 << 20;
@@ -272,16 +271,16 @@ fn copies_of_holes_and_of_parts_of_one_file() {
     let overlap = from.copy_range_to(0, &from, 5, 6);
     assert!(matches!(overlap, Err(Error::Invalid(_))), "{overlap:?}");
     let mut buf = [0; 6];
-    from.read_at(0, &mut buf).unwrap();
+    from.read_at(&mut buf, 0).unwrap();
     assert_eq!(&buf, b"island");
     // Handles that are not for that.
-    let only = |flags| v.open("/to", flags, 0).unwrap();
+    let only = |how: OpenOptions| v.open_file_with("/to", &how).unwrap();
     let bad = |r: extant::Result<u64>| assert!(matches!(r, Err(Error::BadHandle(_))), "{r:?}");
-    bad(from.copy_range_to(0, &only(OpenFlags::READ), 0, 1));
-    bad(from.copy_range_to(0, &only(OpenFlags::APPEND), 0, 1));
-    bad(only(OpenFlags::WRITE).copy_range_to(0, &to, 0, 1));
+    bad(from.copy_range_to(0, &only(OpenOptions::new().read(true)), 0, 1));
+    bad(from.copy_range_to(0, &only(OpenOptions::new().append(true)), 0, 1));
+    bad(only(OpenOptions::new().write(true)).copy_range_to(0, &to, 0, 1));
     let other = extant::doc_volume();
-    let foreign = other.create("/x", 0o600).unwrap();
+    let foreign = other.create_new_file("/x").unwrap();
     let across = from.copy_range_to(0, &foreign, 0, 1);
     assert!(matches!(across, Err(Error::CrossDevice)));
     let too_far = from.copy_range_to(0, &to, u64::MAX - 3, 10);

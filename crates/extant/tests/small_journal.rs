@@ -4,10 +4,10 @@ mod common;
 
 use blockdev::MemDevice;
 use common::*;
-use extant::{Fallocate, OpenFlags, OpenOptions, Volume};
+use extant::{Fallocate, OpenOptions, Volume, VolumeOptions};
 use std::sync::Arc;
 
-const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+const RW: OpenOptions = OpenOptions::new().read(true).write(true);
 
 /// 1,024 blocks of 1 KiB.
 fn small_journal(size: &str, more: &[&str]) -> Arc<MemDevice> {
@@ -39,17 +39,17 @@ fn a_huge_sparse_directory() {
     let left: Vec<usize> = (0..NAMES).filter(|n| n % 67 == 0).collect();
     {
         let v = open(&device);
-        v.create_dir("/d", 0o755).unwrap();
+        v.create_dir("/d").unwrap();
         // Links, as a name costs no inode then.
         for n in 0..4 {
-            v.create(format!("/f{n}"), 0o644).unwrap();
+            v.create_new_file(format!("/f{n}")).unwrap();
         }
         in_threads(&v, NAMES, |v, n| {
-            v.link(format!("/f{}", n % 4), name(n)).unwrap()
+            v.hard_link(format!("/f{}", n % 4), name(n)).unwrap()
         });
         in_threads(&v, NAMES, |v, n| {
             if n % 67 != 0 {
-                v.unlink(name(n)).unwrap();
+                v.remove_file(name(n)).unwrap();
             }
         });
         v.close().unwrap();
@@ -59,25 +59,28 @@ fn a_huge_sparse_directory() {
         let before = device.snapshot();
         let device = Arc::new(before);
         let v = open(&device);
-        assert!(v.stat("/d").unwrap().size > 4 << 20, "the leaves are there");
+        assert!(
+            v.metadata("/d").unwrap().len() > 4 << 20,
+            "the leaves are there"
+        );
         // All in one burst: the remaining names are removed in an order that jumps from leaf to leaf, or as many are
         // made, or both.
         in_threads(&v, left.len(), |v, i| {
             let n = left[i];
             if round != 1 {
-                v.unlink(name(n)).unwrap();
+                v.remove_file(name(n)).unwrap();
             }
             if round != 0 {
-                v.link("/f0", name(n + 1)).unwrap();
+                v.hard_link("/f0", name(n + 1)).unwrap();
             }
         });
         v.sync().unwrap();
         let expected = [0, left.len() * 2, left.len()][round];
-        assert_eq!(v.read_dir("/d").unwrap().len(), expected);
+        assert_eq!(v.read_dir("/d").unwrap().count(), expected);
         v.close().unwrap();
         assert_clean(&device, &format!("round {round}"));
         let v = open(&device);
-        assert_eq!(v.read_dir("/d").unwrap().len(), expected);
+        assert_eq!(v.read_dir("/d").unwrap().count(), expected);
     }
 }
 
@@ -88,31 +91,31 @@ fn scattered_blocks_of_one_file() {
     const PAGES: u64 = 150_000;
     for kind in ["ext4", "ext3"] {
         let device = mem_image("400M", &["-t", kind, "-b", "1024", "-J", "size=1"]);
-        let v = OpenOptions::new()
+        let v = VolumeOptions::new()
             .background(false)
             .cache_bytes(8 << 30)
             .open_device(Arc::clone(&device) as _)
             .unwrap();
-        let file = v.create("/f", 0o600).unwrap();
+        let file = v.create_new_file("/f").unwrap();
         for page in 0..PAGES {
-            file.write_at(page * 2048, &page.to_le_bytes()).unwrap();
+            file.write_at(&page.to_le_bytes(), page * 2048).unwrap();
         }
         v.sync().unwrap_or_else(|e| panic!("{kind}: {e}"));
-        let size = file.stat().unwrap().size;
+        let size = file.metadata().unwrap().len();
         drop(file);
         v.close().unwrap();
         assert_clean(&device, kind);
         let v = open(&device);
-        let file = v.open("/f", RW, 0).unwrap();
-        assert_eq!(file.stat().unwrap().size, size);
+        let file = v.open_file_with("/f", &RW).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), size);
         for page in (0..PAGES).step_by(97) {
             let mut bytes = [0; 8];
-            file.read_at(page * 2048, &mut bytes).unwrap();
+            file.read_at(&mut bytes, page * 2048).unwrap();
             assert_eq!(u64::from_le_bytes(bytes), page);
         }
-        file.truncate(5000).unwrap();
+        file.set_len(5000).unwrap();
         drop(file);
-        v.unlink("/f").unwrap();
+        v.remove_file("/f").unwrap();
         v.close().unwrap();
         assert_clean(&device, &format!("{kind}, removed"));
     }
@@ -131,17 +134,17 @@ fn a_file_over_a_thousand_groups() {
         "12G",
         &["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "20000"],
     );
-    let open = || OpenOptions::new().background(false).open(&path).unwrap();
+    let open = || VolumeOptions::new().background(false).open(&path).unwrap();
     for way in ["unlink", "truncate", "punch", "close"] {
         let v = open();
-        let file = v.create("/f", 0o600).unwrap();
+        let file = v.create_new_file("/f").unwrap();
         file.fallocate(Fallocate::default(), 0, 10 << 30).unwrap();
         v.sync().unwrap();
         match way {
-            "truncate" => file.truncate(1 << 20).unwrap(),
+            "truncate" => file.set_len(1 << 20).unwrap(),
             "punch" => file.fallocate(Fallocate::PunchHole, 4096, 9 << 30).unwrap(),
             // Without a name, but open: freed when the handle goes or the volume is closed.
-            "unlink" | "close" => v.unlink("/f").unwrap(),
+            "unlink" | "close" => v.remove_file("/f").unwrap(),
             _ => unreachable!(),
         }
         let file = (way == "close").then_some(file);
@@ -150,7 +153,7 @@ fn a_file_over_a_thousand_groups() {
         drop(file);
         assert_clean_file(&path, way);
         let v = open();
-        let _ = v.unlink("/f");
+        let _ = v.remove_file("/f");
         v.close().unwrap();
     }
 }
@@ -166,7 +169,7 @@ fn numbers_freed_at_once_are_free_once() {
     for round in 0..4 {
         let mut make = |n: u32| {
             let path = format!("/{round}-{n:0>100}");
-            let ino = v.create(&path, 0o600).unwrap().ino();
+            let ino = v.create_new_file(&path).unwrap().ino();
             if let Some(other) = inos.insert(ino, path.clone()) {
                 panic!("{path} and {other} are both inode {ino}");
             }
@@ -174,13 +177,13 @@ fn numbers_freed_at_once_are_free_once() {
         };
         let made: Vec<_> = (0..150).map(&mut make).collect();
         for (path, ino) in &made[..100] {
-            v.unlink(path).unwrap();
+            v.remove_file(path).unwrap();
             inos.remove(ino);
         }
         v.sync().unwrap();
     }
     let mut n = 1000;
-    while let Ok(file) = v.create(format!("/{n}"), 0o600) {
+    while let Ok(file) = v.create_new_file(format!("/{n}")) {
         let other = inos.insert(file.ino(), n.to_string());
         assert!(other.is_none(), "{n} is inode {} of {other:?}", file.ino());
         n += 1;

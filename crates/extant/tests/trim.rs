@@ -4,7 +4,7 @@ mod common;
 
 use blockdev::{BlockDevice, Crash, Event, MemDevice, RecordingDevice};
 use common::*;
-use extant::{Error, OpenOptions, Volume};
+use extant::{Error, Volume, VolumeOptions};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,14 +32,14 @@ fn an_image_file_becomes_sparse() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         mke2fs(&path, "32M", args);
-        let v = OpenOptions::new().open(&path).unwrap();
-        v.write_file("/kept", &content(5)).unwrap();
+        let v = VolumeOptions::new().open(&path).unwrap();
+        v.write("/kept", content(5)).unwrap();
         for n in 0..10 {
-            v.write_file(format!("/f{n}"), &vec![9; 2 << 20]).unwrap();
+            v.write(format!("/f{n}"), vec![9; 2 << 20]).unwrap();
         }
         v.sync().unwrap();
         for n in 0..10 {
-            v.unlink(format!("/f{n}")).unwrap();
+            v.remove_file(format!("/f{n}")).unwrap();
         }
         v.sync().unwrap();
         let blocks = || std::fs::metadata(&path).unwrap().blocks();
@@ -56,7 +56,7 @@ fn an_image_file_becomes_sparse() {
             blocks()
         );
         assert_eq!(v.statfs().unwrap(), stats);
-        assert_eq!(v.read_file("/kept").unwrap(), content(5));
+        assert_eq!(v.read("/kept").unwrap(), content(5));
         v.close().unwrap();
         assert_clean_file(&path, "trimmed");
     }
@@ -78,8 +78,8 @@ fn what_is_asked_for() {
     let halves = v.trim(0, 32 << 20, 0).unwrap() + v.trim(32 << 20, u64::MAX, 0).unwrap();
     assert_eq!(all, halves);
     // Only one free block in two: no run of two.
-    let file = v.create("/f", 0o600).unwrap();
-    file.write_all_at(0, &vec![1; 8 << 20]).unwrap();
+    let file = v.create_new_file("/f").unwrap();
+    file.write_all_at(&vec![1; 8 << 20], 0).unwrap();
     v.sync().unwrap();
     let extents = file.extents().unwrap();
     for n in (0..2048u64).step_by(2) {
@@ -94,7 +94,7 @@ fn what_is_asked_for() {
     assert!((long.len / bs / 2).abs_diff(singles) <= 1, "{singles}");
     drop(file);
     v.close().unwrap();
-    let v = OpenOptions::new()
+    let v = VolumeOptions::new()
         .read_only(true)
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
@@ -112,17 +112,17 @@ fn blocks_whose_freeing_is_not_durable_stay() {
         let device = mem_image("32M", args);
         let v = open(&device);
         for n in 0..20 {
-            v.write_file(format!("/f{n}"), &content(n)).unwrap();
+            v.write(format!("/f{n}"), content(n)).unwrap();
         }
         v.sync().unwrap();
         for n in 0..20 {
-            v.unlink(format!("/f{n}")).unwrap();
+            v.remove_file(format!("/f{n}")).unwrap();
         }
         v.trim(0, u64::MAX, 0).unwrap();
         let cut = Arc::new(device.snapshot());
         let again = open(&cut);
         for n in 0..20 {
-            assert_eq!(again.read_file(format!("/f{n}")).unwrap(), content(n));
+            assert_eq!(again.read(format!("/f{n}")).unwrap(), content(n));
         }
         again.close().unwrap();
         assert_clean(&cut, "cut before the removals were durable");
@@ -143,11 +143,11 @@ fn under_load_and_cut_off() {
     for (kind, args) in KINDS[..2].iter().enumerate() {
         let base = mem_image("32M", args);
         let device = Arc::new(RecordingDevice::new(base.snapshot()));
-        let v = OpenOptions::new()
+        let v = VolumeOptions::new()
             .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
             .unwrap();
         for n in 0..50 {
-            v.write_file(format!("/fixed{n}"), &content(n)).unwrap();
+            v.write(format!("/fixed{n}"), content(n)).unwrap();
         }
         v.sync().unwrap();
         device.mark(1);
@@ -184,7 +184,7 @@ fn under_load_and_cut_off() {
             let image = Arc::new(replayer.crash(&crash).unwrap());
             let again = open(&image);
             for n in 0..50 {
-                assert_eq!(again.read_file(format!("/fixed{n}")).unwrap(), content(n));
+                assert_eq!(again.read(format!("/fixed{n}")).unwrap(), content(n));
             }
             again.close().unwrap();
             assert_clean(&image, "cut while trimming");
@@ -196,8 +196,8 @@ fn under_load_and_cut_off() {
 fn write_and_remove(v: &Volume, task: u64) {
     for n in 0..300u64 {
         let path = format!("/w{task}-{}", n % 30);
-        match v.write_file(&path, &content(n)) {
-            Ok(()) => assert_eq!(v.read_file(&path).unwrap(), content(n)),
+        match v.write(&path, content(n)) {
+            Ok(()) => assert_eq!(v.read(&path).unwrap(), content(n)),
             Err(Error::NoSpace(_)) => {}
             Err(e) => panic!("{path}: {e}"),
         }
@@ -206,7 +206,7 @@ fn write_and_remove(v: &Volume, task: u64) {
             v.drop_caches();
         }
         if n % 3 == 0 {
-            let _ = v.unlink(format!("/w{task}-{}", (n * 7) % 30));
+            let _ = v.remove_file(format!("/w{task}-{}", (n * 7) % 30));
         }
     }
     // Everything read back from the device.
@@ -218,7 +218,7 @@ fn check_end(device: &MemDevice) {
     assert_clean(device, "at the end");
     let v = open(&Arc::new(device.snapshot()));
     for n in 0..50 {
-        assert_eq!(v.read_file(format!("/fixed{n}")).unwrap(), content(n));
+        assert_eq!(v.read(format!("/fixed{n}")).unwrap(), content(n));
     }
 }
 
@@ -246,7 +246,7 @@ fn a_device_that_cannot() {
         return;
     }
     let device = mem_image("32M", KINDS[0]);
-    let v = OpenOptions::new()
+    let v = VolumeOptions::new()
         .open_device(Arc::new(Plain(device.snapshot())))
         .unwrap();
     let before = v.statfs().unwrap();

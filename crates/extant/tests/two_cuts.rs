@@ -6,22 +6,22 @@ mod common;
 
 use blockdev::{BlockDevice, Crash, Event, Fate, MemDevice, RecordingDevice};
 use common::*;
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-fn options() -> OpenOptions {
-    OpenOptions::new().background(false).cache_bytes(8 << 20)
+fn options() -> VolumeOptions {
+    VolumeOptions::new().background(false).cache_bytes(8 << 20)
 }
 
-fn open_on(options: &OpenOptions, device: Arc<dyn BlockDevice>, what: &str) -> Volume {
+fn open_on(options: &VolumeOptions, device: Arc<dyn BlockDevice>, what: &str) -> Volume {
     options
         .open_device(device)
         .unwrap_or_else(|e| panic!("{what}: {e}"))
 }
 
 fn names(volume: &Volume) -> BTreeSet<String> {
-    let entries = volume.read_dir("/").unwrap();
+    let entries = list(volume, "/").unwrap();
     entries
         .into_iter()
         .map(|e| String::from_utf8(e.name).unwrap())
@@ -46,10 +46,10 @@ fn with_a_commit_block_lost(base: &MemDevice) -> MemDevice {
         Arc::clone(&device) as _,
         "first",
     );
-    volume.create_dir("/durable", 0o755).unwrap();
+    volume.create_dir("/durable").unwrap();
     volume.sync().unwrap();
     for n in 0..24 {
-        volume.create_dir(format!("/unsynced{n}"), 0o755).unwrap();
+        volume.create_dir(format!("/unsynced{n}")).unwrap();
     }
     volume.sync().unwrap();
     let log = device.log();
@@ -90,7 +90,7 @@ fn no_old_transaction_comes_back(args: &[&str]) {
         let start = second.log().events().len();
         let mut after = before.clone();
         for i in 0..n {
-            volume.create_dir(format!("/new{i}"), 0o755).unwrap();
+            volume.create_dir(format!("/new{i}")).unwrap();
             after.insert(format!("new{i}"));
         }
         volume.sync().unwrap();

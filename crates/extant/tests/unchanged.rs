@@ -3,7 +3,7 @@
 
 mod common;
 
-use extant::{Error, OpenOptions, RenameMode};
+use extant::{Error, VolumeOptions};
 
 #[test]
 fn what_nobody_changes_keeps_every_byte() {
@@ -16,24 +16,24 @@ fn what_nobody_changes_keeps_every_byte() {
     ] {
         let device = common::mem_image("32M", args);
         let before = device.to_bytes().unwrap();
-        let volume = OpenOptions::new().open_device(device.clone()).unwrap();
-        assert!(matches!(volume.unlink("/missing"), Err(Error::NotFound)));
+        let volume = VolumeOptions::new().open_device(device.clone()).unwrap();
         assert!(matches!(
-            volume.create_dir("/lost+found", 0o755),
-            Err(Error::Exists)
-        ));
-        assert!(matches!(
-            volume.rename("/a", "/b", RenameMode::Replace),
+            volume.remove_file("/missing"),
             Err(Error::NotFound)
         ));
-        assert_eq!(volume.read_dir("/").unwrap().len(), 1);
+        assert!(matches!(
+            volume.create_dir("/lost+found"),
+            Err(Error::Exists)
+        ));
+        assert!(matches!(volume.rename("/a", "/b"), Err(Error::NotFound)));
+        assert_eq!(volume.read_dir("/").unwrap().count(), 1);
         volume.sync().unwrap();
         volume.close().unwrap();
         assert!(device.to_bytes().unwrap() == before, "{args:?}");
 
         // The first change is another matter.
-        let volume = OpenOptions::new().open_device(device.clone()).unwrap();
-        volume.create("/new", 0o644).unwrap();
+        let volume = VolumeOptions::new().open_device(device.clone()).unwrap();
+        volume.create_new_file("/new").unwrap();
         volume.close().unwrap();
         assert!(device.to_bytes().unwrap() != before);
         common::assert_clean(&device, &format!("{args:?}"));

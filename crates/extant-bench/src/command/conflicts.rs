@@ -5,7 +5,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::{fresh, scratch};
 use anyhow::{Context, Result, ensure};
-use extant::OpenOptions;
+use extant::VolumeOptions;
 use extant::mkfs::MkfsOptions;
 use extant_bench::conflicts::{cases, report, run, traced, work};
 use serde::Serialize;
@@ -69,7 +69,7 @@ pub fn run(args: &ConflictsArgs) -> Result<()> {
         journal_size: Some(64 << 20),
         ..MkfsOptions::default()
     };
-    let volume = fresh(&image, &options, &OpenOptions::new())?;
+    let volume = fresh(&image, &options, &VolumeOptions::new())?;
     work::furnish(&volume)?;
     volume.close()?;
     let program = crate::this_program()?;

@@ -6,7 +6,7 @@ use crate::progress::Progress;
 use crate::{fresh, scratch};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::mkfs::MkfsOptions;
-use extant::{OpenOptions, RenameMode, Volume};
+use extant::{RenameMode, Volume, VolumeOptions};
 use extant_terminal::numbers::{human, rate};
 use serde::Serialize;
 use std::io::Write;
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let mut made = None;
     step("make the image", 1, &mut || {
-        made = Some(fresh(&path, &options, &extant::OpenOptions::new())?);
+        made = Some(fresh(&path, &options, &extant::VolumeOptions::new())?);
         Ok(())
     })?;
     let volume = made.context("the image was made above")?;
@@ -205,13 +205,13 @@ fn work(volume: &Volume, threads: usize, files: usize, step: &mut RunStep<'_>) -
         })
     };
     for task in 0..threads {
-        volume.create_dir(format!("/thread{task}"), 0o755)?;
+        volume.create_dir(format!("/thread{task}"))?;
     }
     let total = threads * files;
     let written = threads * files.div_ceil(WRITTEN);
     step("create files", total, &mut || {
         each(&|dir, _, n| {
-            dir.create(name(n), 0o644)?;
+            dir.create_new_file(name(n))?;
             Ok(())
         })
     })?;
@@ -219,7 +219,7 @@ fn work(volume: &Volume, threads: usize, files: usize, step: &mut RunStep<'_>) -
     step("write 1 KiB to each 8th", written, &mut || {
         each(&|dir, task, n| {
             if n % WRITTEN == 0 {
-                Ok(dir.write_file(name(n), &content(task, n))?)
+                Ok(dir.write(name(n), content(task, n))?)
             } else {
                 Ok(())
             }
@@ -227,14 +227,14 @@ fn work(volume: &Volume, threads: usize, files: usize, step: &mut RunStep<'_>) -
     })?;
     step("rename each 8th", threads * count(files, 2), &mut || {
         each(&|dir, _, n| match n % WRITTEN {
-            2 => Ok(dir.rename(name(n), format!("renamed{n}"), RenameMode::NoReplace)?),
+            2 => Ok(dir.rename_with(name(n), format!("renamed{n}"), RenameMode::NoReplace)?),
             _ => Ok(()),
         })
     })?;
     step("remove each 8th", threads * count(files, 1), &mut || {
         each(&|dir, _, n| {
             if n % WRITTEN == 1 {
-                Ok(dir.unlink(name(n))?)
+                Ok(dir.remove_file(name(n))?)
             } else {
                 Ok(())
             }
@@ -258,16 +258,16 @@ fn check(path: &Path, threads: usize, files: usize) -> Result<String> {
         ),
         Err(_) => {}
     }
-    let volume = OpenOptions::new().read_only(true).open(path)?;
+    let volume = VolumeOptions::new().read_only(true).open(path)?;
     all(threads, |task| {
         let dir = volume.open_dir(format!("/thread{task}"))?;
         let want = files - count(files, 1);
-        let found = dir.read_dir(".")?.len();
+        let found = dir.read_dir(".")?.count();
         ensure!(found == want, "/thread{task}: {found} names, not {want}");
         for n in (0..files).step_by(WRITTEN) {
             interrupt::check()?;
             ensure!(
-                dir.read_file(name(n))? == content(task, n),
+                dir.read(name(n))? == content(task, n),
                 "/thread{task}/{}: wrong content",
                 name(n)
             );

@@ -23,7 +23,7 @@ use anyhow::{Context, Result};
 use blockdev::FileDevice;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use extant::mkfs::{self, MkfsOptions};
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use extant_bench::workload::{log, small};
 use extant_terminal::help::arranged;
 use extant_terminal::{interrupt, output, progress};
@@ -185,7 +185,7 @@ fn scratch_in(parent: Option<&Path>) -> Result<tempfile::TempDir> {
 }
 
 /// Makes an empty image and opens it.
-fn fresh(path: &Path, options: &MkfsOptions, open: &OpenOptions) -> Result<Volume> {
+fn fresh(path: &Path, options: &MkfsOptions, open: &VolumeOptions) -> Result<Volume> {
     let context = || path.display().to_string();
     let prepared = mkfs::prepare(options).with_context(context)?;
     let device = FileDevice::create(path, prepared.size()).with_context(context)?;

@@ -6,7 +6,7 @@ use crate::progress::Progress;
 use crate::{fresh, scratch};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use extant_bench::before::PAIRS;
 use extant_bench::predict::measure::{self, Size, Workload};
 use extant_bench::predict::model::{Costs, SharedLine};
@@ -129,7 +129,7 @@ fn roomy(path: &Path, bytes: u64) -> Result<Volume> {
         journal_size: Some(bytes / 4),
         ..MkfsOptions::default()
     };
-    fresh(path, &options, &OpenOptions::new().background(false))
+    fresh(path, &options, &VolumeOptions::new().background(false))
 }
 
 /// Lines outside of the allocator that operations met at, by case.

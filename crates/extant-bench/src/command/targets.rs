@@ -5,7 +5,7 @@ use crate::progress::Progress;
 use crate::{fresh, scratch_in};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use extant_bench::target::{Apart, LibTarget, OneLock, PathTarget, Target};
 use extant_terminal::numbers::size;
 use std::ffi::OsStr;
@@ -76,7 +76,7 @@ struct Images<'a> {
     size: u64,
     journal: Option<u64>,
     inodes: u32,
-    open: OpenOptions,
+    open: VolumeOptions,
 }
 
 impl Images<'_> {
@@ -112,7 +112,7 @@ impl TargetArgs {
             peers::own_mounts()?;
         }
         let scratch = scratch_in(self.dir.as_deref())?;
-        let mut open = OpenOptions::new();
+        let mut open = VolumeOptions::new();
         if let Some(bytes) = self.cache {
             open = open.cache_bytes(bytes);
         }

@@ -8,7 +8,7 @@ use super::cases::Case;
 use super::work::{Side, Work};
 use super::{ROUNDS, WARM};
 use anyhow::{Context, Result, anyhow, bail};
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -163,7 +163,7 @@ pub fn main(image: &Path) -> Result<()> {
             .context("standard input")
     };
     let cases: Vec<Case> = serde_json::from_str(&next()?)?;
-    let volume = OpenOptions::new()
+    let volume = VolumeOptions::new()
         .background(false)
         .commit_interval(Duration::from_secs(1 << 20))
         .open(image)

@@ -3,31 +3,30 @@
 use super::cases::{Op, Relation};
 use super::{ROUNDS, WARM};
 use anyhow::Result;
-use extant::{
-    Dir, Fallocate, File, OpenFlags, RenameMode, Seek, SetAttributes, SetXattr, Timestamp, Volume,
-};
+use extant::unstable::Node;
+use extant::{Dir, Fallocate, File, OpenOptions, SetAttributes, SetXattr, Timestamp, Volume};
 
 /// Names that the directory of both has from the start.
 pub const SHARED_NAMES: usize = 4096;
 const PAGE: u64 = 4096;
 /// Pages far apart: in other chunks of the page cache.
 const FAR: u64 = 64;
-const BOTH: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+const BOTH: OpenOptions = OpenOptions::new().read(true).write(true);
 
 /// Makes what all cases find on the volume.
 pub fn furnish(volume: &Volume) -> Result<()> {
-    volume.create_dir("/top", 0o755)?;
+    volume.create_dir("/top")?;
     for side in ["a", "b"] {
-        let own = volume.create_dir(format!("/top/own-{side}"), 0o755)?;
-        own.create("clean", 0o644)?.write(&[1; 64])?;
+        let own = volume.create_dir(format!("/top/own-{side}"))?;
+        own.create_new_file("clean")?.write(&[1; 64])?;
     }
-    let shared = volume.create_dir("/top/shared", 0o755)?;
+    let shared = volume.create_dir("/top/shared")?;
     for n in 0..SHARED_NAMES {
-        shared.create(format!("name-{n}"), 0o644)?;
+        shared.create_new_file(format!("name-{n}"))?;
     }
-    let common = shared.create("common", 0o644)?;
+    let common = shared.create_new_file("common")?;
     for page in 0..2 * FAR {
-        common.write_all_at(page * PAGE, &[7; PAGE as usize])?;
+        common.write_all_at(&[7; PAGE as usize], page * PAGE)?;
     }
     common.set_xattr("user.common", b"value", SetXattr::Any)?;
     Ok(())
@@ -46,6 +45,7 @@ pub type Work = Box<dyn FnMut(usize) -> Result<()>>;
 
 /// The directory and names of a side.
 struct CasePlace {
+    volume: Volume,
     dir: Dir,
     prefix: String,
     relation: Relation,
@@ -80,6 +80,7 @@ impl Side {
             Relation::OneDirectoryByPath => (self.volume.deref_dir(), "/top/shared/".into()),
         };
         CasePlace {
+            volume: self.volume.clone(),
             dir: dir.clone(),
             prefix,
             relation,
@@ -133,40 +134,41 @@ impl DerefDir for Volume {
 
 impl CasePlace {
     fn on_names(self, op: Op, names: Vec<String>, old: String) -> Result<Work> {
-        let CasePlace { dir, prefix, .. } = self;
-        let listed = if prefix.is_empty() {
-            ".".into()
-        } else {
-            prefix
+        let CasePlace {
+            volume,
+            dir,
+            prefix,
+            ..
+        } = self;
+        let listed = match prefix.as_str() {
+            "" => dir.ino(),
+            prefix => dir.open_dir(prefix)?.ino(),
         };
+        let listed = Node::of_number(&volume, listed)?;
         match op {
             Op::Unlink => names
                 .iter()
-                .try_for_each(|n| dir.create(n, 0o644).map(drop))?,
-            Op::Rmdir => names
-                .iter()
-                .try_for_each(|n| dir.create_dir(n, 0o755).map(drop))?,
-            Op::Open | Op::Link | Op::Stat => drop(dir.create(&old, 0o644)?),
-            Op::Rename => drop(dir.create(&names[0], 0o644)?),
+                .try_for_each(|n| dir.create_new_file(n).map(drop))?,
+            Op::Rmdir => names.iter().try_for_each(|n| dir.create_dir(n).map(drop))?,
+            Op::Open | Op::Link | Op::Stat => drop(dir.create_new_file(&old)?),
+            Op::Rename => drop(dir.create_new_file(&names[0])?),
             _ => {}
         }
         Ok(match op {
-            Op::Create => Box::new(move |r| done(dir.create(&names[r], 0o644))),
-            Op::Mkdir => Box::new(move |r| done(dir.create_dir(&names[r], 0o755))),
+            Op::Create => Box::new(move |r| done(dir.create_new_file(&names[r]))),
+            Op::Mkdir => Box::new(move |r| done(dir.create_dir(&names[r]))),
             Op::Symlink => Box::new(move |r| Ok(dir.symlink("target", &names[r])?)),
-            Op::Open => Box::new(move |_| done(dir.open(&old, BOTH, 0))),
-            Op::Unlink => Box::new(move |r| Ok(dir.unlink(&names[r])?)),
+            Op::Open => Box::new(move |_| done(dir.open_file_with(&old, &BOTH))),
+            Op::Unlink => Box::new(move |r| Ok(dir.remove_file(&names[r])?)),
             Op::Rmdir => Box::new(move |r| Ok(dir.remove_dir(&names[r])?)),
-            Op::Link => Box::new(move |r| Ok(dir.link(&old, &names[r])?)),
-            Op::Rename => {
-                Box::new(move |r| Ok(dir.rename(&names[r], &names[r + 1], RenameMode::Replace)?))
-            }
-            Op::Stat => Box::new(move |_| done(dir.stat(&old))),
-            Op::Miss => Box::new(move |_| match dir.stat(&old) {
+            Op::Link => Box::new(move |r| Ok(dir.hard_link(&old, &names[r])?)),
+            Op::Rename => Box::new(move |r| Ok(dir.rename(&names[r], &names[r + 1])?)),
+            Op::Stat => Box::new(move |_| done(dir.metadata(&old))),
+            Op::Miss => Box::new(move |_| match dir.metadata(&old) {
                 Err(extant::Error::NotFound) => Ok(()),
                 other => anyhow::bail!("a name nobody made: {other:?}"),
             }),
-            _ => Box::new(move |_| done(dir.read_dir_from(&listed, 0, 16))),
+            _ => Box::new(move |_| done(listed.list(0, 16))),
         })
     }
 
@@ -178,21 +180,21 @@ impl CasePlace {
             _ => None,
         };
         if let Some(page) = page {
-            return Ok((self.dir.open("common", BOTH, 0)?, page));
+            return Ok((self.dir.open_file_with("common", &BOTH)?, page));
         }
         if op == Op::SyncClean {
             // A file with nothing to make durable.
             let clean = ["/top/own-a/clean", "/top/own-b/clean"][self.side as usize];
-            return Ok((self.dir.open(clean, BOTH, 0)?, 0));
+            return Ok((self.dir.open_file_with(clean, &BOTH)?, 0));
         }
-        let file = self.dir.create(old, 0o644)?;
+        let file = self.dir.create_new_file(old)?;
         let pages = if op == Op::Truncate {
             WARM + ROUNDS + 1
         } else {
             2
         };
         for page in 0..pages as u64 {
-            file.write_all_at(page * PAGE, &[3; PAGE as usize])?;
+            file.write_all_at(&[3; PAGE as usize], page * PAGE)?;
         }
         if matches!(op, Op::Setxattr | Op::Getxattr) {
             file.set_xattr("user.own", b"first", SetXattr::Any)?;
@@ -202,15 +204,16 @@ impl CasePlace {
 
     fn same_thing(self, op: Op) -> Result<Work> {
         let dir = self.dir;
-        let file = dir.open("common", BOTH, 0)?;
+        let node = Node::of_number(&self.volume, dir.ino())?;
+        let file = dir.open_file_with("common", &BOTH)?;
         Ok(match op {
-            Op::Open => Box::new(move |_| done(dir.open("common", BOTH, 0))),
-            Op::Stat => Box::new(move |_| done(dir.stat("common"))),
-            Op::Miss => Box::new(move |_| match dir.stat("nobody") {
+            Op::Open => Box::new(move |_| done(dir.open_file_with("common", &BOTH))),
+            Op::Stat => Box::new(move |_| done(dir.metadata("common"))),
+            Op::Miss => Box::new(move |_| match dir.metadata("nobody") {
                 Err(extant::Error::NotFound) => Ok(()),
                 other => anyhow::bail!("a name nobody made: {other:?}"),
             }),
-            Op::Readdir => Box::new(move |_| done(dir.read_dir_from(".", 0, 16))),
+            Op::Readdir => Box::new(move |_| done(node.list(0, 16))),
             Op::Getxattr => Box::new(move |_| done(file.get_xattr("user.common"))),
             _ => on_file(op, file, 0),
         })
@@ -252,11 +255,11 @@ fn on_file(op: Op, file: File, page: u64) -> Work {
                 ..Default::default()
             },
         ),
-        Op::Fstat => Box::new(move |_| done(file.stat())),
-        Op::Read => Box::new(move |_| done(file.read_at(at, &mut buffer))),
-        Op::Write => Box::new(move |_| Ok(file.write_all_at(at, &buffer)?)),
+        Op::Fstat => Box::new(move |_| done(file.metadata())),
+        Op::Read => Box::new(move |_| done(file.read_at(&mut buffer, at))),
+        Op::Write => Box::new(move |_| Ok(file.write_all_at(&buffer, at)?)),
         Op::Append => Box::new(move |_| done(file.append(&buffer))),
-        Op::Truncate => Box::new(move |r| Ok(file.truncate((WARM + ROUNDS - r) as u64 * PAGE)?)),
+        Op::Truncate => Box::new(move |r| Ok(file.set_len((WARM + ROUNDS - r) as u64 * PAGE)?)),
         Op::Fallocate => {
             // Behind what the file holds; the sides as far apart as their pages.
             let first = 256 + page * 16;
@@ -268,7 +271,7 @@ fn on_file(op: Op, file: File, page: u64) -> Work {
             Ok(file.set_xattr("user.own", &value, SetXattr::Any)?)
         }),
         Op::Getxattr => Box::new(move |_| done(file.get_xattr("user.own"))),
-        Op::Seek => Box::new(move |_| done(file.seek(0, Seek::Data))),
-        _ => Box::new(move |_| Ok(file.fsync()?)),
+        Op::Seek => Box::new(move |_| done(file.seek_data(0))),
+        _ => Box::new(move |_| Ok(file.sync_all()?)),
     }
 }

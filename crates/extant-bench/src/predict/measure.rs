@@ -3,7 +3,7 @@
 use crate::before::{Algorithm, Pair, Sharing};
 use crate::runner::{self, Contender, Shape};
 use anyhow::{Context, Result, anyhow};
-use extant::{Dir, Fallocate, File, OpenFlags, SetAttributes, Volume};
+use extant::{Dir, Fallocate, File, OpenOptions, SetAttributes, Volume};
 use lockmeter::Snapshot;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -126,33 +126,36 @@ const WHOLE: u64 = 1 << 20;
 impl Workload {
     fn task(self, volume: &Volume, number: usize, ops: usize) -> Result<Task> {
         let volume = volume.clone();
-        let dir: Dir = volume.create_dir(format!("/task-{number}"), 0o755)?;
+        let dir: Dir = volume.create_dir(format!("/task-{number}"))?;
         let name = move |n: usize| format!("file.mdtest.{number}.{n}");
-        let file = |dir: &Dir| -> Result<File> { Ok(dir.create("file", 0o644)?) };
+        let file = |dir: &Dir| -> Result<File> { Ok(dir.create_new_file("file")?) };
         Ok(match self {
             Self::Create => Box::new(move |n| {
-                dir.create(name(n), 0o644)?;
+                dir.create_new_file(name(n))?;
                 Ok(())
             }),
             Self::Unlink => {
-                (0..ops).try_for_each(|n| dir.create(name(n), 0o644).map(drop))?;
-                Box::new(move |n| Ok(dir.unlink(name(n))?))
+                (0..ops).try_for_each(|n| dir.create_new_file(name(n)).map(drop))?;
+                Box::new(move |n| Ok(dir.remove_file(name(n))?))
             }
             Self::Stat => {
-                (0..LOOKED_AT).try_for_each(|n| dir.create(name(n), 0o644).map(drop))?;
+                (0..LOOKED_AT).try_for_each(|n| dir.create_new_file(name(n)).map(drop))?;
                 Box::new(move |n| {
-                    let seen = dir.stat(name(n % LOOKED_AT))?;
-                    anyhow::ensure!(seen.links == 1, "a file of one name");
+                    let seen = dir.metadata(name(n % LOOKED_AT))?;
+                    anyhow::ensure!(seen.nlink() == 1, "a file of one name");
                     Ok(())
                 })
             }
             Self::Fallocate2 => {
-                let file = dir.open("file", OpenFlags::WRITE.union(OpenFlags::CREATE), 0o600)?;
-                dir.unlink("file")?;
+                let file = dir.open_file_with(
+                    "file",
+                    &OpenOptions::new().write(true).create(true).mode(0o600),
+                )?;
+                dir.remove_file("file")?;
                 let mut at = 0;
                 Box::new(move |_| {
                     if at == WHOLE {
-                        file.truncate(0)?;
+                        file.set_len(0)?;
                         at = 0;
                     }
                     file.fallocate(Fallocate::Allocate { keep_size: false }, at, STEP)?;

@@ -3,7 +3,9 @@
 use super::{Lister, Name, Open, Target, TaskDir, TaskFile};
 use crate::runner::Counts;
 use anyhow::{Context, Result};
-use extant::{Dir, DirEntry, Fallocate, File, FileType, OpenFlags, SetAttributes, Volume};
+use extant::unstable::OpenFlags;
+use extant::unstable::{Node, NodeEntry};
+use extant::{Dir, Fallocate, File, FileType, OpenOptions, SetAttributes, Volume};
 
 /// An Extant volume in this process.
 pub struct LibTarget(pub Volume);
@@ -19,8 +21,8 @@ struct LibFile(File);
 const BATCH: usize = 1024;
 
 struct LibLister {
-    dir: Dir,
-    batch: Vec<DirEntry>,
+    dir: Node,
+    batch: Vec<NodeEntry>,
     at: usize,
 }
 
@@ -37,7 +39,7 @@ impl Target for LibTarget {
     }
 
     fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
-        let made = self.0.create_dir(path, 0o755);
+        let made = self.0.create_dir(path);
         Ok(self.dir(made.with_context(|| format!("mkdir {path}"))?))
     }
 
@@ -57,7 +59,9 @@ impl Target for LibTarget {
 
     fn extents(&self, paths: &[String]) -> Result<Vec<u64>> {
         let of = |path: &String| {
-            let file = self.0.open(path, OpenFlags::READ, 0)?;
+            let file = self
+                .0
+                .open_file_with(path, &OpenOptions::new().read(true))?;
             Ok(file.extents()?.len() as u64)
         };
         paths.iter().map(of).collect()
@@ -88,38 +92,39 @@ impl LibDir {
 
 impl TaskDir for LibDir {
     fn create(&self, name: &str) -> Result<()> {
-        let flags = OpenFlags::WRITE | OpenFlags::CREATE;
-        self.dir.open(name, flags, 0o644)?;
+        let options = OpenOptions::new().write(true).create(true);
+        let _flags = OpenFlags::WRITE | OpenFlags::CREATE;
+        self.dir.open_file_with(name, &options)?;
         Ok(())
     }
 
     fn open_close(&self, name: &str) -> Result<()> {
-        let flags = OpenFlags::READ | OpenFlags::WRITE;
-        self.dir.open(name, flags, 0)?;
+        let options = OpenOptions::new().read(true).write(true);
+        self.dir.open_file_with(name, &options)?;
         Ok(())
     }
 
     fn open(&self, name: &str, how: Open) -> Result<Box<dyn TaskFile>> {
-        let flags = OpenFlags::READ | OpenFlags::WRITE;
-        let more = match how {
-            Open::Existing => OpenFlags::empty(),
-            Open::Create => OpenFlags::CREATE,
-            Open::Truncate => OpenFlags::CREATE | OpenFlags::TRUNCATE,
+        let options = OpenOptions::new().read(true).write(true);
+        let options = match how {
+            Open::Existing => options,
+            Open::Create => options.create(true),
+            Open::Truncate => options.create(true).truncate(true),
         };
-        let file = self.dir.open(name, flags | more, 0o644)?;
+        let file = self.dir.open_file_with(name, &options)?;
         Ok(Box::new(LibFile(file)))
     }
 
     fn unlink(&self, name: &str) -> Result<()> {
-        Ok(self.dir.unlink(name)?)
+        Ok(self.dir.remove_file(name)?)
     }
 
     fn rename(&self, old: &str, new: &str) -> Result<()> {
-        Ok(self.dir.rename(old, new, extant::RenameMode::Replace)?)
+        Ok(self.dir.rename(old, new)?)
     }
 
     fn stat(&self, name: &str) -> Result<u64> {
-        Ok(self.dir.stat(name)?.size)
+        Ok(self.dir.metadata(name)?.len())
     }
 
     fn set_mode(&self, name: &str, mode: u16) -> Result<()> {
@@ -135,7 +140,7 @@ impl TaskDir for LibDir {
     }
 
     fn make_dir(&self, name: &str) -> Result<Box<dyn TaskDir>> {
-        Ok(self.to(self.dir.create_dir(name, 0o755)?))
+        Ok(self.to(self.dir.create_dir(name)?))
     }
 
     fn open_dir(&self, name: &str) -> Result<Box<dyn TaskDir>> {
@@ -147,9 +152,11 @@ impl TaskDir for LibDir {
     }
 
     fn lister(&self) -> Result<Box<dyn Lister>> {
+        let node = Node::of_number(&self.volume, self.dir.ino())?;
+        let batch = node.list(0, BATCH)?;
         Ok(Box::new(LibLister {
-            dir: self.dir.clone(),
-            batch: self.dir.read_dir_from(".", 0, BATCH)?,
+            dir: node,
+            batch,
             at: 0,
         }))
     }
@@ -160,12 +167,12 @@ impl TaskDir for LibDir {
 }
 
 impl LibLister {
-    fn next(&mut self) -> Result<Option<&DirEntry>> {
+    fn next(&mut self) -> Result<Option<&NodeEntry>> {
         if self.at == self.batch.len() {
             let Some(last) = self.batch.last() else {
                 return Ok(None);
             };
-            self.batch = self.dir.read_dir_from(".", last.cookie, BATCH)?;
+            self.batch = self.dir.list(last.cookie, BATCH)?;
             self.at = 0;
         }
         self.at += 1;
@@ -179,7 +186,7 @@ impl Lister for LibLister {
     }
 
     fn rewind(&mut self) -> Result<()> {
-        self.batch = self.dir.read_dir_from(".", 0, BATCH)?;
+        self.batch = self.dir.list(0, BATCH)?;
         self.at = 0;
         Ok(())
     }
@@ -198,15 +205,15 @@ impl Lister for LibLister {
 
 impl TaskFile for LibFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Ok(self.0.read_at(offset, buf)?)
+        Ok(self.0.read_at(buf, offset)?)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        Ok(self.0.write_all_at(offset, data)?)
+        Ok(self.0.write_all_at(data, offset)?)
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
-        Ok(self.0.truncate(size)?)
+        Ok(self.0.set_len(size)?)
     }
 
     fn fallocate(&self, offset: u64, len: u64) -> Result<()> {
@@ -215,10 +222,10 @@ impl TaskFile for LibFile {
     }
 
     fn fsync(&self) -> Result<()> {
-        Ok(self.0.fsync()?)
+        Ok(self.0.sync_all()?)
     }
 
     fn size(&self) -> Result<u64> {
-        Ok(self.0.stat()?.size)
+        Ok(self.0.metadata()?.len())
     }
 }

@@ -225,6 +225,6 @@ mod tests {
             ..Default::default()
         };
         extant::mkfs::format(&*device, &options).unwrap();
-        extant::OpenOptions::new().open_device(device).unwrap()
+        extant::VolumeOptions::new().open_device(device).unwrap()
     }
 }

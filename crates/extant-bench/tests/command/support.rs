@@ -93,9 +93,14 @@ impl Scratch {
 
     /// Names in the root directory of the image.
     pub fn names(&self) -> Vec<Vec<u8>> {
-        let open = extant::OpenOptions::new().read_only(true).open(&self.image);
+        let open = extant::VolumeOptions::new()
+            .read_only(true)
+            .open(&self.image);
         let entries = open.expect("the image").read_dir("/").expect("its root");
-        entries.iter().map(|e| e.name.to_vec()).collect()
+        let name = |e: extant::Result<extant::DirEntry>| {
+            e.unwrap().file_name().as_encoded_bytes().to_vec()
+        };
+        entries.map(name).collect()
     }
 }
 

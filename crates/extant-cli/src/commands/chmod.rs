@@ -1,13 +1,14 @@
 //! `extant chmod`.
 
 use crate::address::Address;
+use crate::address::os;
 use crate::images::Images;
 use crate::mode::ModeChange;
 use crate::patterns::NoMatch;
 use crate::progress::Progress;
 use crate::walk::{Order, walk};
 use anyhow::{Result, bail};
-use extant::{Attributes, FileType, SetAttributes};
+use extant::{FileType, Metadata, SetAttributes};
 
 /// Change permissions in an image
 #[derive(clap::Args, Debug)]
@@ -27,26 +28,26 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let change = |a: &Attributes| SetAttributes {
-        mode: Some(
-            args.mode
-                .apply((a.mode & 0o7777) as u16, a.file_type == FileType::Directory),
-        ),
+    let change = |a: &Metadata| SetAttributes {
+        mode: Some(args.mode.apply(
+            (a.mode() & 0o7777) as u16,
+            a.file_type() == FileType::Directory,
+        )),
         ..Default::default()
     };
     Images::each(true, &args.paths, NoMatch::Fails, |place| {
         let a = place.attributes(true)?;
-        if place.node().is_some() && a.file_type == FileType::Symlink {
+        if place.node().is_some() && a.file_type() == FileType::Symlink {
             bail!("a symbolic link has no permissions of its own");
         }
         place.set_attributes(&change(&a), true)?;
-        if a.file_type == FileType::Directory && args.recursive {
+        if a.file_type() == FileType::Directory && args.recursive {
             let path = &place.address.path;
             let progress = Progress::count("change");
             walk(&place.open_dir()?, path, Order::Before, |met| {
                 if met.kind != FileType::Symlink {
-                    let set = change(&met.parent.stat(met.name)?);
-                    met.parent.set_attributes(met.name, &set)?;
+                    let set = change(&met.parent.metadata(os(met.name))?);
+                    met.parent.set_attributes(os(met.name), &set)?;
                 }
                 progress.add(1);
                 Ok(true)

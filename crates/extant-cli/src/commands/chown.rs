@@ -1,6 +1,7 @@
 //! `extant chown`.
 
 use crate::address::Address;
+use crate::address::os;
 use crate::images::Images;
 use crate::owners::OwnerSpec;
 use crate::patterns::NoMatch;
@@ -40,10 +41,10 @@ pub fn run(args: &Args) -> Result<()> {
             ..Default::default()
         };
         let path = &place.address.path;
-        if args.recursive && place.attributes(false)?.file_type == FileType::Directory {
+        if args.recursive && place.attributes(false)?.file_type() == FileType::Directory {
             let progress = Progress::count("change");
             walk(&place.open_dir()?, path, Order::Before, |met| {
-                met.parent.lset_attributes(met.name, &set)?;
+                met.parent.set_symlink_attributes(os(met.name), &set)?;
                 progress.add(1);
                 Ok(true)
             })?;

@@ -195,7 +195,7 @@ fn streamed(args: &Args, from: &[Location], to: &Location) -> Option<Result<()>>
         ([Location::Image(from)], to) if is_stream(to) => {
             let mut out = output::stdout();
             let done = Images::each(false, std::slice::from_ref(from), NoMatch::Fails, |place| {
-                if place.attributes(true)?.file_type == FileType::Directory {
+                if place.attributes(true)?.file_type() == FileType::Directory {
                     bail!(
                         "is a directory: extant export {} - writes an archive",
                         place.address
@@ -208,7 +208,7 @@ fn streamed(args: &Args, from: &[Location], to: &Location) -> Option<Result<()>>
         ([from], Location::Image(to)) if is_stream(from) => {
             Images::each(true, std::slice::from_ref(to), NoMatch::IsName, |place| {
                 let there = place.attributes(true);
-                if there.is_ok_and(|a| a.file_type == FileType::Directory)
+                if there.is_ok_and(|a| a.file_type() == FileType::Directory)
                     && !args.no_target_directory
                 {
                     bail!(

@@ -1,6 +1,6 @@
 //! `extant ln`.
 
-use crate::address::{Address, Location, base_name, join};
+use crate::address::{Address, Location, base_name, join, os};
 use crate::advice::{about, about_new, advised};
 use crate::images;
 use crate::output;
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
         let to = ImagePlace::of(volume, link).with_context(|| link.to_string())?;
         let into = to
             .attributes(true)
-            .is_ok_and(|a| a.file_type == FileType::Directory);
+            .is_ok_and(|a| a.file_type() == FileType::Directory);
         if !into {
             to.needs_name().with_context(|| link.to_string())?;
         }
@@ -114,7 +114,7 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
     };
     let make = || make(&from, to, &path);
     let made = match make() {
-        Err(Error::Exists) if args.force => to.dir.unlink(&path).and_then(|()| make()),
+        Err(Error::Exists) if args.force => to.dir.remove_file(os(&path)).and_then(|()| make()),
         other => other,
     };
     let there = || to.address.at(&shown).to_string();
@@ -137,9 +137,9 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
 /// Makes one link: another name of what is there, or a symbolic link with a text.
 fn make(from: &Result<ImagePlace, &[u8]>, to: &ImagePlace, path: &[u8]) -> extant::Result<()> {
     match from {
-        Err(text) => to.dir.symlink(text, path),
+        Err(text) => to.dir.symlink(os(text), os(path)),
         Ok(from) => match from.node() {
-            None => to.dir.link_from(&from.dir, &from.path, path),
+            None => to.dir.hard_link_from(&from.dir, os(&from.path), os(path)),
             Some(node) => {
                 let (above, name) = to.in_parent(path)?;
                 node.link(&Credentials::root(), &above, name)

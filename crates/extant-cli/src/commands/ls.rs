@@ -1,6 +1,7 @@
 //! `extant ls`.
 
 use crate::address::Rooted;
+use crate::address::{bytes, os};
 use crate::advice;
 use crate::images::Images;
 use crate::output;
@@ -11,9 +12,10 @@ use crate::times;
 use crate::walk::{Order, sorted, walk};
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
-use extant::{Attributes, Dir, FileType};
+use extant::{Dir, FileType, Metadata};
 use serde::Serialize;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 /// List directories of an image
 #[derive(clap::Args, Debug)]
@@ -85,44 +87,44 @@ pub struct Facts {
 }
 
 /// Collects the facts about an inode, and reads its target if it is a symbolic link.
-pub fn facts(a: &Attributes, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) -> Result<Facts> {
-    let target = if a.file_type == FileType::Symlink {
+pub fn facts(a: &Metadata, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) -> Result<Facts> {
+    let target = if a.file_type() == FileType::Symlink {
         Some(show(&read_link()?))
     } else {
         None
     };
-    let device = matches!(a.file_type, FileType::CharDevice | FileType::BlockDevice);
+    let device = matches!(a.file_type(), FileType::CharDevice | FileType::BlockDevice);
     Ok(Facts {
-        ino: a.ino,
-        kind: show::type_name(a.file_type),
-        mode: format!("{:04o}", a.mode & 0o7777),
-        links: a.links,
-        uid: a.uid,
-        gid: a.gid,
-        size: a.size,
-        allocated: a.sectors.saturating_mul(512),
-        device: device.then(|| (dev_major(a.rdev), dev_minor(a.rdev))),
+        ino: a.ino(),
+        kind: show::type_name(a.file_type()),
+        mode: format!("{:04o}", a.mode() & 0o7777),
+        links: a.nlink(),
+        uid: a.uid(),
+        gid: a.gid(),
+        size: a.len(),
+        allocated: a.blocks().saturating_mul(512),
+        device: device.then(|| (dev_major(a.rdev()), dev_minor(a.rdev()))),
         target,
-        atime: times::utc(a.atime),
-        mtime: times::utc(a.mtime),
-        ctime: times::utc(a.ctime),
-        crtime: times::utc(a.crtime),
+        atime: times::utc(a.atime()),
+        mtime: times::utc(a.mtime()),
+        ctime: times::utc(a.ctime()),
+        crtime: times::utc(a.crtime()),
     })
 }
 
 /// Names to be shown together.
 struct List {
-    rows: Vec<(Vec<u8>, Attributes, Option<Vec<u8>>)>,
+    rows: Vec<(Vec<u8>, Metadata, Option<Vec<u8>>)>,
 }
 
 impl List {
     fn add(
         &mut self,
-        a: Attributes,
+        a: Metadata,
         shown: &[u8],
         read_link: impl FnOnce() -> extant::Result<Vec<u8>>,
     ) -> Result<()> {
-        let target = if a.file_type == FileType::Symlink {
+        let target = if a.file_type() == FileType::Symlink {
             Some(read_link()?)
         } else {
             None
@@ -132,30 +134,32 @@ impl List {
     }
 
     fn print(&self, args: &Args, out: &mut impl Write) -> Result<()> {
-        let width = |f: &dyn Fn(&Attributes) -> String| {
+        let width = |f: &dyn Fn(&Metadata) -> String| {
             self.rows.iter().map(|r| f(&r.1).len()).max().unwrap_or(0)
         };
         let (ino, links) = (
-            width(&|a| a.ino.to_string()),
-            width(&|a| a.links.to_string()),
+            width(&|a| a.ino().to_string()),
+            width(&|a| a.nlink().to_string()),
         );
         let (uid, gid, sizes) = (
-            width(&|a| a.uid.to_string()),
-            width(&|a| a.gid.to_string()),
+            width(&|a| a.uid().to_string()),
+            width(&|a| a.gid().to_string()),
             width(&|a| size(a, args.human)),
         );
         for (name, a, target) in &self.rows {
             if args.inode {
-                write!(out, "{:>ino$} ", a.ino)?;
+                write!(out, "{:>ino$} ", a.ino())?;
             }
             if args.long {
-                let mode = show::mode(a.file_type, a.mode);
+                let mode = show::mode(a.file_type(), a.mode());
                 let size = size(a, args.human);
-                let time = times::local(a.mtime);
+                let time = times::local(a.mtime());
                 write!(
                     out,
                     "{mode} {:>links$} {:>uid$} {:>gid$} {size:>sizes$} {time} ",
-                    a.links, a.uid, a.gid
+                    a.nlink(),
+                    a.uid(),
+                    a.gid()
                 )?;
             }
             write!(out, "{}", show(name))?;
@@ -168,22 +172,23 @@ impl List {
     }
 }
 
-fn size(a: &Attributes, in_short: bool) -> String {
-    match a.file_type {
+fn size(a: &Metadata, in_short: bool) -> String {
+    match a.file_type() {
         FileType::CharDevice | FileType::BlockDevice => {
-            format!("{}, {}", dev_major(a.rdev), dev_minor(a.rdev))
+            format!("{}, {}", dev_major(a.rdev()), dev_minor(a.rdev()))
         }
-        _ if in_short => show::human(a.size),
-        _ => a.size.to_string(),
+        _ if in_short => show::human(a.len()),
+        _ => a.len().to_string(),
     }
 }
 
 fn list(args: &Args, dir: &Dir) -> Result<List> {
     let mut list = List { rows: Vec::new() };
     for entry in sorted(dir, ".")? {
-        if args.all || !entry.name.starts_with(b".") {
-            let a = dir.lstat(&entry.name)?;
-            list.add(a, &entry.name, || dir.read_link(&entry.name))?;
+        let name = entry.file_name();
+        if args.all || !name.as_bytes().starts_with(b".") {
+            let a = dir.symlink_metadata(name)?;
+            list.add(a, name.as_bytes(), || dir.read_link(name).map(bytes))?;
         }
     }
     Ok(list)
@@ -238,7 +243,7 @@ fn print(
 ) -> Result<()> {
     let address = &place.address;
     let a = place.attributes(false)?;
-    if args.directory || a.file_type != FileType::Directory {
+    if args.directory || a.file_type() != FileType::Directory {
         let mut one = List { rows: Vec::new() };
         one.add(a, address.to_string().as_bytes(), || place.read_link())?;
         return one.print(args, &mut out);
@@ -251,7 +256,7 @@ fn print(
             let hidden = met.name.starts_with(b".") && !args.all;
             if met.kind == FileType::Directory && !hidden {
                 title(met.path, out)?;
-                list(args, &met.parent.open_dir(met.name)?)?.print(args, &mut out)?;
+                list(args, &met.parent.open_dir(os(met.name))?)?.print(args, &mut out)?;
             }
             Ok(!hidden)
         })?;
@@ -262,7 +267,7 @@ fn print(
 fn collect(args: &Args, place: &ImagePlace, found: &mut Vec<Listed>) -> Result<()> {
     let path = &place.address.path;
     let a = place.attributes(false)?;
-    if args.directory || a.file_type != FileType::Directory {
+    if args.directory || a.file_type() != FileType::Directory {
         found.push(Listed {
             path: show(path),
             facts: facts(&a, || place.read_link())?,
@@ -273,10 +278,10 @@ fn collect(args: &Args, place: &ImagePlace, found: &mut Vec<Listed>) -> Result<(
         if met.name.starts_with(b".") && !args.all {
             return Ok(false);
         }
-        let a = met.parent.lstat(met.name)?;
+        let a = met.parent.symlink_metadata(os(met.name))?;
         found.push(Listed {
             path: show(met.path),
-            facts: facts(&a, || met.parent.read_link(met.name))?,
+            facts: facts(&a, || met.parent.read_link(os(met.name)).map(bytes))?,
         });
         Ok(args.recursive)
     })

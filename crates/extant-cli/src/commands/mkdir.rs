@@ -1,11 +1,12 @@
 //! `extant mkdir`.
 
-use crate::address::Address;
+use crate::address::{Address, os};
 use crate::images::Images;
 use crate::mode::ModeChange;
 use crate::patterns::NoMatch;
 use anyhow::Result;
 use extant::{Dir, Error, SetAttributes};
+use std::path::Path;
 
 /// Make directories in an image
 #[derive(clap::Args, Debug)]
@@ -35,8 +36,8 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn make(from: &Dir, path: &[u8], mode: u16) -> Result<()> {
-    let dir = from.create_dir(path, mode)?;
-    if from.lstat(path)?.mode & 0o7777 != u32::from(mode) {
+    let dir = from.create_dir_with_mode(os(path), mode.into())?;
+    if from.symlink_metadata(os(path))?.mode() & 0o7777 != u32::from(mode) {
         // A default ACL or the set-group-id bit above had its say; what was asked for counts.
         dir.set_attributes(
             ".",
@@ -56,21 +57,19 @@ pub fn make_all(from: &Dir, path: &[u8], mode: u16) -> Result<()> {
     if path.is_empty() {
         return Ok(()); // the root
     }
-    let ends = path
-        .iter()
-        .enumerate()
-        .filter(|&(i, &b)| b == b'/' && i > 0)
-        .map(|(i, _)| i);
-    for end in ends {
-        match from.create_dir(&path[..end], 0o755) {
-            Ok(_) | Err(Error::Exists) => {}
-            Err(e) => return Err(e.into()),
-        }
+    let above = Path::new(os(path)).parent();
+    if let Some(above) = above.filter(|above| !above.as_os_str().is_empty()) {
+        let made = from.create_dir_all(above);
+        // What is there is no directory.
+        made.map_err(|e| match e {
+            Error::Exists => Error::NotDirectory,
+            other => other,
+        })?;
     }
     match make(from, path, mode) {
         Err(e)
             if matches!(e.downcast_ref(), Some(Error::Exists))
-                && from.open_dir([path, b"/"].concat()).is_ok() =>
+                && from.open_dir(os(&[path, b"/"].concat())).is_ok() =>
         {
             Ok(())
         }

@@ -1,6 +1,6 @@
 //! `extant mv`.
 
-use crate::address::{Address, Location, base_name, join};
+use crate::address::{Address, Location, base_name, join, os};
 use crate::advice::{about, about_new, advised};
 use crate::images;
 use crate::output;
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
             && !args.exchange
             && target
                 .attributes(true)
-                .is_ok_and(|a| a.file_type == FileType::Directory);
+                .is_ok_and(|a| a.file_type() == FileType::Directory);
         if !into {
             target.needs_name().with_context(|| to.to_string())?;
         }
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
                 let who = Credentials::root();
                 old.0.rename(&who, old.1, &new.0, new.1, mode)
             } else {
-                volume.rename(&source.path, &new, mode)
+                volume.rename_with(os(&source.path), os(&new), mode)
             };
             let both = || format!("{from} to {}", to.at(&shown));
             match moved {

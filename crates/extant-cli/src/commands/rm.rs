@@ -1,6 +1,6 @@
 //! `extant rm`.
 
-use crate::address::{Address, base_name};
+use crate::address::{Address, base_name, os};
 use crate::images::Images;
 use crate::patterns::NoMatch;
 use crate::progress::Progress;
@@ -40,12 +40,12 @@ pub fn run(args: &Args) -> Result<()> {
                 "a path that ends in the root, . or .. is not removed: name what is in it, as /*"
             );
         }
-        let a = match dir.lstat(path) {
+        let a = match dir.symlink_metadata(os(&path)) {
             Err(Error::NotFound) if args.force => return Ok(()),
             other => other?,
         };
-        if a.file_type != FileType::Directory {
-            return Ok(dir.unlink(path)?);
+        if a.file_type() != FileType::Directory {
+            return Ok(dir.remove_file(os(&path))?);
         }
         if args.recursive {
             let progress = Progress::count("remove");
@@ -55,8 +55,8 @@ pub fn run(args: &Args) -> Result<()> {
                 Order::After,
                 |met| {
                     match met.kind {
-                        FileType::Directory => met.parent.remove_dir(met.name)?,
-                        _ => met.parent.unlink(met.name)?,
+                        FileType::Directory => met.parent.remove_dir(os(met.name))?,
+                        _ => met.parent.remove_file(os(met.name))?,
                     }
                     progress.add(1);
                     Ok(true)
@@ -65,6 +65,6 @@ pub fn run(args: &Args) -> Result<()> {
         } else if !args.dir {
             bail!("is a directory: use -r");
         }
-        Ok(dir.remove_dir(path)?)
+        Ok(dir.remove_dir(os(&path))?)
     })
 }

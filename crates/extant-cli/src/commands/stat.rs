@@ -56,19 +56,24 @@ pub fn run(args: &Args) -> Result<()> {
         writeln!(
             out,
             " Inode: {:<14} Links: {:<13} Generation: {}",
-            f.ino, f.links, a.generation
+            f.ino,
+            f.links,
+            a.generation()
         )?;
-        let mode = show::mode(a.file_type, a.mode);
+        let mode = show::mode(a.file_type(), a.mode());
         writeln!(
             out,
             "  Mode: {} {mode}   Uid: {}   Gid: {}   Flags: {:#x}",
-            f.mode, f.uid, f.gid, a.flags
+            f.mode,
+            f.uid,
+            f.gid,
+            a.flags()
         )?;
         for (what, time) in [
-            ("Access", a.atime),
-            ("Modify", a.mtime),
-            ("Change", a.ctime),
-            (" Birth", a.crtime),
+            ("Access", a.atime()),
+            ("Modify", a.mtime()),
+            ("Change", a.ctime()),
+            (" Birth", a.crtime()),
         ] {
             writeln!(out, "{what}: {}", times::local_ns(time))?;
         }

@@ -1,11 +1,11 @@
 //! `extant touch`.
 
-use crate::address::Address;
+use crate::address::{Address, os};
 use crate::images::Images;
 use crate::patterns::NoMatch;
 use crate::times;
 use anyhow::{Context, Result};
-use extant::{Error, OpenFlags, SetAttributes, Timestamp};
+use extant::{Error, OpenOptions, SetAttributes, Timestamp};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Make empty files in an image, or set the times of what is there
@@ -45,8 +45,8 @@ pub fn run(args: &Args) -> Result<()> {
         match place.attributes(true) {
             Err(Error::NotFound) if args.no_create => return Ok(()),
             Err(Error::NotFound) => {
-                let flags = OpenFlags::WRITE | OpenFlags::CREATE;
-                place.dir.open(&place.path, flags, 0o644)?;
+                let options = OpenOptions::new().write(true).create(true);
+                options.open(&place.dir, os(&place.path))?;
             }
             other => {
                 other?;

@@ -2,6 +2,7 @@
 
 use super::ls::{Listed, facts};
 use crate::address::{Address, Rooted};
+use crate::address::{bytes, os};
 use crate::images::Images;
 use crate::output;
 use crate::patterns::NoMatch;
@@ -81,10 +82,10 @@ fn collect(args: &Args, place: &ImagePlace, top: &Dir, list: &mut Vec<Listed>) -
         if !args.wants(met.name, met.kind) {
             return Ok(false);
         }
-        let a = met.parent.lstat(met.name)?;
+        let a = met.parent.symlink_metadata(os(met.name))?;
         list.push(Listed {
             path: show(met.path),
-            facts: facts(&a, || met.parent.read_link(met.name))?,
+            facts: facts(&a, || met.parent.read_link(os(met.name)).map(bytes))?,
         });
         Ok(met.depth < args.deepest())
     })
@@ -106,7 +107,10 @@ fn tree(
         }
         let mut line = show(met.name);
         if met.kind == FileType::Symlink {
-            line = format!("{line} -> {}", show(&met.parent.read_link(met.name)?));
+            line = format!(
+                "{line} -> {}",
+                show(&bytes(met.parent.read_link(os(met.name))?))
+            );
         }
         directories += u64::from(met.kind == FileType::Directory);
         rows.push((met.depth, line));

@@ -1,15 +1,16 @@
 //! A tree in an image, through handles of its directories.
 
 use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
-use crate::address::{Address, join};
+use crate::address::{Address, bytes, join, os};
 use crate::place::ImagePlace;
 use crate::walk::sorted;
 use anyhow::{Result, ensure};
+use extant::unstable::Node;
 use extant::{
-    Attributes, Credentials, Dir, Error, File, FileType, Node, OpenFlags, Seek, SetAttributes,
-    SetXattr, Volume,
+    Credentials, Dir, Error, File, FileType, Metadata, OpenOptions, SetAttributes, SetXattr, Volume,
 };
 use std::borrow::Cow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Longer paths go in steps: the volume takes up to 4096 bytes, as a kernel would.
@@ -71,25 +72,25 @@ fn step(start: &Dir, mut path: &[u8]) -> extant::Result<Dir> {
     while path.len() > LONG_PATH {
         let cut = path[..LONG_PATH].iter().rposition(|&b| b == b'/');
         let cut = cut.filter(|&cut| cut > 0).ok_or(Error::NameTooLong)?;
-        at = at.open_dir(&path[..cut])?;
+        at = at.open_dir(os(&path[..cut]))?;
         path = &path[cut + 1..];
     }
-    at.open_dir(if path.is_empty() { b"." } else { path })
+    at.open_dir(os(if path.is_empty() { &b"."[..] } else { path }))
 }
 
-fn meta(a: &Attributes) -> Meta {
+fn meta(a: &Metadata) -> Meta {
     Meta {
-        kind: a.file_type,
-        mode: (a.mode & 0o7777) as u16,
-        uid: a.uid,
-        gid: a.gid,
-        size: a.size,
-        rdev: a.rdev,
-        atime: a.atime,
-        mtime: a.mtime,
-        links: u64::from(a.links),
-        id: (0, u64::from(a.ino)),
-        dense: a.sectors.saturating_mul(512) >= a.size,
+        kind: a.file_type(),
+        mode: (a.mode() & 0o7777) as u16,
+        uid: a.uid(),
+        gid: a.gid(),
+        size: a.len(),
+        rdev: a.rdev(),
+        atime: a.atime(),
+        mtime: a.mtime(),
+        links: u64::from(a.nlink()),
+        id: (0, u64::from(a.ino())),
+        dense: a.blocks().saturating_mul(512) >= a.len(),
     }
 }
 
@@ -140,7 +141,7 @@ impl Side for ImageSide {
 
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
         if let Some(node) = self.single(path) {
-            return Ok(Some(meta(&node.attributes()?)));
+            return Ok(Some(meta(&node.metadata()?)));
         }
         let place = match self.place(path) {
             Ok(place) => place,
@@ -149,9 +150,9 @@ impl Side for ImageSide {
         };
         let (dir, path) = place;
         let found = if follow {
-            dir.stat(path)
+            dir.metadata(os(path))
         } else {
-            dir.lstat(path)
+            dir.symlink_metadata(os(path))
         };
         match found {
             Ok(attributes) => Ok(Some(meta(&attributes))),
@@ -163,7 +164,7 @@ impl Side for ImageSide {
     fn list(&self) -> Result<Vec<(Vec<u8>, FileType)>> {
         Ok(sorted(&self.dir, ".")?
             .into_iter()
-            .map(|e| (e.name, e.file_type))
+            .map(|e| (e.file_name().as_bytes().to_vec(), e.file_type()))
             .collect())
     }
 
@@ -172,7 +173,7 @@ impl Side for ImageSide {
             return Ok(node.read_link()?.into());
         }
         let (dir, path) = self.place(path)?;
-        Ok(dir.read_link(path)?)
+        Ok(bytes(dir.read_link(os(path))?))
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
@@ -182,29 +183,27 @@ impl Side for ImageSide {
             return node.list_xattrs(&who)?.into_iter().map(value).collect();
         }
         let (dir, path) = self.place(path)?;
-        let names = dir.list_xattrs(path)?;
+        let names = dir.list_xattrs(os(path))?.into_iter();
         names
-            .into_iter()
-            .map(|name| Ok((name.clone(), dir.get_xattr(path, &name)?)))
+            .map(|name| Ok((bytes(&name), dir.get_xattr(os(path), &name)?)))
             .collect()
     }
 
     fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>> {
         if let Some(node) = self.single(path) {
-            let file = self.dir.open_ino(node.ino(), OpenFlags::READ)?;
+            let file = self
+                .dir
+                .open_ino(node.ino(), &OpenOptions::new().read(true))?;
             return Ok(Box::new(ImageFile(file)));
         }
         let (dir, path) = self.place(path)?;
-        let mut flags = OpenFlags::READ;
-        if !follow {
-            flags |= OpenFlags::NO_FOLLOW;
-        }
-        Ok(Box::new(ImageFile(dir.open(path, flags, 0)?)))
+        let options = OpenOptions::new().read(true).no_follow(!follow);
+        Ok(Box::new(ImageFile(options.open(&dir, os(path))?)))
     }
 
     fn make_dir(&self, path: &[u8], mode: u16) -> Result<()> {
         let (dir, path) = self.place(path)?;
-        dir.create_dir(path, mode)?;
+        dir.create_dir_with_mode(os(path), mode.into())?;
         Ok(())
     }
 
@@ -214,17 +213,19 @@ impl Side for ImageSide {
                 existing == Existing::Overwrite,
                 "only a name can be given to a new file, and a number is none"
             );
-            let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
-            return Ok(Box::new(ImageFile(self.dir.open_ino(node.ino(), flags)?)));
+            let options = OpenOptions::new().write(true).truncate(true);
+            let file = self.dir.open_ino(node.ino(), &options)?;
+            return Ok(Box::new(ImageFile(file)));
         }
         let (dir, path) = self.place(path)?;
-        let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+        let options = OpenOptions::new().write(true).mode(mode.into());
+        let new = options.create_new(true);
         let file = match existing {
-            Existing::Overwrite => dir.open(path, flags | OpenFlags::TRUNCATE, mode)?,
-            Existing::Replace => match dir.open(path, flags | OpenFlags::EXCLUSIVE, mode) {
+            Existing::Overwrite => options.create(true).truncate(true).open(&dir, os(path))?,
+            Existing::Replace => match new.open(&dir, os(path)) {
                 Err(Error::Exists) => {
-                    dir.unlink(path)?;
-                    dir.open(path, flags | OpenFlags::EXCLUSIVE, mode)?
+                    dir.remove_file(os(path))?;
+                    new.open(&dir, os(path))?
                 }
                 other => other?,
             },
@@ -234,17 +235,17 @@ impl Side for ImageSide {
 
     fn make_symlink(&self, target: &[u8], path: &[u8]) -> Result<()> {
         let (dir, path) = self.place(path)?;
-        Ok(dir.symlink(target, path)?)
+        Ok(dir.symlink(os(target), os(path))?)
     }
 
     fn make_special(&self, path: &[u8], meta: &Meta) -> Result<()> {
         let (dir, path) = self.place(path)?;
-        Ok(dir.mknod(path, meta.kind, meta.mode, meta.rdev)?)
+        Ok(dir.mknod(os(path), meta.kind, meta.mode.into(), meta.rdev)?)
     }
 
     fn make_link(&self, old: &[u8], new: &[u8]) -> Result<()> {
         let ((old_dir, old), (new_dir, new)) = (self.place(old)?, self.place(new)?);
-        Ok(new_dir.link_from(&old_dir, old, new)?)
+        Ok(new_dir.hard_link_from(&old_dir, os(old), os(new))?)
     }
 
     fn remove(&self, path: &[u8]) -> Result<()> {
@@ -253,12 +254,12 @@ impl Side for ImageSide {
             "only a name can be removed, and a number is none"
         );
         let (dir, path) = self.place(path)?;
-        Ok(dir.unlink(path)?)
+        Ok(dir.remove_file(os(path))?)
     }
 
     fn remove_dir(&self, path: &[u8]) -> Result<()> {
         let (dir, path) = self.place(path)?;
-        Ok(dir.remove_dir(path)?)
+        Ok(dir.remove_dir(os(path))?)
     }
 
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()> {
@@ -266,12 +267,12 @@ impl Side for ImageSide {
             return Ok(());
         };
         let (dir, path) = self.place(path)?;
-        Ok(dir.lset_attributes(path, &set)?)
+        Ok(dir.set_symlink_attributes(os(path), &set)?)
     }
 
     fn set_xattr(&self, path: &[u8], (name, value): &Xattr) -> Result<()> {
         let (dir, path) = self.place(path)?;
-        Ok(dir.set_xattr(path, name, value, SetXattr::Any)?)
+        Ok(dir.set_xattr(os(path), os(name), value, SetXattr::Any)?)
     }
 }
 
@@ -279,41 +280,40 @@ struct ImageFile(File);
 
 impl Source for ImageFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Ok(self.0.read_at(offset, buf)?)
+        Ok(self.0.read_at(buf, offset)?)
     }
 
     fn next_data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>> {
         if offset >= size {
             return Ok(None);
         }
-        match self.0.seek(offset, Seek::Data) {
-            Ok(start) => Ok(Some((start, self.0.seek(start, Seek::Hole)?.min(size)))),
+        match self.0.seek_data(offset) {
+            Ok(start) => Ok(Some((start, self.0.seek_hole(start)?.min(size)))),
             Err(Error::NoSuchOffset) => Ok(None),
             Err(e) => Err(e.into()),
         }
     }
 
     fn xattrs(&self) -> Result<Vec<Xattr>> {
-        let names = self.0.list_xattrs()?;
+        let names = self.0.list_xattrs()?.into_iter();
         names
-            .into_iter()
-            .map(|name| Ok((name.clone(), self.0.get_xattr(&name)?)))
+            .map(|name| Ok((bytes(&name), self.0.get_xattr(&name)?)))
             .collect()
     }
 }
 
 impl Sink for ImageFile {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.0.write_all_at(offset, data)?;
+        self.0.write_all_at(data, offset)?;
         Ok(())
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
-        Ok(self.0.truncate(size)?)
+        Ok(self.0.set_len(size)?)
     }
 
     fn set_xattr(&self, (name, value): &Xattr) -> Result<()> {
-        Ok(self.0.set_xattr(name, value, SetXattr::Any)?)
+        Ok(self.0.set_xattr(os(name), value, SetXattr::Any)?)
     }
 
     fn apply(&self, meta: &Meta, rules: &Rules) -> Result<()> {

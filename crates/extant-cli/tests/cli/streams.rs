@@ -80,8 +80,8 @@ fn changes_come_from_standard_input() {
     // The overlay of a scratch mount.
     let overlay = s.host("overlay");
     let changes = extant::scratch::Changes::KeptIn(&overlay);
-    let volume = extant::scratch::open(&s.image, changes, &extant::OpenOptions::new()).unwrap();
-    volume.write_file("/d/changed", b"kept").unwrap();
+    let volume = extant::scratch::open(&s.image, changes, &extant::VolumeOptions::new()).unwrap();
+    volume.write("/d/changed", b"kept").unwrap();
     volume.close().unwrap();
     let ran = s.run_with(&["apply", "-", "%"], &std::fs::read(&overlay).unwrap());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));

@@ -2,7 +2,7 @@
 
 use crate::common::Rng;
 use crate::operations;
-use extant::{Fallocate, OpenFlags, SetAttributes, SetXattr, Timestamp, Volume};
+use extant::{Fallocate, OpenOptions, SetAttributes, SetXattr, Timestamp, Volume};
 
 /// Reads everything.
 pub fn read(volume: &Volume) -> Vec<String> {
@@ -12,11 +12,11 @@ pub fn read(volume: &Volume) -> Vec<String> {
     let _ = volume.label();
     volume.groups().for_each(drop);
     for path in files.iter().take(40) {
-        if let Ok(file) = volume.open(path, OpenFlags::READ, 0) {
+        if let Ok(file) = volume.open_file(path) {
             let _ = file.extents();
             let _ = file.list_xattrs();
         }
-        let _ = volume.read_dir_from(path, 0, 10);
+        let _ = volume.read_dir(path).map(|mut names| names.next());
     }
     files
 }
@@ -50,7 +50,7 @@ pub fn change(volume: &Volume, rng: &mut Rng) {
 
 fn more(volume: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Result<()> {
     let (offset, len) = (rng.below(80) << 12, (1 + rng.below(20)) << 12);
-    let open = |path: &str| volume.open(path, OpenFlags::READ | OpenFlags::WRITE, 0);
+    let open = |path: &str| volume.open_file_with(path, &OpenOptions::new().read(true).write(true));
     match rng.below(12) {
         0 => open(some)?.fallocate(Fallocate::CollapseRange, offset, len),
         1 => open(some)?.fallocate(Fallocate::InsertRange, offset, len),
@@ -60,7 +60,7 @@ fn more(volume: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Resu
         3 => volume.set_label("other"),
         4 => {
             let file = volume.create_unnamed(0o600)?;
-            file.write_at(0, &[5; 10_000])?;
+            file.write_at(&[5; 10_000], 0)?;
             volume.link_file(&file, format!("{other}/linked"))
         }
         5 => volume.set_attributes(
@@ -75,7 +75,7 @@ fn more(volume: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Resu
         6 => volume.set_xattr(some, "security.capability", &[1; 20], SetXattr::Any),
         7 => {
             for n in 0..40 {
-                volume.create(format!("{some}/more{n:0>100}"), 0o600)?;
+                volume.create_new_file(format!("{some}/more{n:0>100}"))?;
             }
             volume.sync()
         }
@@ -83,12 +83,12 @@ fn more(volume: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Resu
             let file = open(some)?;
             // Through all levels of a mapping.
             for n in 0..30 {
-                file.write_at((n * 3) << 13, &[6; 700])?;
+                file.write_at(&[6; 700], (n * 3) << 13)?;
             }
-            file.fsync()
+            file.sync_all()
         }
-        9 => volume.truncate(some, 1 << 40),
+        9 => volume.set_len(some, 1 << 40),
         10 => volume.remove_xattr(some, "user.small"),
-        _ => volume.write_file(format!("{some}/file"), &[7; 40_000]),
+        _ => volume.write(format!("{some}/file"), [7; 40_000]),
     }
 }

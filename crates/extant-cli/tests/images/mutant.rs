@@ -9,7 +9,7 @@ use crate::{commands, engine, server};
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap};
-use extant::OpenOptions;
+use extant::VolumeOptions;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,8 +59,8 @@ pub fn after() -> PathBuf {
     format!("{}/mutant-after.img", env!("CARGO_TARGET_TMPDIR")).into()
 }
 
-pub fn options() -> OpenOptions {
-    OpenOptions::new().background(false).cache_bytes(8 << 20)
+pub fn options() -> VolumeOptions {
+    VolumeOptions::new().background(false).cache_bytes(8 << 20)
 }
 
 /// A mutant, and its place in a base.

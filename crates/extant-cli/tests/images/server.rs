@@ -72,7 +72,7 @@ impl Client<'_> {
                 };
                 self.ask(node, list);
             }
-            for entry in volume.read_dir(&path).unwrap_or_default() {
+            for entry in crate::common::list(volume, &path).unwrap_or_default() {
                 if self.known.len() > 150 {
                     return;
                 }

@@ -1,10 +1,11 @@
-//! Attributes as the kernel shows and changes them.
+//! Metadata as the kernel shows and changes them.
 
 use super::names::WRITES_ONLY;
 use super::{BRIEFLY, FOREVER, Filesystem, LITTLE_SPACE};
 use crate::nodes::{Held, node_of};
 use ext4_format::inode::flags;
-use extant::{Attributes, Credentials, Node, SetAttributes, SetTime, Timestamp};
+use extant::unstable::Node;
+use extant::{Credentials, Metadata, SetAttributes, SetTime, Timestamp};
 use fuse_server::{Answer, Attr, Entry, Errno, SetAttr, Time};
 use rustix::fs::StatxAttributes;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,21 +30,21 @@ fn set_time(t: fuse_server::SetTime) -> SetTime {
 }
 
 impl Filesystem {
-    /// Attributes as the kernel keeps them.
-    pub(super) fn attr(&self, a: &Attributes) -> Attr {
+    /// Metadata as the kernel keeps them.
+    pub(super) fn attr(&self, a: &Metadata) -> Attr {
         Attr {
-            ino: a.ino.into(),
-            size: a.size,
-            blocks: a.sectors,
-            atime: time(a.atime),
-            mtime: time(a.mtime),
-            ctime: time(a.ctime),
-            btime: time(a.crtime),
-            mode: a.mode,
-            nlink: a.links,
-            uid: a.uid,
-            gid: a.gid,
-            rdev: a.rdev,
+            ino: a.ino().into(),
+            size: a.len(),
+            blocks: a.blocks(),
+            atime: time(a.atime()),
+            mtime: time(a.mtime()),
+            ctime: time(a.ctime()),
+            btime: time(a.crtime()),
+            mode: a.mode(),
+            nlink: a.nlink(),
+            uid: a.uid(),
+            gid: a.gid(),
+            rdev: a.rdev(),
             blksize: self.block_size,
             flags: 0,
         }
@@ -51,21 +52,21 @@ impl Filesystem {
 
     /// How long the kernel may keep attributes. Only the kernel changes anything, so it may keep them until it
     /// forgets the inode; but it does not know how much space a file holds that is open for writing.
-    pub(super) fn lifetime(held: &Held, a: &Attributes) -> Duration {
+    pub(super) fn lifetime(held: &Held, a: &Metadata) -> Duration {
         if held.writers.load(Relaxed) == 0 {
             return FOREVER;
         }
-        held.told.store(a.sectors, Relaxed);
+        held.told.store(a.blocks(), Relaxed);
         BRIEFLY
     }
 
-    /// An inode's entry for the kernel. Attributes may be kept as long as [`Filesystem::lifetime`] says, once the
+    /// An inode's entry for the kernel. Metadata may be kept as long as [`Filesystem::lifetime`] says, once the
     /// kernel has been told of the inode.
     pub(super) fn entry(&self, node: &Node) -> Result<Entry, Errno> {
-        let a = self.tried(node.attributes())?;
+        let a = self.tried(node.metadata())?;
         Ok(Entry {
-            node: node_of(a.ino),
-            generation: a.generation.into(),
+            node: node_of(a.ino()),
+            generation: a.generation().into(),
             attr: self.attr(&a),
             entry_ttl: FOREVER,
             attr_ttl: FOREVER,
@@ -73,7 +74,7 @@ impl Filesystem {
     }
 
     pub(super) fn get_attr(&self, held: &Held, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let a = self.tried(held.node.attributes())?;
+        let a = self.tried(held.node.metadata())?;
         answer.attr(&self.attr(&a), Self::lifetime(held, &a));
         Ok(())
     }
@@ -102,7 +103,7 @@ impl Filesystem {
         if handle == WRITES_ONLY && held.failed.swap(false, Relaxed) {
             return Err(Errno::NOSPC);
         }
-        let a = self.tried(held.node.attributes())?;
+        let a = self.tried(held.node.metadata())?;
         let lifetime = Self::lifetime(held, &a);
         answer.attr(
             &self.attr(&a),
@@ -111,15 +112,15 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Attributes of a file that is open for writing. If all of its data may still be with the kernel, it is asked to write
+    /// Metadata of a file that is open for writing. If all of its data may still be with the kernel, it is asked to write
     /// them back: programs that find a file without a block take it for a hole.
-    fn attributes_for_stat(&self, number: u64, held: &Held) -> Result<Attributes, Errno> {
-        let a = self.tried(held.node.attributes())?;
-        if a.sectors > 0 || !self.writes_back() {
+    fn attributes_for_stat(&self, number: u64, held: &Held) -> Result<Metadata, Errno> {
+        let a = self.tried(held.node.metadata())?;
+        if a.blocks() > 0 || !self.writes_back() {
             return Ok(a);
         }
         self.have_written_back(number);
-        self.tried(held.node.attributes())
+        self.tried(held.node.metadata())
     }
 
     /// Makes the kernel ask for a file's attributes again if the sync may have changed its space by more than half:
@@ -129,11 +130,11 @@ impl Filesystem {
             return;
         }
         let told = held.told.load(Relaxed);
-        let Ok(a) = held.node.attributes() else {
+        let Ok(a) = held.node.metadata() else {
             return;
         };
-        if a.sectors > told && a.sectors >= told.saturating_add(told / 2) {
-            held.told.store(a.sectors, Relaxed);
+        if a.blocks() > told && a.blocks() >= told.saturating_add(told / 2) {
+            held.told.store(a.blocks(), Relaxed);
             self.have_it_ask(number);
         }
     }
@@ -152,7 +153,7 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let (a, lifetime) = if held.writers.load(Relaxed) == 0 {
-            (self.tried(held.node.attributes())?, FOREVER)
+            (self.tried(held.node.metadata())?, FOREVER)
         } else {
             (self.attributes_for_stat(number, held)?, Duration::ZERO)
         };
@@ -163,7 +164,7 @@ impl Filesystem {
             (flags::NODUMP, S::NODUMP),
         ];
         let all = known.iter().fold(0, |all, (_, bit)| all | bit.bits());
-        let set = known.iter().filter(|(flag, _)| a.flags & flag != 0);
+        let set = known.iter().filter(|(flag, _)| a.flags() & flag != 0);
         let set = set.fold(0, |set, (_, bit)| set | bit.bits());
         answer.statx(&self.attr(&a), lifetime, set, all);
         Ok(())
@@ -194,7 +195,7 @@ impl Filesystem {
         let ctime = match set.ctime {
             Some(ctime) if meaning == Meaning::WriteBack => Some(timestamp(ctime)),
             Some(ctime) => {
-                let has = self.tried(held.node.attributes())?.flags;
+                let has = self.tried(held.node.metadata())?.flags();
                 if meaning == Meaning::TimeOfChangeAlone && has & flags::IMMUTABLE != 0 {
                     return Err(Errno::PERM);
                 }
@@ -224,7 +225,7 @@ impl Filesystem {
             flags: None,
         };
         self.tried(held.node.set_attributes(who, &change))?;
-        let a = self.tried(held.node.attributes())?;
+        let a = self.tried(held.node.metadata())?;
         // The answer to times written back the kernel does not look at: it has not been told.
         let written = held.writers.load(Relaxed) > 0;
         answer.attr(&self.attr(&a), if written { BRIEFLY } else { FOREVER });

@@ -3,7 +3,8 @@
 use super::Filesystem;
 use super::names::open_flags;
 use crate::nodes::Held;
-use extant::{Credentials, Fallocate, OpenFlags, Seek};
+use extant::unstable::{OpenFlags, Seek};
+use extant::{Credentials, Fallocate};
 use fuse_server::{Answer, Errno};
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -45,9 +46,9 @@ impl Filesystem {
         let mut n = 0;
         answer.fill(size as usize, |buf| {
             n = self.tried(if direct {
-                held.node.read_at(offset, buf)
+                held.node.read_at(buf, offset)
             } else {
-                held.node.read_cached(offset, buf)
+                held.node.read_cached(buf, offset)
             })?;
             Ok(n)
         })?;
@@ -62,7 +63,7 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
         let who = self.changing_data(who);
-        let write = |at: u64, data: &[u8]| held.node.write_at(&who, at, data);
+        let write = |at: u64, data: &[u8]| held.node.write_at(&who, data, at);
         let direct = OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
         // For a direct write that was stored in part Linux answers EIO.
         let written = self.write_by(write, data, !direct, answer)?;
@@ -132,7 +133,7 @@ impl Filesystem {
         (offset, data): (u64, &[u8]),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
-        let write = |at: u64, data: &[u8]| held.node.write_cached(at, data);
+        let write = |at: u64, data: &[u8]| held.node.write_cached(data, at);
         // Linux does not look how much was stored, and takes all for written.
         let written = self.write_by(write, (offset, data), false, answer);
         if written == Err(Errno::NOSPC) {

@@ -135,7 +135,7 @@ impl Filesystem {
     }
 
     fn flags_of(&self, held: &Held) -> Result<u32, Errno> {
-        Ok(self.tried(held.node.attributes())?.flags)
+        Ok(self.tried(held.node.metadata())?.flags())
     }
 
     fn set_flags(&self, held: &Held, who: &Credentials, flags: u32) -> Result<(), Errno> {

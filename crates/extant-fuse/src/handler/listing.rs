@@ -4,7 +4,8 @@
 use super::Filesystem;
 use super::data::type_bits;
 use crate::nodes::Held;
-use extant::{Credentials, DirEntry};
+use extant::Credentials;
+use extant::unstable::NodeEntry;
 use fuse_server::{Answer, Entry, Errno, Listing};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -90,7 +91,7 @@ impl Out<'_, '_> {
 
     /// Names that come together, after `before`. Names with equal cookies are given as a whole, and repeated if
     /// interrupted: only the last of them has its own cookie as the position to continue from.
-    fn names(&mut self, names: &[DirEntry], before: u64) -> Result<bool, Errno> {
+    fn names(&mut self, names: &[NodeEntry], before: u64) -> Result<bool, Errno> {
         let mut earlier = before;
         for (at, entry) in names.iter().enumerate() {
             let more_of_it = names.get(at + 1).is_some_and(|n| n.cookie == entry.cookie);
@@ -110,7 +111,7 @@ impl Out<'_, '_> {
         Ok(true)
     }
 
-    fn name(&mut self, entry: &DirEntry, next: u64) -> Result<bool, Errno> {
+    fn name(&mut self, entry: &NodeEntry, next: u64) -> Result<bool, Errno> {
         let bits = type_bits(entry.file_type);
         if !self.plus {
             return Ok(self.plain(entry.ino, next, bits, &entry.name));

@@ -19,7 +19,8 @@ use crate::control;
 use crate::counters::RequestKind;
 use crate::mount::Shared;
 use crate::options::MountOptions;
-use extant::{Credentials, MakeNode, Volume};
+use extant::unstable::MakeNode;
+use extant::{Credentials, Volume};
 use fuse_server::{
     Answer, Errno, Handler, KernelOffer, Notifier, Operation, Request, StatFs, Wants,
 };

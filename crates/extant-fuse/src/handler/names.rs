@@ -2,7 +2,8 @@
 
 use super::{BRIEFLY, FOREVER, Filesystem};
 use crate::nodes::{Held, ROOT_INO, ino_of};
-use extant::{Credentials, FileType, MakeNode, Node, OpenFlags, RenameMode};
+use extant::unstable::{MakeNode, Node, OpenFlags};
+use extant::{Credentials, FileType, RenameMode};
 use fuse_server::{Answer, Entry, Errno, Opened, OpenedFlags};
 use rustix::fs::{OFlags, RenameFlags};
 use std::sync::Arc;
@@ -79,7 +80,7 @@ impl Filesystem {
                     // The volume's own.
                     return Err(Errno::STALE);
                 }
-                let node = self.shared.volume.node(ino);
+                let node = Node::of_number(&self.shared.volume, ino);
                 // Any number that is not a file which a program could have opened.
                 Ok(Held::new(node.map_err(|_| Errno::STALE)?))
             }

@@ -1,7 +1,7 @@
 //! A mount served by this process, in a name space of its own.
 
 use blockdev::BlockDevice;
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use extant_fuse::{Filesystem, MountOptions};
 use fuse_server::{Session, Transport};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub struct Mounted {
 impl Mounted {
     pub fn new(device: Arc<dyn BlockDevice>, dir: &Path) -> Self {
         let options = MountOptions::default();
-        let volume = OpenOptions::new().open_device(device).unwrap();
+        let volume = VolumeOptions::new().open_device(device).unwrap();
         let fs = Arc::new(Filesystem::new(volume.clone(), "recorded", &options).unwrap());
         let connection = fuse_server::mount(dir, &options.for_kernel("recorded")).unwrap();
         let mounted = Session::new(connection, fs, Transport::Classic, 3);

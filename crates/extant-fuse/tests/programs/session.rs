@@ -10,7 +10,7 @@ use crate::sqlite::{self, Commits, Journal};
 use crate::witness::Witness;
 use crate::works::{self, Story, Work, Worker};
 use blockdev::{BlockDevice, Crash, MemDevice, TimedReplay};
-use extant::OpenOptions;
+use extant::VolumeOptions;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -194,7 +194,7 @@ impl Session {
 
     fn judge(&self, image: MemDevice, at: u64, looks: bool) -> Result<(), String> {
         let device = Arc::new(image);
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .background(false)
             .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
             .map_err(|e| format!("does not open: {e}"))?;

@@ -76,7 +76,7 @@ pub fn judge(volume: &Volume, journal: Journal, commits: &Commits, at: u64) -> R
     let place = place.map_err(|e| e.to_string())?;
     for suffix in ["", "-journal", "-wal"] {
         let file = format!("{name}.db{suffix}");
-        match volume.read_file(format!("/{file}")) {
+        match volume.read(format!("/{file}")) {
             Ok(bytes) => std::fs::write(place.path().join(&file), bytes),
             Err(extant::Error::NotFound) => Ok(()),
             Err(e) => return Err(format!("{file}: {e}")),

@@ -216,7 +216,7 @@ pub fn judge(
 }
 
 fn read(volume: &Volume, path: &str) -> Result<Option<Vec<Option<stamp::Value>>>, String> {
-    match volume.read_file(path) {
+    match volume.read(path) {
         Ok(bytes) => Ok(Some(
             bytes.chunks(CELL as usize).map(stamp::parse).collect(),
         )),

@@ -28,7 +28,7 @@ pub enum Shutdown {
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
-/// volume.write_file("/a", &[1; 5000])?;
+/// volume.write("/a", &[1; 5000])?;
 /// let memory = volume.memory();
 /// // Five blocks of 1 KiB, not written back yet.
 /// assert_eq!((memory.data, memory.dirty), (5120, 5120));
@@ -63,7 +63,7 @@ impl Frozen {
     /// # let volume = extant::doc_volume();
     /// let frozen = volume.freeze()?;
     /// frozen.thaw();
-    /// volume.create("/file", 0o600)?;
+    /// volume.create_new_file("/file")?;
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn thaw(self) {}
@@ -84,7 +84,7 @@ impl Volume {
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
     /// volume.shutdown(extant::Shutdown::Sync)?;
-    /// assert!(matches!(volume.stat("/"), Err(extant::Error::Stopped(_))));
+    /// assert!(matches!(volume.metadata("/"), Err(extant::Error::Stopped(_))));
     /// # Ok(())
     /// # }
     /// ```
@@ -120,9 +120,9 @@ impl Volume {
     /// # let volume = extant::doc_volume();
     /// let frozen = volume.freeze()?;
     /// // copy the image here
-    /// assert!(volume.stat("/").is_ok());
+    /// assert!(volume.metadata("/").is_ok());
     /// frozen.thaw();
-    /// volume.create("/a", 0o600)?;
+    /// volume.create_new_file("/a")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -160,7 +160,7 @@ impl Volume {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// volume.write_file("/file", &[1; 5000])?;
+    /// volume.write("/file", &[1; 5000])?;
     /// assert!(volume.memory().dirty >= 5000);
     /// volume.sync()?;
     /// assert_eq!(volume.memory().dirty, 0);

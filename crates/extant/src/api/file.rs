@@ -1,81 +1,24 @@
 //! An open file.
 
+use super::open_options::OpenFlags;
 use crate::base::error::{Error, Result};
 use crate::data::extents::Extent;
 use crate::data::fallocate::{Fallocate, Seek};
 use crate::data::read_write::Keep;
 use crate::incore::inode::Inode;
-use crate::inodes::attributes::{Attributes, SetAttributes};
+use crate::inodes::attributes::{Metadata, SetAttributes};
 use crate::inodes::open_files::Opened;
-use crate::types::credentials::{Credentials, READ, WRITE};
+use crate::inodes::xattrs::SetXattr;
 use crate::volume::caller::Caller;
 use crate::volume::engine::Engine;
 use ext4_format::FileType;
 use ext4_format::inode::flags as inode_flags;
+use std::ffi::{OsStr, OsString};
+use std::io::SeekFrom;
 use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-bitflags::bitflags! {
-    /// How a file is opened.
-    ///
-    /// ```
-    /// use extant::OpenFlags;
-    /// assert!((OpenFlags::READ | OpenFlags::WRITE).contains(OpenFlags::READ));
-    /// ```
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct OpenFlags: u32 {
-        /// For reading.
-        const READ = 1;
-        /// For writing.
-        const WRITE = 2;
-        /// Every write goes to the end.
-        const APPEND = 4;
-        /// Make it if it does not exist.
-        const CREATE = 8;
-        /// With `CREATE`: fail if it exists.
-        const EXCLUSIVE = 16;
-        /// Cut to nothing.
-        const TRUNCATE = 32;
-        /// Fail on a last symbolic link.
-        const NO_FOLLOW = 64;
-    }
-}
-
-/// Fails unless the caller may open an inode that exists so.
-pub(crate) fn check_open(
-    engine: &Engine,
-    who: &Credentials,
-    inode: &Inode,
-    flags: OpenFlags,
-) -> Result<()> {
-    if inode.ftype == FileType::Symlink {
-        return Err(Error::SymlinkLoop);
-    }
-    if flags.contains(OpenFlags::CREATE) && inode.directory().is_some() {
-        return Err(Error::IsDirectory);
-    }
-    let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND | OpenFlags::TRUNCATE);
-    if writes && inode.directory().is_some() {
-        return Err(Error::IsDirectory);
-    }
-    let mut wanted = 0;
-    if flags.contains(OpenFlags::READ) {
-        wanted |= READ;
-    }
-    if writes {
-        wanted |= WRITE;
-    }
-    engine.inodes.check_access(who, inode, wanted)?;
-    if inode.ftype == FileType::Regular && inode.has_flag(inode_flags::ENCRYPT) {
-        return Err(Error::NoKey);
-    }
-    let appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
-    if writes && !appends && inode.has_flag(inode_flags::APPEND) {
-        return Err(Error::NotPermitted);
-    }
-    Ok(())
-}
 
 /// An open file. It stays usable when its last name goes; its space is freed when it is closed. Closing
 /// is dropping.
@@ -83,10 +26,10 @@ pub(crate) fn check_open(
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
-/// let file = volume.create("/log", 0o600)?;
+/// let file = volume.create_new_file("/log")?;
 /// file.append(b"one ")?;
 /// file.append(b"two")?;
-/// file.fsync()?;
+/// file.sync_all()?;
 /// let mut buf = [0; 16];
 /// assert_eq!(file.read_at(4, &mut buf)?, 3);
 /// # Ok(())
@@ -153,8 +96,8 @@ impl File {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
-    /// assert_eq!(volume.stat("/file")?.ino, file.ino());
+    /// let file = volume.create_new_file("/file")?;
+    /// assert_eq!(volume.metadata("/file")?.ino(), file.ino());
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn ino(&self) -> u32 {
@@ -165,14 +108,14 @@ impl File {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.write_all_at(0, b"hello, world")?;
     /// let mut buf = [0; 100];
     /// let n = file.read_at(7, &mut buf)?;
     /// assert_eq!(&buf[..n], b"world");
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.readable()?;
         let engine = self.engine()?;
         let read = engine.data.read(&self.inode, offset, buf, Keep::Pages)?;
@@ -193,15 +136,15 @@ impl File {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// assert_eq!(file.write_at(1 << 20, b"far out")?, 7);
-    /// assert_eq!(file.stat()?.size, (1 << 20) + 7);
+    /// assert_eq!(file.metadata()?.len(), (1 << 20) + 7);
     /// # Ok::<(), extant::Error>(())
     /// ```
     ///
     /// # Errors
     /// `NoSpace` or `FileTooLarge` if not even one byte could be stored.
-    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.writable()?;
         if data.is_empty() {
             return self.regular().map(|()| 0);
@@ -218,15 +161,15 @@ impl File {
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/page", 0o600)?;
+    /// let file = volume.create_new_file("/page")?;
     /// file.write_all_at(4096, b"all of it")?;
-    /// assert_eq!(file.stat()?.size, 4096 + 9);
+    /// assert_eq!(file.metadata()?.len(), 4096 + 9);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<()> {
+    pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<()> {
         while !data.is_empty() {
-            let n = self.write_at(offset, data)?;
+            let n = self.write_at(data, offset)?;
             data = &data[n..];
             offset += n as u64;
         }
@@ -238,7 +181,7 @@ impl File {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// assert_eq!(file.append(b"one")?, 0..3);
     /// assert_eq!(file.append(b"three")?, 3..8);
     /// # Ok::<(), extant::Error>(())
@@ -259,7 +202,7 @@ impl File {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.write_all_at(0, b"abcdef")?;
     /// let mut buf = [0; 4];
     /// assert_eq!(file.read(&mut buf)?, 4);
@@ -269,7 +212,7 @@ impl File {
     /// ```
     pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
         let at = self.position.load(Ordering::Relaxed);
-        let n = self.read_at(at, buf)?;
+        let n = self.read_at(buf, at)?;
         self.position.fetch_add(n as u64, Ordering::Relaxed);
         Ok(n)
     }
@@ -278,10 +221,10 @@ impl File {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.write(b"one ")?;
     /// file.write(b"two")?;
-    /// assert_eq!(volume.read_file("/file")?, b"one two");
+    /// assert_eq!(volume.read("/file")?, b"one two");
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn write(&self, data: &[u8]) -> Result<usize> {
@@ -293,7 +236,7 @@ impl File {
         let at = self
             .position
             .fetch_add(data.len() as u64, Ordering::Relaxed);
-        let written = self.write_at(at, data);
+        let written = self.write_at(data, at);
         let missing = data.len() - written.as_ref().map_or(0, |n| *n);
         if missing > 0 {
             self.position.fetch_sub(missing as u64, Ordering::Relaxed);
@@ -301,70 +244,96 @@ impl File {
         written
     }
 
-    /// Sets the file position.
+    /// Moves the file position, and returns it. A position may be beyond the end, but not before the start.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// use std::io::SeekFrom;
+    /// let file = volume.create_new_file("/file")?;
     /// file.write(b"one two")?;
-    /// file.set_position(4);
+    /// assert_eq!(file.seek(SeekFrom::Current(-3))?, 4);
     /// file.write(b"2")?;
-    /// assert_eq!(volume.read_file("/file")?, b"one 2wo");
+    /// assert_eq!(volume.read("/file")?, b"one 2wo");
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn set_position(&self, position: u64) {
-        self.position.store(position, Ordering::Relaxed);
+    pub fn seek(&self, to: SeekFrom) -> Result<u64> {
+        let (base, by) = match to {
+            // The system's offsets are signed.
+            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::Current(by) => (self.position.load(Ordering::Relaxed), by),
+            SeekFrom::End(by) => (self.inode.size.load(Ordering::Acquire), by),
+        };
+        let at = base
+            .checked_add_signed(by)
+            .filter(|at| i64::try_from(*at).is_ok())
+            .ok_or(Error::Invalid(
+                "a file position before the start, or beyond all",
+            ))?;
+        self.position.store(at, Ordering::Relaxed);
+        Ok(at)
     }
 
     /// The file position.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.write(b"seven..")?;
-    /// assert_eq!(file.position(), 7);
+    /// assert_eq!(file.stream_position()?, 7);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn position(&self) -> u64 {
-        self.position.load(Ordering::Relaxed)
+    pub fn stream_position(&self) -> Result<u64> {
+        Ok(self.position.load(Ordering::Relaxed))
     }
 
-    /// Offset of the next data or hole.
+    /// Offset of the next data at or after an offset.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// use extant::{Error, Seek};
-    /// let file = volume.create("/file", 0o600)?;
-    /// file.write_all_at(1 << 20, b"data")?;
-    /// assert_eq!(file.seek(0, Seek::Data)?, 1 << 20);
-    /// assert_eq!(file.seek(0, Seek::Hole)?, 0);
-    /// assert!(matches!(file.seek(1 << 30, Seek::Data), Err(Error::NoSuchOffset)));
+    /// use extant::Error;
+    /// let file = volume.create_new_file("/file")?;
+    /// file.write_all_at(b"data", 1 << 20)?;
+    /// assert_eq!(file.seek_data(0)?, 1 << 20);
+    /// assert!(matches!(file.seek_data(1 << 30), Err(Error::NoSuchOffset)));
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
-        self.engine()?.data.seek(&self.inode, offset, what)
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.engine()?.data.seek(&self.inode, offset, Seek::Data)
+    }
+
+    /// Offset of the next hole at or after an offset; the end of the file counts as one.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create_new_file("/file")?;
+    /// file.write_all_at(&[1; 4096], 0)?;
+    /// assert_eq!(file.seek_hole(0)?, 4096);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        self.engine()?.data.seek(&self.inode, offset, Seek::Hole)
     }
 
     /// Sets the size.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.write_all_at(0, b"hello, world")?;
     /// file.truncate(5)?;
     /// file.truncate(1 << 40)?; // the rest is a hole
-    /// assert_eq!(file.stat()?.size, 1 << 40);
+    /// assert_eq!(file.metadata()?.len(), 1 << 40);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn truncate(&self, size: u64) -> Result<()> {
+    pub fn set_len(&self, size: u64) -> Result<()> {
         self.writable()?;
         if self.inode.has_flag(inode_flags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        self.truncate_unchecked(size)
+        self.set_len_unchecked(size)
     }
 
-    pub(crate) fn truncate_unchecked(&self, size: u64) -> Result<()> {
+    pub(crate) fn set_len_unchecked(&self, size: u64) -> Result<()> {
         self.engine()?
             .data
             .truncate(&self.caller.who, &self.inode, size)
@@ -375,9 +344,9 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::Fallocate;
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.fallocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 20)?;
-    /// assert_eq!((file.stat()?.size, file.stat()?.sectors), (0, 2048));
+    /// assert_eq!((file.metadata()?.len(), file.metadata()?.blocks()), (0, 2048));
     /// file.write_all_at(0, &[7; 8192])?;
     /// file.fallocate(Fallocate::PunchHole, 0, 4096)?;
     /// let mut byte = [1];
@@ -408,11 +377,11 @@ impl File {
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
     /// use extant::OpenFlags;
-    /// volume.write_file("/a", b"hello, world")?;
-    /// let from = volume.open("/a", OpenFlags::READ, 0)?;
-    /// let to = volume.create("/b", 0o600)?;
+    /// volume.write("/a", b"hello, world")?;
+    /// let from = volume.open_file("/a")?;
+    /// let to = volume.create_new_file("/b")?;
     /// assert_eq!(from.copy_range_to(7, &to, 0, 100)?, 5);
-    /// assert_eq!(volume.read_file("/b")?, b"world");
+    /// assert_eq!(volume.read("/b")?, b"world");
     /// # Ok(())
     /// # }
     /// ```
@@ -435,9 +404,9 @@ impl File {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.write_all_at(8192, &[1; 4096])?;
-    /// file.fsync()?;
+    /// file.sync_all()?;
     /// let extents = file.extents()?;
     /// assert_eq!((extents[0].offset, extents[0].len), (8192, 4096));
     /// # Ok::<(), extant::Error>(())
@@ -447,16 +416,16 @@ impl File {
         self.engine()?.data.extents(&self.inode)
     }
 
-    /// Attributes.
+    /// Metadata.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.append(b"data")?;
-    /// assert_eq!(file.stat()?.size, 4);
+    /// assert_eq!(file.metadata()?.len(), 4);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn stat(&self) -> Result<Attributes> {
+    pub fn metadata(&self) -> Result<Metadata> {
         Ok(self.engine()?.inodes.attributes(&self.inode))
     }
 
@@ -465,9 +434,9 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::SetAttributes;
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.set_attributes(&SetAttributes { mode: Some(0o400), ..Default::default() })?;
-    /// assert_eq!(file.stat()?.mode & 0o777, 0o400);
+    /// assert_eq!(file.metadata()?.mode() & 0o777, 0o400);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
@@ -481,15 +450,15 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::SetXattr;
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.set_xattr("user.origin", b"here", SetXattr::Any)?;
     /// assert_eq!(file.get_xattr("user.origin")?, b"here");
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+    pub fn get_xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
         self.engine()?
             .inodes
-            .get_xattr(&self.caller.who, &self.inode, name.as_ref())
+            .get_xattr(&self.caller.who, &self.inode, name.as_ref().as_bytes())
     }
 
     /// Names of the extended attributes.
@@ -497,15 +466,17 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::SetXattr;
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.set_xattr("user.origin", b"here", SetXattr::Any)?;
     /// assert_eq!(file.list_xattrs()?, [b"user.origin"]);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
-        self.engine()?
+    pub fn list_xattrs(&self) -> Result<Vec<OsString>> {
+        let names = self
+            .engine()?
             .inodes
-            .list_xattrs(&self.caller.who, &self.inode)
+            .list_xattrs(&self.caller.who, &self.inode)?;
+        Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
     /// Sets an extended attribute.
@@ -513,21 +484,16 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::{Error, SetXattr};
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.set_xattr("user.a", b"1", SetXattr::Create)?;
     /// assert!(matches!(file.set_xattr("user.a", b"2", SetXattr::Create), Err(Error::Exists)));
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn set_xattr(
-        &self,
-        name: impl AsRef<[u8]>,
-        value: &[u8],
-        how: crate::inodes::xattrs::SetXattr,
-    ) -> Result<()> {
+    pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], how: SetXattr) -> Result<()> {
         self.engine()?.inodes.set_xattr(
             &self.caller.who,
             &self.inode,
-            name.as_ref(),
+            name.as_ref().as_bytes(),
             Some(value),
             how,
         )
@@ -538,29 +504,33 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::SetXattr;
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.set_xattr("user.a", b"1", SetXattr::Any)?;
     /// file.remove_xattr("user.a")?;
     /// assert!(file.list_xattrs()?.is_empty());
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn remove_xattr(&self, name: impl AsRef<[u8]>) -> Result<()> {
-        let how = crate::inodes::xattrs::SetXattr::Any;
-        self.engine()?
-            .inodes
-            .set_xattr(&self.caller.who, &self.inode, name.as_ref(), None, how)
+    pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
+        let how = SetXattr::Any;
+        self.engine()?.inodes.set_xattr(
+            &self.caller.who,
+            &self.inode,
+            name.as_ref().as_bytes(),
+            None,
+            how,
+        )
     }
 
     /// Data and metadata are on disk when this returns.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.append(b"not to be lost")?;
-    /// file.fsync()?;
+    /// file.sync_all()?;
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn fsync(&self) -> Result<()> {
+    pub fn sync_all(&self) -> Result<()> {
         self.engine()?.data.fsync(&self.inode, false)
     }
 
@@ -568,12 +538,12 @@ impl File {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// file.append(b"not to be lost")?;
-    /// file.fdatasync()?;
+    /// file.sync_data()?;
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn fdatasync(&self) -> Result<()> {
+    pub fn sync_data(&self) -> Result<()> {
         self.engine()?.data.fsync(&self.inode, true)
     }
 
@@ -582,7 +552,7 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::FileType;
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// assert_eq!(file.file_type(), FileType::Regular);
     /// # Ok::<(), extant::Error>(())
     /// ```

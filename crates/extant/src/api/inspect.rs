@@ -55,7 +55,7 @@ impl Volume {
         }
     }
 
-    /// How many bytes of file data are kept in memory, as [`OpenOptions::cache_bytes`](crate::OpenOptions::cache_bytes) says.
+    /// How many bytes of file data are kept in memory, as [`VolumeOptions::cache_bytes`](crate::VolumeOptions::cache_bytes) says.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

@@ -1,15 +1,42 @@
 //! The public interface: open a volume, work on it by path or handle, close it.
+//!
+//! A [`Dir`](dir::Dir) finds the inode that a path leads to, a [`File`](file::File) and a [`Node`](node::Node) hold one; the operations
+//! on inodes are those of the rooms below, and all three call the same.
 
 pub mod control;
+pub mod copy;
 pub mod dir;
 mod dir_contents;
+mod dir_names;
 pub mod file;
 mod inspect;
 pub mod node;
 mod node_data;
 pub mod open;
+pub mod open_options;
+mod opening;
+pub mod read_dir;
 pub mod scratch;
 mod std_io;
 pub mod tree;
+pub mod unstable;
 pub mod volume;
 pub mod watch;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Permissions of a new file if nothing is said: those that a umask of 022 leaves.
+const FILE_MODE: u16 = 0o644;
+/// The same of a new directory.
+const DIR_MODE: u16 = 0o755;
+
+/// A path as the engine takes it.
+fn bytes<P: AsRef<Path> + ?Sized>(path: &P) -> &[u8] {
+    path.as_ref().as_os_str().as_bytes()
+}
+
+/// Permissions, set-id and sticky bits.
+fn mode_bits(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}

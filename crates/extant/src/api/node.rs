@@ -1,15 +1,16 @@
 //! Operations by inode, for servers that get names one at a time and numbers instead of paths.
 
-use super::dir::{DirEntry, entries};
-use super::file::{OpenFlags, check_open};
+use super::open_options::{OpenFlags, check_open};
+use super::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
-use crate::inodes::attributes::{Attributes, SetAttributes};
+use crate::inodes::attributes::{Metadata, SetAttributes};
 use crate::inodes::new::New;
 use crate::inodes::xattrs::SetXattr;
 use crate::names::create::How;
 use crate::names::rename::RenameMode;
 use crate::types::credentials::Credentials;
+use crate::types::dentry::Dentry;
 use crate::volume::caller::EngineShare;
 use crate::volume::engine::Engine;
 use ext4_format::{FileType, InodeNr};
@@ -20,7 +21,8 @@ use std::sync::atomic::Ordering;
 /// The kinds of inodes that [`Node::make`] makes.
 ///
 /// ```
-/// use extant::{FileType, MakeNode};
+/// use extant::unstable::MakeNode;
+/// use extant::FileType;
 /// let null = MakeNode::Special(FileType::CharDevice, 0x103);
 /// assert_ne!(null, MakeNode::Symlink(b"/dev/null"));
 /// ```
@@ -32,8 +34,50 @@ pub enum MakeNode<'a> {
     Directory,
     /// A symbolic link with this target.
     Symlink(&'a [u8]),
-    /// A device (with its number, as [`Attributes::rdev`] shows it), FIFO or socket.
+    /// A device (with its number, as [`Metadata::rdev`] shows it), FIFO or socket.
     Special(FileType, u32),
+}
+
+/// A name that [`Node::list`] shows.
+///
+/// ```
+/// # let volume = extant::doc_volume();
+/// use extant::unstable::Node;
+/// let names = Node::root(&volume)?.list(0, 1)?;
+/// assert_eq!(names[0].name, b"lost+found");
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEntry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The inode it leads to.
+    pub ino: u32,
+    /// Type of that inode.
+    pub file_type: FileType,
+    /// Position: listing from here on gives what comes after this name, whatever was added or removed
+    /// before it meanwhile.
+    pub cookie: u64,
+}
+
+impl NodeEntry {
+    /// Names of a directory after a cookie.
+    pub(super) fn list(
+        engine: &Engine,
+        dir: &Arc<Inode>,
+        cookie: u64,
+        at_least: usize,
+    ) -> Result<Vec<Self>> {
+        let entry = |e: Dentry| Self {
+            cookie: e.hash.cookie(),
+            name: e.name.as_bytes().to_vec(),
+            ino: e.ino.0,
+            file_type: e.ftype,
+        };
+        let names = engine.names.list(dir, cookie, at_least)?;
+        engine.inodes.accessed(dir);
+        Ok(names.into_iter().map(entry).collect())
+    }
 }
 
 /// An inode, held: after its last name is removed it stays usable until its last node, and the last
@@ -45,9 +89,10 @@ pub enum MakeNode<'a> {
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
-/// use extant::{Credentials, MakeNode};
+/// use extant::unstable::{MakeNode, Node};
+/// use extant::Credentials;
 /// let who = Credentials::root();
-/// let root = volume.root_node()?;
+/// let root = Node::root(&volume)?;
 /// let dir = root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
 /// let (file, made) = dir.create(&who, b"file", 0o644, false)?;
 /// assert!(made);
@@ -73,10 +118,34 @@ impl Node {
         }
     }
 
-    /// The node of a number in use.
-    pub(crate) fn of_number(engine: &Arc<Engine>, ino: InodeNr) -> Result<Self> {
+    /// The root directory.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
+    /// assert_eq!(Node::root(&volume)?.ino(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn root(volume: &Volume) -> Result<Self> {
+        Self::of_number(volume, InodeNr::ROOT.0)
+    }
+
+    /// The inode of a number, which must be in use; for servers that are asked by number. Whether it is the one that
+    /// had the number when it was learnt, [`Node::generation`] tells.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::{FileType, unstable::Node};
+    /// let ino = volume.create_new_file("/file")?.ino();
+    /// assert_eq!(Node::of_number(&volume, ino)?.file_type(), FileType::Regular);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn of_number(volume: &Volume, ino: u32) -> Result<Self> {
+        let engine = &volume.guard.engine;
         engine.store.check_here()?;
-        let inode = engine.inodes.inode_in_use(ino)?;
+        let inode = engine.inodes.inode_in_use(InodeNr(ino))?;
         engine.lifecycle.opened(&inode)?;
         Ok(Self::of(engine, inode))
     }
@@ -90,7 +159,8 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// assert_eq!(volume.root_node()?.ino(), 2);
+    /// use extant::unstable::Node;
+    /// assert_eq!(Node::root(&volume)?.ino(), 2);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn ino(&self) -> u32 {
@@ -101,12 +171,13 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// let (ino, generation) = (file.ino(), file.generation());
-    /// assert_eq!(volume.node(ino)?.generation(), generation);
+    /// assert_eq!(Node::of_number(&volume, ino)?.generation(), generation);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn generation(&self) -> u32 {
@@ -117,27 +188,29 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::FileType;
-    /// assert_eq!(volume.root_node()?.file_type(), FileType::Directory);
+    /// assert_eq!(Node::root(&volume)?.file_type(), FileType::Directory);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn file_type(&self) -> FileType {
         self.inode.ftype
     }
 
-    /// Attributes. Reads memory only.
+    /// Metadata. Reads memory only.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.write_at(&who, 0, b"data")?;
     /// assert_eq!(file.attributes()?.size, 4);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn attributes(&self) -> Result<Attributes> {
+    pub fn metadata(&self) -> Result<Metadata> {
         Ok(self.engine()?.inodes.attributes(&self.inode))
     }
 
@@ -146,9 +219,10 @@ impl Node {
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// let who = extant::Credentials::root();
-    /// volume.create_dir("/dir", 0o755)?;
-    /// let root = volume.root_node()?;
+    /// volume.create_dir("/dir")?;
+    /// let root = Node::root(&volume)?;
     /// let dir = root.lookup(&who, b"dir")?;
     /// assert_eq!(dir.lookup(&who, b"..")?.ino(), root.ino());
     /// # Ok(())
@@ -170,9 +244,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// use extant::{Credentials, MakeNode};
+    /// use extant::unstable::{MakeNode, Node};
+    /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
     /// let link = root.make(&who, b"link", MakeNode::Symlink(b"dir"), 0o777)?;
     /// assert_eq!(&*link.read_link()?, b"dir");
@@ -209,9 +284,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, made) = root.create(&who, b"file", 0o600, false)?;
     /// let (again, made_again) = root.create(&who, b"file", 0o600, false)?;
     /// assert!(made && !made_again && file.ino() == again.ino());
@@ -242,12 +318,13 @@ impl Node {
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// let who = extant::Credentials::root();
-    /// let top = volume.root_node()?;
+    /// let top = Node::root(&volume)?;
     /// let file = top.make_unnamed(&who, 0o600)?;
     /// file.write_at(&who, 0, b"all of it")?;
     /// file.link(&who, &top, b"name")?;
-    /// assert_eq!(volume.read_file("/name")?, b"all of it");
+    /// assert_eq!(volume.read("/name")?, b"all of it");
     /// # Ok(())
     /// # }
     /// ```
@@ -261,9 +338,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.link(&who, &root, b"again")?;
     /// assert_eq!(file.attributes()?.links, 2);
@@ -279,9 +357,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// root.unlink(&who, b"file")?;
     /// assert_eq!(file.attributes()?.links, 0);
@@ -295,9 +374,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// use extant::{Credentials, MakeNode};
+    /// use extant::unstable::{MakeNode, Node};
+    /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
     /// root.remove_dir(&who, b"dir")?;
     /// # Ok::<(), extant::Error>(())
@@ -310,9 +390,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, RenameMode};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// root.rename(&who, b"file", &root, b"moved", RenameMode::NoReplace)?;
     /// assert_eq!(root.lookup(&who, b"moved")?.ino(), file.ino());
@@ -344,9 +425,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// let names = root.list(0, usize::MAX)?;
     /// assert!(names.iter().any(|e| e.name == b"file" && e.ino == file.ino()));
@@ -354,17 +436,18 @@ impl Node {
     /// assert!(root.list(last, 1)?.is_empty());
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn list(&self, cookie: u64, at_least: usize) -> Result<Vec<DirEntry>> {
-        entries(self.engine()?, &self.inode, cookie, at_least)
+    pub fn list(&self, cookie: u64, at_least: usize) -> Result<Vec<NodeEntry>> {
+        NodeEntry::list(self.engine()?, &self.inode, cookie, at_least)
     }
 
     /// Number of the directory above this one.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// use extant::{Credentials, MakeNode};
+    /// use extant::unstable::{MakeNode, Node};
+    /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let dir = root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
     /// assert_eq!(dir.parent()?, root.ino());
     /// # Ok::<(), extant::Error>(())
@@ -377,9 +460,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// use extant::{Credentials, MakeNode};
+    /// use extant::unstable::{MakeNode, Node};
+    /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let link = root.make(&who, b"lib", MakeNode::Symlink(b"usr/lib"), 0o777)?;
     /// assert_eq!(&*link.read_link()?, b"usr/lib");
     /// # Ok::<(), extant::Error>(())
@@ -396,9 +480,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, Error};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// let other = Credentials::new(1000, 1000, &[]);
     /// assert!(matches!(file.check_access(&other, 4), Err(Error::PermissionDenied)));
@@ -413,9 +498,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// use extant::{Credentials, Error, OpenFlags};
+    /// use extant::unstable::{Node, OpenFlags};
+    /// use extant::{Credentials, Error};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.check_open(&who, OpenFlags::READ)?;
     /// assert!(matches!(root.check_open(&who, OpenFlags::WRITE), Err(Error::IsDirectory)));
@@ -429,9 +515,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, SetAttributes};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_attributes(&who, &SetAttributes { mode: Some(0o400), ..Default::default() })?;
     /// assert_eq!(file.attributes()?.mode & 0o777, 0o400);
@@ -447,9 +534,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, SetAttributes};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_attributes(&who, &SetAttributes { mode: Some(0o4755), ..Default::default() })?;
     /// assert!(file.strip_privileges(&Credentials::new(1000, 1000, &[]))?);
@@ -464,9 +552,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, SetAttributes};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_attributes(&who, &SetAttributes { mode: Some(0o2755), ..Default::default() })?;
     /// file.clear_set_group_id()?;
@@ -483,9 +572,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, SetXattr};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_xattr(&who, b"user.origin", b"here", SetXattr::Any)?;
     /// assert_eq!(file.get_xattr(&who, b"user.origin")?, b"here");
@@ -499,9 +589,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, SetXattr};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_xattr(&who, b"user.origin", b"here", SetXattr::Any)?;
     /// assert_eq!(file.list_xattrs(&who)?, [b"user.origin"]);
@@ -515,9 +606,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, SetXattr};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_xattr(&who, b"user.a", b"1", SetXattr::Create)?;
     /// file.set_xattr(&who, b"user.a", b"2", SetXattr::Replace)?;
@@ -539,9 +631,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, SetXattr};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_xattr(&who, b"user.a", b"1", SetXattr::Any)?;
     /// file.remove_xattr(&who, b"user.a")?;

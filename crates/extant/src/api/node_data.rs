@@ -32,9 +32,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.write_at(&who, 0, b"hello, world")?;
     /// let mut buf = [0; 5];
@@ -42,7 +43,7 @@ impl Node {
     /// assert_eq!(&buf, b"world");
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.read(offset, buf, Keep::Pages)
     }
 
@@ -52,16 +53,17 @@ impl Node {
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
-    /// volume.write_file("/file", b"0123456789")?;
+    /// use extant::unstable::Node;
+    /// volume.write("/file", b"0123456789")?;
     /// let who = extant::Credentials::root();
-    /// let file = volume.root_node()?.lookup(&who, b"file")?;
+    /// let file = Node::root(&volume)?.lookup(&who, b"file")?;
     /// let mut data = [0; 4];
     /// assert_eq!(file.read_cached(8, &mut data)?, 2);
     /// assert_eq!(&data[..2], b"89");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_cached(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.read(offset, buf, Keep::Nothing)
     }
 
@@ -79,9 +81,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.accessed(); // out of a cache; this volume's habit is to take no note
     /// assert_eq!(file.attributes()?.atime, file.attributes()?.crtime);
@@ -98,14 +101,15 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// assert_eq!(file.write_at(&who, 4096, b"data")?, 4);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn write_at(&self, who: &Credentials, offset: u64, data: &[u8]) -> Result<usize> {
+    pub fn write_at(&self, who: &Credentials, data: &[u8], offset: u64) -> Result<usize> {
         self.check_change()?;
         if data.is_empty() {
             return Ok(0);
@@ -123,16 +127,17 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// let before = file.attributes()?.mtime;
     /// file.write_cached(0, b"data")?;
     /// assert_eq!(file.attributes()?.mtime, before);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn write_cached(&self, offset: u64, data: &[u8]) -> Result<usize> {
+    pub fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.check_file()?;
         if data.is_empty() {
             return Ok(0);
@@ -144,9 +149,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.append(&who, b"one")?;
     /// assert_eq!(file.append(&who, b"two")?, 3..6);
@@ -165,9 +171,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.truncate(&who, 1 << 30)?;
     /// assert_eq!(file.attributes()?.size, 1 << 30);
@@ -186,9 +193,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.write_at(&who, 0, b"hello, world")?;
     /// let (to, _) = root.create(&who, b"to", 0o600, true)?;
@@ -217,9 +225,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, Fallocate};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.fallocate(&who, Fallocate::Allocate { keep_size: false }, 0, 1 << 20)?;
     /// assert_eq!(file.attributes()?.size, 1 << 20);
@@ -246,12 +255,13 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::{Credentials, Seek};
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.write_at(&who, 1 << 20, b"data")?;
-    /// assert_eq!(file.seek(0, Seek::Data)?, 1 << 20);
+    /// assert_eq!(file.seek_data(0)?, 1 << 20);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
@@ -262,9 +272,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.write_at(&who, 0, &[1; 5000])?;
     /// file.fsync(false)?;
@@ -277,12 +288,13 @@ impl Node {
     }
 
     /// A handle on which the file could be written is closed: if the file was cut to nothing before, what was written
-    /// since goes to the device (see [`OpenOptions::auto_da_alloc`](crate::OpenOptions::auto_da_alloc)).
+    /// since goes to the device (see [`VolumeOptions::auto_da_alloc`](crate::VolumeOptions::auto_da_alloc)).
     ///
     /// ```
     /// # let volume = extant::doc_volume();
     /// # let who = extant::Credentials::root();
-    /// let (file, _) = volume.root_node()?.create(&who, b"file", 0o600, true)?;
+    /// use extant::unstable::Node;
+    /// let (file, _) = Node::root(&volume)?.create(&who, b"file", 0o600, true)?;
     /// file.write_at(&who, 0, b"old")?;
     /// file.truncate(&who, 0)?;
     /// file.write_at(&who, 0, b"new")?;
@@ -300,9 +312,10 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
     /// use extant::Credentials;
     /// let who = Credentials::root();
-    /// let root = volume.root_node()?;
+    /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.write_at(&who, 0, b"not to be lost")?;
     /// file.fsync(true)?;

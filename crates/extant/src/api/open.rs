@@ -3,23 +3,23 @@
 use super::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::volume::open::Opening;
-use crate::volume::options::OpenOptions;
+use crate::volume::options::VolumeOptions;
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant_mkfs::MkfsOptions;
 use std::path::Path;
 use std::sync::Arc;
 
 impl Volume {
-    /// Opens an image file or block device for reading and writing; [`OpenOptions`] has everything else.
+    /// Opens an image file or block device for reading and writing; [`VolumeOptions`] has everything else.
     ///
     /// ```no_run
     /// let volume = extant::Volume::open("disk.img")?;
-    /// volume.write_file("/file", b"data")?;
+    /// volume.write("/file", b"data")?;
     /// volume.close()?;
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        OpenOptions::new().open(path)
+        VolumeOptions::new().open(path)
     }
 
     /// Makes an empty file system in a new image file and opens it. The options must give a size. A path that exists is
@@ -31,9 +31,9 @@ impl Volume {
     /// use extant::{Volume, mkfs::MkfsOptions};
     /// let options = MkfsOptions { size: Some(64 << 20), ..Default::default() };
     /// let volume = Volume::create(&path, &options)?;
-    /// volume.root().write_file("etc", b"no directory")?;
+    /// volume.root().write("etc", b"no directory")?;
     /// volume.close()?;
-    /// assert_eq!(Volume::open(&path)?.root().read_file("etc")?, b"no directory");
+    /// assert_eq!(Volume::open(&path)?.root().read("etc")?, b"no directory");
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn create(path: impl AsRef<Path>, options: &MkfsOptions) -> Result<Self> {
@@ -55,7 +55,7 @@ impl Volume {
             .map_err(failed)
             .and_then(|device| {
                 prepared.write(&device)?;
-                OpenOptions::new().open_device(Arc::new(device))
+                VolumeOptions::new().open_device(Arc::new(device))
             });
         if made.is_err() {
             // Half a file system is of no use, and it is ours.
@@ -65,12 +65,12 @@ impl Volume {
     }
 }
 
-impl OpenOptions {
+impl VolumeOptions {
     /// Opens an image file or block device.
     ///
     /// ```no_run
-    /// let volume = extant::OpenOptions::new().open("disk.img")?;
-    /// volume.write_file("/file", b"data")?;
+    /// let volume = extant::VolumeOptions::new().open("disk.img")?;
+    /// volume.write("/file", b"data")?;
     /// volume.close()?;
     /// # Ok::<(), extant::Error>(())
     /// ```
@@ -96,8 +96,8 @@ impl OpenOptions {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let device = Arc::new(extant::blockdev::MemDevice::new(16 << 20));
     /// mkfs::format(&*device, &MkfsOptions { size: Some(16 << 20), ..Default::default() })?;
-    /// let volume = extant::OpenOptions::new().open_device(device)?;
-    /// volume.write_file("/file", b"in memory")?;
+    /// let volume = extant::VolumeOptions::new().open_device(device)?;
+    /// volume.write("/file", b"in memory")?;
     /// # Ok(())
     /// # }
     /// ```

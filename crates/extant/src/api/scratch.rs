@@ -14,20 +14,20 @@
 //! # let device = extant::blockdev::FileDevice::create(&image, 16 << 20)?;
 //! # extant::mkfs::format(&device, &extant::mkfs::MkfsOptions { size: Some(16 << 20), ..Default::default() })?;
 //! # drop(device);
-//! use extant::{OpenOptions, scratch::{self, Changes}};
-//! let volume = scratch::open(&image, Changes::ThrownAway, &OpenOptions::new())?;
-//! volume.write_file("/tried", b"and forgotten")?;
+//! use extant::{VolumeOptions, scratch::{self, Changes}};
+//! let volume = scratch::open(&image, Changes::ThrownAway, &VolumeOptions::new())?;
+//! volume.write("/tried", b"and forgotten")?;
 //! volume.close()?;
 //!
-//! let volume = scratch::open(&image, Changes::KeptIn(&overlay), &OpenOptions::new())?;
-//! assert!(volume.stat("/tried").is_err());
-//! volume.write_file("/kept", b"until it is merged")?;
+//! let volume = scratch::open(&image, Changes::KeptIn(&overlay), &VolumeOptions::new())?;
+//! assert!(volume.metadata("/tried").is_err());
+//! volume.write("/kept", b"until it is merged")?;
 //! volume.close()?;
 //! drop(volume_of(&image)?); // the image is as it was
 //! scratch::apply(&image, &overlay)?;
-//! assert_eq!(volume_of(&image)?.read_file("/kept")?, b"until it is merged");
+//! assert_eq!(volume_of(&image)?.read("/kept")?, b"until it is merged");
 //! # fn volume_of(image: &std::path::Path) -> extant::Result<extant::Volume> {
-//! #     OpenOptions::new().read_only(true).open(image)
+//! #     VolumeOptions::new().read_only(true).open(image)
 //! # }
 //! # Ok(())
 //! # }
@@ -35,7 +35,7 @@
 
 use crate::api::volume::Volume;
 use crate::base::error::{Error, Result};
-use crate::volume::options::OpenOptions;
+use crate::volume::options::VolumeOptions;
 use blockdev::{Access, BlockDevice, FileDevice, Overlay, apply_overlay};
 use std::io;
 use std::path::Path;
@@ -59,9 +59,9 @@ pub enum Changes<'a> {
 /// Opens an image as a volume that may be changed though the image is only read.
 ///
 /// ```no_run
-/// use extant::{OpenOptions, scratch};
-/// let volume = scratch::open("disk.img", scratch::Changes::ThrownAway, &OpenOptions::new())?;
-/// volume.write_file("/tried", b"and gone when the volume is closed")?;
+/// use extant::{VolumeOptions, scratch};
+/// let volume = scratch::open("disk.img", scratch::Changes::ThrownAway, &VolumeOptions::new())?;
+/// volume.write("/tried", b"and gone when the volume is closed")?;
 /// # Ok::<(), extant::Error>(())
 /// ```
 ///
@@ -71,7 +71,7 @@ pub enum Changes<'a> {
 pub fn open(
     image: impl AsRef<Path>,
     changes: Changes<'_>,
-    options: &OpenOptions,
+    options: &VolumeOptions,
 ) -> Result<Volume> {
     options.open_device(device(image, changes)?)
 }

@@ -10,7 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 /// ```
 /// # let volume = extant::doc_volume();
 /// fn missing(volume: &extant::Volume) -> std::io::Result<()> {
-///     volume.stat("/none")?;
+///     volume.metadata("/none")?;
 ///     Ok(())
 /// }
 /// let error = missing(&volume).unwrap_err();
@@ -31,10 +31,10 @@ impl From<Error> for io::Error {
 ///
 /// ```
 /// # let volume = extant::doc_volume();
-/// use std::io::{Read, Seek, SeekFrom, Write};
-/// let mut file = volume.create("/file", 0o600)?;
+/// use std::io::{Read, SeekFrom, Write};
+/// let mut file = volume.create_new_file("/file")?;
 /// writeln!(file, "{} lines", 1)?;
-/// Seek::seek(&mut file, SeekFrom::Start(2))?;
+/// file.seek(SeekFrom::Start(2))?;
 /// let mut rest = String::new();
 /// file.read_to_string(&mut rest)?;
 /// assert_eq!(rest, "lines\n");
@@ -51,7 +51,7 @@ impl Write for &File {
         Ok(File::write(self, data)?)
     }
 
-    /// Nothing is held back in the handle; [`File::fsync`] makes data durable.
+    /// Nothing is held back in the handle; [`File::sync_all`] makes data durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -59,20 +59,7 @@ impl Write for &File {
 
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let (base, by) = match to {
-            SeekFrom::Start(at) => (at, 0),
-            SeekFrom::Current(by) => (self.position(), by),
-            SeekFrom::End(by) => (self.stat()?.size, by),
-        };
-        // The system's offsets are signed.
-        let at = base
-            .checked_add_signed(by)
-            .filter(|at| i64::try_from(*at).is_ok())
-            .ok_or(Error::Invalid(
-                "a file position before the start, or beyond all",
-            ))?;
-        self.set_position(at);
-        Ok(at)
+        Ok(File::seek(self, to)?)
     }
 }
 

@@ -1,122 +1,277 @@
 //! Whole trees: directories made with those above them, walked, and removed with everything below.
 
-use super::dir::{Dir, DirEntry};
+use super::bytes;
+use super::copy::PathError;
+use super::dir::Dir;
+use super::read_dir::{DirEntry, ReadDir};
 use crate::base::error::{Error, Result};
-use ext4_format::FileType;
+use ext4_format::{FileType, InodeNr};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Deeper than this no tree is: damage leads in a circle.
+const MAX_DEPTH: usize = 50_000;
 
 /// One step of a [`Walk`].
 ///
 /// ```
 /// # let volume = extant::doc_volume();
-/// volume.create_dir_all("/a/b", 0o755)?;
-/// let last = volume.walk_tree("/a")?.last().expect("a and b")?;
-/// assert_eq!((last.path.as_slice(), last.depth), (&b"/a/b"[..], 1));
+/// volume.create_dir_all("/a/b")?;
+/// let last = volume.walk("/a")?.last().expect("it has one")?;
+/// assert_eq!((last.path().to_str(), last.depth()), (Some("/a/b"), 1));
+/// assert_eq!(last.file_type(), extant::FileType::Directory);
+/// assert_eq!(last.parent().metadata(last.file_name())?.ino(), last.ino());
 /// # Ok::<(), extant::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[derive(Clone)]
 pub struct WalkEntry {
-    /// The path, that of the start with the names below it.
-    pub path: Vec<u8>,
-    /// Type of what it leads to; links are not followed.
-    pub file_type: FileType,
-    /// Its inode.
-    pub ino: u32,
-    /// 0 for the start.
-    pub depth: usize,
+    parent: Arc<Dir>,
+    entry: DirEntry,
+    path: PathBuf,
+    depth: usize,
 }
 
-/// A walk over a tree, every directory before the names in it. A directory that was removed meanwhile is left out.
+impl WalkEntry {
+    /// The path: that of the walk's top with the names below it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last name of the path.
+    pub fn file_name(&self) -> &OsStr {
+        self.entry.file_name()
+    }
+
+    /// The directory that holds the name: operations on it with [`file_name`](Self::file_name) reach the entry, however
+    /// long its path is.
+    pub fn parent(&self) -> &Dir {
+        &self.parent
+    }
+
+    /// Type of the entry; links are not followed.
+    pub fn file_type(&self) -> FileType {
+        self.entry.file_type()
+    }
+
+    /// Its inode number.
+    pub fn ino(&self) -> u32 {
+        self.entry.ino()
+    }
+
+    /// Names between it and the walk's top, its own included.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+impl fmt::Debug for WalkEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WalkEntry").field(&self.path).finish()
+    }
+}
+
+/// The names of a directory that are still to be shown.
+enum Names {
+    Listed(ReadDir),
+    Sorted(std::vec::IntoIter<DirEntry>),
+}
+
+impl Names {
+    fn of(dir: &Dir, sorted: bool) -> Result<Self> {
+        let names = dir.read_dir(".")?;
+        if !sorted {
+            return Ok(Self::Listed(names));
+        }
+        let mut names = names.collect::<Result<Vec<_>>>()?;
+        names.sort_by(|a, b| a.file_name().cmp(b.file_name()));
+        Ok(Self::Sorted(names.into_iter()))
+    }
+
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        match self {
+            Self::Listed(names) => names.next(),
+            Self::Sorted(names) => names.next().map(Ok),
+        }
+    }
+}
+
+/// A directory that the walk is in.
+struct Level {
+    dir: Arc<Dir>,
+    path: PathBuf,
+    names: Names,
+    /// The directory below that was entered last, to be shown when all below it was.
+    entered: Option<WalkEntry>,
+}
+
+/// A walk over all that is below a directory: each directory before what is in it, or after. It holds a handle for
+/// each directory on the way down and no path, so a tree may be of any depth. A directory that was removed meanwhile is left out.
 ///
 /// ```
 /// # let volume = extant::doc_volume();
-/// volume.create_dir_all("/a/b", 0o755)?;
-/// volume.write_file("/a/b/file", b"1")?;
-/// let paths = volume.walk_tree("/a")?.map(|entry| Ok(entry?.path));
-/// let paths = paths.collect::<extant::Result<Vec<_>>>()?;
-/// assert_eq!(paths, [&b"/a"[..], b"/a/b", b"/a/b/file"]);
+/// volume.create_dir_all("/a/b")?;
+/// volume.write("/a/b/file", b"1")?;
+/// let mut paths = Vec::new();
+/// for entry in volume.walk("/a")?.sorted(true).contents_first(true) {
+///     paths.push(entry?.path().to_owned());
+/// }
+/// assert_eq!(paths, ["/a/b/file", "/a/b"].map(std::path::PathBuf::from));
+/// let mut walk = volume.walk("/a")?;
+/// while let Some(entry) = walk.next() {
+///     if entry?.file_name() == "b" {
+///         walk.skip_contents();
+///     }
+/// }
 /// # Ok::<(), extant::Error>(())
 /// ```
 #[must_use = "a walk goes on as it is asked for entries"]
 pub struct Walk {
-    dir: Dir,
-    /// Still to be shown, the next one last.
-    waiting: Vec<WalkEntry>,
-    /// Directories on the way to what was shown last: by damage a directory can be below itself.
-    above: Vec<u32>,
-}
-
-impl Iterator for Walk {
-    type Item = Result<WalkEntry>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let entry = self.waiting.pop()?;
-        self.above.truncate(entry.depth);
-        if entry.file_type == FileType::Directory {
-            if self.above.contains(&entry.ino) {
-                let ino = ext4_format::InodeNr(entry.ino);
-                return Some(Err(Error::corrupt_inode("directory below itself", ino)));
-            }
-            self.above.push(entry.ino);
-            if let Err(e) = self.enter(&entry) {
-                return Some(Err(e));
-            }
-        }
-        Some(Ok(entry))
-    }
+    /// The top, until the first entry is asked for.
+    top: Option<(Arc<Dir>, PathBuf)>,
+    levels: Vec<Level>,
+    /// The directory that was shown last, to be entered next.
+    pending: Option<WalkEntry>,
+    /// Inodes of the directories that were entered. A directory has one name; one that is met again makes a circle, or a
+    /// tree that grows without end.
+    met: HashSet<u32>,
+    contents_first: bool,
+    sorted: bool,
 }
 
 impl Walk {
-    fn enter(&mut self, dir: &WalkEntry) -> Result<()> {
-        let names = match self.dir.read_dir(&dir.path) {
-            Err(Error::NotFound | Error::NotDirectory) if dir.depth > 0 => return Ok(()),
-            other => other?,
-        };
-        let below = |entry: DirEntry| WalkEntry {
-            path: join(&dir.path, &entry.name),
-            file_type: entry.file_type,
-            ino: entry.ino,
-            depth: dir.depth + 1,
-        };
-        self.waiting.extend(names.into_iter().rev().map(below));
+    /// Each directory comes after all that is in it.
+    pub fn contents_first(mut self, yes: bool) -> Self {
+        self.contents_first = yes;
+        self
+    }
+
+    /// The names of each directory come in the order of their bytes.
+    pub fn sorted(mut self, yes: bool) -> Self {
+        self.sorted = yes;
+        self
+    }
+
+    /// The directory that was shown last is not entered.
+    pub fn skip_contents(&mut self) {
+        self.pending = None;
+    }
+
+    fn push(&mut self, dir: Arc<Dir>, path: &Path) -> Result<()> {
+        let ino = InodeNr(dir.ino());
+        if !self.met.insert(ino.0) {
+            return Err(Error::corrupt_inode("directory with a second name", ino));
+        }
+        if self.levels.len() > MAX_DEPTH {
+            return Err(Error::corrupt_inode("directory nested too deeply", ino));
+        }
+        let names = Names::of(&dir, self.sorted)?;
+        self.levels.push(Level {
+            dir,
+            path: path.to_path_buf(),
+            names,
+            entered: None,
+        });
         Ok(())
+    }
+
+    fn enter(&mut self, entry: WalkEntry) -> Result<(), PathError> {
+        let opened = entry.parent.open_dir(entry.file_name());
+        match opened.and_then(|dir| self.push(Arc::new(dir), &entry.path)) {
+            // Removed since its name was read.
+            Err(Error::NotFound | Error::NotDirectory) => Ok(()),
+            Err(source) => Err(PathError {
+                path: entry.path,
+                source,
+            }),
+            Ok(()) => {
+                let above = self.levels.len().checked_sub(2);
+                if let Some(level) = above.and_then(|above| self.levels.get_mut(above)) {
+                    level.entered = Some(entry).filter(|_| self.contents_first);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Option<WalkEntry>, PathError> {
+        if let Some((dir, path)) = self.top.take() {
+            let pushed = self.push(dir, &path);
+            pushed.map_err(|source| PathError { path, source })?;
+        }
+        if let Some(entry) = self.pending.take() {
+            self.enter(entry)?;
+        }
+        loop {
+            let depth = self.levels.len();
+            let Some(level) = self.levels.last_mut() else {
+                return Ok(None);
+            };
+            if let Some(done) = level.entered.take() {
+                return Ok(Some(done));
+            }
+            let entry = match level.names.next() {
+                None => {
+                    self.levels.pop();
+                    continue;
+                }
+                Some(entry) => entry.map_err(|source| PathError {
+                    path: level.path.clone(),
+                    source,
+                })?,
+            };
+            let entry = WalkEntry {
+                parent: Arc::clone(&level.dir),
+                path: level.path.join(entry.file_name()),
+                entry,
+                depth,
+            };
+            if entry.file_type() != FileType::Directory {
+                return Ok(Some(entry));
+            }
+            if !self.contents_first {
+                self.pending = Some(entry.clone());
+                return Ok(Some(entry));
+            }
+            self.enter(entry)?;
+        }
     }
 }
 
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
-    [dir, slash, name].concat()
+impl Iterator for Walk {
+    type Item = Result<WalkEntry, PathError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step().transpose()
+    }
 }
 
-/// The path without its last name; `None` if that is all of it.
-fn parent_of(path: &[u8]) -> Option<&[u8]> {
-    let end = path.iter().rposition(|b| *b != b'/')?;
-    let name = path[..end].iter().rposition(|b| *b == b'/')?;
-    let above = path[..name].iter().rposition(|b| *b != b'/')?;
-    Some(&path[..=above])
+impl fmt::Debug for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Walk").finish_non_exhaustive()
+    }
 }
 
 impl Dir {
-    /// Walks the tree at a path.
+    /// Walks over all that is below a directory. Links are not followed, except one that the path ends in.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// volume.create_dir_all("/a/b/c", 0o755)?;
-    /// assert_eq!(volume.walk_tree("/a")?.count(), 3);
+    /// volume.create_dir_all("/a/b/c")?;
+    /// assert_eq!(volume.walk("/a")?.count(), 2);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn walk_tree(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
-        let path = path.as_ref();
-        let start = self.lstat(path)?;
+    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
+        let top = self.open_dir(&path)?;
         Ok(Walk {
-            dir: self.clone(),
-            waiting: vec![WalkEntry {
-                path: path.to_vec(),
-                file_type: start.file_type,
-                ino: start.ino,
-                depth: 0,
-            }],
-            above: Vec::new(),
+            top: Some((Arc::new(top), path.as_ref().to_path_buf())),
+            levels: Vec::new(),
+            pending: None,
+            met: HashSet::new(),
+            contents_first: false,
+            sorted: false,
         })
     }
 
@@ -124,26 +279,24 @@ impl Dir {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// volume.create_dir_all("/usr/share/doc", 0o755)?;
-    /// volume.create_dir_all("/usr/share", 0o700)?;
-    /// assert_eq!(volume.stat("/usr/share")?.mode & 0o777, 0o755);
+    /// volume.create_dir_all("/usr/share/doc")?;
+    /// volume.create_dir_all("/usr/share")?;
+    /// assert!(volume.metadata("/usr/share/doc")?.is_dir());
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let is_dir = || {
-            let found = self.stat(path);
-            found.is_ok_and(|found| found.file_type == FileType::Directory)
-        };
-        match self.create_dir(path, mode) {
+        let is_dir = || self.metadata(path).is_ok_and(|found| found.is_dir());
+        match self.create_dir(path) {
             Ok(_) => return Ok(()),
             Err(Error::NotFound) => {}
             Err(_) if is_dir() => return Ok(()),
             Err(e) => return Err(e),
         }
         // A path has at most 4096 bytes, and as many names.
-        self.create_dir_all(parent_of(path).ok_or(Error::NotFound)?, mode)?;
-        match self.create_dir(path, mode) {
+        let parent = path.parent().filter(|parent| !bytes(parent).is_empty());
+        self.create_dir_all(parent.ok_or(Error::NotFound)?)?;
+        match self.create_dir(path) {
             Err(_) if is_dir() => Ok(()),
             other => other.map(drop),
         }
@@ -154,30 +307,29 @@ impl Dir {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// volume.create_dir_all("/a/b", 0o755)?;
-    /// volume.write_file("/a/b/file", b"1")?;
+    /// volume.create_dir_all("/a/b")?;
+    /// volume.write("/a/b/file", b"1")?;
     /// volume.remove_dir_all("/a")?;
-    /// assert!(volume.lstat("/a").is_err());
+    /// assert!(!volume.exists("/a")?);
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let walk = self.walk_tree(path)?;
-        match walk.waiting.last().map(|start| start.file_type) {
-            Some(FileType::Directory | FileType::Symlink) => {}
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        match self.symlink_metadata(&path)?.file_type() {
+            FileType::Directory => {}
+            FileType::Symlink => return self.remove_file(path),
             _ => return Err(Error::NotDirectory),
         }
-        let entries = walk.collect::<Result<Vec<_>>>()?;
-        // From the end, so that every directory is empty when its turn comes.
-        for entry in entries.iter().rev() {
-            let removed = match entry.file_type {
-                FileType::Directory => self.remove_dir(&entry.path),
-                _ => self.unlink(&entry.path),
+        for entry in self.walk(&path)?.contents_first(true) {
+            let entry = entry?;
+            let removed = match entry.file_type() {
+                FileType::Directory => entry.parent().remove_dir(entry.file_name()),
+                _ => entry.parent().remove_file(entry.file_name()),
             };
             match removed {
-                Err(Error::NotFound) if entry.depth > 0 => {}
+                Err(Error::NotFound) => {}
                 other => other?,
             }
         }
-        Ok(())
+        self.remove_dir(path)
     }
 }

@@ -1,7 +1,6 @@
 //! An open volume.
 
 use super::dir::Dir;
-use super::node::Node;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
 use crate::commit::journal::recovery::Recovery;
@@ -13,8 +12,8 @@ use crate::volume::guard::Guard;
 use crate::volume::statfs::StatFs;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
+use ext4_format::jbd2;
 use ext4_format::superblock::RawSuperblock;
-use ext4_format::{InodeNr, jbd2};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,9 +27,9 @@ use std::sync::atomic::Ordering;
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
-/// volume.create_dir("/etc", 0o755)?;
-/// volume.write_file("/etc/hostname", b"extant\n")?;
-/// assert_eq!(volume.read_file("/etc/hostname")?, b"extant\n");
+/// volume.create_dir("/etc")?;
+/// volume.write("/etc/hostname", b"extant\n")?;
+/// assert_eq!(volume.read("/etc/hostname")?, b"extant\n");
 /// volume.close()?;
 /// # Ok(())
 /// # }
@@ -63,10 +62,10 @@ impl Volume {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::{Credentials, Error, SetAttributes};
-    /// volume.write_file("/secret", b"text")?;
+    /// volume.write("/secret", b"text")?;
     /// volume.set_attributes("/secret", &SetAttributes { mode: Some(0o600), ..Default::default() })?;
     /// let nobody = volume.as_user(Credentials::new(65534, 65534, &[]));
-    /// assert!(matches!(nobody.read_file("/secret"), Err(Error::PermissionDenied)));
+    /// assert!(matches!(nobody.read("/secret"), Err(Error::PermissionDenied)));
     /// # Ok::<(), extant::Error>(())
     /// ```
     #[must_use]
@@ -87,46 +86,19 @@ impl Volume {
     /// ```
     /// # let volume = extant::doc_volume();
     /// let root = volume.root();
-    /// root.create("file", 0o600)?;
-    /// assert!(volume.stat("/file").is_ok());
+    /// root.create_new_file("file")?;
+    /// assert!(volume.metadata("/file").is_ok());
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn root(&self) -> Dir {
         self.root.clone()
     }
 
-    /// The root directory, as servers work with it.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), extant::Error> {
-    /// # let volume = extant::doc_volume();
-    /// assert_eq!(volume.root_node()?.ino(), 2);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn root_node(&self) -> Result<Node> {
-        self.node(InodeNr::ROOT.0)
-    }
-
-    /// The inode of a number, which must be in use; for servers that are asked by number. Whether it is the one that
-    /// had the number when it was learnt, [`Node::generation`] tells.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::FileType;
-    /// let ino = volume.create("/file", 0o600)?.ino();
-    /// assert_eq!(volume.node(ino)?.file_type(), FileType::Regular);
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn node(&self, ino: u32) -> Result<Node> {
-        Node::of_number(&self.guard.engine, InodeNr(ino))
-    }
-
     /// Makes everything durable. Space that was freed before can be used, and [`statfs`](Self::statfs) shows it.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// volume.write_file("/file", b"not to be lost")?;
+    /// volume.write("/file", b"not to be lost")?;
     /// volume.sync()?;
     /// # Ok::<(), extant::Error>(())
     /// ```
@@ -140,7 +112,7 @@ impl Volume {
     /// ```
     /// # let volume = extant::doc_volume();
     /// use extant::Error;
-    /// let file = volume.create("/file", 0o600)?;
+    /// let file = volume.create_new_file("/file")?;
     /// volume.close()?;
     /// assert!(matches!(file.append(b"too late"), Err(Error::Stale)));
     /// # Ok::<(), extant::Error>(())
@@ -157,10 +129,10 @@ impl Volume {
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
-    /// let file = volume.create("/a", 0o600)?;
+    /// let file = volume.create_new_file("/a")?;
     /// volume.invalidate();
     /// assert!(matches!(file.write_at(0, b"x"), Err(extant::Error::Stale)));
-    /// assert!(matches!(volume.stat("/"), Err(extant::Error::Stale)));
+    /// assert!(matches!(volume.metadata("/"), Err(extant::Error::Stale)));
     /// # Ok(())
     /// # }
     /// ```
@@ -174,7 +146,7 @@ impl Volume {
     /// # let volume = extant::doc_volume();
     /// use extant::WatchEvent;
     /// let watch = volume.watch_volume();
-    /// volume.create_dir("/dir", 0o755)?;
+    /// volume.create_dir("/dir")?;
     /// assert!(matches!(watch.try_next(), Some(WatchEvent::Created { name, .. }) if name == b"dir"));
     /// # Ok::<(), extant::Error>(())
     /// ```
@@ -205,7 +177,7 @@ impl Volume {
     /// ```
     /// # let volume = extant::doc_volume();
     /// volume.stop_observing(); // nobody did
-    /// assert!(volume.stat("/").is_ok());
+    /// assert!(volume.metadata("/").is_ok());
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn stop_observing(&self) {
@@ -217,7 +189,7 @@ impl Volume {
     /// ```
     /// # let volume = extant::doc_volume();
     /// let before = volume.statfs()?;
-    /// volume.write_file("/file", &[1; 100_000])?;
+    /// volume.write("/file", &[1; 100_000])?;
     /// volume.sync()?;
     /// let after = volume.statfs()?;
     /// assert_eq!(before.free_inodes - after.free_inodes, 1);
@@ -243,7 +215,7 @@ impl Volume {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// volume.create("/file", 0o600)?;
+    /// volume.create_new_file("/file")?;
     /// volume.sync()?;
     /// assert!(volume.statistics().commits >= 1);
     /// # Ok::<(), extant::Error>(())
@@ -353,11 +325,11 @@ impl Volume {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// volume.write_file("/file", &[1; 5000])?;
+    /// volume.write("/file", &[1; 5000])?;
     /// volume.sync()?;
     /// volume.drop_caches();
     /// assert_eq!(volume.memory().data, 0);
-    /// assert_eq!(volume.read_file("/file")?, [1; 5000]);
+    /// assert_eq!(volume.read("/file")?, [1; 5000]);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn drop_caches(&self) {

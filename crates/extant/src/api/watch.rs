@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
 /// use extant::WatchEvent;
-/// volume.create_dir("/in", 0o755)?;
+/// volume.create_dir("/in")?;
 /// let watch = volume.watch("/in")?;
-/// volume.create("/elsewhere", 0o600)?;
-/// volume.write_file("/in/new", b"data")?;
+/// volume.create_new_file("/elsewhere")?;
+/// volume.write("/in/new", b"data")?;
 /// volume.close()?;
 /// let events: Vec<_> = watch.collect();
 /// assert!(matches!(&events[0], WatchEvent::Created { name, .. } if name == b"new"));
@@ -60,7 +60,7 @@ impl Watch {
     /// ```
     /// # let volume = extant::doc_volume();
     /// let watch = volume.watch_volume();
-    /// volume.create("/file", 0o600)?;
+    /// volume.create_new_file("/file")?;
     /// assert!(watch.next_within(std::time::Duration::from_secs(1)).is_some());
     /// # Ok::<(), extant::Error>(())
     /// ```

@@ -7,4 +7,4 @@ mod here;
 #[path = "system/others.rs"]
 mod here;
 
-pub(crate) use here::{DAMAGED, NO_ATTRIBUTE, NO_KEY, memory, now};
+pub(crate) use here::{DAMAGED, NO_ATTRIBUTE, NO_KEY, memory, mknod, now, set_xattr, xattrs};

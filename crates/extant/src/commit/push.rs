@@ -446,7 +446,7 @@ mod tests {
             ..Default::default()
         };
         mkfs::format(&*device, &options).unwrap();
-        let volume = crate::OpenOptions::new()
+        let volume = crate::VolumeOptions::new()
             .background(false)
             .open_device(device)
             .unwrap();
@@ -457,7 +457,7 @@ mod tests {
             desc.is_ok_and(|d| d.flags & ext4_format::group_desc::BLOCK_UNINIT != 0)
         };
         let (next, done) = (AtomicU32::new(0), AtomicBool::new(false));
-        crate::jitter(2);
+        crate::unstable::jitter(2);
         std::thread::scope(|s| {
             let reader = s.spawn(|| {
                 let mut seen = std::collections::BTreeSet::new();
@@ -472,7 +472,7 @@ mod tests {
             });
             // Empty files, one group after the other; the directory's blocks are in the first ones.
             for n in 0..300 * 16 {
-                let ino = volume.create(format!("/{n}"), 0o600).unwrap().ino();
+                let ino = volume.create_new_file(format!("/{n}")).unwrap().ino();
                 let group = (ino - 1) / 16;
                 if group > 100 && next.swap(group, Ordering::Relaxed) != group {
                     volume.sync().unwrap();
@@ -484,7 +484,7 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             assert!(reader.join().unwrap().unwrap() > 50);
         });
-        crate::jitter(0);
+        crate::unstable::jitter(0);
         volume.close().unwrap();
     }
 

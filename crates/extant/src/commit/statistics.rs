@@ -11,8 +11,8 @@ use std::time::Duration;
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
 /// let before = volume.statistics();
-/// volume.create("/file", 0o644)?;
-/// volume.unlink("/file")?;
+/// volume.create_new_file("/file")?;
+/// volume.remove_file("/file")?;
 /// volume.sync()?;
 /// let after = volume.statistics();
 /// assert_eq!(after.commits - before.commits, 2);
@@ -94,7 +94,7 @@ fn longest(class: usize) -> u64 {
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
 /// let before = volume.log_state().push_times;
-/// volume.create("/file", 0o644)?;
+/// volume.create_new_file("/file")?;
 /// volume.sync()?;
 /// let pushes = volume.log_state().push_times.since(&before);
 /// assert!(pushes.count() >= 1);
@@ -146,7 +146,7 @@ impl PushTimes {
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
-/// volume.create("/file", 0o644)?;
+/// volume.create_new_file("/file")?;
 /// let pending: u64 = volume.log_state().slots.iter().map(|slot| slot.transactions).sum();
 /// assert_eq!(pending, 1);
 /// volume.sync()?;

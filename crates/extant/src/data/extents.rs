@@ -9,7 +9,7 @@ use crate::incore::inode::Inode;
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
-/// let file = volume.create("/f", 0o600)?;
+/// let file = volume.create_new_file("/f")?;
 /// file.write_all_at(0, &[1; 10_000])?;
 /// volume.sync()?;
 /// let extents: Vec<extant::Extent> = file.extents()?;

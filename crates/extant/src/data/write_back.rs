@@ -654,15 +654,15 @@ mod tests {
     #[test]
     fn an_overwrite_that_changes_no_times_is_synced_without_a_commit() {
         let volume = crate::doc_volume();
-        let file = volume.create("/file", 0o600).unwrap();
-        file.write_all_at(0, &[1; 4096]).unwrap();
-        file.fsync().unwrap();
+        let file = volume.create_new_file("/file").unwrap();
+        file.write_all_at(&[1; 4096], 0).unwrap();
+        file.sync_all().unwrap();
         let pushes = || volume.guard_engine().log.pushes.load(Ordering::Relaxed);
         let before = pushes();
         let rounds: u8 = 250;
         for n in 0..rounds {
-            file.write_all_at(0, &[n; 4096]).unwrap();
-            file.fsync().unwrap();
+            file.write_all_at(&[n; 4096], 0).unwrap();
+            file.sync_all().unwrap();
         }
         // One commit for each tick of the coarse clock; ticks are milliseconds apart.
         assert!(
@@ -670,6 +670,6 @@ mod tests {
             "{}",
             pushes() - before
         );
-        assert_eq!(volume.read_file("/file").unwrap(), [rounds - 1; 4096]);
+        assert_eq!(volume.read("/file").unwrap(), [rounds - 1; 4096]);
     }
 }

@@ -12,50 +12,106 @@ use ext4_format::timestamp::Timestamp;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
 
-/// The attributes that stat shows.
+/// What stat shows of an inode, with the names of `std::fs::Metadata` and its Unix extension.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
-/// let attr = volume.stat("/")?;
-/// assert_eq!(attr.ino, 2);
-/// assert_eq!(attr.mode & 0o170000, 0o040000);
+/// let root = volume.metadata("/")?;
+/// assert!(root.is_dir() && root.ino() == 2);
+/// assert_eq!(root.mode() & 0o170000, 0o040000);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// Inode number.
-    pub ino: u32,
-    /// Type.
-    pub file_type: FileType,
-    /// Type and permission bits, as in `st_mode`.
-    pub mode: u32,
-    /// Number of links.
-    pub links: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Device number of a device file, as [`ext4_format::inode::makedev`] makes it.
-    pub rdev: u32,
-    /// Size in bytes.
-    pub size: u64,
-    /// Space held, in 512-byte sectors.
-    pub sectors: u64,
-    /// Last access.
-    pub atime: Timestamp,
-    /// Last change of the data.
-    pub mtime: Timestamp,
-    /// Last change of the inode.
-    pub ctime: Timestamp,
-    /// Creation; zero where the format does not keep it.
-    pub crtime: Timestamp,
-    /// Generation of the inode number.
-    pub generation: u32,
-    /// Inode flags as `lsattr` shows them.
-    pub flags: u32,
+pub struct Metadata {
+    pub(crate) ino: u32,
+    pub(crate) file_type: FileType,
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) rdev: u32,
+    pub(crate) size: u64,
+    pub(crate) sectors: u64,
+    pub(crate) atime: Timestamp,
+    pub(crate) mtime: Timestamp,
+    pub(crate) ctime: Timestamp,
+    pub(crate) crtime: Timestamp,
+    pub(crate) generation: u32,
+    pub(crate) flags: u32,
+}
+
+macro_rules! shown {
+    ($($name:ident, $field:ident: $type:ty, $doc:literal;)*) => {$(
+        #[doc = $doc]
+        #[inline]
+        pub fn $name(&self) -> $type {
+            self.$field
+        }
+    )*};
+}
+
+// A length of zero has no meaning for most kinds of inodes.
+#[allow(clippy::len_without_is_empty)]
+impl Metadata {
+    shown! {
+        ino, ino: u32, "Inode number.";
+        file_type, file_type: FileType, "Type.";
+        mode, mode: u32, "Type and permission bits, as in `st_mode`.";
+        nlink, links: u32, "Number of links.";
+        uid, uid: u32, "Owner.";
+        gid, gid: u32, "Group.";
+        rdev, rdev: u32, "Device number of a device file, as [`makedev`](ext4_format::inode::makedev) makes it.";
+        len, size: u64, "Size in bytes.";
+        blocks, sectors: u64, "Space held, in sectors of 512 bytes.";
+        atime, atime: Timestamp, "Time of the last access.";
+        mtime, mtime: Timestamp, "Time of the last change of the data.";
+        ctime, ctime: Timestamp, "Time of the last change of the inode.";
+        crtime, crtime: Timestamp, "Time of creation; zero where the format does not keep it.";
+        generation, generation: u32, "Generation of the inode number.";
+        flags, flags: u32, "Inode flags as `lsattr` shows them.";
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.file_type == FileType::Regular
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.file_type == FileType::Symlink
+    }
+
+    /// Time of the last access, for comparison with the system's.
+    pub fn accessed(&self) -> SystemTime {
+        system_time(self.atime)
+    }
+
+    /// Time of the last change of the data, likewise.
+    pub fn modified(&self) -> SystemTime {
+        system_time(self.mtime)
+    }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let whole = Duration::from_secs(time.secs().unsigned_abs());
+    let second = if time.secs() < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(whole)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(whole)
+    };
+    // An inode's times are from 1901 to 2446, which the system's type holds.
+    second
+        .and_then(|second| second.checked_add(Duration::from_nanos(time.nanos().into())))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// A time to set.
@@ -131,8 +187,8 @@ impl SetAttributes {
 }
 
 impl Inodes {
-    /// Attributes of an inode. Reads memory only [L9].
-    pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
+    /// Metadata of an inode. Reads memory only [L9].
+    pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
         let _span = lockmeter::span!("stat");
         crate::base::jitter::point();
         let (core, links) = self.core_and_links(inode, inode.state.read());
@@ -149,7 +205,7 @@ impl Inodes {
 
     /// The same for callers that must not wait, as with the inode's place in the index held, which other threads take
     /// while they hold its state. `None`: its state is held, or its links change.
-    pub(crate) fn attributes_at_once(&self, inode: &Inode) -> Option<Attributes> {
+    pub(crate) fn attributes_at_once(&self, inode: &Inode) -> Option<Metadata> {
         let _span = lockmeter::span!("stat");
         let (core, links) = self.core_and_links(inode, inode.state.try_read()?);
         Some(self.attributes_of(inode, &core, links?))
@@ -171,7 +227,7 @@ impl Inodes {
         (core, links)
     }
 
-    fn attributes_of(&self, inode: &Inode, core: &InodeCore, links: u32) -> Attributes {
+    fn attributes_of(&self, inode: &Inode, core: &InodeCore, links: u32) -> Metadata {
         // A page with a promised block counts as if it had the block, as in Linux.
         let mut sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
         if let Some(file) = inode.touched_file() {
@@ -179,7 +235,7 @@ impl Inodes {
             let to_come = promised + file.tree.to_come();
             sectors += to_come * u64::from(self.store.geometry.block_size / 512);
         }
-        let mut attributes = Attributes {
+        let mut attributes = Metadata {
             ino: inode.ino.0,
             file_type: inode.ftype,
             mode: u32::from(core.mode),
@@ -396,23 +452,23 @@ mod tests {
     fn data_that_is_only_in_memory_has_blocks() -> crate::Result<()> {
         let volume = crate::doc_volume();
         let block = u64::from(volume.geometry().block_size);
-        let file = volume.create("/file", 0o600)?;
-        file.write_all_at(0, &vec![1; 5 * block as usize])?;
-        let before = file.stat()?.sectors;
+        let file = volume.create_new_file("/file")?;
+        file.write_all_at(&vec![1; 5 * block as usize], 0)?;
+        let before = file.metadata()?.blocks();
         assert_eq!(before, 5 * block / 512);
-        file.truncate(2 * block)?;
-        assert_eq!(file.stat()?.sectors, 2 * block / 512);
-        file.fsync()?;
-        assert_eq!(file.stat()?.sectors, 2 * block / 512);
-        file.write_at(0, b"again")?;
-        assert_eq!(file.stat()?.sectors, 2 * block / 512);
+        file.set_len(2 * block)?;
+        assert_eq!(file.metadata()?.blocks(), 2 * block / 512);
+        file.sync_all()?;
+        assert_eq!(file.metadata()?.blocks(), 2 * block / 512);
+        file.write_at(b"again", 0)?;
+        assert_eq!(file.metadata()?.blocks(), 2 * block / 512);
         assert_eq!(
-            volume.create_dir("/dir", 0o755)?.ino(),
-            volume.stat("/dir")?.ino
+            volume.create_dir("/dir")?.ino(),
+            volume.metadata("/dir")?.ino()
         );
-        assert_eq!(volume.stat("/dir")?.sectors, block / 512);
+        assert_eq!(volume.metadata("/dir")?.blocks(), block / 512);
         volume.sync()?;
-        assert_eq!(volume.stat("/dir")?.sectors, block / 512);
+        assert_eq!(volume.metadata("/dir")?.blocks(), block / 512);
         Ok(())
     }
 
@@ -421,7 +477,7 @@ mod tests {
     #[test]
     fn attributes_of_a_name_wait_for_no_inode() -> crate::Result<()> {
         let volume = crate::doc_volume();
-        volume.create("/file", 0o600)?;
+        volume.create_new_file("/file")?;
         let engine = volume.guard_engine();
         let root = &engine.names.root()?;
         let file = engine.names.lookup(root, b"file")?;

@@ -50,7 +50,7 @@ pub struct InodeInCore {
 /// let count = Arc::new(Count::default());
 /// assert!(volume.observe_inodes(count.clone()));
 /// let before = count.0.load(Relaxed);
-/// volume.create("/new", 0o600)?;
+/// volume.create_new_file("/new")?;
 /// assert_eq!(count.0.load(Relaxed), before + 1);
 /// volume.stop_observing();
 /// assert_eq!(count.0.load(Relaxed), 0);

@@ -225,13 +225,13 @@ impl Inodes {
 
 #[cfg(test)]
 mod tests {
-    use crate::{OpenFlags, RenameMode, Volume};
+    use crate::{OpenOptions, Volume};
 
-    const BOTH: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+    const BOTH: OpenOptions = OpenOptions::new().read(true).write(true);
 
     /// Opens and closes a file from two slots in turn, so that both remember it; returns a handle of each.
     fn from_two_slots(volume: &Volume, path: &str) -> [crate::File; 2] {
-        let open = || volume.open(path, BOTH, 0).unwrap();
+        let open = || volume.open_file_with(path, &BOTH).unwrap();
         for _ in 0..4 {
             drop(open());
             std::thread::scope(|s| s.spawn(|| drop(open())).join().unwrap());
@@ -259,30 +259,30 @@ mod tests {
         };
         let before = free();
         for how in 0..3 {
-            volume.write_file("/f", &[7; 10_000]).unwrap();
+            volume.write("/f", [7; 10_000]).unwrap();
             let [a, b] = from_two_slots(&volume, "/f");
             assert_eq!(counts(&a), (0, true), "both count by their slots");
             match how {
-                0 => volume.unlink("/f").unwrap(),
+                0 => volume.remove_file("/f").unwrap(),
                 1 => {
-                    volume.write_file("/g", b"").unwrap();
-                    volume.rename("/g", "/f", RenameMode::Replace).unwrap();
-                    volume.unlink("/f").unwrap();
+                    volume.write("/g", b"").unwrap();
+                    volume.rename("/g", "/f").unwrap();
+                    volume.remove_file("/f").unwrap();
                 }
                 _ => {
                     // The slots have forgotten it, and no look-up finds it.
                     volume.drop_caches();
                     assert_eq!(counts(&a), (2, false));
-                    volume.unlink("/f").unwrap();
+                    volume.remove_file("/f").unwrap();
                 }
             }
             assert_eq!(counts(&a), (2, false));
-            assert!(volume.open("/f", BOTH, 0).is_err());
+            assert!(volume.open_file_with("/f", &BOTH).is_err());
             assert_eq!(free(), before - 1);
             drop(a);
             assert_eq!(free(), before - 1);
             let mut buf = [0; 4];
-            assert_eq!(b.read_at(9_998, &mut buf).unwrap(), 2);
+            assert_eq!(b.read_at(&mut buf, 9_998).unwrap(), 2);
             std::thread::scope(|s| s.spawn(|| drop(b)).join().unwrap());
             assert_eq!(free(), before);
         }
@@ -291,11 +291,11 @@ mod tests {
     #[test]
     fn the_last_handle_of_any_slot_gives_back_what_is_set_aside() {
         let volume = crate::doc_volume();
-        volume.write_file("/f", b"x").unwrap();
+        volume.write("/f", b"x").unwrap();
         let [a, b] = from_two_slots(&volume, "/f");
         for _ in 0..3 {
             a.append(&[1; 4096]).unwrap();
-            a.fsync().unwrap();
+            a.sync_all().unwrap();
         }
         let aside = || volume.guard_engine().space.counts.aside();
         assert!(aside() > 0);
@@ -314,18 +314,18 @@ mod tests {
                 s.spawn(move || {
                     for n in 0..2_000 {
                         if (n + t) % 97 == 0 {
-                            let _ = volume.unlink("/f");
+                            let _ = volume.remove_file("/f");
                         }
-                        match volume.open("/f", BOTH | OpenFlags::CREATE, 0o600) {
-                            Ok(file) => drop(file.write_at(0, b"there")),
+                        match volume.open_file_with("/f", &BOTH.create(true)) {
+                            Ok(file) => drop(file.write_at(b"there", 0)),
                             Err(e) => panic!("{e}"),
                         }
-                        let _ = volume.open("/f", BOTH, 0);
+                        let _ = volume.open_file_with("/f", &BOTH);
                     }
                 });
             }
         });
-        let _ = volume.unlink("/f");
+        let _ = volume.remove_file("/f");
         let engine = volume.guard_engine();
         let open = engine
             .inodes

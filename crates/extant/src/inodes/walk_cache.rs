@@ -158,7 +158,7 @@ mod tests {
         std::thread::scope(|scope| {
             let tasks: Vec<_> = (0..3)
                 .map(|_| {
-                    scope.spawn(|| match volume.stat(path) {
+                    scope.spawn(|| match volume.metadata(path) {
                         Ok(_) => true,
                         Err(Error::NotFound) => false,
                         Err(other) => panic!("{path}: {other}"),
@@ -172,31 +172,33 @@ mod tests {
     #[test]
     fn what_is_remembered_ends_with_the_name() {
         let volume = crate::doc_volume();
-        volume.create_dir("/a", 0o755).unwrap();
-        volume.create_dir("/a/b", 0o755).unwrap();
-        volume.create("/a/b/f", 0o644).unwrap();
+        volume.create_dir("/a").unwrap();
+        volume.create_dir("/a/b").unwrap();
+        volume.create_new_file("/a/b/f").unwrap();
         for _ in 0..2 {
             assert_eq!(everywhere(&volume, "/a/b/f"), [true; 3]);
         }
         // Moved away, and another one made in its place.
-        volume.rename("/a/b", "/a/c", RenameMode::Replace).unwrap();
+        volume.rename("/a/b", "/a/c").unwrap();
         assert_eq!(everywhere(&volume, "/a/b/f"), [false; 3]);
         assert_eq!(everywhere(&volume, "/a/c/f"), [true; 3]);
-        volume.create_dir("/a/b", 0o755).unwrap();
+        volume.create_dir("/a/b").unwrap();
         assert_eq!(everywhere(&volume, "/a/b/f"), [false; 3]);
         // Swapped.
-        volume.rename("/a/b", "/a/c", RenameMode::Exchange).unwrap();
+        volume
+            .rename_with("/a/b", "/a/c", RenameMode::Exchange)
+            .unwrap();
         assert_eq!(everywhere(&volume, "/a/b/f"), [true; 3]);
         assert_eq!(everywhere(&volume, "/a/c/f"), [false; 3]);
         // Removed and made again, with the same number or another; and replaced.
         volume.remove_dir("/a/c").unwrap();
         assert_eq!(everywhere(&volume, "/a/c/"), [false; 3]);
-        let again = volume.create_dir("/a/c", 0o755).unwrap();
-        again.create("g", 0o644).unwrap();
+        let again = volume.create_dir("/a/c").unwrap();
+        again.create_new_file("g").unwrap();
         assert_eq!(everywhere(&volume, "/a/c/g"), [true; 3]);
-        volume.create_dir("/d", 0o755).unwrap();
+        volume.create_dir("/d").unwrap();
         assert_eq!(everywhere(&volume, "/d/g"), [false; 3]);
-        volume.rename("/a/c", "/d", RenameMode::Replace).unwrap();
+        volume.rename("/a/c", "/d").unwrap();
         assert_eq!(everywhere(&volume, "/d/g"), [true; 3]);
         assert_eq!(everywhere(&volume, "/a/c/g"), [false; 3]);
     }
@@ -207,14 +209,14 @@ mod tests {
         let walks = &volume.guard_engine().inodes.walks;
         let places = || walks.slots.iter().map(|s| s.lock().steps.len()).max();
         for n in 0..400 {
-            volume.create_dir(format!("/d{n}"), 0o755).unwrap();
-            volume.create(format!("/d{n}/f{n}"), 0o644).unwrap();
+            volume.create_dir(format!("/d{n}")).unwrap();
+            volume.create_new_file(format!("/d{n}/f{n}")).unwrap();
         }
         assert!(places() >= Some(PLACES), "{:?}", places());
         for _ in 0..4 {
             for n in 0..400 {
-                assert!(volume.stat(format!("/d{n}/f{n}")).is_ok());
-                assert!(volume.stat(format!("/d{n}/f{}", n + 1)).is_err());
+                assert!(volume.metadata(format!("/d{n}/f{n}")).is_ok());
+                assert!(volume.metadata(format!("/d{n}/f{}", n + 1)).is_err());
             }
         }
         let grown = places();
@@ -222,8 +224,8 @@ mod tests {
             grown > Some(PLACES) && grown <= Some(MOST_PLACES),
             "{grown:?}"
         );
-        volume.rename("/d7", "/d9/d", RenameMode::Replace).unwrap();
-        assert!(volume.stat("/d7/f7").is_err() && volume.stat("/d9/d/f7").is_ok());
+        volume.rename("/d7", "/d9/d").unwrap();
+        assert!(volume.metadata("/d7/f7").is_err() && volume.metadata("/d9/d/f7").is_ok());
         volume.drop_caches();
         assert_eq!(places(), Some(0));
     }
@@ -231,23 +233,26 @@ mod tests {
     #[test]
     fn permission_is_asked_at_every_walk() {
         let volume = crate::doc_volume();
-        volume.create_dir("/a", 0o755).unwrap();
-        volume.create("/a/f", 0o644).unwrap();
+        volume.create_dir("/a").unwrap();
+        volume.create_new_file("/a/f").unwrap();
         let other = volume.as_user(crate::Credentials::new(7, 7, &[]));
-        assert!(other.stat("/a/f").is_ok());
+        assert!(other.metadata("/a/f").is_ok());
         let closed = crate::SetAttributes {
             mode: Some(0o700),
             ..Default::default()
         };
         volume.set_attributes("/a", &closed).unwrap();
-        assert!(matches!(other.stat("/a/f"), Err(Error::PermissionDenied)));
+        assert!(matches!(
+            other.metadata("/a/f"),
+            Err(Error::PermissionDenied)
+        ));
     }
 
     #[test]
     fn dropping_caches_forgets() {
         let volume = crate::doc_volume();
-        volume.create_dir("/a", 0o755).unwrap();
-        volume.create("/a/f", 0o644).unwrap();
+        volume.create_dir("/a").unwrap();
+        volume.create_new_file("/a/f").unwrap();
         assert_eq!(everywhere(&volume, "/a/f"), [true; 3]);
         volume.sync().unwrap();
         volume.drop_caches();

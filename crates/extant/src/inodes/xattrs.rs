@@ -54,7 +54,7 @@ pub enum SetXattr {
 }
 
 impl Inodes {
-    /// Reads all attributes of an inode. Attributes in memory are not counted as used.
+    /// Reads all attributes of an inode. Metadata in memory are not counted as used.
     fn at_xattrs<R>(&self, inode: &Inode, f: impl FnOnce(&XattrSet) -> R) -> Result<R> {
         {
             let state = inode.state.read();

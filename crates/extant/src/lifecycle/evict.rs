@@ -103,7 +103,7 @@ impl Lifecycle {
 
 #[cfg(test)]
 mod tests {
-    use crate::OpenOptions;
+    use crate::VolumeOptions;
     use crate::mkfs::{self, MkfsOptions};
     use blockdev::MemDevice;
     use std::sync::Arc;
@@ -124,20 +124,20 @@ mod tests {
     #[test]
     fn inodes_that_were_looked_up_leave() {
         let device = made(64 << 20, MkfsOptions::default());
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .open_device(Arc::clone(&device) as _)
             .unwrap();
         for n in 0..3000 {
-            volume.write_file(format!("/f{n}"), b"").unwrap();
+            volume.write(format!("/f{n}"), b"").unwrap();
         }
         volume.close().unwrap();
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .read_only(true)
             .inodes_in_core(500)
             .open_device(device)
             .unwrap();
         for n in (0..3000).chain(0..3000) {
-            volume.stat(format!("/f{n}")).unwrap();
+            volume.metadata(format!("/f{n}")).unwrap();
         }
         let count = volume.guard_engine().inodes.in_core_count.sum();
         assert!(count <= 500 + 500 / 8 + 64, "{count} inodes");
@@ -156,7 +156,7 @@ mod tests {
         };
         let device = made(size, options);
         // An eighth holds 256 bitmaps.
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .cache_bytes(16 << 20)
             .open_device(Arc::clone(&device) as _)
             .unwrap();
@@ -164,7 +164,7 @@ mod tests {
         let mut most = 0;
         for n in 0..100 {
             // 128 groups each.
-            let file = volume.create(format!("/f{n}"), 0o600).unwrap();
+            let file = volume.create_new_file(format!("/f{n}")).unwrap();
             file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
                 .unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
@@ -173,10 +173,10 @@ mod tests {
         assert!(most < 256 * 6, "{most} bitmaps in memory");
         // Bitmaps of freed blocks come back, and stay until the blocks can be taken again.
         for n in 0..100 {
-            volume.unlink(format!("/f{n}")).unwrap();
+            volume.remove_file(format!("/f{n}")).unwrap();
         }
         volume.close().unwrap();
-        let volume = OpenOptions::new().open_device(device).unwrap();
+        let volume = VolumeOptions::new().open_device(device).unwrap();
         assert!(free - volume.statfs().unwrap().free_blocks < 50);
         volume.close().unwrap();
     }
@@ -195,19 +195,19 @@ mod tests {
             ..Default::default()
         };
         // An eighth holds 256 bitmaps. Only callers that must push do so.
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .background(false)
             .cache_bytes(16 << 20)
             .open_device(made(size, options))
             .unwrap();
         for n in 0..300 {
-            let file = volume.create(format!("/f{n}"), 0o600).unwrap();
+            let file = volume.create_new_file(format!("/f{n}")).unwrap();
             file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
                 .unwrap();
         }
         let mut most = 0;
         for n in 0..300 {
-            volume.unlink(format!("/f{n}")).unwrap();
+            volume.remove_file(format!("/f{n}")).unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
         }
         // Bitmaps that came in before a push and before the one before it, each the limit and the 128 groups of an
@@ -229,7 +229,7 @@ mod tests {
             ..Default::default()
         };
         let device = made(size, options);
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .cache_bytes(2 << 20)
             .inodes_in_core(500)
             .open_device(Arc::clone(&device) as _)
@@ -244,12 +244,12 @@ mod tests {
                 s.spawn(move || {
                     let name = |n: u32| format!("/d{thread}-{n}");
                     let remove = |n: u32| {
-                        volume.unlink(format!("{}/f", name(n))).unwrap();
+                        volume.remove_file(format!("{}/f", name(n))).unwrap();
                         volume.remove_dir(name(n)).unwrap();
                     };
                     for n in 0..2000 {
-                        volume.create_dir(name(n), 0o755).unwrap();
-                        volume.create(format!("{}/f", name(n)), 0o600).unwrap();
+                        volume.create_dir(name(n)).unwrap();
+                        volume.create_new_file(format!("{}/f", name(n))).unwrap();
                         most.fetch_max(loaded(), std::sync::atomic::Ordering::Relaxed);
                         // Some at once, some in a later context.
                         match n % 3 {
@@ -269,16 +269,16 @@ mod tests {
             "{most} bitmaps in memory"
         );
         for entry in volume.read_dir("/").unwrap() {
-            let name = String::from_utf8(entry.name).unwrap();
+            let name = entry.unwrap().file_name().to_str().unwrap().to_owned();
             if name.starts_with('d') {
-                volume.unlink(format!("/{name}/f")).unwrap();
+                volume.remove_file(format!("/{name}/f")).unwrap();
                 volume.remove_dir(format!("/{name}")).unwrap();
             }
         }
         volume.sync().unwrap();
         assert_eq!(volume.statfs().unwrap().free_inodes, free);
         volume.close().unwrap();
-        let volume = OpenOptions::new().open_device(device).unwrap();
+        let volume = VolumeOptions::new().open_device(device).unwrap();
         assert_eq!(volume.statfs().unwrap().free_inodes, free);
         volume.close().unwrap();
     }
@@ -288,16 +288,16 @@ mod tests {
     fn pages_that_were_read_leave() {
         let device = made(64 << 20, MkfsOptions::default());
         let limit = 1 << 20;
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .cache_bytes(limit)
             .open_device(device)
             .unwrap();
         for n in 0..400 {
-            volume.write_file(format!("/f{n}"), &[7; 20_000]).unwrap();
+            volume.write(format!("/f{n}"), [7; 20_000]).unwrap();
         }
         volume.sync().unwrap();
         for n in 0..400 {
-            assert_eq!(volume.read_file(format!("/f{n}")).unwrap().len(), 20_000);
+            assert_eq!(volume.read(format!("/f{n}")).unwrap().len(), 20_000);
         }
         let cached = volume.guard_engine().data.cached_bytes.sum();
         assert!(cached <= limit as i64 + (64 << 10), "{cached} bytes cached");

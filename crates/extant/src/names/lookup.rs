@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::incore::directory::Directory;
 use crate::incore::inode::{Content, Inode};
-use crate::inodes::attributes::Attributes;
+use crate::inodes::attributes::Metadata;
 use crate::inodes::walk_cache::At;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE};
@@ -58,7 +58,7 @@ impl Names {
             .and_then(|inode| not_itself(dir, inode))
     }
 
-    /// Attributes of what a name of a directory leads to, if all that takes is in memory. No use of the inode is counted:
+    /// Metadata of what a name of a directory leads to, if all that takes is in memory. No use of the inode is counted:
     /// it stays because its bucket and its place in the index are held, shared. `None`: look it up, as where the inode is
     /// busy. The name is neither `.` nor `..`.
     pub(crate) fn attributes_of_name(
@@ -66,7 +66,7 @@ impl Names {
         dir: &Inode,
         name: &[u8],
         follow: bool,
-    ) -> Result<Option<Attributes>> {
+    ) -> Result<Option<Metadata>> {
         let names = match dir.directory() {
             Some(names) if names.is_complete() => names,
             _ => return Ok(None),
@@ -369,17 +369,17 @@ mod tests {
     #[test]
     fn a_directory_that_is_often_asked_comes_into_memory() -> crate::Result<()> {
         let volume = crate::doc_volume();
-        volume.create_dir("/large", 0o755)?;
+        volume.create_dir("/large")?;
         let path = |n: u64| format!("/large/{n:0200}");
-        (0..600).try_for_each(|n| volume.create(path(n), 0o600).map(drop))?;
+        (0..600).try_for_each(|n| volume.create_new_file(path(n)).map(drop))?;
         volume.sync()?;
         volume.drop_caches();
         let engine = volume.guard_engine();
         let large = engine.names.lookup(&*engine.names.root()?, b"large")?;
         let names = large.directory().ok_or(Error::NotDirectory)?;
-        let blocks = volume.stat("/large")?.size / u64::from(volume.geometry().block_size);
+        let blocks = volume.metadata("/large")?.len() / u64::from(volume.geometry().block_size);
         assert!(blocks > super::COLD_LOOKUP_FROM);
-        let ask = |n: u64| match volume.stat(path(n % 700)) {
+        let ask = |n: u64| match volume.metadata(path(n % 700)) {
             Ok(_) => assert!(n % 700 < 600),
             Err(e) => assert!(matches!(e, Error::NotFound) && n % 700 >= 600, "{n}: {e}"),
         };

@@ -24,8 +24,8 @@ use percpu::AtomicSet;
 /// The way in which groups with room are found.
 ///
 /// ```no_run
-/// use extant::{BlockScan, OpenOptions};
-/// let volume = OpenOptions::new().block_scan(BlockScan::Linear).open("disk.img")?;
+/// use extant::{BlockScan, VolumeOptions};
+/// let volume = VolumeOptions::new().block_scan(BlockScan::Linear).open("disk.img")?;
 /// # Ok::<(), extant::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

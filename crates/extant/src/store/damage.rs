@@ -1,6 +1,6 @@
 //! Damage found on an open volume: rules of the format that its bytes break.
 //!
-//! Each finding is counted, told to the hook of [`OpenOptions::on_damage`](crate::OpenOptions::on_damage), and recorded
+//! Each finding is counted, told to the hook of [`VolumeOptions::on_damage`](crate::VolumeOptions::on_damage), and recorded
 //! in the superblock as ext4 records it: the count of errors, the first and the last of them with time, function, line,
 //! inode and block, and the error bit of the state. The same finding (rule and place) counts once while a volume is open.
 //!
@@ -25,7 +25,7 @@ const MOST: usize = 4096;
 /// One finding: a rule of the format that the volume's bytes break.
 ///
 /// ```
-/// let options = extant::OpenOptions::new().on_damage(|damage| eprintln!("{damage}"));
+/// let options = extant::VolumeOptions::new().on_damage(|damage| eprintln!("{damage}"));
 /// # let _ = options;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

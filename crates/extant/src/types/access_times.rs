@@ -3,8 +3,8 @@
 /// Which reads change the time of the last access.
 ///
 /// ```
-/// use extant::{AccessTimes, OpenOptions};
-/// let as_linux_mounts = OpenOptions::new().access_times(AccessTimes::Relative).lazy_times(true);
+/// use extant::{AccessTimes, VolumeOptions};
+/// let as_linux_mounts = VolumeOptions::new().access_times(AccessTimes::Relative).lazy_times(true);
 /// # let _ = as_linux_mounts;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

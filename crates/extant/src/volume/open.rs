@@ -19,7 +19,7 @@ use crate::store::superblock;
 use crate::volume::engine::Engine;
 use crate::volume::guard::Guard;
 use crate::volume::options::ErrorPolicy;
-use crate::volume::options::OpenOptions;
+use crate::volume::options::VolumeOptions;
 use blockdev::BlockDevice;
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
@@ -40,7 +40,7 @@ use std::sync::{Arc, OnceLock};
 
 /// A volume on its way to being open.
 pub(crate) struct Opening<'a> {
-    options: &'a OpenOptions,
+    options: &'a VolumeOptions,
     device: Arc<dyn BlockDevice>,
     geometry: Geometry,
     raw: RawSuperblock,
@@ -64,7 +64,7 @@ struct FoundLog {
 
 impl<'a> Opening<'a> {
     /// Reads the superblock, and decides whether the volume may be written.
-    pub(crate) fn new(options: &'a OpenOptions, device: Arc<dyn BlockDevice>) -> Result<Self> {
+    pub(crate) fn new(options: &'a VolumeOptions, device: Arc<dyn BlockDevice>) -> Result<Self> {
         let found = superblock::find(&*device)?;
         let mut read_only = match (options.read_only || device.read_only(), found.read_only) {
             _ if options.noload => Some("opened without its journal (noload)".to_string()),

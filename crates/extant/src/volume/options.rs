@@ -12,7 +12,7 @@ use std::time::Duration;
 /// journal always stops it; damage that an operation meets stops it if the policy says so.
 ///
 /// ```
-/// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
+/// let options = extant::VolumeOptions::new().errors(extant::ErrorPolicy::Shutdown);
 /// # let _ = options;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,12 +33,12 @@ pub enum ErrorPolicy {
 /// How a volume is opened.
 ///
 /// ```no_run
-/// let volume = extant::OpenOptions::new().read_only(true).open("disk.img")?;
+/// let volume = extant::VolumeOptions::new().read_only(true).open("disk.img")?;
 /// println!("{} free blocks", volume.statfs()?.free_blocks);
 /// # Ok::<(), extant::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct OpenOptions {
+pub struct VolumeOptions {
     pub(super) read_only: bool,
     pub(super) force: bool,
     pub(super) cache_bytes: Option<u64>,
@@ -57,17 +57,17 @@ pub struct OpenOptions {
     pub(super) noload: bool,
 }
 
-impl Default for OpenOptions {
+impl Default for VolumeOptions {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl OpenOptions {
+impl VolumeOptions {
     /// For reading and writing, a quarter of the machine's memory for caches, a commit every 5 s.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new();
+    /// let options = extant::VolumeOptions::new();
     /// # let _ = options;
     /// ```
     pub fn new() -> Self {
@@ -102,7 +102,7 @@ impl OpenOptions {
     /// Change nothing on the device, not even recover the journal: it is replayed in memory.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().read_only(true);
+    /// let options = extant::VolumeOptions::new().read_only(true);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -114,7 +114,7 @@ impl OpenOptions {
     /// Write to a volume that is marked as having errors, or that has no journal and was not closed.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().force(true);
+    /// let options = extant::VolumeOptions::new().force(true);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -126,7 +126,7 @@ impl OpenOptions {
     /// Bytes of memory for data pages.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().cache_bytes(64 << 20);
+    /// let options = extant::VolumeOptions::new().cache_bytes(64 << 20);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -139,7 +139,7 @@ impl OpenOptions {
     /// default.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().inodes_in_core(100_000);
+    /// let options = extant::VolumeOptions::new().inodes_in_core(100_000);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -151,7 +151,7 @@ impl OpenOptions {
     /// Time between timed commits.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().commit_interval(std::time::Duration::from_secs(30));
+    /// let options = extant::VolumeOptions::new().commit_interval(std::time::Duration::from_secs(30));
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -163,7 +163,7 @@ impl OpenOptions {
     /// How groups with free blocks are found.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().block_scan(extant::BlockScan::Linear);
+    /// let options = extant::VolumeOptions::new().block_scan(extant::BlockScan::Linear);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -175,7 +175,7 @@ impl OpenOptions {
     /// Without the background thread nothing is committed but by sync, fsync and need.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().background(false);
+    /// let options = extant::VolumeOptions::new().background(false);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -187,7 +187,7 @@ impl OpenOptions {
     /// Which reads change the time of the last access; none if nothing is said.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().access_times(extant::AccessTimes::Relative);
+    /// let options = extant::VolumeOptions::new().access_times(extant::AccessTimes::Relative);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -200,7 +200,7 @@ impl OpenOptions {
     /// after a day; a crash loses it.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().lazy_times(true);
+    /// let options = extant::VolumeOptions::new().lazy_times(true);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -212,7 +212,7 @@ impl OpenOptions {
     /// The reaction when the volume stops after a failure.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().errors(extant::ErrorPolicy::Shutdown);
+    /// let options = extant::VolumeOptions::new().errors(extant::ErrorPolicy::Shutdown);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -226,7 +226,7 @@ impl OpenOptions {
     /// or wake another thread.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().on_stop(|why| eprintln!("stopped: {why}"));
+    /// let options = extant::VolumeOptions::new().on_stop(|why| eprintln!("stopped: {why}"));
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -236,10 +236,10 @@ impl OpenOptions {
     }
 
     /// Calls `hook` for every finding of damage, each once while the volume is open, with the caveats of
-    /// [`OpenOptions::on_stop`]. [`ErrorPolicy`] says what becomes of the volume.
+    /// [`VolumeOptions::on_stop`]. [`ErrorPolicy`] says what becomes of the volume.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().on_damage(|damage| eprintln!("damaged: {damage}"));
+    /// let options = extant::VolumeOptions::new().on_damage(|damage| eprintln!("damaged: {damage}"));
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -253,7 +253,7 @@ impl OpenOptions {
     /// torn.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().noload(true);
+    /// let options = extant::VolumeOptions::new().noload(true);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -265,7 +265,7 @@ impl OpenOptions {
     /// Whether reading directories counts for their access times (not with `nodiratime`).
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().directory_access_times(false);
+    /// let options = extant::VolumeOptions::new().directory_access_times(false);
     /// # let _ = options;
     /// ```
     #[must_use]
@@ -279,7 +279,7 @@ impl OpenOptions {
     /// if nothing else is said.
     ///
     /// ```
-    /// let options = extant::OpenOptions::new().auto_da_alloc(false);
+    /// let options = extant::VolumeOptions::new().auto_da_alloc(false);
     /// # let _ = options;
     /// ```
     #[must_use]

@@ -22,23 +22,23 @@ fn breaks(rule: Rule, how: impl FnOnce(&Engine)) {
     crate::mkfs::format(&*device, &options).unwrap();
     let open = || -> Volume {
         let device = std::sync::Arc::clone(&device);
-        let options = crate::OpenOptions::new().background(false);
+        let options = crate::VolumeOptions::new().background(false);
         options.open_device(device).unwrap()
     };
     let volume = open();
-    volume.write_file("/durable", b"1").unwrap();
+    volume.write("/durable", b"1").unwrap();
     volume.sync().unwrap();
-    volume.create("/not", 0o600).unwrap();
+    volume.create_new_file("/not").unwrap();
     how(volume.guard_engine());
     let error = volume.sync().unwrap_err().to_string();
     assert!(error.contains(rule.text()), "{error}");
-    let error = volume.create("/more", 0o600).map(drop).unwrap_err();
+    let error = volume.create_new_file("/more").map(drop).unwrap_err();
     assert!(matches!(error, Error::ReadOnly(_)), "{error}");
-    assert_eq!(volume.read_file("/durable").unwrap(), b"1");
+    assert_eq!(volume.read("/durable").unwrap(), b"1");
     volume.close().unwrap_err();
     let volume = open();
-    assert_eq!(volume.read_file("/durable").unwrap(), b"1");
-    assert!(matches!(volume.stat("/not"), Err(Error::NotFound)));
+    assert_eq!(volume.read("/durable").unwrap(), b"1");
+    assert!(matches!(volume.metadata("/not"), Err(Error::NotFound)));
 }
 
 #[test]

@@ -22,7 +22,7 @@ const MOST: usize = 1 << 14;
 /// # let volume = extant::doc_volume();
 /// use extant::WatchEvent;
 /// let watch = volume.watch_volume();
-/// let file = volume.create("/a", 0o600)?;
+/// let file = volume.create_new_file("/a")?;
 /// let event = watch.try_next().expect("somebody made a file");
 /// assert_eq!(event, WatchEvent::Created { dir: 2, name: b"a".to_vec(), ino: file.ino() });
 /// # Ok(())

@@ -1,6 +1,7 @@
 //! The table: calls on a file and on a directory, with the caller and the flag.
 
-use extant::{Fallocate, OpenFlags, RenameMode, SetTime, Timestamp};
+use extant::unstable::OpenFlags;
+use extant::{Fallocate, RenameMode, SetTime, Timestamp};
 
 pub type Answer<T = ()> = Result<T, i32>;
 

@@ -1,7 +1,8 @@
 //! The calls on a mounted file system, by threads that have taken on the user.
 
 use super::calls::{Answer, ROOT, Side};
-use extant::{Fallocate, OpenFlags, RenameMode, SetTime};
+use extant::unstable::OpenFlags;
+use extant::{Fallocate, RenameMode, SetTime};
 use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags};
 use rustix::fs::{RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;

@@ -1,8 +1,9 @@
 //! The calls on a volume opened by us.
 
 use super::calls::{Answer, Side};
+use extant::unstable::OpenFlags;
 use extant::{
-    Credentials, Error, Fallocate, File, FileType, OpenFlags, RenameMode, SetAttributes, SetTime,
+    Credentials, Error, Fallocate, File, FileType, OpenOptions, RenameMode, SetAttributes, SetTime,
     SetXattr, Volume,
 };
 
@@ -32,22 +33,22 @@ impl Side for Ours<'_> {
     type Handle = File;
 
     fn open(&self, who: u32, path: &str, flags: OpenFlags) -> Answer<File> {
-        errno(self.by(who).open(path, flags, 0o644))
+        errno(self.by(who).open_file_with(path, &OpenOptions::from(flags)))
     }
     fn write(&self, _: u32, handle: &File, offset: u64) -> Answer {
-        errno(handle.write_at(offset, b"data").map(drop))
+        errno(handle.write_at(b"data", offset).map(drop))
     }
     fn read(&self, handle: &File) -> Answer {
-        errno(handle.read_at(0, &mut [0; 8]).map(drop))
+        errno(handle.read_at(&mut [0; 8], 0).map(drop))
     }
     fn cut(&self, _: u32, handle: &File, size: u64) -> Answer {
-        errno(handle.truncate(size))
+        errno(handle.set_len(size))
     }
     fn allocate(&self, _: u32, handle: &File, how: Fallocate) -> Answer {
         errno(handle.fallocate(how, 0, 8192))
     }
     fn truncate(&self, who: u32, path: &str, size: u64) -> Answer {
-        errno(self.by(who).truncate(path, size))
+        errno(self.by(who).set_len(path, size))
     }
     fn chmod(&self, who: u32, path: &str, mode: u16) -> Answer {
         let mode = Some(mode);
@@ -98,13 +99,13 @@ impl Side for Ours<'_> {
         errno(self.by(who).remove_xattr(path, name))
     }
     fn link(&self, who: u32, old: &str, new: &str) -> Answer {
-        errno(self.by(who).link(old, new))
+        errno(self.by(who).hard_link(old, new))
     }
     fn unlink(&self, who: u32, path: &str) -> Answer {
-        errno(self.by(who).unlink(path))
+        errno(self.by(who).remove_file(path))
     }
     fn mkdir(&self, who: u32, path: &str) -> Answer {
-        errno(self.by(who).create_dir(path, 0o755).map(drop))
+        errno(self.by(who).create_dir(path).map(drop))
     }
     fn rmdir(&self, who: u32, path: &str) -> Answer {
         errno(self.by(who).remove_dir(path))
@@ -123,13 +124,13 @@ impl Side for Ours<'_> {
         errno(dir.create_unnamed(0o600).map(drop))
     }
     fn rename(&self, who: u32, old: &str, new: &str, mode: RenameMode) -> Answer {
-        errno(self.by(who).rename(old, new, mode))
+        errno(self.by(who).rename_with(old, new, mode))
     }
     fn list(&self, who: u32, path: &str) -> Answer {
         errno(self.by(who).read_dir(path).map(drop))
     }
     fn stat(&self, who: u32, path: &str) -> Answer {
-        errno(self.by(who).stat(path).map(drop))
+        errno(self.by(who).metadata(path).map(drop))
     }
     fn set_flags(&self, who: u32, path: &str, flags: u32) -> Answer {
         let flags = Some(flags);

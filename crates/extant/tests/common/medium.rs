@@ -66,11 +66,11 @@ impl BlockDevice for Medium {
         self.now.len()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        extant::schedule::pass();
+        extant::unstable::schedule::pass();
         self.now.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        extant::schedule::pass();
+        extant::unstable::schedule::pass();
         self.writes.fetch_add(1, Ordering::SeqCst);
         self.now.write_at(offset, buf)
     }
@@ -80,7 +80,7 @@ impl BlockDevice for Medium {
             began.send(()).unwrap();
             gone.recv().unwrap();
         }
-        extant::schedule::pass();
+        extant::unstable::schedule::pass();
         *self.durable.lock().unwrap() = covered;
         Ok(())
     }

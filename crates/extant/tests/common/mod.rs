@@ -2,9 +2,11 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 use blockdev::MemDevice;
-use extant::{Dir, FileType, OpenOptions, Volume};
+use extant::{Dir, FileType, Volume, VolumeOptions};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -141,8 +143,8 @@ pub fn open(device: &Arc<MemDevice>) -> Volume {
 }
 
 /// How [`open`] opens.
-pub fn options() -> OpenOptions {
-    let options = OpenOptions::new().background(false);
+pub fn options() -> VolumeOptions {
+    let options = VolumeOptions::new().background(false);
     match IN_PARTS.get() {
         Some(blocks) => options.most_log_blocks(blocks),
         None => options,
@@ -163,12 +165,35 @@ pub enum Node {
     Other(FileType),
 }
 
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub name: Vec<u8>,
+    pub ino: u32,
+    pub file_type: FileType,
+}
+
+/// The names of a directory.
+pub fn list(dir: &Dir, path: impl AsRef<Path>) -> extant::Result<Vec<Listed>> {
+    let listed = |entry: extant::DirEntry| Listed {
+        name: entry.file_name().as_bytes().to_vec(),
+        ino: entry.ino(),
+        file_type: entry.file_type(),
+    };
+    dir.read_dir(path)?.map(|entry| entry.map(listed)).collect()
+}
+
+/// A path, for tests that keep names as bytes.
+pub fn path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
 /// Walks a tree and reads everything in it; lost+found at the root is left out.
 pub fn snapshot(root: &Dir) -> extant::Result<BTreeMap<String, Node>> {
     let mut all = BTreeMap::new();
     let mut todo = vec![String::new()];
     while let Some(dir) = todo.pop() {
-        for entry in root.read_dir(format!("{dir}/"))? {
+        for entry in list(root, format!("{dir}/"))? {
             let path = format!("{dir}/{}", String::from_utf8_lossy(&entry.name));
             if path == "/lost+found" {
                 continue;
@@ -178,8 +203,10 @@ pub fn snapshot(root: &Dir) -> extant::Result<BTreeMap<String, Node>> {
                     todo.push(path.clone());
                     Node::Dir
                 }
-                FileType::Regular => Node::File(root.read_file(&path)?),
-                FileType::Symlink => Node::Symlink(root.read_link(&path)?),
+                FileType::Regular => Node::File(root.read(&path)?),
+                FileType::Symlink => {
+                    Node::Symlink(root.read_link(&path)?.into_os_string().into_vec())
+                }
                 other => Node::Other(other),
             };
             all.insert(path, node);

@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::image::*;
 use blockdev::{BlockDevice, MemDevice};
-use extant::{Error, Volume};
+use extant::{Error, OpenOptions, Volume};
 
 const KINDS: &[(&str, &[&str])] = &[
     (
@@ -54,7 +54,7 @@ fn zero(device: &MemDevice, block: u64) {
 /// Writes files until that fails, and says why.
 fn fill(volume: &Volume) -> Error {
     for n in 0..400 {
-        let done = volume.write_file(format!("/new{n}"), &[0xee; 50_000]);
+        let done = volume.write(format!("/new{n}"), [0xee; 50_000]);
         if let Err(e) = done.and_then(|()| volume.sync()) {
             return e;
         }
@@ -120,9 +120,9 @@ fn allocation_goes_on_in_other_groups() {
         }
         change_desc(&*device, 0, |d| d.free_blocks -= 1);
         let (volume, found) = open_noting(&device);
-        volume.write_file("/new", &[7; 30_000]).unwrap();
+        volume.write("/new", [7; 30_000]).unwrap();
         volume.sync().unwrap();
-        assert_eq!(volume.read_file("/new").unwrap(), [7; 30_000]);
+        assert_eq!(volume.read("/new").unwrap(), [7; 30_000]);
         volume.close().unwrap();
         let found = found.lock().unwrap();
         let rule = "count of free blocks that the bitmap agrees with at group 0";
@@ -161,7 +161,7 @@ fn inode_bitmaps_that_lie_are_not_used() {
         }
         let (volume, found) = open_noting(&device);
         let per_group = volume.geometry().inodes_per_group;
-        let file = volume.create("/new", 0o600).unwrap();
+        let file = volume.create_new_file("/new").unwrap();
         assert!(file.ino() > per_group, "{what}: not in the damaged group");
         drop(file);
         volume.close().unwrap();
@@ -192,7 +192,7 @@ fn a_group_with_an_inode_where_its_table_is_unused_stays_as_it_is() {
         );
         // In the root's group, where a directory need not be.
         let volume = open(&device);
-        volume.write_file("/held", &[1; 5000]).unwrap();
+        volume.write("/held", [1; 5000]).unwrap();
         volume.close().unwrap();
         change_desc(&*device, 0, |d| {
             d.itable_unused += 1;
@@ -202,13 +202,13 @@ fn a_group_with_an_inode_where_its_table_is_unused_stays_as_it_is() {
         assert!(before.itable_unused > before.free_inodes, "e2fsck sees it");
         let (volume, found) = open_noting(&device);
         let per_group = volume.geometry().inodes_per_group;
-        let file = volume.create("/new", 0o600).unwrap();
+        let file = volume.create_new_file("/new").unwrap();
         assert!(file.ino() > per_group, "not in the damaged group");
         drop(file);
-        let held = volume.open("/held", extant::OpenFlags::READ, 0).unwrap();
+        let held = volume.open_file("/held").unwrap();
         for path in ["/link", "/held"] {
-            let replaced = volume.rename("/new", path, extant::RenameMode::Replace);
-            for removed in [volume.unlink(path), replaced] {
+            let replaced = volume.rename("/new", path);
+            for removed in [volume.remove_file(path), replaced] {
                 assert!(
                     matches!(removed, Err(Error::Format(_))),
                     "{path}: {removed:?}"
@@ -239,7 +239,7 @@ fn a_count_of_unused_inodes_stays_where_groups_have_no_checksums() {
     change_desc(&*device, 0, |d| d.itable_unused = 0xfff0);
     let volume = open(&device);
     for n in 0..40 {
-        volume.create(format!("/dir/{n}"), 0o600).unwrap();
+        volume.create_new_file(format!("/dir/{n}")).unwrap();
     }
     volume.close().unwrap();
     assert_eq!(desc(&*device, 0).itable_unused, 0xfff0);
@@ -254,7 +254,7 @@ fn a_mapping_into_the_volumes_own_blocks_is_refused() {
         &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", PLAIN],
     );
     let volume = open(&device);
-    let ino = volume.stat("/dir/keep").unwrap().ino;
+    let ino = volume.metadata("/dir/keep").unwrap().ino();
     volume.close().unwrap();
     let place = inode_place(&*device, ino);
     let table = desc(&*device, 1).inode_table.0;
@@ -263,12 +263,12 @@ fn a_mapping_into_the_volumes_own_blocks_is_refused() {
     device.write_at(at, &(table as u32).to_le_bytes()).unwrap();
     let before = device.to_bytes().unwrap();
     let (volume, found) = open_noting(&device);
-    let read = volume.read_file("/dir/keep");
+    let read = volume.read("/dir/keep");
     assert!(matches!(read, Err(Error::Format(_))), "{read:?}");
     let file = volume
-        .open("/dir/keep", extant::OpenFlags::WRITE, 0)
+        .open_file_with("/dir/keep", &OpenOptions::new().write(true))
         .unwrap();
-    let written = file.write_at(0, &[1; 4096]);
+    let written = file.write_at(&[1; 4096], 0);
     assert!(matches!(written, Err(Error::Format(_))), "{written:?}");
     drop(file);
     volume.close().unwrap();

@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::image::*;
 use blockdev::{BlockDevice, MemDevice};
-use extant::{Error, OpenFlags};
+use extant::Error;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -60,9 +60,9 @@ fn a_host_that_fails_is_no_damage() {
             let tell = Arc::clone(&told);
             let options = options.on_stop(move |why| tell.lock().unwrap().push(why.to_string()));
             let volume = options.open_device(Arc::clone(&device) as _).unwrap();
-            volume.write_file("/synced", b"there").unwrap();
+            volume.write("/synced", b"there").unwrap();
             volume.sync().unwrap();
-            volume.write_file("/lost", b"x").unwrap();
+            volume.write("/lost", b"x").unwrap();
             device.refuses.store(true, Ordering::Relaxed);
             let failed = volume.sync();
             assert!(
@@ -70,10 +70,10 @@ fn a_host_that_fails_is_no_damage() {
                 "{what}: {failed:?}"
             );
             // Data that cannot be written fail a sync and no more; metadata stop the volume.
-            let file = volume.open("/synced", OpenFlags::READ, 0).unwrap();
+            let file = volume.open_file("/synced").unwrap();
             device.refuses.store(false, Ordering::Relaxed);
             if told.lock().unwrap().is_empty() {
-                volume.create("/more", 0o600).unwrap();
+                volume.create_new_file("/more").unwrap();
                 device.refuses.store(true, Ordering::Relaxed);
                 volume.sync().unwrap_err();
                 device.refuses.store(false, Ordering::Relaxed);
@@ -83,11 +83,11 @@ fn a_host_that_fails_is_no_damage() {
             assert_eq!(why.contains("recovers"), journal, "{what}: {why}");
             // The host has room again; this volume stays as it is.
             assert!(
-                matches!(volume.create("/no", 0o600), Err(Error::ReadOnly(_))),
+                matches!(volume.create_new_file("/no"), Err(Error::ReadOnly(_))),
                 "{what}"
             );
             let mut bytes = [0; 5];
-            file.read_at(0, &mut bytes).unwrap();
+            file.read_at(&mut bytes, 0).unwrap();
             drop(file);
             let _ = volume.close();
             assert!(found.lock().unwrap().is_empty(), "{what}");
@@ -95,9 +95,9 @@ fn a_host_that_fails_is_no_damage() {
             assert_eq!((sb.state.get() & 2, sb.error_count.get()), (0, 0), "{what}");
             let volume = options.open_device(Arc::clone(&device) as _).unwrap();
             assert_eq!(volume.read_only().is_some(), !journal, "{what}");
-            assert_eq!(volume.read_file("/synced").unwrap(), b"there", "{what}");
+            assert_eq!(volume.read("/synced").unwrap(), b"there", "{what}");
             if journal {
-                volume.write_file("/again", b"x").unwrap();
+                volume.write("/again", b"x").unwrap();
                 volume.close().unwrap();
                 assert_clean(&device.inner, &what);
             }

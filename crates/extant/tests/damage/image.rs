@@ -6,7 +6,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{GroupNr, InodeNr};
-use extant::{Damage, OpenOptions, RenameMode, Volume};
+use extant::{Damage, Volume, VolumeOptions};
 use std::sync::{Arc, Mutex};
 
 /// No checksum tells that a bitmap is wrong.
@@ -18,14 +18,12 @@ pub fn base(size: &str, args: &[&str]) -> Arc<MemDevice> {
     let volume = open(&device);
     // Directories take turns over the groups; where they begin depends on the thread.
     let in_first = |n: &u32| {
-        let dir = volume.create_dir(format!("/dir{n}"), 0o755).unwrap();
+        let dir = volume.create_dir(format!("/dir{n}")).unwrap();
         dir.ino() <= volume.geometry().inodes_per_group
     };
     let n = (0..100).find(in_first).expect("its turn comes");
-    volume
-        .rename(format!("/dir{n}"), "/dir", RenameMode::Replace)
-        .unwrap();
-    volume.write_file("/dir/keep", &[0x5a; 20_000]).unwrap();
+    volume.rename(format!("/dir{n}"), "/dir").unwrap();
+    volume.write("/dir/keep", [0x5a; 20_000]).unwrap();
     volume.symlink("s".repeat(200), "/link").unwrap();
     // Last: their numbers would be the next files'.
     (0..n).for_each(|n| volume.remove_dir(format!("/dir{n}")).unwrap());
@@ -84,10 +82,10 @@ pub fn inode_place(device: &dyn BlockDevice, ino: u32) -> u64 {
 /// The reported damage, in order.
 pub type Found = Arc<Mutex<Vec<Damage>>>;
 
-pub fn noting() -> (OpenOptions, Found) {
+pub fn noting() -> (VolumeOptions, Found) {
     let found = Found::default();
     let noted = Arc::clone(&found);
-    let options = OpenOptions::new()
+    let options = VolumeOptions::new()
         .background(false)
         .cache_bytes(8 << 20)
         .on_damage(move |damage| noted.lock().unwrap().push(damage.clone()));
@@ -117,7 +115,7 @@ pub fn is_kept(device: &MemDevice, what: &str) {
     let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
     let volume = open(&device);
     assert!(
-        volume.read_file("/dir/keep").unwrap() == [0x5a; 20_000],
+        volume.read("/dir/keep").unwrap() == [0x5a; 20_000],
         "{what}: a file that nobody touched"
     );
     volume.close().unwrap();

@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::image::*;
 use blockdev::{BlockDevice, MemDevice};
-use extant::{Error, OpenOptions, Volume};
+use extant::{Error, Volume, VolumeOptions};
 use std::sync::Arc;
 
 const KIND: &[&str] = &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", PLAIN];
@@ -31,9 +31,9 @@ fn is_read_without_journal(device: &Arc<MemDevice>) {
         .open_device(Arc::clone(device) as _)
         .unwrap();
     assert!(volume.read_only().unwrap().contains("noload"));
-    assert_eq!(volume.read_file("/dir/keep").unwrap(), [0x5a; 20_000]);
+    assert_eq!(volume.read("/dir/keep").unwrap(), [0x5a; 20_000]);
     assert!(matches!(
-        volume.create("/x", 0o600),
+        volume.create_new_file("/x"),
         Err(Error::ReadOnly(_))
     ));
     volume.close().unwrap();
@@ -88,7 +88,7 @@ fn tables_that_overlap_make_a_volume_read_only() {
     let why = volume.read_only().expect("read-only");
     assert!(why.contains("overlap") && why.contains("group 1"), "{why}");
     assert_eq!(found.lock().unwrap().len(), 1);
-    assert_eq!(volume.read_file("/dir/keep").unwrap(), [0x5a; 20_000]);
+    assert_eq!(volume.read("/dir/keep").unwrap(), [0x5a; 20_000]);
     volume.close().unwrap();
     assert!(before == device.to_bytes().unwrap(), "nothing is written");
 }
@@ -113,19 +113,22 @@ fn noload_leaves_out_what_the_journal_holds() {
     needs::tools!("mke2fs", "e2fsck");
     let device = base("16M", KIND);
     let volume = open(&device);
-    volume.write_file("/committed", b"only in the log").unwrap();
+    volume.write("/committed", b"only in the log").unwrap();
     volume.sync().unwrap();
     let cut = Arc::new(device.snapshot());
     volume.close().unwrap();
     is_read_without_journal(&cut);
     let before = cut.to_bytes().unwrap();
-    let noload = OpenOptions::new().noload(true);
+    let noload = VolumeOptions::new().noload(true);
     let volume = noload.open_device(Arc::clone(&cut) as _).unwrap();
-    assert!(matches!(volume.stat("/committed"), Err(Error::NotFound)));
+    assert!(matches!(
+        volume.metadata("/committed"),
+        Err(Error::NotFound)
+    ));
     assert_eq!(volume.recovery().transactions, 0);
     volume.close().unwrap();
     assert!(before == cut.to_bytes().unwrap());
     let volume = open(&cut);
-    assert!(volume.stat("/committed").is_ok());
+    assert!(volume.metadata("/committed").is_ok());
     volume.close().unwrap();
 }

@@ -13,7 +13,7 @@ const KIND: &[&str] = &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", PLAIN]
 fn broken(kind: &[&str]) -> (Arc<MemDevice>, u32) {
     let device = base("16M", kind);
     let volume = open(&device);
-    let ino = volume.create("/dir/broken", 0o600).unwrap().ino();
+    let ino = volume.create_new_file("/dir/broken").unwrap().ino();
     volume.close().unwrap();
     let mode = inode_place(&*device, ino);
     device.write_at(mode, &[0; 2]).unwrap();
@@ -21,7 +21,7 @@ fn broken(kind: &[&str]) -> (Arc<MemDevice>, u32) {
 }
 
 fn meet(volume: &Volume) {
-    let met = volume.stat("/dir/broken");
+    let met = volume.metadata("/dir/broken");
     assert!(matches!(met, Err(Error::Format(_))), "{met:?}");
 }
 
@@ -42,7 +42,7 @@ fn what_is_found_is_recorded_once_and_kept() {
         for moment in ["at once", "after a sync", "closed"] {
             match moment {
                 "after a sync" => {
-                    volume.write_file("/later", b"x").unwrap();
+                    volume.write("/later", b"x").unwrap();
                     volume.sync().unwrap();
                 }
                 "closed" => volume.clone().close().unwrap(),
@@ -93,14 +93,14 @@ fn a_replay_keeps_what_was_recorded() {
     needs::tools!("mke2fs", "e2fsck");
     let (device, ino) = broken(KIND);
     let (volume, _) = open_noting(&device);
-    volume.write_file("/before", b"x").unwrap();
+    volume.write("/before", b"x").unwrap();
     volume.sync().unwrap();
     meet(&volume);
     let cut = Arc::new(device.snapshot());
     volume.close().unwrap();
     let (volume, _) = open_noting(&cut);
     assert!(volume.recovery().transactions > 0);
-    assert!(volume.stat("/before").is_ok());
+    assert!(volume.metadata("/before").is_ok());
     volume.close().unwrap();
     let sb = superblock(&*cut);
     assert_eq!((sb.error_count.get(), sb.last_error_ino.get()), (1, ino));
@@ -128,10 +128,10 @@ fn the_policy_is_obeyed() {
             .errors(policy)
             .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
             .unwrap();
-        volume.write_file("/synced", b"x").unwrap();
+        volume.write("/synced", b"x").unwrap();
         volume.sync().unwrap();
         meet(&volume);
-        let made = volume.create("/new", 0o600).map(drop);
+        let made = volume.create_new_file("/new").map(drop);
         match (stops, policy) {
             (false, _) => made.unwrap_or_else(|e| panic!("{what}: {e}")),
             (true, ErrorPolicy::Shutdown) => {
@@ -139,11 +139,7 @@ fn the_policy_is_obeyed() {
             }
             (true, _) => {
                 assert!(matches!(made, Err(Error::ReadOnly(_))), "{what}: {made:?}");
-                assert_eq!(
-                    volume.read_file("/dir/keep").unwrap(),
-                    [0x5a; 20_000],
-                    "{what}"
-                );
+                assert_eq!(volume.read("/dir/keep").unwrap(), [0x5a; 20_000], "{what}");
             }
         }
         assert_eq!(volume.close().is_err(), stops, "{what}");
@@ -154,7 +150,7 @@ fn the_policy_is_obeyed() {
             "{what}"
         );
         let (volume, _) = open_noting(&device);
-        assert!(volume.stat("/synced").is_ok(), "{what}");
+        assert!(volume.metadata("/synced").is_ok(), "{what}");
         volume.close().unwrap();
     }
 }

@@ -3,7 +3,8 @@
 use crate::common::*;
 use crate::image::*;
 use blockdev::MemDevice;
-use extant::{Credentials, Error, Node, OpenFlags, RenameMode, Volume};
+use extant::unstable::Node;
+use extant::{Credentials, Error, RenameMode, Volume};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 fn twice() -> Volume {
     let device = base("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
     let volume = open(&device);
-    volume.create_dir("/sub", 0o755).unwrap();
+    volume.create_dir("/sub").unwrap();
     volume.close().unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     write_image(&device, file.path());
@@ -42,9 +43,9 @@ fn rename(root: &Node, from: &str, to: &str, mode: RenameMode) -> Error {
 fn a_removed_file_with_another_name_is_not_renamed() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let volume = twice();
-    let open = volume.open("/dir/keep", OpenFlags::READ, 0).unwrap();
-    volume.unlink("/dir/keep").unwrap();
-    let root = volume.root_node().unwrap();
+    let open = volume.open_file("/dir/keep").unwrap();
+    volume.remove_file("/dir/keep").unwrap();
+    let root = Node::root(&volume).unwrap();
     for mode in [
         RenameMode::Replace,
         RenameMode::NoReplace,
@@ -65,7 +66,7 @@ fn a_removed_directory_with_another_name_is_not_removed_again() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let volume = twice();
     let who = Credentials::root();
-    let root = volume.root_node().unwrap();
+    let root = Node::root(&volume).unwrap();
     let open = root.lookup(&who, b"sub").unwrap();
     root.remove_dir(&who, b"sub").unwrap();
     let e = root.remove_dir(&who, b"below").unwrap_err();

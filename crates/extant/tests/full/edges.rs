@@ -3,8 +3,9 @@
 use crate::common::*;
 use crate::filling::*;
 use blockdev::MemDevice;
-use extant::{Credentials, Error, Fallocate, OpenFlags, RenameMode, SetAttributes, Volume};
+use extant::{Credentials, Error, Fallocate, OpenOptions, RenameMode, SetAttributes, Volume};
 use std::collections::BTreeMap;
+use std::io::SeekFrom;
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -18,42 +19,43 @@ fn inodes_run_out_and_come_back() {
         let v = open(&device);
         let make_all = |v: &Volume| {
             let mut n = 0;
-            while fits(v.create(format!("/i{n}"), 0o600), "create") {
+            while fits(v.create_new_file(format!("/i{n}")), "create") {
                 n += 1;
             }
             n
         };
         let first = make_all(&v);
         assert!((80..=96).contains(&first), "{first} files in 96 inodes");
-        assert!(!fits(v.create_dir("/d", 0o755), "mkdir"));
+        assert!(!fits(v.create_dir("/d"), "mkdir"));
         assert!(!fits(v.symlink("t", "/l"), "symlink"));
-        v.link("/i0", "/hard").expect("a link needs no inode");
-        v.unlink("/hard").unwrap();
+        v.hard_link("/i0", "/hard").expect("a link needs no inode");
+        v.remove_file("/hard").unwrap();
         // With and without a sync in between.
         for sync in [false, true, false] {
-            v.unlink("/i3").unwrap();
+            v.remove_file("/i3").unwrap();
             if sync {
                 v.sync().unwrap();
             }
-            v.create("/i3", 0o600)
+            v.create_new_file("/i3")
                 .unwrap_or_else(|e| panic!("{args:?}: the inode just freed, sync {sync}: {e}"));
-            assert!(!fits(v.create("/more", 0o600), "create"));
+            assert!(!fits(v.create_new_file("/more"), "create"));
             v.sync().unwrap();
         }
         // Open without a name: still in use.
-        let held = v.open("/i5", OpenFlags::READ, 0).unwrap();
-        v.unlink("/i5").unwrap();
+        let held = v.open_file("/i5").unwrap();
+        v.remove_file("/i5").unwrap();
         assert!(!fits(
-            v.create("/i5", 0o600),
+            v.create_new_file("/i5"),
             "create while the inode is open"
         ));
         drop(held);
-        v.create("/i5", 0o600).expect("the inode freed by closing");
+        v.create_new_file("/i5")
+            .expect("the inode freed by closing");
         v.close().unwrap();
         assert_clean(&device, "no inode left");
         let v = open(&device);
         assert_eq!(v.statfs().unwrap().free_inodes, 0);
-        (0..first).for_each(|n| v.unlink(format!("/i{n}")).unwrap());
+        (0..first).for_each(|n| v.remove_file(format!("/i{n}")).unwrap());
         v.sync().unwrap();
         assert_eq!(make_all(&v), first);
         v.close().unwrap();
@@ -95,7 +97,7 @@ fn tiny_images() {
                 panic!("{what}: {why}");
             }
             let mut kept = BTreeMap::new();
-            if fits(v.create_dir("/d", 0o755), &what) {
+            if fits(v.create_dir("/d"), &what) {
                 kept = fill(&v, "/d", &[3_000, 50_000, 0]);
             }
             v.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -103,7 +105,7 @@ fn tiny_images() {
             v.close().unwrap_or_else(|e| panic!("{what}: {e}"));
             assert_clean(&device, &what);
             let v = open(&device);
-            kept.keys().for_each(|p| v.unlink(p).unwrap());
+            kept.keys().for_each(|p| v.remove_file(p).unwrap());
             v.close().unwrap();
             assert_clean(&device, &what);
         }
@@ -127,12 +129,12 @@ fn many_threads_at_the_brink() {
                     for n in 0..400u64 {
                         let path = format!("/t{t}.{n}");
                         let bytes = content(n, rng.below(60_000) as usize);
-                        if let Ok(file) = v.create(&path, 0o600) {
-                            fits(file.write_at(0, &bytes), "write");
-                            let size = file.stat().unwrap().size as usize;
+                        if let Ok(file) = v.create_new_file(&path) {
+                            fits(file.write_at(&bytes, 0), "write");
+                            let size = file.metadata().unwrap().len() as usize;
                             mine.insert(path, bytes[..size].to_vec());
                             if rng.below(8) == 0 {
-                                file.fsync().expect("fsync");
+                                file.sync_all().expect("fsync");
                             }
                         }
                         if rng.below(3) == 0
@@ -142,7 +144,7 @@ fn many_threads_at_the_brink() {
                                 .cloned()
                         {
                             mine.remove(&path);
-                            v.unlink(&path).expect("unlink");
+                            v.remove_file(&path).expect("unlink");
                         }
                     }
                     kept.lock().unwrap().append(&mut mine);
@@ -191,7 +193,7 @@ fn the_reserve_is_roots() {
         let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
         let what = format!("{args:?}, {entitled:?}");
         let v = open(&device);
-        v.create_dir("/u", 0o777).unwrap();
+        v.create_dir_with_mode("/u", 0o777).unwrap();
         v.set_attributes(
             "/u",
             &SetAttributes {
@@ -206,10 +208,12 @@ fn the_reserve_is_roots() {
         let mut kept = fill(&other, "/u", &[200_000, 3_000, 0, 30_000]);
         // A write returns the rest of its reservation when the mapping is made.
         v.sync().unwrap();
-        if fits(other.write_file("/u/last", b""), "create") {
-            let file = other.open("/u/last", OpenFlags::APPEND, 0).unwrap();
+        if fits(other.write("/u/last", b""), "create") {
+            let file = other
+                .open_file_with("/u/last", &OpenOptions::new().append(true))
+                .unwrap();
             while fits(file.append(&[7; 500]), "append") {}
-            kept.insert("/u/last".into(), v.read_file("/u/last").unwrap());
+            kept.insert("/u/last".into(), v.read("/u/last").unwrap());
         }
         v.sync().unwrap();
         let full = v.statfs().unwrap();
@@ -220,10 +224,10 @@ fn the_reserve_is_roots() {
         for n in 0..8 {
             let _ = other.symlink(&long, format!("/u/fill{n}"));
         }
-        assert!(!fits(other.create_dir("/u/d", 0o700), "mkdir"));
+        assert!(!fits(other.create_dir_with_mode("/u/d", 0o700), "mkdir"));
         assert!(!fits(other.symlink(&long, "/u/l"), "symlink"));
-        assert!(!fits(other.write_file("/u/more", &[1; 9000]), "write"));
-        let file = other.create("/u/pre", 0o600).ok();
+        assert!(!fits(other.write("/u/more", [1; 9000]), "write"));
+        let file = other.create_new_file("/u/pre").ok();
         match file.map(|f| f.fallocate(Fallocate::default(), 0, 100_000)) {
             None | Some(Err(Error::NoSpace(_) | Error::Unsupported(_))) => {}
             other => panic!("{what}: fallocate: {other:?}"),
@@ -233,12 +237,12 @@ fn the_reserve_is_roots() {
         // The entitled go on.
         let bs = v.geometry().block_size as usize;
         let most = (reserved as usize - 20) * bs * 9 / 10;
-        entitled.create_dir("/u/entitled", 0o700).unwrap();
+        entitled.create_dir_with_mode("/u/entitled", 0o700).unwrap();
         entitled
-            .write_file("/u/entitled/f", &content(1, most))
+            .write("/u/entitled/f", content(1, most))
             .unwrap_or_else(|e| panic!("{what}: {e}"));
         let file = entitled
-            .open("/u/entitled/f", OpenFlags::APPEND, 0)
+            .open_file_with("/u/entitled/f", &OpenOptions::new().append(true))
             .unwrap();
         while fits(file.append(&[7; 5000]), "append") {}
         drop(file);
@@ -249,17 +253,17 @@ fn the_reserve_is_roots() {
             end.free_blocks < before - reserved * 9 / 10,
             "{what}: {end:?}"
         );
-        assert!(!fits(other.write_file("/u/more", &[1; 9000]), "write"));
+        assert!(!fits(other.write("/u/more", [1; 9000]), "write"));
         intact(&v, &kept, &what);
         // Freed blocks fill the reserve first.
-        entitled.unlink("/u/entitled/f").unwrap();
+        entitled.remove_file("/u/entitled/f").unwrap();
         v.sync().unwrap();
-        assert!(!fits(other.write_file("/u/more", &[1; 100_000]), "write"));
+        assert!(!fits(other.write("/u/more", [1; 100_000]), "write"));
         for path in kept.keys().take(kept.len() / 2) {
-            other.unlink(path).unwrap();
+            other.remove_file(path).unwrap();
         }
         v.sync().unwrap();
-        assert!(fits(other.write_file("/u/more", &[1; 100_000]), "write"));
+        assert!(fits(other.write("/u/more", [1; 100_000]), "write"));
         let open_now = v.statfs().unwrap();
         v.close().unwrap();
         assert_clean(&device, &what);
@@ -286,38 +290,37 @@ fn short_writes() {
         let no_space =
             |r: extant::Result<usize>| assert!(matches!(r, Err(Error::NoSpace(_))), "{r:?}");
         // At an offset inside a block.
-        let file = v.create("/at", 0o600).unwrap();
-        let n = file.write_at(333, &bytes).unwrap();
+        let file = v.create_new_file("/at").unwrap();
+        let n = file.write_at(&bytes, 333).unwrap();
         assert!((5 << 20..12 << 20).contains(&n), "{n} of 20 MiB");
-        no_space(file.write_at(333 + n as u64, &bytes[n..]));
-        assert_eq!(file.stat().unwrap().size as usize, 333 + n);
-        let all = file.write_all_at(333, &bytes);
+        no_space(file.write_at(&bytes[n..], 333 + n as u64));
+        assert_eq!(file.metadata().unwrap().len() as usize, 333 + n);
+        let all = file.write_all_at(&bytes, 333);
         assert!(matches!(all, Err(Error::NoSpace(_))), "{all:?}");
-        assert_eq!(v.read_file("/at").unwrap()[333..], bytes[..n]);
-        file.truncate(4 << 20).unwrap();
+        assert_eq!(v.read("/at").unwrap()[333..], bytes[..n]);
+        file.set_len(4 << 20).unwrap();
         v.sync().unwrap();
         // To the end.
-        let log = v.create("/log", 0o600).unwrap();
+        let log = v.create_new_file("/log").unwrap();
         assert_eq!(log.append(b"begin").unwrap(), 0..5);
         let part = log.append(&bytes).unwrap();
         assert_eq!(part.start, 5);
         assert!(part.end > 1 << 20 && part.end < 12 << 20, "{part:?}");
         no_space(log.append(&bytes).map(|_| 0));
-        assert_eq!(log.stat().unwrap().size, part.end);
-        file.truncate(3 << 20).unwrap();
+        assert_eq!(log.metadata().unwrap().len(), part.end);
+        file.set_len(3 << 20).unwrap();
         v.sync().unwrap();
         // At the position, which follows what was stored.
-        for flags in [RW, RW | OpenFlags::APPEND] {
-            let log = v.open("/log", flags, 0).unwrap();
-            log.set_position(log.stat().unwrap().size);
-            let before = log.position();
+        for options in [RW, RW.append(true)] {
+            let log = v.open_file_with("/log", &options).unwrap();
+            let before = log.seek(SeekFrom::End(0)).unwrap();
             let n = log.write(&bytes).unwrap() as u64;
             assert!((1 << 19..12 << 20).contains(&n), "{n}");
-            assert_eq!(log.position(), before + n);
+            assert_eq!(log.stream_position().unwrap(), before + n);
             no_space(log.write(&bytes));
-            assert_eq!(log.position(), before + n);
-            assert_eq!(log.stat().unwrap().size, before + n);
-            file.truncate(file.stat().unwrap().size - (1 << 20))
+            assert_eq!(log.stream_position().unwrap(), before + n);
+            assert_eq!(log.metadata().unwrap().len(), before + n);
+            file.set_len(file.metadata().unwrap().len() - (1 << 20))
                 .unwrap();
             v.sync().unwrap();
         }
@@ -339,9 +342,9 @@ fn reservations_do_not_fill_a_volume() {
             s.spawn(move || {
                 for n in 0..12_000 {
                     let path = format!("/{thread}-{}", n % 40);
-                    v.create(&path, 0o600)
+                    v.create_new_file(&path)
                         .map(drop)
-                        .and_then(|()| v.unlink(&path))
+                        .and_then(|()| v.remove_file(&path))
                         .unwrap_or_else(|e| panic!("{path}, {n}: {e}"));
                 }
             });
@@ -366,7 +369,7 @@ fn what_makes_room_needs_none() {
         let bs = v.geometry().block_size as usize;
         let value = vec![b'v'; bs / 2];
         for name in ["/a", "/b", "/c"] {
-            v.write_file(name, name.as_bytes()).unwrap();
+            v.write(name, name.as_bytes()).unwrap();
             v.set_xattr(name, "user.large", &value, Default::default())
                 .unwrap();
         }
@@ -384,21 +387,21 @@ fn what_makes_room_needs_none() {
             Default::default(),
         )
         .unwrap();
-        v.create_dir("/d", 0o755).unwrap();
-        v.create_dir("/e", 0o755).unwrap();
+        v.create_dir("/d").unwrap();
+        v.create_dir("/e").unwrap();
         v.sync().unwrap();
         fill(&v, "/d", &[70_000]);
         // The last blocks, one by one.
-        let large = v.open("/d/file0", RW, 0).unwrap();
+        let large = v.open_file_with("/d/file0", &RW).unwrap();
         let mut last = 100;
-        while fits(large.write_at((last * bs) as u64, b"x"), "write") {
+        while fits(large.write_at(b"x", (last * bs) as u64), "write") {
             last += 2;
         }
         v.sync().unwrap();
-        while fits(large.write_at((last * bs) as u64, b"x"), "write") {
+        while fits(large.write_at(b"x", (last * bs) as u64), "write") {
             last += 2;
         }
-        let full = |v: &Volume| assert!(!fits(v.create_dir("/new", 0o755), "mkdir"), "{what}");
+        let full = |v: &Volume| assert!(!fits(v.create_dir("/new"), "mkdir"), "{what}");
         full(&v);
         v.set_xattr("/a", "user.large", &[b'w'; 20], Default::default())
             .unwrap_or_else(|e| panic!("{what}: a smaller attribute: {e}"));
@@ -418,9 +421,9 @@ fn what_makes_room_needs_none() {
                 .unwrap_or_else(|e| panic!("{what}: allocate what is allocated: {e}"));
         }
         full(&v);
-        v.rename("/d", "/e", RenameMode::Exchange)
+        v.rename_with("/d", "/e", RenameMode::Exchange)
             .unwrap_or_else(|e| panic!("{what}: exchange: {e}"));
-        v.rename("/c", "/b", RenameMode::Replace)
+        v.rename("/c", "/b")
             .unwrap_or_else(|e| panic!("{what}: rename over: {e}"));
         for hole in 0..40 {
             large
@@ -435,11 +438,11 @@ fn what_makes_room_needs_none() {
             .fallocate(Fallocate::PunchHole, 0, 60_000)
             .unwrap_or_else(|e| panic!("{what}: a large hole: {e}"));
         v.sync().unwrap();
-        v.create_dir("/new", 0o755).unwrap();
+        v.create_dir("/new").unwrap();
         v.close().unwrap();
         assert_clean(&device, &what);
         let v = open(&device);
-        assert_eq!(v.read_file("/b").unwrap(), b"/c");
+        assert_eq!(v.read("/b").unwrap(), b"/c");
     }
 }
 
@@ -453,13 +456,13 @@ fn names_go_into_blocks_that_are_there() {
         let device = mem_image("16M", &[args, &["-b", "4096"]].concat());
         let v = open(&device);
         for dir in ["one", "split", "raced", "rest"] {
-            v.create_dir(format!("/{dir}"), 0o755).unwrap();
-            v.create(name(dir, 0), 0o600).unwrap();
+            v.create_dir(format!("/{dir}")).unwrap();
+            v.create_new_file(name(dir, 0)).unwrap();
         }
         // An indexed directory of two leaves, of which the names of at least one have room.
-        (1..16).for_each(|n| v.link(name("split", 0), name("split", n)).unwrap());
-        v.write_file("/moved", b"moved").unwrap();
-        let full = v.create("/full", 0o600).unwrap();
+        (1..16).for_each(|n| v.hard_link(name("split", 0), name("split", n)).unwrap());
+        v.write("/moved", b"moved").unwrap();
+        let full = v.create_new_file("/full").unwrap();
         while fits(full.append(&[7; 1 << 16]), "append") {
             v.sync().unwrap();
         }
@@ -467,28 +470,29 @@ fn names_go_into_blocks_that_are_there() {
             v.sync().unwrap();
         }
         // Space that is too little for data is enough for names.
-        let rest = |&n: &usize| fits(v.link(name("rest", 0), name("rest", n)), "link");
+        let rest = |&n: &usize| fits(v.hard_link(name("rest", 0), name("rest", n)), "link");
         assert!((1..1000).take_while(rest).count() < 900);
         let makes = |n: usize| {
             let to = name("one", n);
             match n {
-                1 => fits(v.create(&to, 0o600), "create"),
+                1 => fits(v.create_new_file(&to), "create"),
                 2 => fits(v.symlink("short", &to), "symlink"),
-                3 => fits(v.rename("/moved", &to, RenameMode::Replace), "rename"),
+                3 => fits(v.rename("/moved", &to), "rename"),
                 4 => fits(
-                    v.rename(name("one", 3), &to, RenameMode::Whiteout),
+                    v.rename_with(name("one", 3), &to, RenameMode::Whiteout),
                     "whiteout",
                 ),
-                _ => fits(v.link(name("one", 0), &to), "link"),
+                _ => fits(v.hard_link(name("one", 0), &to), "link"),
             }
         };
         let made = (1..30).take_while(|&n| makes(n)).count();
         assert_eq!(made, 14, "{args:?}: until the block is full");
-        assert!(!fits(v.create_dir("/one/dir", 0o755), "mkdir"));
-        v.unlink(name("one", 7)).unwrap();
-        v.create(name("one", 90), 0o600)
+        assert!(!fits(v.create_dir("/one/dir"), "mkdir"));
+        v.remove_file(name("one", 7)).unwrap();
+        v.create_new_file(name("one", 90))
             .expect("the place of what was removed");
-        let more = (16..60).filter(|&n| fits(v.link(name("split", 0), name("split", n)), "link"));
+        let more =
+            (16..60).filter(|&n| fits(v.hard_link(name("split", 0), name("split", n)), "link"));
         assert!(more.count() > 0, "{args:?}: leaves that are half full");
 
         // Each thread finds space for some files, all together for fewer than they want.
@@ -499,7 +503,7 @@ fn names_go_into_blocks_that_are_there() {
                     s.spawn(move || {
                         let link = |n: &usize| {
                             let to = name("raced", 10 + 20 * task + n);
-                            fits(v.link(name("raced", 0), to), "link")
+                            fits(v.hard_link(name("raced", 0), to), "link")
                         };
                         (0..20).filter(link).count()
                     })
@@ -508,14 +512,14 @@ fn names_go_into_blocks_that_are_there() {
             tasks.into_iter().map(|t| t.join().unwrap()).sum()
         });
         assert!(made >= 14, "{args:?}: {made}");
-        assert_eq!(v.read_dir("/raced").unwrap().len(), 1 + made);
+        assert_eq!(v.read_dir("/raced").unwrap().count(), 1 + made);
         v.close().unwrap();
         assert_clean(&device, "names on a full volume");
         let v = open(&device);
-        assert_eq!(v.read_dir("/raced").unwrap().len(), 1 + made);
-        assert_eq!(v.read_file(name("one", 4)).unwrap(), b"moved");
-        v.unlink("/full").unwrap();
-        v.create_dir("/one/dir", 0o755).unwrap();
+        assert_eq!(v.read_dir("/raced").unwrap().count(), 1 + made);
+        assert_eq!(v.read(name("one", 4)).unwrap(), b"moved");
+        v.remove_file("/full").unwrap();
+        v.create_dir("/one/dir").unwrap();
         v.close().unwrap();
         assert_clean(&device, "and with room");
     }

@@ -1,7 +1,8 @@
 //! Filling a volume, and what must be true of it then.
 
 use crate::common::*;
-use extant::{Error, OpenFlags, Volume};
+use extant::OpenOptions;
+use extant::{Error, Volume};
 use std::collections::BTreeMap;
 
 /// Worked, or there was no space; anything else is wrong.
@@ -19,27 +20,27 @@ pub fn content(n: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.next() as u8 | 1).collect()
 }
 
-pub const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+pub const RW: OpenOptions = OpenOptions::new().read(true).write(true);
 
 /// Writes files of these sizes until nothing fits; returns what was accepted.
 pub fn fill(v: &Volume, dir: &str, sizes: &[usize]) -> BTreeMap<String, Vec<u8>> {
     let mut kept = BTreeMap::new();
     for (n, &len) in sizes.iter().cycle().enumerate().take(100_000) {
         let path = format!("{dir}/file{n}");
-        let Ok(file) = v.create(&path, 0o644) else {
-            assert!(!fits(v.create(&path, 0o644), "create"));
+        let Ok(file) = v.create_new_file(&path) else {
+            assert!(!fits(v.create_new_file(&path), "create"));
             return kept;
         };
         let bytes = content(n as u64, len);
-        let stored = match file.write_at(0, &bytes) {
+        let stored = match file.write_at(&bytes, 0) {
             Ok(stored) => stored,
             Err(Error::NoSpace(_)) => 0,
             Err(e) => panic!("write: {e:?}"),
         };
-        assert_eq!(file.stat().unwrap().size as usize, stored);
+        assert_eq!(file.metadata().unwrap().len() as usize, stored);
         kept.insert(path, bytes[..stored].to_vec());
         if stored < len {
-            let more = file.write_at(stored as u64, &bytes[stored..]);
+            let more = file.write_at(&bytes[stored..], stored as u64);
             assert!(matches!(more, Err(Error::NoSpace(_))), "{more:?}");
             return kept;
         }
@@ -51,7 +52,7 @@ pub fn fill(v: &Volume, dir: &str, sizes: &[usize]) -> BTreeMap<String, Vec<u8>>
 pub fn intact(v: &Volume, kept: &BTreeMap<String, Vec<u8>>, what: &str) {
     for (path, bytes) in kept {
         let found = v
-            .read_file(path)
+            .read(path)
             .unwrap_or_else(|e| panic!("{what}: {path}: {e}"));
         assert!(found == *bytes, "{what}: {path} differs");
     }

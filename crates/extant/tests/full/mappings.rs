@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::filling::*;
-use extant::{Fallocate, OpenFlags};
+use extant::Fallocate;
 use std::collections::BTreeMap;
 
 /// Free space in single blocks: every write makes extents of one block, so metadata grows as data does.
@@ -14,8 +14,8 @@ fn fragmented(args: &[&str]) {
     let mut small = Vec::new();
     for n in 0.. {
         let path = format!("/s{n}");
-        if !fits(v.write_file(&path, &content(n, bs)), "small file") {
-            let _ = v.unlink(&path);
+        if !fits(v.write(&path, content(n, bs)), "small file") {
+            let _ = v.remove_file(&path);
             break;
         }
         small.push(path);
@@ -25,22 +25,22 @@ fn fragmented(args: &[&str]) {
     }
     v.sync().unwrap();
     for path in small.iter().step_by(2) {
-        v.unlink(path).unwrap();
+        v.remove_file(path).unwrap();
     }
     v.sync().unwrap();
     // Sparse writes, so that runs merge neither logically.
     let mut kept = BTreeMap::new();
     'files: for n in 0..40u64 {
         let path = format!("/frag{n}");
-        if !fits(v.create(&path, 0o600), "create") {
+        if !fits(v.create_new_file(&path), "create") {
             break;
         }
-        let file = v.open(&path, RW, 0).unwrap();
+        let file = v.open_file_with(&path, &RW).unwrap();
         let mut bytes = Vec::new();
         for piece in 0..200usize {
             let data = content(n * 1000 + piece as u64, bs);
             let fit = fits(
-                file.write_at((piece * 2 * bs) as u64, &data),
+                file.write_at(&data, (piece * 2 * bs) as u64),
                 "sparse write",
             );
             if fit {
@@ -62,7 +62,7 @@ fn fragmented(args: &[&str]) {
     intact(&v, &kept, "fragmented, reopened");
     // Punching needs new extent blocks on a full volume: NoSpace or done, no third way.
     for path in kept.keys() {
-        let file = v.open(path, RW, 0).unwrap();
+        let file = v.open_file_with(path, &RW).unwrap();
         fits(
             file.fallocate(Fallocate::PunchHole, bs as u64 * 8, bs as u64),
             "punch",
@@ -70,7 +70,7 @@ fn fragmented(args: &[&str]) {
     }
     v.sync().unwrap();
     for path in kept.keys().chain(small.iter().skip(1).step_by(2)) {
-        v.unlink(path).unwrap();
+        v.remove_file(path).unwrap();
     }
     v.close().unwrap();
     assert_clean(&device, "fragmented, emptied");
@@ -97,13 +97,13 @@ fn sparse(args: &[&str], far: &[u64]) {
         let mut kept = BTreeMap::new();
         'full: for n in 0..3000u64 {
             let path = format!("/sparse{n}");
-            if !fits(v.create(&path, 0o600), "create") {
+            if !fits(v.create_new_file(&path), "create") {
                 break;
             }
-            let file = v.open(&path, RW, 0).unwrap();
+            let file = v.open_file_with(&path, &RW).unwrap();
             for &block in far {
                 let data = content(n, bs as usize);
-                if !fits(file.write_at(block * bs, &data), "write far away") {
+                if !fits(file.write_at(&data, block * bs), "write far away") {
                     break 'full;
                 }
                 kept.insert((path.clone(), block * bs), data);
@@ -119,10 +119,7 @@ fn sparse(args: &[&str], far: &[u64]) {
         let v = open(&device);
         for ((path, at), data) in &kept {
             let mut found = vec![0; data.len()];
-            v.open(path, OpenFlags::READ, 0)
-                .unwrap()
-                .read_at(*at, &mut found)
-                .unwrap();
+            v.open_file(path).unwrap().read_at(&mut found, *at).unwrap();
             assert!(found == *data, "{path} at {at}");
         }
     }

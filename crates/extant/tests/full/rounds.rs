@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::filling::*;
-use extant::{Error, Fallocate, FileType, OpenFlags, RenameMode, SetAttributes, SetXattr, Volume};
+use extant::{Error, Fallocate, FileType, OpenOptions, SetAttributes, SetXattr, Volume};
 use std::collections::BTreeMap;
 
 /// Each operation once, on a volume without a free block. Some fail, but none may break anything.
@@ -12,34 +12,37 @@ fn every_operation(v: &Volume, kept: &BTreeMap<String, Vec<u8>>) {
         .find(|(_, b)| b.len() > 5000)
         .expect("a file of two blocks");
     let big = vec![7u8; 1 << 20];
-    let file = v.open(some, OpenFlags::APPEND, 0).unwrap();
+    let file = v
+        .open_file_with(some, &OpenOptions::new().append(true))
+        .unwrap();
     while fits(file.append(&big), "append") {}
-    v.truncate(some, bytes.len() as u64)
+    v.set_len(some, bytes.len() as u64)
         .expect("cutting off what was appended");
-    let new = v.create("/another", 0o600);
+    let new = v.create_new_file("/another");
     if fits(new, "create") {
         fits(
-            v.open("/another", RW, 0).and_then(|f| f.write_at(0, &big)),
+            v.open_file_with("/another", &RW)
+                .and_then(|f| f.write_at(&big, 0)),
             "write to a new file",
         );
-        v.truncate("/another", 0).unwrap();
+        v.set_len("/another", 0).unwrap();
     }
-    fits(v.create_dir("/dir", 0o755), "mkdir");
+    fits(v.create_dir("/dir"), "mkdir");
     fits(v.symlink("t", "/fast"), "symlink");
     fits(v.symlink("t".repeat(200), "/slow"), "long symlink");
     fits(v.mknod("/fifo", FileType::Fifo, 0o600, 0), "mknod");
-    fits(v.link(some, "/other-name"), "link");
+    fits(v.hard_link(some, "/other-name"), "link");
     fits(
-        v.rename(some, "/renamed", RenameMode::Replace)
-            .and_then(|()| v.rename("/renamed", some, RenameMode::Replace)),
+        v.rename(some, "/renamed")
+            .and_then(|()| v.rename("/renamed", some)),
         "rename",
     );
-    if v.stat(some).is_err() {
-        v.rename("/renamed", some, RenameMode::Replace)
+    if v.metadata(some).is_err() {
+        v.rename("/renamed", some)
             .expect_err("the name is still the new one");
         panic!("a rename back failed for lack of space");
     }
-    let file = v.open(some, RW, 0).unwrap();
+    let file = v.open_file_with(some, &RW).unwrap();
     match file.fallocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 30) {
         Err(Error::NoSpace(_) | Error::Unsupported(_)) => {}
         other => panic!("fallocate: {other:?}"),
@@ -49,7 +52,7 @@ fn every_operation(v: &Volume, kept: &BTreeMap<String, Vec<u8>>) {
         "set xattr",
     );
     // These calls need no space.
-    file.write_at(100, &bytes[100..200]).expect("overwriting");
+    file.write_at(&bytes[100..200], 100).expect("overwriting");
     v.set_attributes(
         some,
         &SetAttributes {
@@ -59,10 +62,10 @@ fn every_operation(v: &Volume, kept: &BTreeMap<String, Vec<u8>>) {
     )
     .expect("chmod");
     v.sync().expect("sync of a full volume");
-    v.truncate(some, bytes.len() as u64)
+    v.set_len(some, bytes.len() as u64)
         .expect("truncate to the same size");
     for name in ["/another", "/fast", "/slow", "/fifo", "/other-name"] {
-        match v.unlink(name) {
+        match v.remove_file(name) {
             Ok(()) | Err(Error::NotFound) => {}
             Err(e) => panic!("{name}: {e}"),
         }
@@ -81,7 +84,7 @@ fn rounds(args: &[&str], size: &str, sizes: &[usize]) {
         let what = format!("{args:?}, round {round}");
         let v = open(&device);
         let dir = format!("/round{round}");
-        v.create_dir(&dir, 0o755).unwrap();
+        v.create_dir(&dir).unwrap();
         let kept = fill(&v, &dir, sizes);
         let bytes: usize = kept.values().map(Vec::len).sum();
         intact(&v, &kept, &what);
@@ -103,13 +106,13 @@ fn rounds(args: &[&str], size: &str, sizes: &[usize]) {
         );
         most = most.max(bytes);
         for (n, path) in kept.keys().enumerate() {
-            v.unlink(path)
+            v.remove_file(path)
                 .unwrap_or_else(|e| panic!("{what}: unlink on a full volume: {e}"));
             if n == 0 && kept[path].len() > 20_000 {
                 // One is enough to write another.
-                v.write_file(format!("{dir}/again"), &[1; 4000])
+                v.write(format!("{dir}/again"), [1; 4000])
                     .expect("room for another");
-                v.unlink(format!("{dir}/again")).unwrap();
+                v.remove_file(format!("{dir}/again")).unwrap();
             }
         }
         v.remove_dir(&dir).unwrap();

@@ -2,12 +2,12 @@
 
 use crate::common::*;
 use blockdev::{BlockDevice, MemDevice};
-use extant::{FileType, OpenFlags, OpenOptions, SetXattr, Volume};
+use extant::{FileType, SetXattr, Volume, VolumeOptions};
 use std::sync::Arc;
 
 pub fn open_as(device: &Arc<MemDevice>, read_only: bool) -> extant::Result<Volume> {
     let device = Arc::clone(device) as Arc<dyn BlockDevice>;
-    OpenOptions::new()
+    VolumeOptions::new()
         .background(false)
         .read_only(read_only)
         .cache_bytes(8 << 20)
@@ -28,18 +28,17 @@ pub fn populate(args: &[&str], dirty: bool) -> Arc<MemDevice> {
 pub fn populate_sized(size: &str, args: &[&str], dirty: bool, names: u32) -> Arc<MemDevice> {
     let device = mem_image(size, args);
     let v = open(&device);
-    let big = v.create_dir("/big", 0o755).unwrap();
+    let big = v.create_dir("/big").unwrap();
     // With blocks of 1 KiB enough for two levels of index.
     for n in 0..names {
-        big.create(format!("{n:0>180}, a name of some length"), 0o644)
+        big.create_new_file(format!("{n:0>180}, a name of some length"))
             .unwrap();
     }
     v.sync().unwrap();
     for d in 0..6 {
-        let dir = v.create_dir(format!("/d{d}"), 0o755).unwrap();
+        let dir = v.create_dir(format!("/d{d}")).unwrap();
         for n in 0..6usize {
-            dir.write_file(format!("f{n}"), &vec![DATA; n * 1500])
-                .unwrap();
+            dir.write(format!("f{n}"), vec![DATA; n * 1500]).unwrap();
         }
         dir.symlink("x".repeat(100), "slow").unwrap();
         dir.symlink("short", "fast").unwrap();
@@ -49,24 +48,24 @@ pub fn populate_sized(size: &str, args: &[&str], dirty: bool, names: u32) -> Arc
             .unwrap();
         dir.set_xattr("f2", "user.small", b"v", SetXattr::Any)
             .unwrap();
-        dir.link("f3", "hard").unwrap();
+        dir.hard_link("f3", "hard").unwrap();
     }
-    let deep = v.create("/deep", 0o644).unwrap();
+    let deep = v.create_new_file("/deep").unwrap();
     for n in 0..700u64 {
-        deep.write_at(n * 8192, &[DATA; 512]).unwrap();
+        deep.write_at(&[DATA; 512], n * 8192).unwrap();
     }
-    let far = v.create("/far", 0o644).unwrap();
-    far.write_at(70 << 20, &[DATA; 1024]).unwrap();
+    let far = v.create_new_file("/far").unwrap();
+    far.write_at(&[DATA; 1024], 70 << 20).unwrap();
     v.sync().unwrap();
     if dirty {
-        let unlinked = v.open("/d2/f5", OpenFlags::READ, 0).unwrap();
+        let unlinked = v.open_file("/d2/f5").unwrap();
         // Committed, not written home.
         for n in 0..40 {
-            v.create(format!("/d0/late{n}"), 0o600).unwrap();
+            v.create_new_file(format!("/d0/late{n}")).unwrap();
         }
-        v.truncate("/deep", 100_000).unwrap();
-        v.unlink("/d1/f5").unwrap();
-        v.unlink("/d2/f5").unwrap();
+        v.set_len("/deep", 100_000).unwrap();
+        v.remove_file("/d1/f5").unwrap();
+        v.remove_file("/d2/f5").unwrap();
         v.sync().unwrap();
         let device = Arc::new(device.snapshot());
         drop(unlinked);

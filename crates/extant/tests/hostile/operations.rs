@@ -1,8 +1,12 @@
 //! The operations on a broken image. Any error is fine.
 
 use crate::common::Rng;
-use extant::{Fallocate, FileType, OpenFlags, RenameMode, Seek, SetAttributes, SetXattr, Volume};
+use crate::common::list;
+use extant::{Fallocate, FileType, OpenOptions, RenameMode, SetAttributes, SetXattr, Volume};
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Walks everything, whatever it says; bounded, for directories may go in circles.
 pub fn walk(v: &Volume) -> Vec<String> {
@@ -11,36 +15,35 @@ pub fn walk(v: &Volume) -> Vec<String> {
     let mut files = Vec::new();
     let mut buf = vec![0; 70_000];
     while let Some(dir) = todo.pop() {
-        let Ok(entries) = v.read_dir(&dir) else {
+        let Ok(entries) = list(v, &dir) else {
             continue;
         };
         for entry in entries {
-            let mut path = dir.clone().into_bytes();
-            path.extend(&entry.name);
+            let path = Path::new(&dir).join(OsStr::from_bytes(&entry.name));
             let _ = v.list_xattrs(&path).map(|names| {
                 names.iter().for_each(|n| drop(v.get_xattr(&path, n)));
             });
-            let _ = v.stat(&path);
-            let Ok(attributes) = v.lstat(&path) else {
+            let _ = v.metadata(&path);
+            let Ok(attributes) = v.symlink_metadata(&path) else {
                 continue;
             };
             let _ = v.read_link(&path);
-            if let Ok(file) = v.open(&path, OpenFlags::READ, 0) {
-                let _ = file.read_at(0, &mut buf);
-                let _ = file.read_at(attributes.size.saturating_sub(5000), &mut buf);
+            if let Ok(file) = v.open_file(&path) {
+                let _ = file.read_at(&mut buf, 0);
+                let _ = file.read_at(&mut buf, attributes.len().saturating_sub(5000));
                 let mut at = 0;
                 for _ in 0..8 {
-                    let Ok(data) = file.seek(at, Seek::Data) else {
+                    let Ok(data) = file.seek_data(at) else {
                         break;
                     };
-                    let _ = file.read_at(data, &mut buf);
-                    let Ok(hole) = file.seek(data, Seek::Hole) else {
+                    let _ = file.read_at(&mut buf, data);
+                    let Ok(hole) = file.seek_hole(data) else {
                         break;
                     };
                     at = hole;
                 }
             }
-            let Ok(path) = String::from_utf8(path) else {
+            let Ok(path) = path.into_os_string().into_string() else {
                 continue;
             };
             if entry.file_type == FileType::Directory && seen.insert(entry.ino) && path.len() < 3000
@@ -78,18 +81,16 @@ pub fn change(v: &Volume, files: &[String], rng: &mut Rng) {
 
 fn change_one(v: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Result<()> {
     match rng.below(16) {
-        0 => v.create(format!("{some}/new"), 0o600).map(drop),
-        1 => v.write_file(format!("/new{}", rng.below(9)), &[1; 9000]),
-        2 => v.unlink(some),
+        0 => v.create_new_file(format!("{some}/new")).map(drop),
+        1 => v.write(format!("/new{}", rng.below(9)), [1; 9000]),
+        2 => v.remove_file(some),
         3 => v.remove_dir(some),
-        4 => v.rename(some, other, RenameMode::Replace),
-        5 => v.rename(some, other, RenameMode::Exchange),
-        6 => v.truncate(some, rng.below(100_000)),
+        4 => v.rename(some, other),
+        5 => v.rename_with(some, other, RenameMode::Exchange),
+        6 => v.set_len(some, rng.below(100_000)),
         7 => v.set_xattr(some, "user.x", &[3; 300], SetXattr::Any),
-        8 => v
-            .create_dir(format!("/dir{}", rng.below(9)), 0o755)
-            .map(drop),
-        9 => v.link(some, format!("/hard{}", rng.below(9))),
+        8 => v.create_dir(format!("/dir{}", rng.below(9))).map(drop),
+        9 => v.hard_link(some, format!("/hard{}", rng.below(9))),
         10 => {
             let mode = Some(0o600);
             v.set_attributes(
@@ -104,7 +105,7 @@ fn change_one(v: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Res
         12 => v.symlink("t".repeat(90), format!("{some}/link")),
         13 => v.mknod(format!("{some}/fifo"), FileType::Fifo, 0o600, 0),
         14 => {
-            let f = v.open(some, OpenFlags::WRITE, 0)?;
+            let f = v.open_file_with(some, &OpenOptions::new().write(true))?;
             f.append(&[4; 3000])?;
             let keep_size = rng.below(2) == 0;
             let how = if rng.below(2) == 0 {
@@ -113,11 +114,11 @@ fn change_one(v: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Res
                 Fallocate::ZeroRange { keep_size }
             };
             f.fallocate(how, rng.below(80) << 10, 50_000)?;
-            f.fsync()
+            f.sync_all()
         }
         _ => {
-            let f = v.open(some, OpenFlags::WRITE, 0)?;
-            f.write_at(rng.below(50_000), &[2; 5000])?;
+            let f = v.open_file_with(some, &OpenOptions::new().write(true))?;
+            f.write_at(&[2; 5000], rng.below(50_000))?;
             f.fallocate(Fallocate::PunchHole, 4096, 20_000)
         }
     }
@@ -127,7 +128,7 @@ fn change_one(v: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Res
 pub fn remove_all(v: &Volume, files: &[String]) {
     // Paths found last lie deepest.
     for (n, path) in files.iter().rev().enumerate() {
-        let _ = v.unlink(path).or_else(|_| v.remove_dir(path));
+        let _ = v.remove_file(path).or_else(|_| v.remove_dir(path));
         if n % 300 == 0 {
             let _ = v.sync();
         }

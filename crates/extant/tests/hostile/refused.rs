@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::image::{open_as, populate};
 use blockdev::{BlockDevice, MemDevice};
-use extant::{Error, OpenOptions, RenameMode};
+use extant::{Error, RenameMode, VolumeOptions};
 use std::sync::Arc;
 
 #[test]
@@ -27,12 +27,12 @@ fn no_image_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("empty");
     std::fs::write(&path, b"").unwrap();
-    assert!(OpenOptions::new().open(&path).is_err());
+    assert!(VolumeOptions::new().open(&path).is_err());
     assert!(
-        OpenOptions::new().open(dir.path()).is_err(),
+        VolumeOptions::new().open(dir.path()).is_err(),
         "a directory is no image"
     );
-    assert!(OpenOptions::new().open(dir.path().join("none")).is_err());
+    assert!(VolumeOptions::new().open(dir.path().join("none")).is_err());
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn zeroed_superblock() {
             snapshot(&v).unwrap() == whole,
             "{args:?}: the tree by the backup"
         );
-        assert!(matches!(v.create("/x", 0o600), Err(Error::ReadOnly(_))));
+        assert!(matches!(v.create_new_file("/x"), Err(Error::ReadOnly(_))));
         v.close().unwrap();
         assert!(device.to_bytes().unwrap() == before, "nothing is written");
     }
@@ -129,7 +129,7 @@ fn unsupported_features() {
             .read_only()
             .unwrap_or_else(|| panic!("{feature} opens for writing"));
         assert!(why.contains(feature), "{feature}: {why}");
-        assert!(matches!(v.create("/x", 0o600), Err(Error::ReadOnly(_))));
+        assert!(matches!(v.create_new_file("/x"), Err(Error::ReadOnly(_))));
         assert!(v.read_dir("/").is_ok());
         v.close().unwrap();
         assert!(
@@ -194,7 +194,7 @@ fn fast_commit_opens_when_clean() {
     let device = mem_image("64M", &["-t", "ext4", "-O", "fast_commit"]);
     let v = open_as(&device, false).expect("a clean image opens");
     if v.read_only().is_none() {
-        v.write_file("/x", b"x").unwrap();
+        v.write("/x", b"x").unwrap();
     }
     v.close().unwrap();
     assert_clean(&device, "fast_commit");
@@ -206,10 +206,10 @@ fn a_directory_that_holds_itself() {
     needs::tools!("mke2fs");
     let device = mem_image("16M", &["-t", "ext4", "-O", "^metadata_csum"]);
     let v = open(&device);
-    let dir = v.create_dir("/dir", 0o755).unwrap();
+    let dir = v.create_dir("/dir").unwrap();
     let ino = dir.ino();
-    v.create_dir("/dir/is itself", 0o755).unwrap();
-    v.create_dir("/other", 0o755).unwrap();
+    v.create_dir("/dir/is itself").unwrap();
+    v.create_dir("/other").unwrap();
     drop(dir);
     v.close().unwrap();
     let bytes = device.to_bytes().unwrap();
@@ -220,12 +220,12 @@ fn a_directory_that_holds_itself() {
     let v = open_as(&device, false).unwrap();
     let itself = "/dir/is itself";
     let mut all = vec![
-        ("stat", v.stat(itself).map(drop)),
+        ("stat", v.metadata(itself).map(drop)),
         ("rmdir", v.remove_dir(itself)),
     ];
     for mode in [RenameMode::Replace, RenameMode::Exchange] {
-        all.push(("onto it", v.rename("/other", itself, mode)));
-        all.push(("away", v.rename(itself, "/other", mode)));
+        all.push(("onto it", v.rename_with("/other", itself, mode)));
+        all.push(("away", v.rename_with(itself, "/other", mode)));
     }
     for (what, result) in all {
         assert!(
@@ -241,7 +241,7 @@ fn a_link_without_links() {
     needs::tools!("mke2fs");
     let device = mem_image("16M", &["-t", "ext4", "-O", "^metadata_csum"]);
     let v = open(&device);
-    v.write_file("/file", b"content").unwrap();
+    v.write("/file", b"content").unwrap();
     v.symlink("file", "/link").unwrap();
     v.close().unwrap();
     let bytes = device.to_bytes().unwrap();
@@ -254,7 +254,11 @@ fn a_link_without_links() {
     device.write_at(inode + 26, &[0, 0]).unwrap();
     let v = open_as(&device, false).unwrap();
     // The calls may fail, but must return.
-    let _ = (v.stat("/link"), v.lstat("/link"), v.read_link("/link"));
-    let _ = (v.read_file("/link"), v.list_xattrs("/link"));
-    assert_eq!(v.read_file("/file").unwrap(), b"content");
+    let _ = (
+        v.metadata("/link"),
+        v.symlink_metadata("/link"),
+        v.read_link("/link"),
+    );
+    let _ = (v.read("/link"), v.list_xattrs("/link"));
+    assert_eq!(v.read("/file").unwrap(), b"content");
 }

@@ -10,7 +10,7 @@ use crate::common::{self, Rng, mem_image};
 use blockdev::{
     BlockDevice, Crash, Event, Fate, Log, MemDevice, RecordingDevice, Replayer, SlowDevice,
 };
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32;
@@ -111,8 +111,8 @@ impl std::ops::AddAssign for Counts {
 
 impl CampaignKind {
     /// The options for opening volumes of such a campaign.
-    fn options(&self) -> OpenOptions {
-        let options = OpenOptions::new().background(false);
+    fn options(&self) -> VolumeOptions {
+        let options = VolumeOptions::new().background(false);
         match self.in_parts {
             Some(blocks) => options.most_log_blocks(blocks),
             None => options,
@@ -129,7 +129,7 @@ impl CampaignKind {
             let device = mem_image(self.size, self.mke2fs);
             let volume = common::open(&device);
             for task in 0..self.tasks {
-                volume.create_dir(program::dir(task), 0o755).unwrap();
+                volume.create_dir(program::dir(task)).unwrap();
             }
             fill_free_blocks(&volume);
             volume.close().unwrap();
@@ -161,19 +161,19 @@ impl CampaignKind {
 
 /// Leaves a stamp that no program writes in every block that is free: a file that shows it shows what it never had.
 fn fill_free_blocks(volume: &Volume) {
-    let file = volume.create("/fill", 0o600).unwrap();
+    let file = volume.create_new_file("/fill").unwrap();
     let cells = (1 << 20) / stamp::CELL;
     let foreign = stamp::fill(u32::MAX, 0..cells);
     let mut at = 0;
-    while file.write_all_at(at, &foreign).is_ok() {
+    while file.write_all_at(&foreign, at).is_ok() {
         at += foreign.len() as u64;
     }
     // Also what was short of a whole piece.
-    let size = file.stat().unwrap().size;
-    let _ = file.write_all_at(size, &foreign);
-    let _ = file.fsync();
+    let size = file.metadata().unwrap().len();
+    let _ = file.write_all_at(&foreign, size);
+    let _ = file.sync_all();
     drop(file);
-    volume.unlink("/fill").unwrap();
+    volume.remove_file("/fill").unwrap();
     volume.sync().unwrap();
 }
 
@@ -363,7 +363,7 @@ fn judge(
 ) -> Result<(), String> {
     let device = Arc::new(image.snapshot());
     let judged = catch_unwind(AssertUnwindSafe(|| {
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .background(false)
             .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
             .map_err(|e| format!("does not open: {e}"))?;

@@ -10,7 +10,7 @@ use super::campaign::{CampaignKind, Counts, Round};
 use super::stamp::{self, CELL};
 use crate::common::{self, Rng};
 use blockdev::{BlockDevice, Crash, Event, MemDevice, Replayer};
-use extant::OpenOptions;
+use extant::VolumeOptions;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub fn judge(
 fn look(image: MemDevice, counts: &mut Counts) -> Result<bool, String> {
     let device = Arc::new(image);
     let dynamic = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let Ok(volume) = OpenOptions::new().background(false).open_device(dynamic) else {
+    let Ok(volume) = VolumeOptions::new().background(false).open_device(dynamic) else {
         return Ok(true);
     };
     volume.close().map_err(|e| format!("does not close: {e}"))?;

@@ -1,6 +1,6 @@
 //! The targets that programs run over.
 
-use extant::{Fallocate, File, RenameMode, Volume};
+use extant::{Fallocate, File, OpenOptions, Volume};
 
 /// Files by name, as a program uses them. A call that fails fails the test.
 pub trait Target: Sync {
@@ -28,31 +28,32 @@ impl Target for Volume {
     type Handle = File;
 
     fn create(&self, path: &str, mode: u16) -> File {
-        extant::Dir::create(self, path, mode).unwrap()
+        let new = OpenOptions::new().read(true).write(true).create_new(true);
+        self.open_file_with(path, &new.mode(mode.into())).unwrap()
     }
 
     fn open(&self, path: &str) -> File {
-        let flags = extant::OpenFlags::READ | extant::OpenFlags::WRITE;
-        extant::Dir::open(self, path, flags, 0).unwrap()
+        self.open_file_with(path, &OpenOptions::new().read(true).write(true))
+            .unwrap()
     }
 
     fn write(&self, file: &File, offset: u64, data: &[u8]) {
-        file.write_all_at(offset, data).unwrap();
+        file.write_all_at(data, offset).unwrap();
     }
 
     fn read(&self, file: &File, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        let n = file.read_at(offset, &mut bytes).unwrap();
+        let n = file.read_at(&mut bytes, offset).unwrap();
         bytes.truncate(n);
         bytes
     }
 
     fn size(&self, file: &File) -> u64 {
-        file.stat().unwrap().size
+        file.metadata().unwrap().len()
     }
 
     fn truncate(&self, file: &File, size: u64) {
-        file.truncate(size).unwrap();
+        file.set_len(size).unwrap();
     }
 
     fn fallocate(&self, file: &File, how: Fallocate, offset: u64, len: u64) {
@@ -69,8 +70,8 @@ impl Target for Volume {
 
     fn fsync(&self, file: &File, datasync: bool) {
         match datasync {
-            true => file.fdatasync(),
-            false => file.fsync(),
+            true => file.sync_data(),
+            false => file.sync_all(),
         }
         .unwrap();
     }
@@ -80,19 +81,19 @@ impl Target for Volume {
     }
 
     fn rename(&self, from: &str, to: &str) {
-        extant::Dir::rename(self, from, to, RenameMode::Replace).unwrap();
+        extant::Dir::rename(self, from, to).unwrap();
     }
 
     fn link(&self, old: &str, new: &str) {
-        extant::Dir::link(self, old, new).unwrap();
+        extant::Dir::hard_link(self, old, new).unwrap();
     }
 
     fn unlink(&self, path: &str) {
-        extant::Dir::unlink(self, path).unwrap();
+        extant::Dir::remove_file(self, path).unwrap();
     }
 
     fn make_dir(&self, path: &str) {
-        match self.create_dir(path, 0o755) {
+        match self.create_dir(path) {
             Ok(_) | Err(extant::Error::Exists) => {}
             Err(e) => panic!("{path}: {e}"),
         }

@@ -3,6 +3,7 @@
 use super::model::{FileNr, Names, OpNr, Sync};
 use super::program::{Mark, Run, dir};
 use super::stamp::{self, CELL, Value};
+use crate::common::list;
 use extant::{FileType, Volume};
 use std::collections::BTreeMap;
 
@@ -17,23 +18,23 @@ pub fn find(volume: &Volume, task: usize) -> Result<Found, String> {
         let what = what.to_string();
         move |e: extant::Error| format!("{what}: {e}")
     };
-    for entry in volume.read_dir(dir(task)).map_err(told("read_dir"))? {
+    for entry in list(volume, dir(task)).map_err(told("read_dir"))? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         let path = format!("{}/{name}", dir(task));
         if entry.file_type != FileType::Regular {
             return Err(format!("{path} is a {:?}", entry.file_type));
         }
-        let stat = volume.stat(&path).map_err(told(&path))?;
-        let bytes = volume.read_file(&path).map_err(told(&path))?;
-        if bytes.len() as u64 != stat.size {
+        let stat = volume.metadata(&path).map_err(told(&path))?;
+        let bytes = volume.read(&path).map_err(told(&path))?;
+        if bytes.len() as u64 != stat.len() {
             return Err(format!(
                 "{path}: {} bytes of {} are read",
                 bytes.len(),
-                stat.size
+                stat.len()
             ));
         }
         let cells = bytes.chunks(CELL as usize).map(stamp::parse).collect();
-        found.insert(name, ((stat.mode & 0o777) as u16, cells));
+        found.insert(name, ((stat.mode() & 0o777) as u16, cells));
     }
     Ok(found)
 }

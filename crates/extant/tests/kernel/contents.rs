@@ -12,25 +12,24 @@ pub fn pattern(n: u64, len: usize) -> Vec<u8> {
 /// A tree with one of everything.
 pub fn make(v: &Dir, many: usize) {
     let extents = v
-        .create("/probe", 0o600)
+        .create_new_file("/probe")
         .unwrap()
         .fallocate(Fallocate::default(), 0, 1)
         .is_ok();
-    v.unlink("/probe").unwrap();
-    let big = v.create_dir("/big", 0o750).unwrap();
-    (0..many).for_each(|n| drop(big.create(format!("name number {n}"), 0o640).unwrap()));
+    v.remove_file("/probe").unwrap();
+    let big = v.create_dir_with_mode("/big", 0o750).unwrap();
+    (0..many).for_each(|n| drop(big.create_new_file(format!("name number {n}")).unwrap()));
     // Some go again, so that leaves have gaps.
     (0..many)
         .step_by(7)
-        .for_each(|n| big.unlink(format!("name number {n}")).unwrap());
+        .for_each(|n| big.remove_file(format!("name number {n}")).unwrap());
     let mut deep = String::new();
     for n in 0..150 {
         deep += &format!("/level{n}");
-        v.create_dir(&deep, 0o755).unwrap();
+        v.create_dir(&deep).unwrap();
     }
-    v.write_file(format!("{deep}/bottom"), b"down here")
-        .unwrap();
-    v.create_dir("/kinds", 0o1777).unwrap();
+    v.write(format!("{deep}/bottom"), b"down here").unwrap();
+    v.create_dir_with_mode("/kinds", 0o1777).unwrap();
     for (n, (file_type, rdev)) in [
         (FileType::CharDevice, ext4_format::inode::makedev(1, 3)),
         (
@@ -46,7 +45,7 @@ pub fn make(v: &Dir, many: usize) {
         v.mknod(
             format!("/kinds/special{n}"),
             file_type,
-            0o600 + n as u16,
+            0o600 + n as u32,
             rdev,
         )
         .unwrap();
@@ -59,14 +58,14 @@ pub fn make(v: &Dir, many: usize) {
         .into_iter()
         .enumerate()
     {
-        v.write_file(format!("/kinds/file{n}"), &pattern(n as u64, len))
+        v.write(format!("/kinds/file{n}"), pattern(n as u64, len))
             .unwrap();
-        v.link(format!("/kinds/file{n}"), format!("/big/link{n}"))
+        v.hard_link(format!("/kinds/file{n}"), format!("/big/link{n}"))
             .unwrap();
     }
-    let sparse = v.create("/kinds/sparse", 0o644).unwrap();
+    let sparse = v.create_new_file("/kinds/sparse").unwrap();
     for at in [0u64, 40_960, 5_000_000, 70_000_000] {
-        sparse.write_at(at, &pattern(at, 10_000)).unwrap();
+        sparse.write_at(&pattern(at, 10_000), at).unwrap();
     }
     if extents {
         sparse
@@ -76,15 +75,15 @@ pub fn make(v: &Dir, many: usize) {
             .fallocate(Fallocate::Allocate { keep_size: true }, 20_000_000, 100_000)
             .unwrap();
     }
-    sparse.truncate(80_000_001).unwrap();
-    let shredded = v.create("/kinds/shredded", 0o644).unwrap();
+    sparse.set_len(80_000_001).unwrap();
+    let shredded = v.create_new_file("/kinds/shredded").unwrap();
     for n in 0..1500u64 {
-        shredded.write_at(n * 8192, &pattern(n, 100)).unwrap();
+        shredded.write_at(&pattern(n, 100), n * 8192).unwrap();
     }
-    v.create_dir("/attributes", 0o755).unwrap();
+    v.create_dir("/attributes").unwrap();
     for (n, len) in [0usize, 10, 90, 400, 800].into_iter().enumerate() {
         let path = format!("/attributes/x{n}");
-        v.write_file(&path, b"with attributes").unwrap();
+        v.write(&path, b"with attributes").unwrap();
         v.set_xattr(&path, "user.some", &pattern(n as u64, len), SetXattr::Any)
             .unwrap();
         v.set_xattr(&path, "trusted.other", b"value", SetXattr::Any)
@@ -122,8 +121,9 @@ pub fn make(v: &Dir, many: usize) {
         SetXattr::Any,
     )
     .unwrap();
-    v.create_dir("/attributes/inherits", 0o777).unwrap();
-    v.write_file("/attributes/inherits/file", b"mine").unwrap();
+    v.create_dir_with_mode("/attributes/inherits", 0o777)
+        .unwrap();
+    v.write("/attributes/inherits/file", b"mine").unwrap();
     for (path, mode, uid, gid, secs, nanos) in [
         (
             "/kinds/file1",

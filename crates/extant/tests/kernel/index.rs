@@ -12,22 +12,22 @@ fn full_where_the_kernel_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = image(&dir, &["-t", "ext4", "-b", "1024", "-N", "4096"]);
     let v = open_file(&path);
-    v.create_dir("/d", 0o755).unwrap();
-    v.create("/f", 0o644).unwrap();
+    v.create_dir("/d").unwrap();
+    v.create_new_file("/f").unwrap();
     let name = |n: usize| format!("{n:0>255}");
     let first = (0..60_000)
-        .find(|&n| v.link("/f", format!("/d/{}", name(n))).is_err())
+        .find(|&n| v.hard_link("/f", format!("/d/{}", name(n))).is_err())
         .expect("full");
     let (mut refused, mut taken) = (vec![first], Vec::new());
     for n in 100_000.. {
         let at = format!("/d/{}", name(n));
-        match v.link("/f", &at) {
+        match v.hard_link("/f", &at) {
             // A split of a leaf cannot be undone, so only names that went into an unsplit leaf count.
             Ok(()) => {
-                let size = v.stat("/d").unwrap().size;
+                let size = v.metadata("/d").unwrap().len();
                 v.sync().unwrap();
-                if v.stat("/d").unwrap().size == size {
-                    v.unlink(&at).unwrap();
+                if v.metadata("/d").unwrap().len() == size {
+                    v.remove_file(&at).unwrap();
                     taken.push(n);
                 }
             }

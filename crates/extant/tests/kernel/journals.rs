@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::contents::{make, make_by_kernel, pattern};
 use crate::mounted::{KINDS, Mounted, able, image, open_file};
 use crate::tree::{kernel_tree, our_tree, same};
-use extant::{OpenFlags, OpenOptions};
+use extant::VolumeOptions;
 use std::path::Path;
 use std::process::Command;
 
@@ -66,7 +66,7 @@ fn dirty_journals_of_the_kernel() {
         mounted.unmount();
         // Read-only: in memory, nothing is written.
         let before = std::fs::read(&copy).unwrap();
-        let v = OpenOptions::new().read_only(true).open(&copy).unwrap();
+        let v = VolumeOptions::new().read_only(true).open(&copy).unwrap();
         assert!(
             v.recovery().transactions > 0,
             "{what}: nothing to recover: the test is void"
@@ -80,8 +80,8 @@ fn dirty_journals_of_the_kernel() {
         let v = open_file(&copy);
         assert!(v.recovery().transactions > 0);
         same(&our_tree(&v), &theirs, what);
-        assert_eq!(v.read_file("/looks like a journal").unwrap(), magic);
-        v.write_file("/after", b"recovery").unwrap();
+        assert_eq!(v.read("/looks like a journal").unwrap(), magic);
+        v.write("/after", b"recovery").unwrap();
         v.close().unwrap();
         assert_clean_file(&copy, what);
     }
@@ -104,7 +104,7 @@ fn dirty_fast_commits_are_refused() {
     std::fs::copy(&path, &copy).unwrap();
     mounted.unmount();
     for read_only in [false, true] {
-        let opened = OpenOptions::new()
+        let opened = VolumeOptions::new()
             .background(false)
             .read_only(read_only)
             .open(&copy);
@@ -119,7 +119,7 @@ fn dirty_fast_commits_are_refused() {
     }
     // Clean, it opens.
     let v = open_file(&path);
-    assert_eq!(v.read_dir("/").unwrap().len(), 11);
+    assert_eq!(v.read_dir("/").unwrap().count(), 11);
     v.close().unwrap();
     assert_clean_file(&path, "fast_commit, clean");
 }
@@ -192,9 +192,9 @@ fn orphans_in_the_orphan_file_of_a_new_volume() {
         let held: Vec<_> = (0..ORPHANS)
             .map(|n| {
                 let name = format!("/o{n}");
-                v.write_file(&name, &pattern(n, 5_000)).unwrap();
-                let file = v.open(&name, OpenFlags::READ, 0).unwrap();
-                v.unlink(&name).unwrap();
+                v.write(&name, pattern(n, 5_000)).unwrap();
+                let file = v.open_file(&name).unwrap();
+                v.remove_file(&name).unwrap();
                 file
             })
             .collect();
@@ -228,26 +228,25 @@ fn our_dirty_journals() {
         make(&v, 3_000);
         v.sync().unwrap();
         // Revokes, escapes, an orphan, and names taken again.
-        v.write_file(
+        v.write(
             "/looks like a journal",
-            &[0xC0, 0x3B, 0x39, 0x98].repeat(4096),
+            [0xC0, 0x3B, 0x39, 0x98].repeat(4096),
         )
         .unwrap();
         for n in 0..3_000 {
-            let _ = v.unlink(format!("/big/name number {n}"));
+            let _ = v.remove_file(format!("/big/name number {n}"));
         }
-        let orphan = v.open("/kinds/file5", OpenFlags::READ, 0).unwrap();
-        v.unlink("/kinds/file5").unwrap();
-        v.unlink("/big/link5").unwrap();
-        v.unlink("/kinds/shredded").unwrap();
-        v.write_file("/kinds/reuses", &pattern(3, 2_000_000))
-            .unwrap();
+        let orphan = v.open_file("/kinds/file5").unwrap();
+        v.remove_file("/kinds/file5").unwrap();
+        v.remove_file("/big/link5").unwrap();
+        v.remove_file("/kinds/shredded").unwrap();
+        v.write("/kinds/reuses", pattern(3, 2_000_000)).unwrap();
         v.sync().unwrap();
         let ours = our_tree(&v);
         let copy = dir.path().join("copy");
         std::fs::copy(&path, &copy).unwrap();
         // Not synced: must not be seen.
-        v.write_file("/too late", b"x").unwrap();
+        v.write("/too late", b"x").unwrap();
         let checked = dir.path().join("checked");
         std::fs::copy(&copy, &checked).unwrap();
         drop(orphan);
@@ -266,6 +265,6 @@ fn our_dirty_journals() {
         );
         mounted.unmount();
         let dropped = open_file(&path);
-        assert!(dropped.stat("/too late").is_ok());
+        assert!(dropped.metadata("/too late").is_ok());
     }
 }

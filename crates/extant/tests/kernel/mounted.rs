@@ -1,7 +1,7 @@
 //! Images, and the kernel's view of them.
 
 use crate::common::*;
-use extant::{OpenOptions, Volume};
+use extant::{Volume, VolumeOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -109,5 +109,5 @@ pub fn image(dir: &tempfile::TempDir, args: &[&str]) -> PathBuf {
 }
 
 pub fn open_file(path: &Path) -> Volume {
-    OpenOptions::new().background(false).open(path).unwrap()
+    VolumeOptions::new().background(false).open(path).unwrap()
 }

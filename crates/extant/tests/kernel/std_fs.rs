@@ -3,7 +3,7 @@
 
 use super::mounted::{Mounted, able};
 use crate::common::*;
-use extant::{Error, FileType, OpenFlags, RenameMode, Volume};
+use extant::{Error, FileType, OpenOptions, Volume};
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -124,30 +124,28 @@ impl Peer for Volume {
         new: bool,
         truncate: bool,
     ) -> io::Result<extant::File> {
-        let mut flags = OpenFlags::READ | OpenFlags::WRITE;
-        flags.set(OpenFlags::CREATE, create || new);
-        flags.set(OpenFlags::EXCLUSIVE, new);
-        flags.set(OpenFlags::TRUNCATE, truncate && !new);
-        Ok(self.root().open(path, flags, 0o644)?)
+        let options = OpenOptions::new().read(true).write(true);
+        let options = options.create(create).truncate(truncate).create_new(new);
+        Ok(options.open(self, path)?)
     }
     fn write_at(file: &extant::File, offset: u64, data: &[u8]) -> io::Result<usize> {
-        Ok(file.write_at(offset, data)?)
+        Ok(file.write_at(data, offset)?)
     }
     fn read_at(file: &extant::File, offset: u64, data: &mut [u8]) -> io::Result<usize> {
-        Ok(file.read_at(offset, data)?)
+        Ok(file.read_at(data, offset)?)
     }
     fn set_len(file: &extant::File, len: u64) -> io::Result<()> {
-        Ok(file.truncate(len)?)
+        Ok(file.set_len(len)?)
     }
     fn create_dir(&self, path: &str) -> io::Result<()> {
-        self.root().create_dir(path, 0o755)?;
+        self.root().create_dir(path)?;
         Ok(())
     }
     fn create_dir_all(&self, path: &str) -> io::Result<()> {
-        Ok(self.root().create_dir_all(path, 0o755)?)
+        Ok(self.root().create_dir_all(path)?)
     }
     fn remove_file(&self, path: &str) -> io::Result<()> {
-        Ok(self.root().unlink(path)?)
+        Ok(self.root().remove_file(path)?)
     }
     fn remove_dir(&self, path: &str) -> io::Result<()> {
         Ok(self.root().remove_dir(path)?)
@@ -156,27 +154,33 @@ impl Peer for Volume {
         Ok(self.root().remove_dir_all(path)?)
     }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(self.root().rename(from, to, RenameMode::Replace)?)
+        Ok(self.root().rename(from, to)?)
     }
     fn hard_link(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(self.root().link(from, to)?)
+        Ok(self.root().hard_link(from, to)?)
     }
     fn symlink(&self, target: &str, path: &str) -> io::Result<()> {
         Ok(self.root().symlink(target, path)?)
     }
     fn read_link(&self, path: &str) -> io::Result<Vec<u8>> {
-        Ok(self.root().read_link(path)?)
+        Ok(self
+            .root()
+            .read_link(path)?
+            .into_os_string()
+            .into_encoded_bytes())
     }
     fn metadata(&self, path: &str, follow: bool) -> io::Result<(u32, u64, u64)> {
         let found = match follow {
-            true => self.root().stat(path)?,
-            false => self.root().lstat(path)?,
+            true => self.root().metadata(path)?,
+            false => self.root().symlink_metadata(path)?,
         };
-        Ok((found.mode, u64::from(found.links), found.size))
+        Ok((found.mode(), u64::from(found.nlink()), found.len()))
     }
     fn read_dir(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
-        let names = self.root().read_dir(path)?.into_iter();
-        Ok(names.map(|entry| entry.name).collect())
+        let names = self.root().read_dir(path)?;
+        let name =
+            |entry: extant::Result<extant::DirEntry>| Ok(entry?.file_name().as_bytes().to_vec());
+        names.map(name).collect()
     }
     fn errno(error: io::Error) -> i32 {
         let kind = error.kind();
@@ -353,7 +357,11 @@ fn the_peers_begin_alike() {
     mke2fs(path, "16M", &["-t", "ext4"]);
     let volume = Volume::open(path).unwrap();
     assert_eq!(
-        volume.root().lstat("lost+found").unwrap().file_type,
+        volume
+            .root()
+            .symlink_metadata("lost+found")
+            .unwrap()
+            .file_type(),
         FileType::Directory
     );
     assert!(tree(&volume).is_empty());

@@ -1,6 +1,6 @@
 //! The visible state of a tree, through the kernel and through this engine.
 
-use extant::{Dir, FileType, OpenFlags, Timestamp};
+use extant::{Dir, FileType, Timestamp};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -105,21 +105,22 @@ pub fn kernel_tree(root: &Path) -> Tree {
 }
 
 pub fn our_data(volume: &Dir, path: &Path, size: u64) -> Vec<(u64, u64)> {
-    let file = volume.open(bytes_of(path), OpenFlags::READ, 0).unwrap();
+    let file = volume.open_file(from_root(path)).unwrap();
     let mut parts = Vec::new();
     let mut at = 0;
     while at < size {
-        let Ok(from) = file.seek(at, extant::Seek::Data) else {
+        let Ok(from) = file.seek_data(at) else {
             break;
         };
-        at = file.seek(from, extant::Seek::Hole).unwrap();
+        at = file.seek_hole(from).unwrap();
         parts.push((from, at));
     }
     parts
 }
 
-pub fn bytes_of(path: &Path) -> Vec<u8> {
-    [b"/", path.as_os_str().as_bytes()].concat()
+/// A path of the tree, in the volume.
+pub fn from_root(path: &Path) -> PathBuf {
+    Path::new("/").join(path)
 }
 
 pub fn our_tree(volume: &Dir) -> Tree {
@@ -129,45 +130,50 @@ pub fn our_tree(volume: &Dir) -> Tree {
         if path == Path::new("lost+found") {
             continue;
         }
-        let at = bytes_of(&path);
-        let meta = volume.lstat(&at).unwrap();
+        let at = from_root(&path);
+        let meta = volume.symlink_metadata(&at).unwrap();
         let (mut content, mut data) = (Vec::new(), Vec::new());
-        match meta.file_type {
+        match meta.file_type() {
             FileType::Regular => {
-                content = volume.read_file(&at).unwrap();
-                data = our_data(volume, &path, meta.size);
+                content = volume.read(&at).unwrap();
+                data = our_data(volume, &path, meta.len());
             }
-            FileType::Symlink => content = volume.read_link(&at).unwrap(),
+            FileType::Symlink => {
+                content = volume
+                    .read_link(&at)
+                    .unwrap()
+                    .into_os_string()
+                    .into_encoded_bytes();
+            }
             FileType::Directory => {
                 todo.extend(
                     volume
                         .read_dir(&at)
                         .unwrap()
-                        .iter()
-                        .map(|e| path.join(OsStr::from_bytes(&e.name))),
+                        .map(|entry| path.join(entry.unwrap().file_name())),
                 );
             }
             _ => {}
         }
         let time = |t: Timestamp| (t.secs(), t.nanos());
         let entry = Entry {
-            ino: meta.ino.into(),
-            mode: meta.mode,
-            owner: (meta.uid, meta.gid),
-            links: meta.links.into(),
-            size: meta.size,
-            sectors: meta.sectors,
-            rdev: meta.rdev,
-            atime: time(meta.atime),
-            mtime: time(meta.mtime),
-            ctime: time(meta.ctime),
+            ino: meta.ino().into(),
+            mode: meta.mode(),
+            owner: (meta.uid(), meta.gid()),
+            links: meta.nlink().into(),
+            size: meta.len(),
+            sectors: meta.blocks(),
+            rdev: meta.rdev(),
+            atime: time(meta.atime()),
+            mtime: time(meta.mtime()),
+            ctime: time(meta.ctime()),
             content,
             data,
             xattrs: volume
                 .list_xattrs(&at)
                 .unwrap()
                 .into_iter()
-                .map(|n| (n.clone(), volume.get_xattr(&at, &n).unwrap()))
+                .map(|n| (n.as_bytes().to_vec(), volume.get_xattr(&at, &n).unwrap()))
                 .collect(),
         };
         tree.insert(path, entry);

@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::contents::{make, make_by_kernel, pattern};
 use crate::mounted::{KINDS, Mounted, able, image, open_file};
 use crate::tree::{kernel_tree, our_tree, same};
-use extant::{Fallocate, OpenFlags, SetXattr};
+use extant::{Fallocate, OpenOptions, SetXattr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -37,7 +37,7 @@ fn made_here_read_by_the_kernel() {
         );
         assert_clean_file(&path, what);
         let v = open_file(&path);
-        assert_eq!(v.read_file("/big/from the kernel").unwrap(), b"hello");
+        assert_eq!(v.read("/big/from the kernel").unwrap(), b"hello");
         v.close().unwrap();
     }
 }
@@ -64,19 +64,19 @@ fn made_by_the_kernel_changed_here() {
             if n % 5 != 0 {
                 let name = format!("/big/kernel's name {n}");
                 match rng.below(3) {
-                    0 => v.unlink(&name).unwrap(),
-                    1 => v
-                        .rename(&name, format!("/big/ours {n}"), extant::RenameMode::Replace)
-                        .unwrap(),
-                    _ => v.write_file(&name, &pattern(n, 3000)).unwrap(),
+                    0 => v.remove_file(&name).unwrap(),
+                    1 => v.rename(&name, format!("/big/ours {n}")).unwrap(),
+                    _ => v.write(&name, pattern(n, 3000)).unwrap(),
                 }
             }
         }
-        v.truncate("/kinds/file4", 1_234_567).unwrap();
-        let sparse = v.open("/kinds/sparse", OpenFlags::WRITE, 0).unwrap();
+        v.set_len("/kinds/file4", 1_234_567).unwrap();
+        let sparse = v
+            .open_file_with("/kinds/sparse", &OpenOptions::new().write(true))
+            .unwrap();
         for n in 0..400 {
             sparse
-                .write_at(n * 18_000 + 4_500, &pattern(n, 300))
+                .write_at(&pattern(n, 300), n * 18_000 + 4_500)
                 .unwrap();
         }
         sparse
@@ -86,11 +86,10 @@ fn made_by_the_kernel_changed_here() {
         v.set_xattr("/kinds/file3", "user.some", b"new", SetXattr::Replace)
             .unwrap();
         v.remove_xattr("/kinds/file4", "trusted.other").unwrap();
-        v.rename("/deep0/deep1", "/kinds/moved", extant::RenameMode::Replace)
-            .unwrap();
-        v.write_file("/kinds/by us", b"inherits the ACL").unwrap();
-        v.unlink("/kinds/link900").unwrap();
-        v.unlink("/kinds/null").unwrap();
+        v.rename("/deep0/deep1", "/kinds/moved").unwrap();
+        v.write("/kinds/by us", b"inherits the ACL").unwrap();
+        v.remove_file("/kinds/link900").unwrap();
+        v.remove_file("/kinds/null").unwrap();
         v.close().unwrap();
         assert_clean_file(&path, what);
         let v = open_file(&path);
@@ -161,8 +160,8 @@ fn more_subdirectories_than_links() {
     let path = dir.path().join("image");
     mke2fs(&path, "600M", &["-t", "ext4", "-b", "1024", "-N", "70000"]);
     let v = open_file(&path);
-    (0..65_100).for_each(|n| drop(v.create_dir(format!("/{n}"), 0o755).unwrap()));
-    assert_eq!(v.stat("/").unwrap().links, 1, "not counted any more");
+    (0..65_100).for_each(|n| drop(v.create_dir(format!("/{n}")).unwrap()));
+    assert_eq!(v.metadata("/").unwrap().nlink(), 1, "not counted any more");
     v.close().unwrap();
     assert_clean_file(&path, "65,100 subdirectories");
     let mounted = Mounted::new(&path, "");

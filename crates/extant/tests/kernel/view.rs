@@ -2,7 +2,7 @@
 
 use crate::contents::make;
 use crate::mounted::{KINDS, image, open_file};
-use crate::tree::{bytes_of, our_tree};
+use crate::tree::{from_root, our_tree};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ fn read_by_ext4_view() {
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
             for entry in view
-                .read_dir(&bytes_of(&dir)[..])
+                .read_dir(from_root(&dir).as_os_str().as_bytes())
                 .unwrap_or_else(|e| panic!("{what}: {dir:?}: {e}"))
             {
                 let entry = entry.unwrap_or_else(|e| panic!("{what}: {dir:?}: {e}"));
@@ -47,7 +47,7 @@ fn read_by_ext4_view() {
                 let expected = ours
                     .get(&path)
                     .unwrap_or_else(|| panic!("{what}: {path:?} is not ours"));
-                let at = bytes_of(&path);
+                let at = from_root(&path).into_os_string().into_encoded_bytes();
                 let meta = view.symlink_metadata(&at[..]).unwrap();
                 assert_eq!(
                     u32::from(meta.mode()),

@@ -2,8 +2,9 @@
 
 use crate::common::Rng;
 use crate::reference::{Answer, Id};
+use extant::unstable::OpenFlags;
 use extant::{
-    Dir, File, FileType, OpenFlags, RenameMode, SetAttributes, SetXattr, Timestamp, Volume,
+    Dir, File, FileType, OpenOptions, RenameMode, SetAttributes, SetXattr, Timestamp, Volume,
 };
 use std::time::Instant;
 
@@ -113,15 +114,15 @@ pub struct Seen {
 }
 
 impl Seen {
-    pub fn of(a: &extant::Attributes) -> Self {
+    pub fn of(a: &extant::Metadata) -> Self {
         Self {
-            ino: a.ino,
-            file_type: a.file_type,
-            mode: a.mode as u16 & 0o7777,
-            owner: (a.uid, a.gid),
-            links: a.links,
-            size: if a.file_type == FileType::Regular {
-                a.size
+            ino: a.ino(),
+            file_type: a.file_type(),
+            mode: a.mode() as u16 & 0o7777,
+            owner: (a.uid(), a.gid()),
+            links: a.nlink(),
+            size: if a.file_type() == FileType::Regular {
+                a.len()
             } else {
                 0
             },
@@ -335,19 +336,19 @@ fn attributes(then: &OnFile) -> Option<SetAttributes> {
 fn on_file(file: &File, then: &OnFile) -> extant::Result<Reply> {
     match then {
         OnFile::Write { at, len, fill } => file
-            .write_at(*at, &vec![*fill; *len])
+            .write_at(&vec![*fill; *len], *at)
             .map(|n| Reply::At(n as u64)),
         OnFile::Append { len, fill } => file
             .append(&vec![*fill; *len])
             .map(|at| Reply::At(at.start)),
-        OnFile::Truncate { size } => file.truncate(*size).map(|()| Reply::Done),
+        OnFile::Truncate { size } => file.set_len(*size).map(|()| Reply::Done),
         OnFile::Read { at, len } => {
             let mut bytes = vec![0xEE; *len];
-            let n = file.read_at(*at, &mut bytes)?;
+            let n = file.read_at(&mut bytes, *at)?;
             bytes.truncate(n);
             Ok(Reply::Data(bytes))
         }
-        OnFile::Stat => file.stat().map(|a| Reply::Stat(Seen::of(&a))),
+        OnFile::Stat => file.metadata().map(|a| Reply::Stat(Seen::of(&a))),
         OnFile::Chmod { .. } | OnFile::Chown { .. } | OnFile::Touch { .. } => file
             .set_attributes(&attributes(then).unwrap_or_default())
             .map(|()| Reply::Done),
@@ -374,32 +375,40 @@ pub fn run(volume: &Volume, handles: &Handles, call: &Call) -> extant::Result<Re
         } => {
             let mut flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
             flags.set(OpenFlags::EXCLUSIVE, *exclusive);
-            let file = dir(volume, handles, at).open(&at.path, flags, *mode)?;
+            let file = dir(volume, handles, at)
+                .open_file_with(&at.path, &OpenOptions::from(flags).mode((*mode).into()))?;
             Ok(Reply::Ino(file.ino()))
         }
         Call::Mkdir { at, mode } => dir(volume, handles, at)
-            .create_dir(&at.path, *mode)
+            .create_dir_with_mode(&at.path, (*mode).into())
             .map(|d| Reply::Ino(d.ino())),
         Call::Symlink { at } => dir(volume, handles, at)
             .symlink(NOWHERE, &at.path)
             .map(done),
         Call::Mkfifo { at, mode } => dir(volume, handles, at)
-            .mknod(&at.path, FileType::Fifo, *mode, 0)
+            .mknod(&at.path, FileType::Fifo, (*mode).into(), 0)
             .map(done),
-        Call::Unlink { at } => dir(volume, handles, at).unlink(&at.path).map(done),
+        Call::Unlink { at } => dir(volume, handles, at).remove_file(&at.path).map(done),
         Call::Rmdir { at } => dir(volume, handles, at).remove_dir(&at.path).map(done),
-        Call::Rename { old, new, mode } => volume.rename(&old.path, &new.path, *mode).map(done),
-        Call::Link { old, new } => volume.link(&old.path, &new.path).map(done),
+        Call::Rename { old, new, mode } => {
+            volume.rename_with(&old.path, &new.path, *mode).map(done)
+        }
+        Call::Link { old, new } => volume.hard_link(&old.path, &new.path).map(done),
         Call::Stat { at } => dir(volume, handles, at)
-            .lstat(&at.path)
+            .symlink_metadata(&at.path)
             .map(|a| Reply::Stat(Seen::of(&a))),
         Call::Open { at, then, by_path } => {
             let dir = dir(volume, handles, at);
             match (by_path, then, attributes(then)) {
-                (true, OnFile::Truncate { size }, _) => dir.truncate(&at.path, *size).map(done),
-                (true, OnFile::Stat, _) => dir.stat(&at.path).map(|a| Reply::Stat(Seen::of(&a))),
+                (true, OnFile::Truncate { size }, _) => dir.set_len(&at.path, *size).map(done),
+                (true, OnFile::Stat, _) => {
+                    dir.metadata(&at.path).map(|a| Reply::Stat(Seen::of(&a)))
+                }
                 (true, _, Some(set)) => dir.set_attributes(&at.path, &set).map(done),
-                _ => on_file(&dir.open(&at.path, flags(then), 0)?, then),
+                _ => on_file(
+                    &dir.open_file_with(&at.path, &OpenOptions::from(flags(then)))?,
+                    then,
+                ),
             }
         }
         Call::Held { file, then } => on_file(&handles.files[*file].0, then),

@@ -1,9 +1,10 @@
 //! Compares the whole tree with the reference, while no thread changes it.
 
 use crate::calls::Seen;
+use crate::common::list;
 use crate::reference::{Id, Model, NodeKind};
 use crate::spec;
-use extant::{File, FileType, OpenFlags, Volume};
+use extant::{File, FileType, Volume};
 use std::collections::BTreeMap;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub struct Object {
 pub type Tree = BTreeMap<String, Object>;
 
 fn content(file: &File) -> Vec<u8> {
-    let mut bytes = vec![0; file.stat().unwrap().size as usize];
-    let n = file.read_at(0, &mut bytes).unwrap();
+    let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+    let n = file.read_at(&mut bytes, 0).unwrap();
     assert_eq!(n, bytes.len());
     bytes
 }
@@ -29,25 +30,25 @@ pub fn observe(volume: &Volume) -> Tree {
     let mut todo = vec![String::new()];
     while let Some(path) = todo.pop() {
         let at = if path.is_empty() { "/" } else { &path };
-        let attributes = volume.lstat(at).unwrap();
-        if attributes.file_type == FileType::Directory {
-            for entry in volume.read_dir(at).unwrap() {
+        let attributes = volume.symlink_metadata(at).unwrap();
+        if attributes.file_type() == FileType::Directory {
+            for entry in list(volume, at).unwrap() {
                 let child = format!("{path}/{}", String::from_utf8(entry.name).unwrap());
                 if child != "/lost+found" {
                     todo.push(child);
                 }
             }
         }
-        let data = (attributes.file_type == FileType::Regular)
-            .then(|| content(&volume.open(at, OpenFlags::READ, 0).unwrap()));
+        let data = (attributes.file_type() == FileType::Regular)
+            .then(|| content(&volume.open_file(at).unwrap()));
         let names = volume.list_xattrs(at).unwrap();
         let xattrs = names.into_iter().map(|name| {
             let value = volume.get_xattr(at, &name).unwrap();
-            (String::from_utf8(name).unwrap(), value)
+            (name.into_string().unwrap(), value)
         });
         let object = Object {
             seen: Seen::of(&attributes),
-            mtime: (attributes.mtime.secs(), attributes.mtime.nanos()),
+            mtime: (attributes.mtime().secs(), attributes.mtime().nanos()),
             data,
             xattrs: xattrs.collect(),
         };
@@ -101,7 +102,7 @@ pub fn agree(model: &mut Model, tree: &Tree) -> Result<(), String> {
 pub fn through_handles(files: &[(File, Id)]) -> Vec<(Id, Seen, Vec<u8>)> {
     files
         .iter()
-        .map(|(file, id)| (*id, Seen::of(&file.stat().unwrap()), content(file)))
+        .map(|(file, id)| (*id, Seen::of(&file.metadata().unwrap()), content(file)))
         .collect()
 }
 

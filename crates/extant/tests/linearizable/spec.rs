@@ -4,7 +4,8 @@
 
 use crate::calls::{Call, NOWHERE, OnFile, PathFrom, Reply, Seen, flags};
 use crate::reference::{Answer, Id, Model, NodeKind, ROOT, err};
-use extant::{FileType, OpenFlags};
+use extant::FileType;
+use extant::unstable::OpenFlags;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 

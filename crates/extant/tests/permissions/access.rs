@@ -1,13 +1,14 @@
 //! Mode bits of each class, of files and directories; the sticky bit.
 
 use crate::callers::*;
-use extant::{Credentials, FileType, OpenFlags, RenameMode, SetAttributes, SetXattr};
+use crate::common::list;
+use extant::{Credentials, FileType, OpenOptions, RenameMode, SetAttributes, SetXattr};
 
 /// The bits of the caller's class decide, and no others.
 #[test]
 fn files_by_class() {
     let Some(v) = volume() else { return };
-    v.write_file("/f", b"content").unwrap();
+    v.write("/f", b"content").unwrap();
     for bits in 0..8u16 {
         for class in 0..3 {
             // All other classes have the bits that this one lacks.
@@ -22,38 +23,38 @@ fn files_by_class() {
                 } & 7;
                 let as_user = v.as_user(credentials);
                 let what = format!("{who}, mode {mode:o}");
-                let open = |flags| as_user.open("/f", flags, 0);
+                let open = |options: OpenOptions| as_user.open_file_with("/f", &options);
                 says(
-                    open(OpenFlags::READ),
+                    open(OpenOptions::new().read(true)),
                     yes_if(mine & 4 != 0),
                     &format!("{what}: read"),
                 );
                 says(
-                    open(OpenFlags::WRITE),
+                    open(OpenOptions::new().write(true)),
                     yes_if(mine & 2 != 0),
                     &format!("{what}: write"),
                 );
                 says(
-                    open(OpenFlags::APPEND),
+                    open(OpenOptions::new().append(true)),
                     yes_if(mine & 2 != 0),
                     &format!("{what}: append"),
                 );
                 says(
-                    open(OpenFlags::READ | OpenFlags::WRITE),
+                    open(OpenOptions::new().read(true).write(true)),
                     yes_if(mine & 6 == 6),
                     &format!("{what}: both"),
                 );
                 says(
-                    open(OpenFlags::READ | OpenFlags::TRUNCATE),
+                    open(OpenOptions::new().read(true).truncate(true)),
                     yes_if(mine & 6 == 6),
                     &format!("{what}: cut"),
                 );
                 says(
-                    as_user.truncate("/f", 3),
+                    as_user.set_len("/f", 3),
                     yes_if(mine & 2 != 0),
                     &format!("{what}: truncate"),
                 );
-                says(as_user.stat("/f"), Says::Yes, &what);
+                says(as_user.metadata("/f"), Says::Yes, &what);
                 let set = as_user.set_xattr("/f", "user.x", b"1", SetXattr::Any);
                 says(set, yes_if(mine & 2 != 0), &format!("{what}: set xattr"));
                 v.set_xattr("/f", "user.x", b"1", SetXattr::Any).unwrap();
@@ -64,7 +65,7 @@ fn files_by_class() {
                 );
             }
             says(
-                v.open("/f", OpenFlags::READ | OpenFlags::WRITE, 0),
+                v.open_file_with("/f", &OpenOptions::new().read(true).write(true)),
                 Says::Yes,
                 "root",
             );
@@ -76,12 +77,12 @@ fn files_by_class() {
 #[test]
 fn directories_by_bits() {
     let Some(v) = volume() else { return };
-    v.create_dir("/d", 0o777).unwrap();
+    v.create_dir_with_mode("/d", 0o777).unwrap();
     for bits in 0..8u16 {
         own(&v, "/d", bits);
         let (read, change, search) = (bits & 4 != 0, bits & 3 == 3, bits & 1 != 0);
         for name in ["/d/file", "/d/gone", "/d/old", "/d/target"] {
-            v.write_file(name, b"").unwrap();
+            v.write(name, b"").unwrap();
             v.set_attributes(
                 name,
                 &SetAttributes {
@@ -91,29 +92,40 @@ fn directories_by_bits() {
             )
             .unwrap();
         }
-        v.create_dir("/d/sub", 0o777).unwrap();
+        v.create_dir_with_mode("/d/sub", 0o777).unwrap();
         let u = v.as_user(Credentials::new(1003, 7, &[]));
         let what = format!("directory with bits {bits:o}");
-        says(u.read_dir("/d"), yes_if(read), &format!("{what}: list"));
-        says(u.stat("/d/file"), yes_if(search), &format!("{what}: stat"));
+        says(list(&u, "/d"), yes_if(read), &format!("{what}: list"));
         says(
-            u.open("/d/file", OpenFlags::READ, 0),
+            u.metadata("/d/file"),
+            yes_if(search),
+            &format!("{what}: stat"),
+        );
+        says(
+            u.open_file("/d/file"),
             yes_if(search),
             &format!("{what}: open"),
         );
-        let create = OpenFlags::WRITE | OpenFlags::CREATE;
+        let create = OpenOptions::new().write(true).create(true);
         says(
-            u.open("/d/file", create, 0o600),
+            u.open_file_with("/d/file", &create.mode(0o600)),
             yes_if(search),
             &format!("{what}: open with create what exists"),
         );
         says(
-            u.create("/d/new", 0o600),
+            u.open_file_with(
+                "/d/new",
+                &OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600),
+            ),
             yes_if(change),
             &format!("{what}: create"),
         );
         says(
-            u.create_dir("/d/newdir", 0o700),
+            u.create_dir_with_mode("/d/newdir", 0o700),
             yes_if(change),
             &format!("{what}: mkdir"),
         );
@@ -128,12 +140,12 @@ fn directories_by_bits() {
             &format!("{what}: mkfifo"),
         );
         says(
-            u.link("/d/file", "/d/newname"),
+            u.hard_link("/d/file", "/d/newname"),
             yes_if(change),
             &format!("{what}: link"),
         );
         says(
-            u.unlink("/d/gone"),
+            u.remove_file("/d/gone"),
             yes_if(change),
             &format!("{what}: unlink"),
         );
@@ -143,16 +155,16 @@ fn directories_by_bits() {
             &format!("{what}: rmdir"),
         );
         says(
-            u.rename("/d/old", "/d/renamed", RenameMode::Replace),
+            u.rename("/d/old", "/d/renamed"),
             yes_if(change),
             &format!("{what}: rename"),
         );
-        for entry in v.read_dir("/d").unwrap() {
+        for entry in list(&v, "/d").unwrap() {
             let path = format!("/d/{}", String::from_utf8(entry.name).unwrap());
             if entry.file_type == FileType::Directory {
                 v.remove_dir(path)
             } else {
-                v.unlink(path)
+                v.remove_file(path)
             }
             .unwrap();
         }
@@ -163,7 +175,7 @@ fn directories_by_bits() {
 #[test]
 fn sticky() {
     let Some(v) = volume() else { return };
-    v.create_dir("/tmp", 0o777).unwrap();
+    v.create_dir_with_mode("/tmp", 0o777).unwrap();
     own(&v, "/tmp", 0o1777);
     for (who, credentials, may) in [
         ("root", Credentials::root(), true),
@@ -176,34 +188,34 @@ fn sticky() {
         ("another", Credentials::new(3000, 7, &[STAFF]), false),
     ] {
         let maker = v.as_user(Credentials::new(2000, 7, &[]));
-        maker.write_file("/tmp/a", b"").unwrap();
-        maker.write_file("/tmp/b", b"").unwrap();
-        maker.create_dir("/tmp/dir", 0o777).unwrap();
+        maker.write("/tmp/a", b"").unwrap();
+        maker.write("/tmp/b", b"").unwrap();
+        maker.create_dir_with_mode("/tmp/dir", 0o777).unwrap();
         let u = v.as_user(credentials);
-        u.write_file("/tmp/mine", b"").unwrap();
+        u.write("/tmp/mine", b"").unwrap();
         let expected = if may { Says::Yes } else { Says::NotPermitted };
         says(
-            u.rename("/tmp/a", "/tmp/a2", RenameMode::Replace),
+            u.rename("/tmp/a", "/tmp/a2"),
             expected,
             &format!("{who}: rename"),
         );
         if may {
-            u.rename("/tmp/a2", "/tmp/a", RenameMode::Replace).unwrap();
+            u.rename("/tmp/a2", "/tmp/a").unwrap();
         }
         says(
-            u.rename("/tmp/mine", "/tmp/b", RenameMode::Exchange),
+            u.rename_with("/tmp/mine", "/tmp/b", RenameMode::Exchange),
             expected,
             &format!("{who}: exchange"),
         );
         says(
-            u.rename("/tmp/mine", "/tmp/b", RenameMode::Replace),
+            u.rename("/tmp/mine", "/tmp/b"),
             expected,
             &format!("{who}: rename over"),
         );
-        says(u.unlink("/tmp/a"), expected, &format!("{who}: unlink"));
+        says(u.remove_file("/tmp/a"), expected, &format!("{who}: unlink"));
         says(u.remove_dir("/tmp/dir"), expected, &format!("{who}: rmdir"));
         for name in ["/tmp/a", "/tmp/b", "/tmp/mine"] {
-            let _ = v.unlink(name);
+            let _ = v.remove_file(name);
         }
         let _ = v.remove_dir("/tmp/dir");
     }
@@ -214,33 +226,29 @@ fn sticky() {
 fn moving_directories() {
     let Some(v) = volume() else { return };
     for dir in ["/from", "/to", "/from/locked", "/from/open"] {
-        v.create_dir(dir, 0o777).unwrap();
+        v.create_dir_with_mode(dir, 0o777).unwrap();
     }
     own(&v, "/from/locked", 0o555);
     let u = v.as_user(Credentials::new(3000, 7, &[]));
     says(
-        u.rename("/from/locked", "/to/locked", RenameMode::Replace),
+        u.rename("/from/locked", "/to/locked"),
         Says::Denied,
         "a directory that is not writable",
     );
     says(
-        u.rename("/from/locked", "/from/still", RenameMode::Replace),
+        u.rename("/from/locked", "/from/still"),
         Says::Yes,
         "within its parent",
     );
     says(
-        u.rename("/from/open", "/to/open", RenameMode::Replace),
+        u.rename("/from/open", "/to/open"),
         Says::Yes,
         "one that is writable",
     );
     says(
-        u.rename("/to/open", "/from/still", RenameMode::Exchange),
+        u.rename_with("/to/open", "/from/still", RenameMode::Exchange),
         Says::Denied,
         "the other of an exchange",
     );
-    says(
-        v.rename("/from/still", "/to/still", RenameMode::Replace),
-        Says::Yes,
-        "root",
-    );
+    says(v.rename("/from/still", "/to/still"), Says::Yes, "root");
 }

@@ -2,13 +2,13 @@
 
 use crate::callers::*;
 use crate::common::*;
-use extant::{Credentials, OpenFlags, SetAttributes, SetXattr};
+use extant::{Credentials, OpenOptions, SetAttributes, SetXattr};
 
 /// Named users and groups under the mask; the owner and others by their own entries.
 #[test]
 fn access_control_lists() {
     let Some(v) = volume() else { return };
-    v.write_file("/f", b"").unwrap();
+    v.write("/f", b"").unwrap();
     own(&v, "/f", 0o600);
     let list = acl_bytes(&[
         (1, 6, NONE),
@@ -23,7 +23,7 @@ fn access_control_lists() {
     v.set_xattr("/f", "system.posix_acl_access", &list, SetXattr::Any)
         .unwrap();
     assert_eq!(
-        v.stat("/f").unwrap().mode & 0o777,
+        v.metadata("/f").unwrap().mode() & 0o777,
         0o664,
         "the group bits show the mask"
     );
@@ -58,12 +58,12 @@ fn access_control_lists() {
                 bits & mask
             };
             says(
-                u.open("/f", OpenFlags::READ, 0),
+                u.open_file("/f"),
                 yes_if(bits & 4 != 0),
                 &format!("{stage}, {who}: read"),
             );
             says(
-                u.open("/f", OpenFlags::WRITE, 0),
+                u.open_file_with("/f", &OpenOptions::new().write(true)),
                 yes_if(bits & 2 != 0),
                 &format!("{stage}, {who}: write"),
             );
@@ -94,7 +94,7 @@ fn access_control_lists() {
     v.remove_xattr("/f", "system.posix_acl_access").unwrap();
     says(
         v.as_user(Credentials::new(2000, 7, &[]))
-            .open("/f", OpenFlags::WRITE, 0),
+            .open_file_with("/f", &OpenOptions::new().write(true)),
         Says::Denied,
         "the list is gone",
     );

@@ -26,7 +26,7 @@ pub fn own(v: &Volume, path: &str, mode: u16) {
         gid: Some(STAFF),
         ..Default::default()
     };
-    v.lset_attributes(path, &set).unwrap();
+    v.set_symlink_attributes(path, &set).unwrap();
     v.set_attributes(
         path,
         &SetAttributes {

@@ -3,12 +3,11 @@
 
 use crate::callers::*;
 use crate::common::*;
-use extant::{
-    Credentials, Error, MakeNode, Node, SetAttributes, SetTime, SetXattr, Timestamp, Volume,
-};
+use extant::unstable::{MakeNode, Node};
+use extant::{Credentials, Error, SetAttributes, SetTime, SetXattr, Timestamp, Volume};
 
 fn mode(node: &Node) -> u32 {
-    node.attributes().unwrap().mode & 0o7777
+    node.metadata().unwrap().mode() & 0o7777
 }
 
 fn changes() -> SetAttributes {
@@ -18,7 +17,7 @@ fn changes() -> SetAttributes {
 /// A directory that only root may enter, and a file in it.
 fn closed(v: &Volume) -> (Node, Node) {
     let root = Credentials::root();
-    let top = v.root_node().unwrap();
+    let top = Node::root(v).unwrap();
     let dir = top
         .make(&root, b"closed", MakeNode::Directory, 0o1700)
         .unwrap();
@@ -85,8 +84,8 @@ fn what_the_kernel_has_checked_is_not_checked_again() {
         ok("device", dir.make(&who, b"null", device, 0o666).map(drop));
         ok("unlink", dir.unlink(&who, b"file"));
         if checked {
-            let mine = dir.lookup(&who, b"mine").unwrap().attributes().unwrap();
-            assert_eq!((mine.uid, mine.gid), (ALICE, 7), "made in its name");
+            let mine = dir.lookup(&who, b"mine").unwrap().metadata().unwrap();
+            assert_eq!((mine.uid(), mine.gid()), (ALICE, 7), "made in its name");
         }
     }
     // Rules that only the volume knows hold for every caller.
@@ -122,7 +121,7 @@ fn what_the_kernel_has_checked_is_not_checked_again() {
 #[test]
 fn a_umask_counts_where_no_default_acl_does() {
     let Some(v) = volume() else { return };
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let who = Credentials::root().with_umask(0o7027);
     let dir = top.make(&who, b"d", MakeNode::Directory, 0o3777).unwrap();
     assert_eq!(mode(&dir), 0o3750, "set-id and sticky bits are not its own");
@@ -144,7 +143,7 @@ fn a_umask_counts_where_no_default_acl_does() {
 fn a_size_is_set_with_the_rest() {
     let Some(v) = volume() else { return };
     let (root, alice) = (Credentials::root(), Credentials::new(ALICE, 7, &[]));
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let (file, _) = top.create(&root, b"f", 0o444, true).unwrap();
     let time = Timestamp::new(7, 0);
     let set = |by_handle| SetAttributes {
@@ -175,13 +174,13 @@ fn a_size_is_set_with_the_rest() {
         "not the owner",
     );
     assert_eq!(
-        file.attributes().unwrap().size,
+        file.metadata().unwrap().len(),
         5000,
         "nothing is done by halves"
     );
     file.set_attributes(&root, &all).unwrap();
-    let a = file.attributes().unwrap();
-    assert_eq!((a.size, a.mode & 0o777, a.mtime), (10, 0o640, time));
+    let a = file.metadata().unwrap();
+    assert_eq!((a.len(), a.mode() & 0o777, a.mtime()), (10, 0o640, time));
     let dir = top.make(&root, b"d", MakeNode::Directory, 0o755).unwrap();
     assert!(matches!(
         dir.set_attributes(&root, &set(true)),
@@ -200,7 +199,7 @@ fn a_size_is_set_with_the_rest() {
 fn times_are_set_by_owners_or_touched_by_writers() {
     let Some(v) = volume() else { return };
     let root = Credentials::root();
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let (file, _) = top.create(&root, b"f", 0o666, true).unwrap();
     let (shut, _) = top.create(&root, b"g", 0o644, true).unwrap();
     let alice = Credentials::new(ALICE, 7, &[]);
@@ -241,8 +240,8 @@ fn times_are_set_by_owners_or_touched_by_writers() {
         },
     )
     .unwrap();
-    let a = file.attributes().unwrap();
-    assert!(a.atime.secs() > 1 && a.atime == a.mtime && a.mtime == a.ctime);
+    let a = file.metadata().unwrap();
+    assert!(a.atime().secs() > 1 && a.atime() == a.mtime() && a.mtime() == a.ctime());
 }
 
 /// The volume takes times that a cache above has kept as they are, from callers who may set them.
@@ -270,22 +269,22 @@ fn cached_times_are_written_back() {
         .unwrap();
     file.set_attributes(&alice.already_checked(), &cached)
         .unwrap();
-    let a = file.attributes().unwrap();
-    assert_eq!(a.mtime, Timestamp::new(100, 5));
-    assert_eq!(a.ctime, Timestamp::new(200, 6));
+    let a = file.metadata().unwrap();
+    assert_eq!(a.mtime(), Timestamp::new(100, 5));
+    assert_eq!(a.ctime(), Timestamp::new(200, 6));
     let (ino, device) = (file.ino(), v.sync());
     device.unwrap();
     drop(file);
     v.drop_caches();
-    let a = v.node(ino).unwrap().attributes().unwrap();
-    assert_eq!(a.ctime, Timestamp::new(200, 6));
+    let a = Node::of_number(&v, ino).unwrap().metadata().unwrap();
+    assert_eq!(a.ctime(), Timestamp::new(200, 6));
 }
 
 #[test]
 fn privileges_are_taken_away_when_asked() {
     let Some(v) = volume() else { return };
     let root = Credentials::root();
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let (file, _) = top.create(&root, b"f", 0o600, true).unwrap();
     for (before, after) in [
         (0o6777, 0o777),
@@ -330,13 +329,13 @@ fn privileges_are_taken_away_when_asked() {
 fn data_that_comes_late_takes_nothing_away() {
     let Some(v) = volume() else { return };
     let root = Credentials::root();
-    let top = v.root_node().unwrap();
+    let top = Node::root(&v).unwrap();
     let (file, _) = top.create(&root, b"f", 0o4755, true).unwrap();
     let name = b"security.capability";
     file.set_xattr(&root, name, b"c", SetXattr::Any).unwrap();
-    file.write_cached(0, b"program").unwrap();
+    file.write_cached(b"program", 0).unwrap();
     assert_eq!(file.get_xattr(&root, name).unwrap(), b"c");
     assert_eq!(mode(&file), 0o4755);
-    file.write_at(&root, 0, b"another").unwrap();
+    file.write_at(&root, b"another", 0).unwrap();
     assert!(file.get_xattr(&root, name).is_err());
 }

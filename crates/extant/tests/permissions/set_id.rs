@@ -1,7 +1,7 @@
 //! Set-id bits and capabilities: the callers who may set them, and the calls that remove them.
 
 use crate::callers::*;
-use extant::{Credentials, Fallocate, FileType, OpenFlags, SetAttributes, SetXattr, Volume};
+use extant::{Credentials, Fallocate, FileType, OpenOptions, SetAttributes, SetXattr, Volume};
 
 /// The set-id bits and capabilities left after a change of a file, by caller and kind of change. Linux 6.18 gives
 /// these answers for ext4.
@@ -15,28 +15,31 @@ fn changing_a_file_strips_privileges() {
         ("other in the group", Credentials::new(1001, 7, &[STAFF])),
         ("other, not in it", Credentials::new(1001, 7, &[])),
     ];
-    let rw = OpenFlags::READ | OpenFlags::WRITE;
-    type Change = fn(&Volume, OpenFlags) -> extant::Result<()>;
-    let fallocate =
-        |how| move |u: &Volume, rw: OpenFlags| u.open("/f", rw, 0)?.fallocate(how, 0, 4096);
+    let rw = OpenOptions::new().read(true).write(true);
+    type Change = fn(&Volume, OpenOptions) -> extant::Result<()>;
+    let fallocate = |how| {
+        move |u: &Volume, rw: OpenOptions| u.open_file_with("/f", &rw)?.fallocate(how, 0, 4096)
+    };
     let changes: [(&str, Change); 8] = [
         ("write", |u, rw| {
-            u.open("/f", rw, 0)?.write_at(1, b"x").map(drop)
+            u.open_file_with("/f", &rw)?.write_at(b"x", 1).map(drop)
         }),
         ("append", |u, rw| {
-            u.open("/f", rw, 0)?.append(b"x").map(drop)
+            u.open_file_with("/f", &rw)?.append(b"x").map(drop)
         }),
         ("new block", |u, rw| {
-            u.open("/f", rw, 0)?.write_at(1 << 20, b"x").map(drop)
+            u.open_file_with("/f", &rw)?
+                .write_at(b"x", 1 << 20)
+                .map(drop)
         }),
-        ("shrink", |u, _| u.truncate("/f", 5)),
-        ("same size", |u, _| u.truncate("/f", 10_000)),
-        ("grow", |u, rw| u.open("/f", rw, 0)?.truncate(20_000)),
+        ("shrink", |u, _| u.set_len("/f", 5)),
+        ("same size", |u, _| u.set_len("/f", 10_000)),
+        ("grow", |u, rw| u.open_file_with("/f", &rw)?.set_len(20_000)),
         ("open and cut", |u, rw| {
-            u.open("/f", rw | OpenFlags::TRUNCATE, 0).map(drop)
+            u.open_file_with("/f", &rw.truncate(true)).map(drop)
         }),
         ("write nothing", |u, rw| {
-            u.open("/f", rw, 0)?.write_at(1, b"").map(drop)
+            u.open_file_with("/f", &rw)?.write_at(b"", 1).map(drop)
         }),
     ];
     let fallocates = [
@@ -55,10 +58,10 @@ fn changing_a_file_strips_privileges() {
         (0o2777, [0o2777, 0o777, 0o777, 0o777, 0o777]),
         (0o777, [0o777; 5]),
     ] {
-        let check = |what: &str, change: &dyn Fn(&Volume, OpenFlags) -> extant::Result<()>| {
+        let check = |what: &str, change: &dyn Fn(&Volume, OpenOptions) -> extant::Result<()>| {
             for ((who, credentials), left) in users.iter().zip(left) {
                 let what = format!("{what} by {who}, mode {mode:o}");
-                v.write_file("/f", &[1; 10_000]).unwrap();
+                v.write("/f", [1; 10_000]).unwrap();
                 own(&v, "/f", mode);
                 v.set_xattr("/f", CAPABILITY, b"all of them", SetXattr::Any)
                     .unwrap();
@@ -76,13 +79,13 @@ fn changing_a_file_strips_privileges() {
                         .unwrap_or_else(|e| panic!("{what}: {e}"));
                     let nothing = what.starts_with("write nothing");
                     let expected = if nothing { mode } else { left };
-                    let found = v.stat("/f").unwrap().mode & 0o7777;
+                    let found = v.metadata("/f").unwrap().mode() & 0o7777;
                     assert_eq!(found, u32::from(expected), "{what}, cold {cold}: {found:o}");
                     let mut names = v.list_xattrs("/f").unwrap();
-                    names.retain(|n| n == CAPABILITY.as_bytes() || n == b"user.kept");
+                    names.retain(|n| n == CAPABILITY || n == "user.kept");
                     assert_eq!(names.len(), 1 + usize::from(nothing), "{what}, cold {cold}");
                 }
-                v.unlink("/f").unwrap();
+                v.remove_file("/f").unwrap();
             }
         };
         for (what, change) in changes {
@@ -125,9 +128,9 @@ fn chown_strips_privileges() {
             ] {
                 for path in ["/f", "/fifo", "/d"] {
                     match path {
-                        "/f" => v.write_file(path, b"x").unwrap(),
+                        "/f" => v.write(path, b"x").unwrap(),
                         "/fifo" => v.mknod(path, FileType::Fifo, 0o600, 0).unwrap(),
-                        _ => drop(v.create_dir(path, 0o700).unwrap()),
+                        _ => drop(v.create_dir_with_mode(path, 0o700).unwrap()),
                     }
                     own(&v, path, mode);
                     if path == "/f" {
@@ -138,13 +141,13 @@ fn chown_strips_privileges() {
                         .set_attributes(path, &change)
                         .unwrap_or_else(|e| panic!("{what}: {e}"));
                     let expected = if path == "/d" { mode } else { left };
-                    let found = v.stat(path).unwrap().mode & 0o7777;
+                    let found = v.metadata(path).unwrap().mode() & 0o7777;
                     assert_eq!(found, u32::from(expected), "{what}: {found:o}");
                     let names = v.list_xattrs(path).unwrap();
-                    assert!(!names.contains(&CAPABILITY.as_bytes().to_vec()), "{what}");
+                    assert!(!names.iter().any(|n| n == CAPABILITY), "{what}");
                     match path {
                         "/d" => v.remove_dir(path).unwrap(),
-                        _ => v.unlink(path).unwrap(),
+                        _ => v.remove_file(path).unwrap(),
                     }
                 }
             }
@@ -158,10 +161,10 @@ const CAPABILITY: &str = "security.capability";
 #[test]
 fn set_id_bits() {
     let Some(v) = volume() else { return };
-    let mode = |path: &str| v.stat(path).unwrap().mode & 0o7777;
+    let mode = |path: &str| v.metadata(path).unwrap().mode() & 0o7777;
     let member = v.as_user(Credentials::new(ALICE, STAFF, &[]));
     let stranger = v.as_user(Credentials::new(ALICE, 7, &[]));
-    v.write_file("/f", b"1").unwrap();
+    v.write("/f", b"1").unwrap();
     // chmod by an owner outside the group cannot set set-group-id.
     for (u, expected) in [(&member, 0o2755), (&stranger, 0o755)] {
         own(&v, "/f", 0o755);
@@ -176,28 +179,53 @@ fn set_id_bits() {
         assert_eq!(mode("/f"), expected, "chmod g+s");
     }
     // A directory with it hands its group down, and itself to directories.
-    v.create_dir("/team", 0o777).unwrap();
+    v.create_dir_with_mode("/team", 0o777).unwrap();
     own(&v, "/team", 0o2777);
-    stranger.create("/team/file", 0o644).unwrap();
-    stranger.create_dir("/team/dir", 0o755).unwrap();
+    stranger.create_new_file("/team/file").unwrap();
+    stranger.create_dir("/team/dir").unwrap();
     stranger.symlink("t", "/team/link").unwrap();
-    let group = |path: &str| v.lstat(path).unwrap().gid;
+    let group = |path: &str| v.symlink_metadata(path).unwrap().gid();
     assert_eq!(
         (group("/team/file"), group("/team/dir"), group("/team/link")),
         (STAFF, STAFF, STAFF)
     );
     assert_eq!((mode("/team/file"), mode("/team/dir")), (0o644, 0o2755));
     // But no user can make a program that runs as a group he is not a member of.
-    stranger.create("/team/program", 0o2755).unwrap();
+    stranger
+        .open_file_with(
+            "/team/program",
+            &OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o2755),
+        )
+        .unwrap();
     assert_eq!(
         mode("/team/program"),
         0o755,
         "set-group-id of a foreign group"
     );
-    member.create("/team/ours", 0o2755).unwrap();
+    member
+        .open_file_with(
+            "/team/ours",
+            &OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o2755),
+        )
+        .unwrap();
     assert_eq!(mode("/team/ours"), 0o2755);
     says(
-        stranger.create("/f2", 0o600),
+        stranger.open_file_with(
+            "/f2",
+            &OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600),
+        ),
         Says::Denied,
         "the root directory is root's",
     );

@@ -133,7 +133,7 @@ impl Model {
         id
     }
 
-    pub fn link(&mut self, old: &str, new: &str) -> Answer<()> {
+    pub fn hard_link(&mut self, old: &str, new: &str) -> Answer<()> {
         let id = self.walk(old, false)?;
         let (dir, name) = self.split(new)?;
         self.link_at(id, dir, name)
@@ -155,7 +155,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn unlink(&mut self, path: &str) -> Answer<()> {
+    pub fn remove_file(&mut self, path: &str) -> Answer<()> {
         let (dir, name) = self.split(path)?;
         self.unlink_at(dir, name)
     }
@@ -209,7 +209,7 @@ impl Model {
         }
     }
 
-    pub fn rename(&mut self, old: &str, new: &str, mode: RenameMode) -> Answer<()> {
+    pub fn rename_with(&mut self, old: &str, new: &str, mode: RenameMode) -> Answer<()> {
         let old = self.split(old)?;
         let new = self.split(new)?;
         self.rename_at(old, new, mode)

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow};
 use blockdev::MemDevice;
 use extant::mkfs::{self, MkfsOptions};
-use extant::{OpenOptions, RenameMode, Volume};
+use extant::{RenameMode, Volume, VolumeOptions};
 use extant_fuse::RequestCount;
 use extant_fuse::control::Status;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -79,7 +79,7 @@ impl Demo {
             ..MkfsOptions::default()
         };
         mkfs::format(&*device, &options).context("make a volume in memory")?;
-        let volume = OpenOptions::new()
+        let volume = VolumeOptions::new()
             .commit_interval(Duration::from_secs(1))
             .open_device(device)?;
         let count = thread::available_parallelism().map_or(2, |n| n.get() * 2);
@@ -164,8 +164,8 @@ impl Shared {
     /// Every file lives for a while; half of them in a directory that all threads share.
     fn turns(&self, task: usize, part: &TaskPart) -> extant::Result<()> {
         let volume = self.volume.clone();
-        let own = volume.create_dir(format!("/thread{task}"), 0o755)?;
-        match volume.create_dir("/shared", 0o755) {
+        let own = volume.create_dir(format!("/thread{task}"))?;
+        match volume.create_dir("/shared") {
             Ok(_) | Err(extant::Error::Exists) => {}
             Err(e) => return Err(e),
         }
@@ -180,22 +180,24 @@ impl Shared {
             let (name, renamed) = (format!("{task}.{n}"), format!("{task}.{n}.renamed"));
             let mut file = None;
             part.count(0, 0, || {
-                file = Some(dir.create(&name, 0o644)?);
+                file = Some(dir.create_new_file(&name)?);
                 Ok(())
             })?;
             if let Some(file) = &file {
-                part.count(1, 4096, || file.write_all_at(0, &data))?;
-                part.count(2, 4096, || file.read_at(0, &mut buffer).map(drop))?;
+                part.count(1, 4096, || file.write_all_at(&data, 0))?;
+                part.count(2, 4096, || file.read_at(&mut buffer, 0).map(drop))?;
                 if n % 200 == 0 {
-                    part.count(6, 0, || file.fsync())?;
+                    part.count(6, 0, || file.sync_all())?;
                 }
             }
             drop(file);
-            part.count(3, 0, || dir.stat(&name).map(drop))?;
-            part.count(4, 0, || dir.rename(&name, &renamed, RenameMode::NoReplace))?;
+            part.count(3, 0, || dir.metadata(&name).map(drop))?;
+            part.count(4, 0, || {
+                dir.rename_with(&name, &renamed, RenameMode::NoReplace)
+            })?;
             if let Some(old) = usize::checked_sub(n, FILES) {
                 let old = format!("{task}.{old}.renamed");
-                part.count(5, 0, || dir.unlink(&old))?;
+                part.count(5, 0, || dir.remove_file(&old))?;
             }
             if n % ROUND == 0 {
                 thread::sleep(REST);

@@ -176,12 +176,12 @@ fn a_full_volume_answers_as_the_kernels() {
 /// The directory `many` with 64,997 subdirectories and the file `file` with 64,999 names, made in process: calls of a
 /// mount would take a minute.
 fn make_links(image: &Path) -> extant::Result<()> {
-    let volume = extant::OpenOptions::new().open(image)?;
-    let many = volume.create_dir("/many", 0o755)?;
-    (0..64_997).try_for_each(|n| many.create_dir(n.to_string(), 0o755).map(drop))?;
-    volume.create("/file", 0o644)?;
-    volume.create_dir("/names", 0o755)?;
-    (1..64_999).try_for_each(|n| volume.link("/file", format!("/names/{n}")))?;
+    let volume = extant::VolumeOptions::new().open(image)?;
+    let many = volume.create_dir("/many")?;
+    (0..64_997).try_for_each(|n| many.create_dir(n.to_string()).map(drop))?;
+    volume.create_new_file("/file")?;
+    volume.create_dir("/names")?;
+    (1..64_999).try_for_each(|n| volume.hard_link("/file", format!("/names/{n}")))?;
     volume.close()
 }
 

@@ -1,0 +1,20 @@
+//! What a server of a volume needs, such as the FUSE mount: inodes by number, reads and writes that leave times and rights to a
+//! cache above, and who is told of inodes. It may change with any version of this crate.
+//!
+//! ```
+//! # let volume = extant::doc_volume();
+//! use extant::unstable::{MakeNode, Node};
+//! let who = extant::Credentials::root();
+//! let dir = Node::root(&volume)?.make(&who, b"dir", MakeNode::Directory, 0o755)?;
+//! assert_eq!(Node::of_number(&volume, dir.ino())?.generation(), dir.generation());
+//! # Ok::<(), extant::Error>(())
+//! ```
+
+pub use super::node::{MakeNode, Node, NodeEntry};
+pub use super::open_options::OpenFlags;
+#[doc(hidden)]
+pub use crate::base::jitter::jitter;
+#[doc(hidden)]
+pub use crate::base::schedule;
+pub use crate::data::fallocate::Seek;
+pub use crate::inodes::observe::{InodeInCore, InodeObserver};
