@@ -4,7 +4,7 @@
 
 use blockdev::FileDevice;
 use extant::mkfs::{self, MkfsOptions};
-use extant::{Dir, OpenFlags, OpenOptions, Volume};
+use extant::{Dir, OpenOptions, Volume, VolumeOptions};
 use std::alloc::{GlobalAlloc, Layout};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,12 +47,12 @@ fn open(image: &Path) -> std::result::Result<Volume, Box<dyn std::error::Error>>
     };
     mkfs::format(&FileDevice::create(image, 2 << 30)?, &options)?;
     // Without the thread that commits now and then.
-    let options = OpenOptions::new().background(false);
+    let options = VolumeOptions::new().background(false);
     Ok(options.inodes_in_core(1_000_000).open(image)?)
 }
 
 fn create(dir: &Dir, name: &str) -> extant::Result<()> {
-    dir.open(name, OpenFlags::WRITE | OpenFlags::CREATE, 0o644)
+    dir.open_file_with(name, &OpenOptions::new().write(true).create(true))
         .map(drop)
 }
 
@@ -62,7 +62,7 @@ fn heap(image: &Path) -> Outcome {
     const FILES: usize = 16_000;
     let names: Vec<_> = (0..FILES).map(|i| format!("file.{i}")).collect();
     let volume = open(image)?;
-    let dir = volume.create_dir("dir", 0o755)?;
+    let dir = volume.create_dir("dir")?;
     volume.sync()?;
     let before = ALLOCATED.load(Ordering::Relaxed);
     names.iter().try_for_each(|name| create(&dir, name))?;
@@ -78,7 +78,7 @@ fn lines(image: &Path) -> Outcome {
     const COUNTED: usize = 200;
     let names: Vec<_> = (0..WARM + COUNTED).map(|i| format!("file.{i}")).collect();
     let volume = open(image)?;
-    let dir = volume.create_dir("dir", 0o755)?;
+    let dir = volume.create_dir("dir")?;
     let here = 0u8;
     println!("mark {:p} stack {:p}", &MARK, &here);
     let (warm, counted) = names.split_at(WARM);
@@ -93,7 +93,7 @@ fn lines(image: &Path) -> Outcome {
         marked(&|| create(&dir, name))?;
     }
     for name in counted {
-        marked(&|| dir.unlink(name))?;
+        marked(&|| dir.remove_file(name))?;
     }
     Ok(volume.close()?)
 }
