@@ -264,19 +264,13 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         self.done.bits.changed.push((ino, false));
         self.done.freed.push(ino);
         self.done.orphans.push((ino, OrphanChange::Freed));
-        let core = InodeCore {
-            links: 0,
-            size: 0,
-            ctime: item.core.ctime,
-            // 0 would mean "never deleted".
-            dtime: if item.core.dtime == 0 {
-                (item.core.ctime.secs() as u32).max(1)
-            } else {
-                item.core.dtime
-            },
-            ..old
+        let ctime = item.core.ctime;
+        // 0 would mean "never deleted".
+        let dtime = match item.core.dtime {
+            0 => (ctime.secs() as u32).max(1),
+            given => given,
         };
-        inode::encode_core(&core, raw, self.ws.geometry);
+        inode::encode_freed(raw, self.ws.geometry, ctime, dtime);
         inode::i_block_mut(raw)?.fill(0);
         if old.flags & flags::EXTENTS != 0 {
             // As the kernel leaves it; e2fsck takes a block of records without one for garbage.

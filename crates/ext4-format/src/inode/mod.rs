@@ -313,6 +313,28 @@ pub fn encode_core(core: &InodeCore, raw: &mut [u8], geo: &Geometry) {
     }
 }
 
+/// Writes what changes in a record when its inode is freed: no links, no size, and these times. As [`encode_core`], it
+/// leaves the mapping, the count of sectors, the attribute block and the checksum to the caller.
+pub fn encode_freed(raw: &mut [u8], geo: &Geometry, ctime: Timestamp, dtime: u32) {
+    let end = fixed_end(raw);
+    let Some((base, extra)) = raw.split_first_chunk_mut::<GOOD_OLD_SIZE>() else {
+        return;
+    };
+    put(base, at::LINKS, 0u16.to_le_bytes());
+    put(base, at::SIZE, 0u32.to_le_bytes());
+    if has_wide_size(u16_at(base, at::MODE), geo) {
+        put(base, at::SIZE_HI, 0u32.to_le_bytes());
+    }
+    put(base, at::DTIME, dtime.to_le_bytes());
+    if at::CTIME_EXTRA + 4 <= end {
+        let (seconds, more) = ctime.encode();
+        put(base, at::CTIME, seconds.to_le_bytes());
+        put(extra, at::CTIME_EXTRA - GOOD_OLD_SIZE, more.to_le_bytes());
+    } else {
+        put(base, at::CTIME, ctime.encode_short().to_le_bytes());
+    }
+}
+
 /// The 60 bytes that map the file: extent root, block pointers, or a short symbolic link.
 ///
 /// # Errors

@@ -50,6 +50,31 @@ fn round_trip_and_checksum() {
 }
 
 #[test]
+fn freeing_writes_what_encoding_the_whole_core_would() {
+    for size in [128u16, 256, 1024] {
+        let geo = geo(size);
+        for mode in [0o100_644, 0o040_755, 0o120_777] {
+            let mut whole = vec![0; size.into()];
+            init(&mut whole, &geo);
+            encode_core(&InodeCore { mode, ..sample() }, &mut whole, &geo);
+            let mut freed = whole.clone();
+            let (ctime, dtime) = (Timestamp::new(1 << 32, 17), 11);
+            let old = decode_verified(&whole, &geo, InodeNr(12)).unwrap();
+            let core = InodeCore {
+                links: 0,
+                size: 0,
+                ctime,
+                dtime,
+                ..old
+            };
+            encode_core(&core, &mut whole, &geo);
+            encode_freed(&mut freed, &geo, ctime, dtime);
+            assert_eq!(freed, whole, "{mode:o} in {size}");
+        }
+    }
+}
+
+#[test]
 fn short_inodes_keep_seconds_only() {
     let geo = geo(128);
     let mut raw = [0; 128];
