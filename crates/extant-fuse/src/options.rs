@@ -2,7 +2,7 @@
 
 mod words;
 
-use extant::{AccessTimes, ErrorPolicy, VolumeOptions};
+use extant::{AccessTimes, BlockScan, ErrorPolicy, VolumeOptions};
 use std::time::Duration;
 
 /// Options of a mount.
@@ -55,6 +55,8 @@ pub struct MountOptions {
     pub commit_interval: Option<Duration>,
     /// A file's new contents are written before it replaces another.
     pub auto_da_alloc: bool,
+    /// How groups with free blocks are found.
+    pub block_scan: BlockScan,
     /// Name of the source in /proc/mounts, if not the image's path.
     pub source: Option<String>,
 }
@@ -81,6 +83,7 @@ impl Default for MountOptions {
             cache_bytes: None,
             commit_interval: None,
             auto_da_alloc: true,
+            block_scan: BlockScan::default(),
             source: None,
         }
     }
@@ -109,7 +112,8 @@ impl MountOptions {
             .access_times(self.access_times)
             .directory_access_times(self.directory_times)
             .lazy_times(self.lazy_times)
-            .auto_da_alloc(self.auto_da_alloc);
+            .auto_da_alloc(self.auto_da_alloc)
+            .block_scan(self.block_scan);
         if let Some(bytes) = self.cache_bytes {
             options = options.cache_bytes(bytes);
         }
@@ -178,6 +182,9 @@ impl MountOptions {
                     "shutdown" => ErrorPolicy::Shutdown,
                     _ => return Err("remount-ro, shutdown, panic or continue"),
                 };
+            }
+            "mb_optimize_scan" => {
+                self.block_scan = BlockScan::of_option(wanted()?).ok_or("0 or 1")?;
             }
             "fsname" => self.source = Some(wanted()?.into()),
             _ if words::mean_nothing(option) => {}

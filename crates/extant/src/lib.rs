@@ -69,6 +69,7 @@ pub use extant_mkfs as mkfs;
 pub use inodes::attributes::{Metadata, SetAttributes, SetTime};
 pub use inodes::xattrs::SetXattr;
 pub use names::rename::RenameMode;
+pub use space::contention::SearchCounts;
 pub use space::search::BlockScan;
 pub use store::damage::Damage;
 pub use types::access_times::AccessTimes;

@@ -37,6 +37,8 @@ Options of -o:
   cache=SIZE              memory for data in the server (default: a quarter of the machine's)
   commit=SECONDS          time between timed commits (default: 5)
   noauto_da_alloc         data of what replaces a file are not written before it does
+  mb_optimize_scan=0|1    groups with free blocks are found one after the other, or by lists
+                          (default: 1)
   sync, dirsync           changes wait until they are durable: all, or those of names
   writethrough            writes go to the server at once: a full image fails the write, not
                           the close

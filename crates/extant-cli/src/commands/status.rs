@@ -150,6 +150,13 @@ fn facts(s: &Status) -> Vec<(&'static str, String)> {
             ),
         ),
         (
+            "search",
+            format!(
+                "{} groups considered for blocks, {} busy, {} locked in vain",
+                s.search.considered, s.search.busy, s.search.failed
+            ),
+        ),
+        (
             "meters",
             format!(
                 "locks {}, operations {}",

@@ -39,6 +39,8 @@ pub struct Status {
     pub log: LogStatus,
     /// Free and total space.
     pub space: SpaceStatus,
+    /// Searches for blocks.
+    pub search: SearchStatus,
     /// Pushes by the class of their time, as [`extant::PushTimes`] counts them.
     pub push_times: Vec<u64>,
     /// Counts of each slot of the server.
@@ -109,6 +111,18 @@ pub struct LockStatus {
     pub contentions: u64,
     /// Nanoseconds waited.
     pub wait_ns: u64,
+}
+
+/// Searches for blocks since the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SearchStatus {
+    /// Groups that were considered.
+    pub considered: u64,
+    /// Groups whose lock was busy: they were passed over, or waited for if nothing else was left.
+    pub busy: u64,
+    /// Groups that were locked and had no run that would do.
+    pub failed: u64,
 }
 
 /// Space of a mount, in bytes and inodes.
@@ -182,6 +196,11 @@ impl Status {
                 free_bytes: bytes(space.free_blocks),
                 inodes: space.inodes,
                 free_inodes: space.free_inodes,
+            },
+            search: SearchStatus {
+                considered: log.search.considered,
+                busy: log.search.busy,
+                failed: log.search.failed,
             },
             push_times: state.push_times.counts().to_vec(),
             slots: slots.collect(),
@@ -264,6 +283,21 @@ impl Status {
                 "log_bytes_total",
                 "Bytes written to the journal",
                 self.log.bytes,
+            ),
+            (
+                "groups_considered_total",
+                "Groups considered in searches for blocks",
+                self.search.considered,
+            ),
+            (
+                "groups_busy_total",
+                "Groups whose lock was busy",
+                self.search.busy,
+            ),
+            (
+                "groups_failed_total",
+                "Groups locked in vain",
+                self.search.failed,
             ),
             (
                 "troubles_total",

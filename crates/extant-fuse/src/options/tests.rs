@@ -37,7 +37,7 @@ fn every_option_of_the_page_does_what_it_says() {
                     let options = result.unwrap_or_else(|e| panic!("{e}"));
                     // A default can be restored after another option changed it.
                     let mut other = MountOptions::default();
-                    other.parse("ro,nosuid,nodev,noexec,sync,dirsync,noatime,nodiratime,lazytime,noauto_da_alloc,errors=shutdown").unwrap();
+                    other.parse("ro,nosuid,nodev,noexec,sync,dirsync,noatime,nodiratime,lazytime,noauto_da_alloc,mb_optimize_scan=0,errors=shutdown").unwrap();
                     let before = other.clone();
                     other.parse(word).unwrap();
                     assert!(

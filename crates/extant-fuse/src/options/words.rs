@@ -47,7 +47,6 @@ const NOTHING: &[&str] = &[
     "init_itable",
     "init_itable=",
     "noinit_itable",
-    "mb_optimize_scan=",
     "nombcache",
     "no_mbcache",
     "block_validity",

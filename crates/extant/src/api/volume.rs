@@ -227,6 +227,7 @@ impl Volume {
             pushes,
             engine.store.flushes.mark(),
             engine.store.geometry.block_size,
+            engine.space.blocks.searches.read(),
         )
     }
 

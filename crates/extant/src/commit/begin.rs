@@ -5,6 +5,7 @@ use crate::base::schedule::{self, Point};
 use crate::commit::Committer;
 use crate::log::transaction::{Cost, Transaction};
 use crate::space::guards::NewNumber;
+use crate::space::orlov::Wanted;
 use crate::types::credentials::Credentials;
 use ext4_format::InodeNr;
 
@@ -189,11 +190,11 @@ impl Committer {
 impl Committer {
     /// A number for a new inode. Numbers freed by what is not yet durable come back with a push, for which nothing may be
     /// locked.
-    pub(crate) fn take_number(&self, parent: InodeNr, is_dir: bool) -> Result<NewNumber<'_>> {
-        match self.space.take_number(parent, is_dir) {
+    pub(crate) fn take_number(&self, parent: InodeNr, wanted: Wanted) -> Result<NewNumber<'_>> {
+        match self.space.take_number(parent, wanted) {
             Err(Error::NoSpace(_)) => {
                 self.push_and_release()?;
-                let taken = self.space.take_number(parent, is_dir);
+                let taken = self.space.take_number(parent, wanted);
                 taken.map_err(|e| self.store.explain_space(e))
             }
             other => other,

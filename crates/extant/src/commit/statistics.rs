@@ -1,11 +1,12 @@
-//! Figures of a volume's log since it was opened, and its present contents.
+//! Figures of a volume's log, and of its searches for blocks, since it was opened, and its present contents.
 
+use crate::space::contention::SearchCounts;
 use extant_formatter::Output;
 use extant_formatter::item::ItemList;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Figures of a volume's log since it was opened, which only grow. Commits that are not pushed yet do not count.
+/// Figures of a volume's log, and of its searches for blocks, since it was opened, which only grow. Commits that are not pushed yet do not count.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -33,6 +34,8 @@ pub struct Statistics {
     pub log_bytes: u64,
     /// Time spent on bringing the items of contexts into order.
     pub sort_time: Duration,
+    /// The searches for blocks.
+    pub search: SearchCounts,
 }
 
 /// The same while it grows. Written by pushes only.
@@ -234,7 +237,13 @@ impl Totals {
     }
 
     /// The figures at this moment.
-    pub fn read(&self, pushes: u64, flushes: u64, block_size: u32) -> Statistics {
+    pub fn read(
+        &self,
+        pushes: u64,
+        flushes: u64,
+        block_size: u32,
+        search: SearchCounts,
+    ) -> Statistics {
         let blocks = self.log_blocks.load(Ordering::Relaxed);
         Statistics {
             commits: self.commits.load(Ordering::Relaxed),
@@ -242,6 +251,7 @@ impl Totals {
             flushes,
             log_bytes: blocks.saturating_mul(block_size.into()),
             sort_time: Duration::from_nanos(self.sort_ns.load(Ordering::Relaxed)),
+            search,
         }
     }
 }

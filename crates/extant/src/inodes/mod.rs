@@ -36,7 +36,8 @@ pub(crate) trait Evictor: Send + Sync {
     fn bound_inodes(&self);
 }
 
-/// The inodes in memory.
+/// The inodes in memory. Apart from the count of its references, which a push changes.
+#[repr(align(128))]
 pub(crate) struct Inodes {
     pub(crate) store: Arc<Store>,
     pub(crate) space: Arc<Space>,

@@ -113,6 +113,9 @@ impl Lifecycle {
         state.stamp = c.stamp;
         c.inode(inode.ino, InodeEvent::Free, state.core);
         inode.logged_in(c.context);
+        if inode.directory().is_some() {
+            self.space.inodes.count_directory(inode.ino, -1);
+        }
         if state.born == c.context {
             self.space
                 .inodes

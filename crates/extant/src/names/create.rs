@@ -14,6 +14,7 @@ use crate::log::{Commit, Cost};
 use crate::names::Names;
 use crate::names::index_room::Room;
 use crate::space::guards::{NewNumber, PlacedRuns};
+use crate::space::orlov::Wanted;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::dentry::{Dentry, NameHash};
 use ext4_format::InodeNr;
@@ -267,8 +268,12 @@ impl Names {
             if what.is_device() && !who.is_unbound() {
                 return Err(Error::NotPermitted);
             }
-            let is_dir = matches!(what, New::Directory);
-            match self.space.take_number(place.parent.ino, is_dir) {
+            let wanted = match what {
+                New::Directory if place.parent.is_top() => Wanted::TopDirectory,
+                New::Directory => Wanted::Directory,
+                _ => Wanted::File,
+            };
+            match self.space.take_number(place.parent.ino, wanted) {
                 Ok(number) => return Ok(Locked::Free(bucket, room, number)),
                 // Numbers freed by operations that are not durable yet are free again after a push. The push is
                 // waited for with the bucket unlocked: a frozen volume lets none through, and its names must be

@@ -7,6 +7,7 @@ use crate::incore::inode::{Content, Inode};
 use crate::inodes::new::New;
 use crate::log::Cost;
 use crate::names::Names;
+use crate::space::orlov::Wanted;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::{Arc, OnceLock};
@@ -35,7 +36,7 @@ impl Names {
             None => Cost { meta_blocks: 0 },
         };
         let tx = self.commit.begin(who, cost)?;
-        let number = self.commit.take_number(parent.ino, false)?;
+        let number = self.commit.take_number(parent.ino, Wanted::File)?;
         let ino = number.ino();
         let mut core = self.inodes.new_core(who, parent, &what, mode, now());
         core.links = 0;

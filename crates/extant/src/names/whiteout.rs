@@ -7,6 +7,7 @@ use crate::inodes::new::New;
 use crate::log::Commit;
 use crate::names::Names;
 use crate::space::guards::NewNumber;
+use crate::space::orlov::Wanted;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::Dentry;
 use ext4_format::FileType;
@@ -31,7 +32,7 @@ impl Names {
             .inherited_acls(who, dir, FileType::CharDevice, 0)?;
         Ok(Whiteout {
             names: self,
-            number: self.commit.take_number(dir.ino, false)?,
+            number: self.commit.take_number(dir.ino, Wanted::File)?,
             mode,
             xattrs,
         })

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::space::Space;
 use crate::space::block::GroupSource;
-use crate::space::inode::InodeSource;
+use crate::space::inode_source::InodeSource;
 use crate::space::search::Request;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where};
@@ -127,6 +127,16 @@ impl GroupSource for Space {
 }
 
 impl InodeSource for Space {
+    fn directories(&self, group: GroupNr) -> Result<u32> {
+        let store = &self.store;
+        let desc = store.groups.get(&store.geometry, &store.buffers, group)?;
+        Ok(desc.used_dirs)
+    }
+
+    fn room_for_data(&self, group: GroupNr) -> Result<u32> {
+        self.blocks.free_of(group.0, self)
+    }
+
     fn free_inodes(&self, group: GroupNr) -> Result<u32> {
         GroupSource::free_blocks(self, group)?;
         Ok(self.store.desc(group)?.free_inodes)

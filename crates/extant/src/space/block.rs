@@ -15,7 +15,7 @@ use crate::base::invariants::insist;
 use crate::base::locks::{self, Mutex};
 use crate::space::bound::{Bound, Looked};
 use crate::space::buddy::Buddy;
-use crate::space::contention::Contention;
+use crate::space::contention::{Contention, Searches};
 use crate::space::goals::Goals;
 use crate::space::ranks::{Rank, Ranks};
 use crate::space::search::BlockScan;
@@ -79,6 +79,8 @@ pub struct BlockAlloc {
     pub(super) ranks: Ranks,
     pub(super) goals: Goals,
     pub(super) contention: Contention,
+    /// The work of searches, for statistics.
+    pub(crate) searches: Searches,
     /// Number of calls that freed blocks.
     times_freed: Counter,
     /// Bitmaps in memory.
@@ -97,6 +99,7 @@ impl BlockAlloc {
             ranks: Ranks::new(geometry.groups),
             goals: Goals::new(geometry.groups),
             contention: Contention::default(),
+            searches: Searches::default(),
             times_freed: Counter::new(),
             bound: Bound::new(memory, each),
         }
@@ -119,6 +122,12 @@ impl BlockAlloc {
         // Pairs with the fence of `mark_free`: a block that was counted as free by then is seen.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.times_freed.sum()
+    }
+
+    /// Free blocks of a group; none if it is not used.
+    pub(super) fn free_of(&self, group: u32, source: &dyn GroupSource) -> Result<u32> {
+        let group = self.group(group, source)?;
+        Ok(if group.skipped() { 0 } else { group.free() })
     }
 
     /// Whether the slots compete for groups [B3].
@@ -267,6 +276,9 @@ impl BlockAlloc {
         }
         let guard = group.buddy.try_lock();
         self.contention.note(guard.is_none());
+        if guard.is_none() {
+            self.searches.busy();
+        }
         let mut guard = match guard {
             Some(guard) => guard,
             None if wait => group.buddy.lock(),
@@ -287,6 +299,7 @@ impl BlockAlloc {
             return Ok(None);
         };
         let Some((start, len)) = find(buddy).filter(|&(_, len)| len > 0) else {
+            self.searches.failed();
             return Ok(None);
         };
         let free = buddy.run_at(start, len);

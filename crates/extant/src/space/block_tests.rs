@@ -265,6 +265,11 @@ fn a_busy_group_is_passed_over_but_not_overlooked() {
         }
         alloc.allocate(&request, &fake).unwrap();
         assert!(alloc.is_busy() || alloc.contention_of_this_slot() > 0);
+        let counts = alloc.searches.read();
+        assert!(
+            counts.busy >= 3 && counts.considered > counts.busy,
+            "{counts:?}"
+        );
         std::thread::scope(|s| {
             let waiting = s.spawn(|| alloc.allocate(&request, &fake).unwrap());
             std::thread::sleep(std::time::Duration::from_millis(20));

@@ -3,7 +3,7 @@
 //! the slots fight over: a slot that meets nobody only reads its zero.
 
 use percpu::PerSlot;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A count above this says "busy".
 const THRESHOLD: u32 = 4;
@@ -35,6 +35,66 @@ impl Contention {
     /// Whether the caller's slot found groups busy more often than not.
     pub fn is_busy(&self) -> bool {
         self.0.local().load(Ordering::Relaxed) > THRESHOLD
+    }
+}
+
+/// The work of searches for blocks since a volume was opened: counts that only grow.
+///
+/// ```
+/// # let volume = extant::doc_volume();
+/// let before = volume.statistics().search;
+/// volume.write_file("/file", b"data")?;
+/// volume.sync()?;
+/// assert!(volume.statistics().search.considered > before.considered);
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchCounts {
+    /// Groups that were considered.
+    pub considered: u64,
+    /// Groups that were passed over because their lock was busy, and groups for whose busy lock a search waited.
+    pub busy: u64,
+    /// Groups that were locked and had no run that would do.
+    pub failed: u64,
+}
+
+/// The same, of each slot.
+#[derive(Default)]
+pub struct Searches(PerSlot<[AtomicU64; 3]>);
+
+impl Searches {
+    fn add(&self, which: usize) {
+        let count = &self.0.local()[which];
+        // Threads that share a slot may lose one.
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// A group is considered.
+    pub fn considered(&self) {
+        self.add(0);
+    }
+
+    /// Its lock was busy.
+    pub fn busy(&self) {
+        self.add(1);
+    }
+
+    /// It was locked, and nothing was found.
+    pub fn failed(&self) {
+        self.add(2);
+    }
+
+    /// The sums of all slots.
+    pub fn read(&self) -> SearchCounts {
+        let sum = |which: usize| {
+            let parts = self.0.iter().map(|p| p[which].load(Ordering::Relaxed));
+            parts.fold(0, u64::saturating_add)
+        };
+        SearchCounts {
+            considered: sum(0),
+            busy: sum(1),
+            failed: sum(2),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::space::Space;
 use crate::space::inode::Allocated;
+use crate::space::orlov::Wanted;
 use ext4_format::InodeNr;
 use extant_formatter::extent_map::Run;
 
@@ -155,9 +156,9 @@ impl Space {
     pub fn take_number(
         &self,
         parent: InodeNr,
-        is_dir: bool,
+        wanted: Wanted,
     ) -> crate::base::error::Result<NewNumber<'_>> {
-        let allocated = self.inodes.allocate(parent, is_dir, self)?;
+        let allocated = self.inodes.allocate(parent, wanted, self)?;
         Ok(NewNumber {
             space: self,
             allocated,

@@ -5,7 +5,8 @@
 //!   and retried.
 //! - I2: a reserved inode found free in group 0 is an error on the file system; the group is skipped.
 //! - I3: without a journal a number freed moments ago is not handed out again; see [`InodeAlloc::release`].
-//! - I4: the search wraps over all groups from the parent's; directories spread by flex group (Orlov).
+//! - I4: the search wraps over all groups from the parent's; directories spread by Orlov's rule, see
+//!   [`crate::space::orlov`].
 //! - L4: free counts are per group and per stretch; a full volume is found by searching the groups.
 //!
 //! Each slot draws from a stretch of its own in a group, a cache line of the bitmap, so that slots
@@ -20,6 +21,8 @@ use crate::base::error::{Error, Result};
 use crate::base::failing::{self, Call};
 use crate::base::locks::{self, Mutex};
 use crate::space::bound::{Bound, Looked};
+use crate::space::inode_source::InodeSource;
+use crate::space::orlov::{Turns, Wanted};
 use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
@@ -30,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Inodes of one stretch: 512 bits, one cache line of the bitmap, 32 table blocks.
-const STRETCH: u32 = 512;
+pub(super) const STRETCH: u32 = 512;
 /// Stretches that a slot keeps: one in each group of a flex group, over which directories take turns.
 const KEPT: usize = 16;
 /// How long a number rests without a journal [I3].
@@ -57,6 +60,8 @@ struct Claims {
     free: AtomicI64,
     /// Start of the next stretch to claim.
     cursor: AtomicU32,
+    /// Directories, those not yet logged and those being freed too: a hint for where to put the next.
+    dirs: AtomicI64,
 }
 
 /// The fields that freeing a number reads.
@@ -93,20 +98,6 @@ impl InodeGroup {
     }
 }
 
-/// The source of groups' counts and bitmaps.
-pub trait InodeSource {
-    /// Free inodes of a group, by its descriptor.
-    fn free_inodes(&self, group: GroupNr) -> Result<u32>;
-    /// A group's bitmap: one bit per inode, those past the group's end set. `again`: it may have been read before,
-    /// and its image may have changed since.
-    fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>>;
-    /// Checks that a number is in use by its group's bitmap, which breaks another rule, and that its group keeps all
-    /// inodes in use where e2fsck looks for them. Only then is the number freed.
-    fn check_in_use(&self, _: InodeNr) -> Result<()> {
-        Ok(())
-    }
-}
-
 struct Stretch {
     group: u32,
     bits: Arc<Bits>,
@@ -132,16 +123,17 @@ pub struct InodeAlloc {
     bound: CachePadded<Bound>,
     /// Free inodes at open.
     found: u64,
-    per_group: u32,
+    pub(super) per_group: u32,
     first_ino: u32,
-    flex_log: u8,
+    pub(super) flex_log: u8,
     slots: PerSlot<Mutex<SlotNumbers, locks::InodeStretches>>,
     /// Numbers that rest without a journal.
     resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
     /// Numbers that are freed, but in use until the context that frees them is durable.
     leaving: Counter,
     /// Turns of new directories over the groups, for each slot.
-    turns: PerSlot<AtomicU32>,
+    pub(super) turns: PerSlot<Turns>,
+    pub(super) blocks_per_group: u32,
 }
 
 /// An allocated number; `after` is a stamp that everything logged for it must exceed.
@@ -153,6 +145,8 @@ pub struct Allocated {
     pub after: u64,
     /// That context.
     context: u64,
+    /// It was counted as a directory's.
+    dir: bool,
 }
 
 impl Allocated {
@@ -162,6 +156,7 @@ impl Allocated {
             ino,
             after: 0,
             context: 0,
+            dir: false,
         }
     }
 }
@@ -181,8 +176,8 @@ impl InodeAlloc {
             slots: PerSlot::default(),
             resting: Mutex::default(),
             leaving: Counter::new(),
-            // Far apart, so that slots that make directories at the same time use different groups.
-            turns: PerSlot::new(|slot| AtomicU32::new((slot.index() as u32).wrapping_mul(9))),
+            turns: PerSlot::new(|slot| Turns::of_slot(slot.index())),
+            blocks_per_group: geometry.blocks_per_group,
         }
     }
 
@@ -199,11 +194,13 @@ impl InodeAlloc {
     fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
         let found = self.groups.get_or_make(group, |g| {
             // A descriptor that breaks a rule is reported, and its group is not used.
-            let (free, skip) = match source.free_inodes(GroupNr(g)) {
-                Ok(free) => (free, false),
+            let counts = source.free_inodes(GroupNr(g));
+            let counts = counts.and_then(|free| Ok((free, source.directories(GroupNr(g))?)));
+            let (free, dirs, skip) = match counts {
+                Ok((free, dirs)) => (free, dirs, false),
                 Err(Error::Format(e)) => {
                     tracing::error!(group = g, error = %e, "group descriptor refused");
-                    (0, true)
+                    (0, 0, true)
                 }
                 Err(e) => return Err(e),
             };
@@ -212,6 +209,7 @@ impl InodeAlloc {
                     bits: Mutex::new(None),
                     free: AtomicI64::new(i64::from(free)),
                     cursor: AtomicU32::new(0),
+                    dirs: AtomicI64::new(dirs.into()),
                 },
                 state: GroupState {
                     loaded: AtomicBool::new(false),
@@ -318,15 +316,15 @@ impl InodeAlloc {
     pub fn allocate(
         &self,
         parent: InodeNr,
-        is_dir: bool,
+        wanted: Wanted,
         source: &dyn InodeSource,
     ) -> Result<Allocated> {
         if failing::now(Call::Number) {
             return Err(Error::NoSpace("no free inode"));
         }
-        match self.at_hand(parent, is_dir) {
+        match self.at_hand(parent, wanted.is_dir()) {
             Some(allocated) => Ok(allocated),
-            None => self.search(parent, is_dir, source),
+            None => self.search(parent, wanted, source),
         }
     }
 
@@ -357,12 +355,28 @@ impl InodeAlloc {
 
     #[cold]
     #[inline(never)]
-    fn search(&self, parent: InodeNr, is_dir: bool, source: &dyn InodeSource) -> Result<Allocated> {
-        let home = if is_dir {
-            self.directory_group(parent, source)?
-        } else {
-            self.locate(parent).0
-        };
+    fn search(
+        &self,
+        parent: InodeNr,
+        wanted: Wanted,
+        source: &dyn InodeSource,
+    ) -> Result<Allocated> {
+        if !wanted.is_dir() {
+            return self.allocate_from(self.locate(parent).0, parent, false, source);
+        }
+        let home = self.directory_group(parent, wanted, source)?;
+        let found = self.allocate_from(home, parent, true, source)?;
+        self.count_directory(found.ino, 1);
+        Ok(Allocated { dir: true, ..found })
+    }
+
+    fn allocate_from(
+        &self,
+        home: u32,
+        parent: InodeNr,
+        is_dir: bool,
+        source: &dyn InodeSource,
+    ) -> Result<Allocated> {
         let mut share = self.slots.local().lock();
         if !is_dir && let Some(allocated) = share.born_free.pop() {
             return Ok(allocated);
@@ -514,39 +528,30 @@ impl InodeAlloc {
         }))
     }
 
-    /// Orlov by flex group [I4]: directories of the root are spread over the volume, others stay in
-    /// their parent's flex group while it has room. Within it they take turns over the groups, so
-    /// that tasks in separate directories use separate groups.
-    fn directory_group(&self, parent: InodeNr, source: &dyn InodeSource) -> Result<u32> {
-        let count = self.groups.len();
-        let turn = self.turns.local().fetch_add(1, Ordering::Relaxed);
-        let room = |g: u32| -> Result<i64> {
-            let group = self.group(g, source)?;
-            Ok(group.free())
-        };
-        let (start, span) = if parent == InodeNr::ROOT {
-            (0, count)
-        } else {
-            let flex = 1u32
-                .checked_shl(u32::from(self.flex_log))
-                .unwrap_or(count)
-                .clamp(1, count);
-            let start = self.locate(parent).0 / flex * flex;
-            (start, flex.min(count - start))
-        };
-        let enough = i64::from(self.per_group / 4);
-        for i in 0..span.min(64) {
-            let group = start + turn.wrapping_add(i) % span;
-            if room(group)? > enough {
-                return Ok(group);
-            }
+    pub(super) fn group_count(&self) -> u32 {
+        self.groups.len()
+    }
+
+    pub(super) fn group_of(&self, ino: InodeNr) -> u32 {
+        self.locate(ino).0
+    }
+
+    /// Free inodes of a group outside of stretches, and directories in it.
+    pub(super) fn free_and_directories(
+        &self,
+        group: u32,
+        source: &dyn InodeSource,
+    ) -> Result<(i64, i64)> {
+        let g = self.group(group, source)?;
+        Ok((g.free(), g.claims.dirs.load(Ordering::Relaxed)))
+    }
+
+    /// Counts a directory that comes, or goes: `change` is 1 or -1.
+    pub fn count_directory(&self, ino: InodeNr, change: i64) {
+        // A group that was never looked at counts from its descriptor.
+        if let Some(g) = self.groups.get(self.locate(ino).0) {
+            g.claims.dirs.fetch_add(change, Ordering::Relaxed);
         }
-        let mut best = (i64::MIN, start);
-        for i in 0..count.min(256) {
-            let group = (start + i) % count;
-            best = best.max((room(group)?, group));
-        }
-        Ok(best.1)
     }
 
     /// Notes a number that was allocated and freed in the open context `context`: it is free again at once, for the
@@ -556,6 +561,7 @@ impl InodeAlloc {
             ino,
             after: stamp,
             context,
+            dir: false,
         };
         self.slots.local().lock().born_free.push(freed);
     }
@@ -566,7 +572,10 @@ impl InodeAlloc {
     }
 
     /// Returns a number that was just handed out, and for which nothing was logged.
-    pub fn undo(&self, allocated: Allocated) {
+    pub fn undo(&self, mut allocated: Allocated) {
+        if std::mem::take(&mut allocated.dir) {
+            self.count_directory(allocated.ino, -1);
+        }
         match allocated.after {
             0 => self.clear([allocated.ino]),
             _ => self.slots.local().lock().born_free.push(allocated),
@@ -574,11 +583,16 @@ impl InodeAlloc {
     }
 
     /// Frees numbers whose context is durable. With `rest` they stay unused for five seconds, on volumes without a
-    /// journal: a crash could leave the directory entry of their last life [I3].
+    /// journal: a crash could leave the directory entry of their last life [I3]. ext4 counts from the deletion, and
+    /// waits longer while the inode's block of the table is not written; here that block is on the device by now, whatever
+    /// the inode was. Numbers of directories rest as those of files do, and neither get one that rests.
     pub fn release(&self, numbers: Vec<InodeNr>, rest: bool) {
+        self.release_at(numbers, rest, Instant::now());
+    }
+
+    fn release_at(&self, numbers: Vec<InodeNr>, rest: bool, now: Instant) {
         self.leaving.add(-(numbers.len() as i64));
         if rest {
-            let now = Instant::now();
             self.wake_resting(now);
             let numbers = numbers.into_iter().map(|ino| (now, ino));
             self.resting.lock().extend(numbers);

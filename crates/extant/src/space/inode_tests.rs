@@ -8,6 +8,10 @@ struct Fake {
     geometry: Geometry,
     images: StdMutex<BTreeMap<u32, Vec<u64>>>,
     read: StdMutex<Vec<u32>>,
+    /// Free blocks of groups that have not very many.
+    blocks: StdMutex<BTreeMap<u32, u32>>,
+    /// Directories of groups that have some by their descriptors.
+    dirs: StdMutex<BTreeMap<u32, u32>>,
 }
 
 const WORDS: usize = 16;
@@ -23,6 +27,8 @@ impl Fake {
             geometry,
             images: StdMutex::default(),
             read: StdMutex::default(),
+            blocks: StdMutex::default(),
+            dirs: StdMutex::default(),
         };
         fake.image(0, |words| words[0] = 0x7FF);
         fake
@@ -61,6 +67,21 @@ impl Fake {
 }
 
 impl InodeSource for Fake {
+    fn directories(&self, group: GroupNr) -> Result<u32> {
+        Ok(self
+            .dirs
+            .lock()
+            .unwrap()
+            .get(&group.0)
+            .copied()
+            .unwrap_or(0))
+    }
+
+    fn room_for_data(&self, group: GroupNr) -> Result<u32> {
+        let blocks = self.blocks.lock().unwrap();
+        Ok(blocks.get(&group.0).copied().unwrap_or(30_000))
+    }
+
     fn free_inodes(&self, group: GroupNr) -> Result<u32> {
         let images = self.images.lock().unwrap();
         let words = images.get(&group.0);
@@ -87,8 +108,14 @@ fn bitmaps_leave_that_are_as_in_the_image() {
         alloc.ensure_loaded(fake.of(g), &fake).unwrap();
     }
     // One bitmap differs from its image; its stretch is given up for that of another group.
-    let taken = alloc.allocate(fake.of(50), false, &fake).unwrap().ino;
-    let other = alloc.allocate(fake.of(50 + 16), false, &fake).unwrap().ino;
+    let taken = alloc
+        .allocate(fake.of(50), Wanted::File, &fake)
+        .unwrap()
+        .ino;
+    let other = alloc
+        .allocate(fake.of(50 + 16), Wanted::File, &fake)
+        .unwrap()
+        .ino;
     fake.publish(other, true);
     assert_eq!((alloc.loaded(), alloc.has_shrunk()), (100, false));
     assert!(alloc.excess() > 8);
@@ -102,10 +129,17 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     fake.taken_reads();
     // The slot continues in its stretch, and in the group it has changed, without reading anything.
     assert_eq!(
-        alloc.allocate(fake.of(66), false, &fake).unwrap().ino.0,
+        alloc
+            .allocate(fake.of(66), Wanted::File, &fake)
+            .unwrap()
+            .ino
+            .0,
         other.0 + 1
     );
-    let second = alloc.allocate(fake.of(50), false, &fake).unwrap().ino;
+    let second = alloc
+        .allocate(fake.of(50), Wanted::File, &fake)
+        .unwrap()
+        .ino;
     assert_ne!(second, taken);
     assert!(fake.taken_reads().is_empty());
     // A number freed by an image stays in use until that image is on disk.
@@ -122,7 +156,10 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     let away = (100..200).find(|&g| !in_memory(&alloc, g)).unwrap();
     fake.image(away, |words| words.fill(u64::MAX));
     fake.image(away, |words| words[3] = !(1 << 7));
-    let found = alloc.allocate(fake.of(away), false, &fake).unwrap().ino;
+    let found = alloc
+        .allocate(fake.of(away), Wanted::File, &fake)
+        .unwrap()
+        .ino;
     assert_eq!(found.0, away * 1024 + 3 * 64 + 7 + 1);
     for ino in [found, second, other] {
         alloc.release(vec![ino], false);
@@ -140,13 +177,14 @@ fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
     let other = (percpu::slot::current().index() + 1) % percpu::slot::count();
     let other = alloc.slots.iter().nth(other).unwrap();
     for g in 0..100 {
-        let made = alloc.allocate(fake.of(g), false, &fake).unwrap();
+        let made = alloc.allocate(fake.of(g), Wanted::File, &fake).unwrap();
         assert_eq!((made.ino.0 - 1) / 1024, g);
         // They belong to a slot that makes no more files.
         other.lock().born_free.push(Allocated {
             ino: made.ino,
             after: u64::from(g) + 1,
             context: if g < 50 { 1 } else { 2 },
+            dir: false,
         });
     }
     assert_eq!(alloc.free(), free);
@@ -168,11 +206,11 @@ fn a_full_volume_is_not_read() {
     }
     fake.image(2000, |words| words[0] = !1);
     let alloc = fake.alloc(4);
-    let found = alloc.allocate(fake.of(7), false, &fake).unwrap().ino;
+    let found = alloc.allocate(fake.of(7), Wanted::File, &fake).unwrap().ino;
     assert_eq!(found.0, 2000 * 1024 + 1);
     for _ in 0..2 {
         assert!(matches!(
-            alloc.allocate(fake.of(7), false, &fake),
+            alloc.allocate(fake.of(7), Wanted::File, &fake),
             Err(Error::NoSpace(_))
         ));
     }
@@ -199,7 +237,7 @@ fn no_number_is_lost_or_given_twice() {
                     for _ in 0..8 {
                         x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                         let parent = fake.of((x >> 16) % GROUPS);
-                        let ino = alloc.allocate(parent, false, fake).unwrap().ino;
+                        let ino = alloc.allocate(parent, Wanted::File, fake).unwrap().ino;
                         assert!(in_use.lock().unwrap().insert(ino), "{ino:?} given twice");
                         mine.push(ino);
                     }
@@ -223,4 +261,132 @@ fn no_number_is_lost_or_given_twice() {
     });
     assert!(alloc.has_shrunk());
     assert_eq!(alloc.free(), free);
+}
+
+/// The groups of new directories, and how many each got.
+fn spread(
+    alloc: &InodeAlloc,
+    fake: &Fake,
+    parent: InodeNr,
+    wanted: Wanted,
+    count: u32,
+) -> Vec<u32> {
+    let mut groups = vec![0; fake.geometry.groups as usize];
+    for _ in 0..count {
+        let ino = alloc.allocate(parent, wanted, fake).unwrap().ino;
+        groups[((ino.0 - 1) / 1024) as usize] += 1;
+    }
+    groups
+}
+
+/// 1,000 directories of the root come to all groups alike, but not to those with few free blocks or inodes.
+#[test]
+fn a_thousand_top_directories_are_spread() {
+    let fake = Fake::new(40);
+    for g in 0..4 {
+        fake.blocks.lock().unwrap().insert(10 + g, 100);
+        fake.image(20 + g, |words| words[..15].fill(u64::MAX));
+    }
+    let alloc = fake.alloc(1000);
+    let groups = spread(&alloc, &fake, InodeNr::ROOT, Wanted::Directory, 1000);
+    for (g, &n) in groups.iter().enumerate() {
+        match g {
+            10..14 | 20..24 => assert_eq!(n, 0, "group {g}: {groups:?}"),
+            // A mean of 1000/32; group 0 has fewer free inodes than the others.
+            0 => assert!(n <= 45, "{groups:?}"),
+            _ => assert!((22..=45).contains(&n), "group {g}: {groups:?}"),
+        }
+    }
+    // So do those of a directory with the flag, wherever it is.
+    let fake = Fake::new(40);
+    let alloc = fake.alloc(1000);
+    let groups = spread(&alloc, &fake, fake.of(3), Wanted::TopDirectory, 1000);
+    assert!(
+        groups[1..].iter().all(|n| (15..=40).contains(n)),
+        "{groups:?}"
+    );
+}
+
+/// Directories that are no tops stay in their parent's flex group, until its groups are in debt.
+#[test]
+fn directories_stay_near_their_parent_until_there_are_too_many() {
+    let mut fake = Fake::new(64);
+    fake.geometry.log_groups_per_flex = 3;
+    let alloc = fake.alloc(1000);
+    // The debt of a group is 1024/16 directories above the average.
+    let near = spread(&alloc, &fake, fake.of(17), Wanted::Directory, 400);
+    assert_eq!(near[16..24].iter().sum::<u32>(), 400, "{near:?}");
+    assert!(
+        near[16..24].iter().all(|n| (40..=60).contains(n)),
+        "{near:?}"
+    );
+    let then = spread(&alloc, &fake, fake.of(17), Wanted::Directory, 1600);
+    let there: u32 = near
+        .iter()
+        .zip(&then)
+        .skip(16)
+        .take(8)
+        .map(|(a, b)| a + b)
+        .sum();
+    assert!(
+        there < 1000 && then[24..].iter().sum::<u32>() > 900,
+        "{then:?}"
+    );
+    // Directories that descriptors count are counted, and those that went are not.
+    let mut fake = Fake::new(64);
+    fake.geometry.log_groups_per_flex = 3;
+    for g in 16..24 {
+        fake.dirs
+            .lock()
+            .unwrap()
+            .insert(g, if g == 20 { 150 } else { 10 });
+    }
+    let alloc = fake.alloc(1000);
+    let near = spread(&alloc, &fake, fake.of(17), Wanted::Directory, 70);
+    assert_eq!(
+        (near[20], near[16..24].iter().sum::<u32>()),
+        (0, 70),
+        "{near:?}"
+    );
+    (0..150).for_each(|_| alloc.count_directory(fake.of(20), -1));
+    let near = spread(&alloc, &fake, fake.of(17), Wanted::Directory, 80);
+    assert!(near[20] >= 8, "{near:?}");
+}
+
+/// Without a journal a number that was freed moments ago is not handed out again, to a file or to a directory, as long as
+/// there is another.
+#[test]
+fn a_freed_number_rests_for_five_seconds() {
+    for wanted in [Wanted::File, Wanted::Directory] {
+        let fake = Fake::new(1);
+        // Twenty free numbers.
+        fake.image(0, |words| {
+            words[1..].fill(u64::MAX);
+            words[0] = !(0xF_FFFF << 12);
+        });
+        let alloc = InodeAlloc::new(&fake.geometry, 20, 1 << 20);
+        let take = |wanted| alloc.allocate(fake.of(0), wanted, &fake);
+        let file = take(Wanted::File).unwrap().ino;
+        let dir = take(Wanted::Directory).unwrap().ino;
+        alloc.count_directory(dir, -1);
+        let since = Instant::now();
+        alloc.release_at(vec![file, dir], true, since);
+        let others: Vec<_> = (0..18).map(|_| take(wanted).unwrap().ino).collect();
+        assert!(
+            !others.contains(&file) && !others.contains(&dir),
+            "{others:?}"
+        );
+        // When nothing else is left, the one that rests longest is taken: nobody fails or spins.
+        assert_eq!(take(wanted).unwrap().ino, file);
+        // Those that have rested are free.
+        alloc.release_at(vec![file], true, since);
+        alloc.wake_resting(since + RECENTLY_DELETED - Duration::from_millis(1));
+        assert_eq!(alloc.resting.lock().len(), 2);
+        alloc.wake_resting(since + RECENTLY_DELETED);
+        assert_eq!(alloc.resting.lock().len(), 0);
+        let mut woken = [take(wanted).unwrap().ino, take(wanted).unwrap().ino];
+        woken.sort();
+        assert_eq!(woken, [file.min(dir), file.max(dir)]);
+        assert!(matches!(take(wanted), Err(Error::NoSpace(_))));
+    }
 }

@@ -37,6 +37,24 @@ pub enum BlockScan {
     Linear,
 }
 
+impl BlockScan {
+    /// The scan that the value of ext4's mount option `mb_optimize_scan` asks for.
+    ///
+    /// ```
+    /// use extant::BlockScan;
+    /// assert_eq!(BlockScan::of_option("0"), Some(BlockScan::Linear));
+    /// assert_eq!(BlockScan::of_option("1"), Some(BlockScan::Lists));
+    /// assert_eq!(BlockScan::of_option("2"), None);
+    /// ```
+    pub fn of_option(value: &str) -> Option<Self> {
+        match value {
+            "0" => Some(Self::Linear),
+            "1" => Some(Self::Lists),
+            _ => None,
+        }
+    }
+}
+
 /// A request for blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -230,6 +248,7 @@ impl BlockAlloc {
         follows: bool,
         source: &dyn GroupSource,
     ) -> Result<Option<(BlockNr, u32)>> {
+        self.searches.considered();
         let least = if follows { 1 } else { want };
         if self.group(home.group, source)?.free() < least {
             return Ok(None);
@@ -267,6 +286,7 @@ impl Search<'_> {
 
     /// Whether a group is worth its lock, by what can be read without it.
     fn promises(&self, group: &BlockGroup) -> bool {
+        self.blocks.searches.considered();
         let free = group.free();
         free >= self.least
             && match group.rank.get() {
@@ -312,6 +332,7 @@ impl Search<'_> {
         for (from, to) in [(self.from.group, self.blocks.count()), (0, self.from.group)] {
             for set in sets {
                 for group in members(set, from, to).take(tries as usize) {
+                    self.blocks.searches.considered();
                     if let Some(found) = self.look(group, false)? {
                         return Ok(Some(found));
                     }
@@ -356,6 +377,7 @@ impl Search<'_> {
                         self.from.group,
                     ));
                     for group in all.take(TRIES as usize) {
+                        self.blocks.searches.considered();
                         if let Some(found) = self.look(group, true)? {
                             return Ok(Some(found));
                         }
@@ -366,6 +388,7 @@ impl Search<'_> {
             for step in 0..count {
                 let index = (self.from.group + step) % count;
                 let group = self.blocks.group(index, self.source)?;
+                self.blocks.searches.considered();
                 if group.skipped() || group.free() == 0 {
                     continue;
                 }

@@ -12,6 +12,7 @@ use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
 use blockdev::BlockDevice;
 use buffers::Buffers;
+use crossbeam_utils::CachePadded;
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
@@ -37,7 +38,8 @@ pub(crate) struct Store {
     pub(crate) superblock_io: Mutex<(), locks::SuperblockPlace>,
     /// Holds changes back while the volume is frozen.
     pub(crate) gate: Gate,
-    pub(crate) flushes: Flushes,
+    /// On lines of its own: an fsync writes it, and every operation reads the gate.
+    pub(crate) flushes: CachePadded<Flushes>,
     pub(crate) health: Health,
     pub(crate) limits: Limits,
 }

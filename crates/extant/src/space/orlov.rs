@@ -1,0 +1,233 @@
+//! Groups for new directories [I4], after Orlov's rule as ext4 has it.
+//!
+//! Directories at the top of a hierarchy, which are those of the root and of directories with the flag `TOPDIR`, are
+//! spread over the volume: they go to groups with about the average of free inodes or more, at least that of free
+//! blocks, and at most that of directories. Other directories stay in their parent's flex group, in groups that are not much below
+//! the averages, and have no *debt*: no more directories above the average than a sixteenth of a group's inodes. If no
+//! group of the flex group will do, the following groups are asked.
+//!
+//! Groups take turns, and each slot has turns of its own, so that tasks in separate directories use separate groups.
+//! The averages are of at most 64 groups, evenly spread over the volume; a slot computes them anew when it has used them 64
+//! times, or finds no group by them. So most new directories read the counts of one group.
+
+use crate::base::error::Result;
+use crate::space::inode::{InodeAlloc, STRETCH};
+use crate::space::inode_source::InodeSource;
+use ext4_format::InodeNr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Groups that the averages are of, and groups that are asked, at most.
+const LOOKED_AT: u32 = 64;
+/// Directories until a slot computes the averages anew.
+const USES: u32 = 64;
+/// Groups among which the one with most free inodes is chosen if no rule finds one.
+const LAST_RESORT: u32 = 256;
+
+/// What a number is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Anything but a directory: near its parent.
+    File,
+    /// A directory.
+    Directory,
+    /// A directory whose parent has the flag `TOPDIR`. The root's are treated so, too.
+    TopDirectory,
+}
+
+impl Wanted {
+    /// Whether it is a directory.
+    pub fn is_dir(self) -> bool {
+        self != Self::File
+    }
+}
+
+/// A group's counts, or averages of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct GroupCounts {
+    inodes: u32,
+    blocks: u32,
+    dirs: u32,
+}
+
+/// One slot's turns, and the averages that it last computed. Threads that share a slot may mix two computations up: the
+/// averages are estimates.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    top: AtomicU32,
+    others: AtomicU32,
+    uses: AtomicU32,
+    inodes: AtomicU32,
+    blocks: AtomicU32,
+    dirs: AtomicU32,
+}
+
+impl Turns {
+    /// Far apart, so that slots that make directories at the same time use different groups.
+    pub(super) fn of_slot(slot: usize) -> Self {
+        let first = (slot as u32).wrapping_mul(9);
+        Self {
+            top: AtomicU32::new(first),
+            others: AtomicU32::new(first),
+            ..Self::default()
+        }
+    }
+
+    fn averages(&self) -> GroupCounts {
+        GroupCounts {
+            inodes: self.inodes.load(Ordering::Relaxed),
+            blocks: self.blocks.load(Ordering::Relaxed),
+            dirs: self.dirs.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set(&self, averages: GroupCounts) {
+        self.inodes.store(averages.inodes, Ordering::Relaxed);
+        self.blocks.store(averages.blocks, Ordering::Relaxed);
+        self.dirs.store(averages.dirs, Ordering::Relaxed);
+        self.uses.store(USES, Ordering::Relaxed);
+    }
+
+    /// Whether the averages can be used once more.
+    fn use_averages(&self) -> bool {
+        let left = self.uses.load(Ordering::Relaxed);
+        self.uses.store(left.saturating_sub(1), Ordering::Relaxed);
+        left > 0
+    }
+}
+
+/// The least and the most that a group must have.
+struct Limits {
+    inodes: u32,
+    blocks: u32,
+    dirs: u32,
+}
+
+impl Limits {
+    fn met_by(&self, counts: GroupCounts) -> bool {
+        counts.inodes >= self.inodes && counts.blocks >= self.blocks && counts.dirs <= self.dirs
+    }
+}
+
+impl InodeAlloc {
+    /// The group for a new directory.
+    pub(super) fn directory_group(
+        &self,
+        parent: InodeNr,
+        wanted: Wanted,
+        source: &dyn InodeSource,
+    ) -> Result<u32> {
+        let count = self.group_count();
+        let turns = self.turns.local();
+        let top = wanted == Wanted::TopDirectory || parent == InodeNr::ROOT;
+        let own = if top { &turns.top } else { &turns.others };
+        let turn = own.fetch_add(1, Ordering::Relaxed);
+        let (start, span) = match top {
+            true => (0, count),
+            false => self.flex_group_of(parent),
+        };
+        let mut fresh = !turns.use_averages();
+        loop {
+            if fresh {
+                turns.set(self.averages(source)?);
+            }
+            let limits = self.limits(top, turns.averages());
+            let mut fitting = Ok(None);
+            let mut ask = |group: u32| {
+                let fits = self.counts(group, source).map(|c| limits.met_by(c));
+                fitting = fits.map(|fits| fits.then_some(group));
+                !matches!(fitting, Ok(None))
+            };
+            let near = (0..span.min(LOOKED_AT)).any(|i| ask(start + turn.wrapping_add(i) % span));
+            let beyond = (span..count).take(LOOKED_AT as usize);
+            let _asked = near || beyond.into_iter().any(|i| ask((start + i) % count));
+            if let Some(group) = fitting? {
+                return Ok(group);
+            }
+            if fresh {
+                return self.emptiest(start, source);
+            }
+            fresh = true;
+        }
+    }
+
+    /// The first group of the parent's flex group, and how many there are.
+    fn flex_group_of(&self, parent: InodeNr) -> (u32, u32) {
+        let count = self.group_count();
+        let flex = 1u32.checked_shl(self.flex_log.into()).unwrap_or(count);
+        let flex = flex.clamp(1, count);
+        let start = self.group_of(parent) / flex * flex;
+        (start, flex.min(count - start))
+    }
+
+    /// The limits by averages. Free inodes of stretches that slots have claimed are not counted, so a group may be a stretch
+    /// below the average for that alone.
+    fn limits(&self, top: bool, average: GroupCounts) -> Limits {
+        let GroupCounts {
+            inodes,
+            blocks,
+            dirs,
+        } = average;
+        match top {
+            true => Limits {
+                inodes: inodes.saturating_sub(STRETCH).max(1),
+                blocks,
+                dirs,
+            },
+            false => Limits {
+                inodes: inodes
+                    .saturating_sub(STRETCH.max(self.per_group / 4))
+                    .max(1),
+                blocks: blocks.saturating_sub(self.blocks_per_group / 4),
+                dirs: dirs.saturating_add(self.per_group / 16),
+            },
+        }
+    }
+
+    fn counts(&self, group: u32, source: &dyn InodeSource) -> Result<GroupCounts> {
+        let (free, dirs) = self.free_and_directories(group, source)?;
+        let count = |n: i64| u32::try_from(n.max(0)).unwrap_or(u32::MAX);
+        Ok(GroupCounts {
+            inodes: count(free),
+            blocks: source.room_for_data(ext4_format::GroupNr(group))?,
+            dirs: count(dirs),
+        })
+    }
+
+    /// Averages of groups evenly spread over the volume: free ones rounded down, directories rounded up, so that there is
+    /// always a group that is at least as good. That of directories is of the groups that have room for more.
+    fn averages(&self, source: &dyn InodeSource) -> Result<GroupCounts> {
+        let count = self.group_count();
+        let looked_at = count.clamp(1, LOOKED_AT);
+        let group = |i: u32| (u64::from(i) * u64::from(count) / u64::from(looked_at)) as u32;
+        let counts: Vec<GroupCounts> = (0..looked_at)
+            .map(|i| self.counts(group(i), source))
+            .collect::<Result<_>>()?;
+        let sum =
+            |of: fn(&GroupCounts) -> u32| counts.iter().map(|c| u64::from(of(c))).sum::<u64>();
+        // Averages of 32-bit numbers have 32 bits.
+        let average = GroupCounts {
+            inodes: (sum(|c| c.inodes) / u64::from(looked_at)) as u32,
+            blocks: (sum(|c| c.blocks) / u64::from(looked_at)) as u32,
+            dirs: u32::MAX,
+        };
+        let room = self.limits(true, average);
+        let with_room = counts.iter().filter(|c| room.met_by(**c));
+        let (groups, dirs) =
+            with_room.fold((0u64, 0), |(n, sum), c| (n + 1, sum + u64::from(c.dirs)));
+        Ok(GroupCounts {
+            dirs: dirs.div_ceil(groups.max(1)) as u32,
+            ..average
+        })
+    }
+
+    /// Of some groups the one with most free inodes.
+    fn emptiest(&self, start: u32, source: &dyn InodeSource) -> Result<u32> {
+        let count = self.group_count();
+        let mut best = (i64::MIN, start);
+        for i in 0..count.min(LAST_RESORT) {
+            let group = (start + i) % count;
+            best = best.max((self.free_and_directories(group, source)?.0, group));
+        }
+        Ok(best.1)
+    }
+}
