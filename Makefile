@@ -68,11 +68,11 @@ msrv:
 public-api:
 	scripts/public-api.sh
 
-# As root the kernel's ext4 and fuse2fs take part; dbench and library peers do where their packages are installed:
-# dbench, libext2fs-dev.
+# As root the kernel's ext4 and fuse2fs take part. Fails with the names of packages that are missing; PARTIAL=1 leaves out
+# what needs them.
 bench:
 	$(CARGO) build --release -p extant-cli -p extant-bench
-	scripts/report.sh $(if $(QUICK),--quick)
+	scripts/report.sh $(if $(PARTIAL),--partial) $(if $(QUICK),--quick)
 
 # The figures of docs/benchmarks.md, which take longer.
 bench-figures:

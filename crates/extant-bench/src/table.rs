@@ -110,12 +110,35 @@ pub fn write(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
             writeln!(out, "{:name$} {:>5}    {}", "", "", counts(r))?;
         }
     }
+    if let Some(note) = in_process_note(reports.iter().map(|r| r.target.as_str())) {
+        writeln!(out, "{note}")?;
+    }
     Ok(())
+}
+
+/// What a comparison of a volume in this process with a file system of the kernel leaves out, if it is one.
+pub fn in_process_note<'a>(targets: impl Iterator<Item = &'a str> + Clone) -> Option<&'static str> {
+    let ours = targets.clone().any(|t| t.ends_with("(in process)"));
+    let kernel = targets
+        .clone()
+        .any(|t| t.starts_with("kernel ") || t.starts_with("path ") || t == "fuse2fs");
+    (ours && kernel).then_some(
+        "In process: no system call, no VFS. The other targets have both, and so has `extant mount`: \
+         `extant-bench mount` has its rows.",
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_comparison_with_a_kernel_says_what_it_leaves_out() {
+        let note = |targets: &[&str]| in_process_note(targets.iter().copied()).is_some();
+        assert!(note(&["extant (in process)", "kernel ext4"]));
+        assert!(!note(&["extant (in process)", "before: one lock"]));
+        assert!(!note(&["kernel ext4", "mount:uring"]));
+    }
 
     #[test]
     fn figures_in_short() {

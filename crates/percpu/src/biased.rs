@@ -217,7 +217,10 @@ impl VisibleReaders {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-pub use raw::{Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard};
+pub use raw::{
+    Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard, bias_at_once,
+    readers_at,
+};
 
 #[cfg(not(any(loom, shuttle)))]
 mod raw {
@@ -285,9 +288,29 @@ mod raw {
         })
     }
 
+    static READERS: OnceLock<VisibleReaders> = OnceLock::new();
+
     fn readers() -> &'static VisibleReaders {
-        static READERS: OnceLock<VisibleReaders> = OnceLock::new();
         READERS.get_or_init(|| VisibleReaders::with_slots(slot::count()))
+    }
+
+    /// Makes one reader of another slot enough to bias a lock, for tests of locks that contention has biased: with many
+    /// slots that takes half as many readers. False if a lock of the process has readers already.
+    #[doc(hidden)]
+    pub fn bias_at_once() -> bool {
+        let mut readers = VisibleReaders::with_slots(slot::count());
+        readers.enough = 1;
+        READERS.set(readers).is_ok()
+    }
+
+    /// Addresses of the lines in which slots note the locks that they read, for tools that look at a trace of accesses.
+    #[doc(hidden)]
+    pub fn readers_at() -> std::ops::Range<usize> {
+        let slots = &readers().slots;
+        let at = |places: &[_; super::PLACES]| std::ptr::from_ref(places).addr();
+        let first = slots.iter().map(at).min().unwrap_or(0);
+        let last = slots.iter().map(at).max().unwrap_or(0);
+        first..last + size_of::<[usize; super::PLACES]>()
     }
 
     /// A raw reader-writer lock that may be biased towards readers, over one that may not.

@@ -49,6 +49,9 @@ mod sync;
 pub use biased::{Bias, VisibleReaders};
 #[cfg(not(any(loom, shuttle)))]
 pub use biased::{Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard};
+#[cfg(not(any(loom, shuttle)))]
+#[doc(hidden)]
+pub use biased::{bias_at_once, readers_at};
 pub use bitmap::AtomicBitmap;
 pub use commit::{CommitLists, stamp};
 pub use counter::{BoundedCounter, Counter};

@@ -1,5 +1,10 @@
-//! Committing a transaction's items [C1, C3]: three items of 32 bytes each. The task that finds a context full pushes
-//! it: it takes all committed items and sorts them.
+//! Committing a transaction's items [C1, C3]: three items of 32 bytes each, as a create logs them. The task that finds a
+//! context full pushes it: it takes all committed items and sorts them by object and order, as the formatter does. A
+//! context is full with as many items as the engine logs between two pushes with a journal of 64 MiB, a third of what
+//! a transaction of it holds; what is left at the end is pushed, too.
+//!
+//! *Before* is one list under one lock, and the count of what is used summed at each commit; *after* is a list for each
+//! slot, whose items are counted in batches, as credits are drawn.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};
@@ -8,6 +13,7 @@ use lockmeter::{SpinLock, lock_class};
 use percpu::{CommitLists, Counter};
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 lock_class!(
     /// The one commit list.
@@ -22,9 +28,9 @@ struct Item {
 
 const ITEMS: u64 = 3;
 /// Commits of one task between two looks at whether to push.
-const LOOK: u64 = 1024;
-/// Items of a context when it is pushed.
-const FULL: i64 = 100_000;
+const LOOK: u64 = 64;
+/// Items of a context when it is pushed: a third of 4096 blocks, at four items a block.
+const FULL: i64 = 5_461;
 
 fn items(order: u64, n: u64) -> impl Iterator<Item = Item> {
     (0..ITEMS).map(move |i| Item {
@@ -33,10 +39,37 @@ fn items(order: u64, n: u64) -> impl Iterator<Item = Item> {
     })
 }
 
-/// A push: what the formatter needs first.
-fn sort(mut items: Vec<Item>) {
-    items.sort_unstable_by_key(|item| (item.what[0], item.order));
-    black_box(items);
+/// What pushes did, and how many tasks still commit.
+struct Pushes {
+    items: AtomicU64,
+    count: AtomicU64,
+    committing: AtomicU64,
+}
+
+impl Pushes {
+    fn new(shape: &Shape) -> Arc<Self> {
+        Arc::new(Self {
+            items: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            committing: AtomicU64::new(shape.tasks as u64),
+        })
+    }
+
+    /// A push: what the formatter needs first.
+    fn push(&self, mut items: Vec<Item>) {
+        if items.is_empty() {
+            return;
+        }
+        items.sort_unstable_by_key(|item| (item.what[0], item.order));
+        self.items.fetch_add(items.len() as u64, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        black_box(items);
+    }
+
+    /// Whether the caller, who has committed all it has, is the last one.
+    fn is_last(&self) -> bool {
+        self.committing.fetch_sub(1, Ordering::AcqRel) == 1
+    }
 }
 
 #[derive(Default)]
@@ -48,6 +81,7 @@ struct OneList {
 struct Before {
     list: Arc<SpinLock<OneList, CommitList>>,
     used: Arc<Counter>,
+    pushes: Arc<Pushes>,
     left: u64,
 }
 
@@ -62,33 +96,49 @@ impl Task for Before {
         let order = list.order;
         list.items.extend(items(order, left));
         self.used.add(ITEMS as i64);
-        let pushed = if self.used.sum() >= FULL {
+        let full = self.used.sum() >= FULL || left == 0 && self.pushes.is_last();
+        let pushed = if full {
             self.used.add(-(list.items.len() as i64));
             std::mem::take(&mut list.items)
         } else {
             Vec::new()
         };
         drop(list);
-        if !pushed.is_empty() {
-            sort(pushed);
-        }
+        self.pushes.push(pushed);
         Ok(true)
     }
 }
 
-pub fn before(shape: &Shape) -> Result<Tasks> {
+fn with_one_list(shape: &Shape) -> Result<(Tasks, Arc<Pushes>)> {
     let (list, used) = (Arc::new(SpinLock::default()), Arc::new(Counter::new()));
-    tasks(shape, |_| Before {
+    let pushes = Pushes::new(shape);
+    let made = tasks(shape, |_| Before {
         list: Arc::clone(&list),
         used: Arc::clone(&used),
+        pushes: Arc::clone(&pushes),
         left: shape.files,
-    })
+    })?;
+    Ok((made, pushes))
+}
+
+pub fn before(shape: &Shape) -> Result<Tasks> {
+    Ok(with_one_list(shape)?.0)
 }
 
 struct After {
     lists: Arc<CommitLists<Vec<Item>>>,
     used: Arc<Counter>,
+    pushes: Arc<Pushes>,
     left: u64,
+}
+
+impl After {
+    fn push(&self) {
+        let (_context, lists) = self.lists.switch();
+        let pushed = lists.concat();
+        self.used.add(-(pushed.len() as i64));
+        self.pushes.push(pushed);
+    }
 }
 
 impl Task for After {
@@ -103,21 +153,58 @@ impl Task for After {
         if left % LOOK == 0 {
             self.used.add((LOOK * ITEMS) as i64);
             if self.used.sum() >= FULL {
-                let (_context, lists) = self.lists.switch();
-                let pushed = lists.concat();
-                self.used.add(-(pushed.len() as i64));
-                sort(pushed);
+                self.push();
             }
+        }
+        if left == 0 && self.pushes.is_last() {
+            self.push();
         }
         Ok(true)
     }
 }
 
-pub fn after(shape: &Shape) -> Result<Tasks> {
+fn with_slot_lists(shape: &Shape) -> Result<(Tasks, Arc<Pushes>)> {
     let (lists, used) = (Arc::new(CommitLists::new()), Arc::new(Counter::new()));
-    tasks(shape, |_| After {
+    let pushes = Pushes::new(shape);
+    let made = tasks(shape, |_| After {
         lists: Arc::clone(&lists),
         used: Arc::clone(&used),
+        pushes: Arc::clone(&pushes),
         left: shape.files,
-    })
+    })?;
+    Ok((made, pushes))
+}
+
+pub fn after(shape: &Shape) -> Result<Tasks> {
+    Ok(with_slot_lists(shape)?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::before::tests::run_all;
+
+    /// Both sort every item, once, in about as many pushes.
+    #[test]
+    fn every_item_is_pushed_by_both() {
+        let shape = Shape {
+            tasks: 4,
+            seconds: 30.0,
+            files: 10_000,
+            rounds: 1,
+        };
+        let all = 4 * 10_000 * ITEMS;
+        let full = all / FULL as u64;
+        for made in [with_one_list(&shape), with_slot_lists(&shape)] {
+            let (made, pushes) = made.unwrap();
+            run_all(made);
+            let count = pushes.count.load(Ordering::Relaxed);
+            assert_eq!(pushes.items.load(Ordering::Relaxed), all);
+            // A batch of each task may be on its list before it is counted, and two tasks may find the same context full.
+            assert!(
+                count >= full * 3 / 4 && count <= full * 3 / 2,
+                "{count} of {full}"
+            );
+        }
+    }
 }

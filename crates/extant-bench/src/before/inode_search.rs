@@ -1,32 +1,41 @@
 //! Taking a free inode bit [I1]. Groups of 8192 inodes, filled one after the other by all tasks.
+//!
+//! Two pairs, each with one difference. In `inode-search` both variants take the first free bit of the first group that
+//! has one, found without a lock; *before* locks the group, tests the bit again, and starts over if another task was
+//! faster; *after* sets it by one atomic test-and-set. In `inode-stretches` both take bits by test-and-set; *before* all
+//! look from the start of the group, *after* each looks in a stretch of its own.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};
 use anyhow::{Result, ensure};
 use lockmeter::{SpinLock, lock_class};
-use percpu::AtomicBitmap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 lock_class!(
     /// A group, as it was before.
-    Group = "before: inode group"
+    GroupLock = "before: inode group"
 );
 
 const BITS: u32 = 8192;
 
-fn groups(shape: &Shape) -> usize {
-    (shape.tasks as u64 * shape.files).div_ceil(u64::from(BITS)) as usize
-}
-
-/// A group whose bits are found without its lock, and taken with it.
-struct LockedGroup {
+/// A group of inodes. Both variants count its free ones.
+struct Group {
     words: Vec<AtomicU64>,
     free: AtomicU32,
-    lock: SpinLock<(), Group>,
+    lock: SpinLock<(), GroupLock>,
 }
 
-impl LockedGroup {
+/// How a bit that was found is taken.
+#[derive(Clone, Copy)]
+enum Take {
+    /// With the group locked, after it was tested again.
+    Locked,
+    /// By one atomic operation.
+    TestAndSet,
+}
+
+impl Group {
     fn new() -> Self {
         Self {
             words: (0..BITS / 64).map(|_| AtomicU64::new(0)).collect(),
@@ -35,79 +44,126 @@ impl LockedGroup {
         }
     }
 
-    fn find(&self) -> Option<u32> {
-        self.words.iter().enumerate().find_map(|(i, word)| {
-            let bit = word.load(Ordering::Relaxed).trailing_ones();
-            (bit < 64).then_some(i as u32 * 64 + bit)
+    /// A free bit of some words.
+    fn find(&self, words: std::ops::Range<u32>) -> Option<u32> {
+        words.into_iter().find_map(|i| {
+            let bit = self.words[i as usize]
+                .load(Ordering::Relaxed)
+                .trailing_ones();
+            (bit < 64).then_some(i * 64 + bit)
         })
     }
 
-    /// Finds, locks, tests again, and starts over when another task was faster.
-    fn take(&self) -> Option<u32> {
+    /// Whether the bit was free, and is taken now.
+    fn take_bit(&self, bit: u32, take: Take) -> bool {
+        let (word, mask) = (&self.words[(bit / 64) as usize], 1 << (bit % 64));
+        match take {
+            Take::Locked => {
+                let _locked = self.lock.lock();
+                let held = word.load(Ordering::Relaxed);
+                if held & mask == 0 {
+                    word.store(held | mask, Ordering::Relaxed);
+                }
+                held & mask == 0
+            }
+            Take::TestAndSet => word.fetch_or(mask, Ordering::Relaxed) & mask == 0,
+        }
+    }
+
+    /// Finds and takes a bit, starting over when another task was faster.
+    fn take(&self, words: std::ops::Range<u32>, take: Take) -> Option<u32> {
         loop {
-            let bit = self.find()?;
-            let word = &self.words[(bit / 64) as usize];
-            let locked = self.lock.lock();
-            let held = word.load(Ordering::Relaxed);
-            if held & (1 << (bit % 64)) == 0 {
-                word.store(held | 1 << (bit % 64), Ordering::Relaxed);
+            let bit = self.find(words.clone())?;
+            if self.take_bit(bit, take) {
                 self.free.fetch_sub(1, Ordering::Relaxed);
                 return Some(bit);
             }
-            drop(locked);
         }
+    }
+
+    fn has_free(&self) -> bool {
+        self.free.load(Ordering::Relaxed) > 0
     }
 }
 
-struct Before {
-    groups: Arc<Vec<LockedGroup>>,
+/// The groups of a round.
+pub struct Groups(Vec<Group>);
+
+impl Groups {
+    fn new(shape: &Shape) -> Arc<Self> {
+        let bits = shape.tasks as u64 * shape.files;
+        let count = bits.div_ceil(u64::from(BITS)) as usize;
+        Arc::new(Self((0..count).map(|_| Group::new()).collect()))
+    }
+
+    /// The bits, as they are now.
+    #[cfg(test)]
+    pub fn image(&self) -> Vec<u64> {
+        let words = self.0.iter().flat_map(|g| &g.words);
+        words.map(|w| w.load(Ordering::Relaxed)).collect()
+    }
+}
+
+/// Takes the first free bit of all.
+struct First {
+    groups: Arc<Groups>,
+    take: Take,
     left: u64,
 }
 
-impl Task for Before {
+impl Task for First {
     fn op(&mut self) -> Result<bool> {
         if self.left == 0 {
             return Ok(false);
         }
         self.left -= 1;
-        let has_free = |g: &&LockedGroup| g.free.load(Ordering::Relaxed) > 0;
-        let taken = self
-            .groups
-            .iter()
-            .filter(has_free)
-            .find_map(LockedGroup::take);
+        let mut groups = self.groups.0.iter().filter(|g| g.has_free());
+        let taken = groups.find_map(|g| g.take(0..BITS / 64, self.take));
         ensure!(taken.is_some(), "there is a bit for everybody");
         Ok(true)
     }
 }
 
-pub fn before(shape: &Shape) -> Result<Tasks> {
-    let groups = Arc::new((0..groups(shape)).map(|_| LockedGroup::new()).collect());
-    tasks(shape, |_| Before {
+fn first(shape: &Shape, take: Take) -> Result<(Tasks, Arc<Groups>)> {
+    let groups = Groups::new(shape);
+    let made = tasks(shape, |_| First {
         groups: Arc::clone(&groups),
+        take,
         left: shape.files,
-    })
+    })?;
+    Ok((made, groups))
+}
+
+pub fn before(shape: &Shape) -> Result<Tasks> {
+    Ok(first(shape, Take::Locked)?.0)
+}
+
+pub fn after(shape: &Shape) -> Result<Tasks> {
+    Ok(first(shape, Take::TestAndSet)?.0)
 }
 
 /// Bits that a task draws its own from before it looks for others.
 pub const STRETCH: u32 = 256;
+const STRETCHES: u32 = BITS / STRETCH;
 
-struct After {
-    groups: Arc<Vec<AtomicBitmap>>,
+/// Takes bits of a stretch of its own.
+struct Stretches {
+    groups: Arc<Groups>,
     /// The next stretch that no task has, over all groups.
     next: Arc<AtomicU32>,
     stretch: u32,
     left: u64,
 }
 
-impl After {
+impl Stretches {
     fn take_in(&self, stretch: u32) -> Option<u32> {
-        let (group, from) = (stretch * STRETCH / BITS, stretch * STRETCH % BITS);
-        self.groups.get(group as usize)?.take(from, from + STRETCH)
+        let from = stretch % STRETCHES * STRETCH / 64;
+        let group = self.groups.0.get((stretch / STRETCHES) as usize)?;
+        group.take(from..from + STRETCH / 64, Take::TestAndSet)
     }
 
     fn take(&mut self) -> Option<u32> {
-        let stretches = self.groups.len() as u32 * (BITS / STRETCH);
+        let stretches = self.groups.0.len() as u32 * STRETCHES;
         loop {
             if let Some(bit) = self.take_in(self.stretch) {
                 return Some(bit);
@@ -121,7 +177,7 @@ impl After {
     }
 }
 
-impl Task for After {
+impl Task for Stretches {
     fn op(&mut self) -> Result<bool> {
         if self.left == 0 {
             return Ok(false);
@@ -132,14 +188,45 @@ impl Task for After {
     }
 }
 
-pub fn after(shape: &Shape) -> Result<Tasks> {
-    let bitmap = || AtomicBitmap::new(vec![0; (BITS / 64) as usize]);
-    let groups = Arc::new((0..groups(shape)).map(|_| bitmap()).collect());
+fn spread(shape: &Shape) -> Result<(Tasks, Arc<Groups>)> {
+    let groups = Groups::new(shape);
     let next = Arc::new(AtomicU32::new(shape.tasks as u32));
-    tasks(shape, |task| After {
+    let made = tasks(shape, |task| Stretches {
         groups: Arc::clone(&groups),
         next: Arc::clone(&next),
         stretch: task as u32,
         left: shape.files,
-    })
+    })?;
+    Ok((made, groups))
+}
+
+pub fn in_stretches(shape: &Shape) -> Result<Tasks> {
+    Ok(spread(shape)?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::before::tests::run_all;
+
+    /// The images that the variants leave: the same bits of one search, as many bits of the other.
+    #[test]
+    fn both_searches_leave_the_same_bits() {
+        let shape = Shape {
+            tasks: 4,
+            seconds: 30.0,
+            files: 3000,
+            rounds: 1,
+        };
+        let (made, before) = first(&shape, Take::Locked).unwrap();
+        run_all(made);
+        let (made, after) = first(&shape, Take::TestAndSet).unwrap();
+        run_all(made);
+        assert_eq!(before.image(), after.image());
+        let (made, spread) = spread(&shape).unwrap();
+        run_all(made);
+        let taken = |g: &Groups| g.image().iter().map(|w| w.count_ones()).sum::<u32>();
+        assert_eq!(taken(&before), 12_000);
+        assert_eq!(taken(&spread), 12_000);
+    }
 }

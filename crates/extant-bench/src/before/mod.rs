@@ -4,13 +4,17 @@
 //! Locks of the "before" side are spin locks, as those in the kernel were; they yield to other threads after some
 //! turns, since user threads may be preempted while they hold one.
 //!
-//! | name | before | after |
-//! |---|---|---|
-//! | `inode-search` (I1) | a free bit is found without the lock, the group locked, the bit tested again | one atomic test-and-set, each task in its own stretch of the group |
-//! | `group-lock` (B1) | all wait for the lock of the group at one shared goal | busy groups are skipped in all passes but the last, goals are spread |
-//! | `inode-list` (P1) | one list, one lock | a list and a lock per slot |
-//! | `inode-list-walks` (P2) | and walks that hold it throughout | and walks that hold one for 32 elements |
-//! | `commit-list` (C1, C3) | one list under one lock, the counters of used space summed at each commit | a list per slot, nothing summed |
+//! | name | before | after | images |
+//! |---|---|---|---|
+//! | `inode-search` (I1) | a free bit that was found is locked, and tested again | it is set by one atomic test-and-set | the same bits |
+//! | `inode-stretches` (I1) | all take the first free bit of all | each takes bits of a stretch of its own | as many bits |
+//! | `group-lock` (B1) | all wait for the lock of the group at one shared goal | groups whose lock is busy are passed over in all passes but the last | as many blocks |
+//! | `group-goals` (B4) | busy groups are passed over, one goal for all | busy groups are passed over, goals are spread | as many blocks |
+//! | `inode-list` (P1) | one list, one lock | a list and a lock per slot | none |
+//! | `inode-list-walks` (P2) | and walks that hold it throughout | and walks that hold one for 32 elements | none |
+//! | `commit-list` (C1, C3) | one list under one lock, the counters of used space summed at each commit | a list per slot, items counted in batches | the same items, sorted |
+//!
+//! Each pair differs in what its row says and in nothing else; tests assert that both leave the images of the last column.
 
 mod commit_list;
 mod group_lock;
@@ -80,35 +84,68 @@ const AT_ONCE: f64 = 8.0;
 const MANY: Option<(usize, u64)> = Some((1000, 4_000_000));
 
 /// All pairs.
-pub const PAIRS: [Pair; 5] = [
+pub const PAIRS: [Pair; 7] = [
     Pair {
         name: "inode-search",
-        about: "take a free inode bit: found, locked and tested again, or one test-and-set",
-        before_is: "find without the lock, lock, test again",
+        about: "take a free inode bit that was found: by lock and test, or by test-and-set",
+        before_is: "lock the group, test again",
         size: None,
         after: inode_search::after,
         before: inode_search::before,
+        // The count is on the line of another word; both are taken in turn.
         after_shares: Sharing {
-            line: Some(("next stretch", 1.0 / inode_search::STRETCH as f64)),
+            line: Some(("word of the bitmap, and count", 2.0)),
             ..Sharing::NOTHING
         },
         // The word of the bitmap, and the count.
         before_shares: Sharing::one(2.0),
     },
     Pair {
-        name: "group-lock",
-        about: "allocate blocks: wait for the group of one shared goal, or skip busy groups",
-        before_is: "wait for the group of one goal",
+        name: "inode-stretches",
+        about: "take inode bits by test-and-set: all the first one, or each of its own stretch",
+        before_is: "all take the first free bit",
         size: None,
-        after: group_lock::after,
-        before: group_lock::before,
+        after: inode_search::in_stretches,
+        before: inode_search::after,
+        // The count of the group, and seldom the next stretch.
         after_shares: Sharing {
-            instances: Some(group_lock::SPREAD as f64),
-            lines: 1.0,
+            line: Some(("count of the group", 1.0)),
             ..Sharing::NOTHING
+        },
+        before_shares: Sharing {
+            line: Some(("word of the bitmap, and count", 2.0)),
+            ..Sharing::NOTHING
+        },
+    },
+    Pair {
+        name: "group-lock",
+        about: "allocate blocks at one shared goal: wait for the lock of its group, or skip busy groups",
+        before_is: "wait for the group",
+        size: None,
+        after: group_lock::skipping,
+        before: group_lock::waiting,
+        after_shares: Sharing {
+            instances: Some(group_lock::GROUPS as f64),
+            ..Sharing::one(2.0)
         },
         // The goal, and the word of the bitmap.
         before_shares: Sharing::one(2.0),
+    },
+    Pair {
+        name: "group-goals",
+        about: "allocate blocks, skipping busy groups: one shared goal, or goals spread over the groups",
+        before_is: "one goal for all",
+        size: None,
+        after: group_lock::skipping_and_spread,
+        before: group_lock::skipping,
+        after_shares: Sharing {
+            instances: Some(group_lock::SPREAD as f64),
+            ..Sharing::one(1.0)
+        },
+        before_shares: Sharing {
+            instances: Some(group_lock::GROUPS as f64),
+            ..Sharing::one(2.0)
+        },
     },
     Pair {
         name: "inode-list",
@@ -193,6 +230,15 @@ fn tasks<T: Task + 'static>(shape: &Shape, make: impl Fn(usize) -> T) -> Result<
 mod tests {
     use super::*;
     use crate::runner;
+
+    /// Runs all tasks to their ends, at once.
+    pub fn run_all(tasks: Tasks) {
+        std::thread::scope(|s| {
+            for mut task in tasks {
+                s.spawn(move || while task.op().unwrap() {});
+            }
+        });
+    }
 
     #[test]
     fn both_of_each_pair_do_the_same_work() {

@@ -4,20 +4,28 @@ use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
 use crate::{fresh, scratch};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use extant::VolumeOptions;
 use extant::mkfs::MkfsOptions;
+use extant_bench::conflicts::cases::Case;
+use extant_bench::conflicts::run::CaseResult;
+use extant_bench::conflicts::traced::Setting;
 use extant_bench::conflicts::{cases, report, run, traced, work};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Find the cache lines that operations which commute share
 ///
 /// Runs pairs of operations that commute on two threads under valgrind's lackey, and shows which lines of memory
 /// one writes and the other touches, with the lines of code that do. With the report goes how each case came out.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant-bench conflicts --report docs/bench/conflicts.md")]
+#[command(
+    after_help = "Example:\n  extant-bench conflicts --cpus 16,64,256 --turned --report docs/bench/conflicts.md"
+)]
 pub struct ConflictsArgs {
     /// A few dozen cases instead of all
     #[arg(long)]
@@ -25,6 +33,12 @@ pub struct ConflictsArgs {
     /// Only cases whose name holds this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// The processors of the machine that the traced process takes itself to be on; several numbers one after the other
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "16")]
+    cpus: Vec<u16>,
+    /// And each case once more after both sides have read what either works on, with locks biased towards readers
+    #[arg(long)]
+    turned: bool,
     /// Write the whole report to this file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -44,9 +58,73 @@ struct Facts<'a> {
     cases: &'a [run::CaseResult],
 }
 
+fn setting(cpus: u16, turned: bool) -> Setting {
+    Setting {
+        // As slots are counted by themselves: a power of two, and no fewer than the traced threads.
+        slots: usize::from(cpus).clamp(4, 256).next_power_of_two(),
+        turned,
+    }
+}
+
+fn settings(args: &ConflictsArgs) -> Vec<Setting> {
+    let turned: &[bool] = if args.turned {
+        &[false, true]
+    } else {
+        &[false]
+    };
+    let of = |&cpus: &u16| turned.iter().map(move |&t| setting(cpus, t));
+    args.cpus.iter().flat_map(of).collect()
+}
+
+/// Runs all cases in each setting, in a process and on a volume of its own; as many at once as there are processors.
+fn trace_all(settings: &[Setting], cases: &[Case]) -> Result<Vec<CaseResult>> {
+    let progress = Progress::up_to("cases", (cases.len() * settings.len()) as u64);
+    let next = AtomicUsize::new(0);
+    let traced = Mutex::new(BTreeMap::new());
+    let trace_next = || {
+        while let Some(&setting) = settings.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let results = trace(setting, cases, &progress);
+            let mut traced = traced.lock().unwrap_or_else(PoisonError::into_inner);
+            traced.insert(setting, results);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(trace_next);
+        }
+    });
+    progress.done();
+    let traced = traced.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let results: Vec<Vec<CaseResult>> = traced.into_values().collect::<Result<_>>()?;
+    Ok(results.concat())
+}
+
+fn trace(setting: Setting, cases: &[Case], progress: &Progress) -> Result<Vec<CaseResult>> {
+    let scratch = scratch()?;
+    let image = scratch.path().join("image");
+    let options = MkfsOptions {
+        // Groups enough for directories to keep out of each other's way.
+        size: Some(4 << 30),
+        journal_size: Some(64 << 20),
+        ..MkfsOptions::default()
+    };
+    let volume = fresh(&image, &options, &VolumeOptions::new())?;
+    work::furnish(&volume)?;
+    volume.close()?;
+    let path = image.to_string_lossy();
+    let cpus = setting.slots.to_string();
+    let mut traced = vec!["conflicts", "--traced", &path, "--cpus", &cpus];
+    traced.extend(setting.turned.then_some("--turned"));
+    let program = crate::this_program()?;
+    run::run(&program, &traced, setting, cases, |_| progress.add(1))
+}
+
 pub fn run(args: &ConflictsArgs) -> Result<()> {
     if let Some(image) = &args.traced {
-        return traced::main(image);
+        let [cpus] = args.cpus[..] else {
+            bail!("a traced process is on one machine");
+        };
+        return traced::main(image, setting(cpus, args.turned));
     }
     ensure!(
         run::tool_is_there(),
@@ -61,24 +139,7 @@ pub fn run(args: &ConflictsArgs) -> Result<()> {
         cases.retain(|c| c.to_string().contains(text.as_str()));
     }
     ensure!(!cases.is_empty(), "no case is named so");
-    let scratch = scratch()?;
-    let image = scratch.path().join("image");
-    let options = MkfsOptions {
-        // Groups enough for directories to keep out of each other's way.
-        size: Some(4 << 30),
-        journal_size: Some(64 << 20),
-        ..MkfsOptions::default()
-    };
-    let volume = fresh(&image, &options, &VolumeOptions::new())?;
-    work::furnish(&volume)?;
-    volume.close()?;
-    let program = crate::this_program()?;
-    let image = image.to_string_lossy();
-    let traced = ["conflicts", "--traced", &image];
-    let progress = Progress::up_to("cases", cases.len() as u64);
-    let results = run::run(&program, &traced, &cases, |_| progress.add(1));
-    progress.done();
-    let results = results?;
+    let results = trace_all(&settings(args), &cases)?;
     interrupt::check()?;
     if let Some(path) = &args.report {
         let text = report::markdown(&results, &crate::machine());

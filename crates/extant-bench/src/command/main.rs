@@ -69,7 +69,9 @@ enum Workload {
     Bulk(bulk::BulkArgs),
     /// Preallocate files of one's own, 8 KiB at a time, from many tasks
     ///
-    /// Each task has a file without a name. At 1 MiB it is cut to nothing. One operation is one fallocate.
+    /// Each task has a file without a name. At 1 MiB it is cut to nothing. One operation is one fallocate. Then the same
+    /// over two files in turn, where the log can strike nothing out; and from the end to the start, where each operation
+    /// searches a group.
     #[command(
         after_help = "Example:\n  extant-bench fallocate2 --tasks 1,2,64 --against kernel fuse2fs"
     )]
@@ -130,7 +132,14 @@ fn run(workload: &Workload) -> Result<()> {
         Workload::Grow(args) => grow::run(args),
         Workload::Age(args) => age::run(args),
         Workload::Bulk(args) => bulk::run(args),
-        Workload::Fallocate2(args) => repeat::run(args, &[&small::Fallocate2]),
+        Workload::Fallocate2(args) => repeat::run(
+            args,
+            &[
+                &small::Fallocate2,
+                &small::Fallocate2InTurn,
+                &small::Fallocate2Search,
+            ],
+        ),
         Workload::Open1(args) => repeat::run(args, &[&small::Open1]),
         Workload::Unlink2(args) => repeat::run(args, &[&small::Unlink2]),
         Workload::Fxmark(args) => fxmark::run(args),

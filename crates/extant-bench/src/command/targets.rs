@@ -5,7 +5,7 @@ use crate::progress::Progress;
 use crate::{fresh, scratch_in};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
-use extant::{Volume, VolumeOptions};
+use extant::{BlockScan, Volume, VolumeOptions};
 use extant_bench::target::{Apart, LibTarget, OneLock, PathTarget, Target};
 use extant_terminal::numbers::size;
 use std::ffi::OsStr;
@@ -36,9 +36,20 @@ pub struct TargetArgs {
     /// Memory for data pages of the volumes in this process; without it a quarter of the machine's
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache: Option<u64>,
+    /// How the volumes in this process find groups with free blocks: 0, one after the other, or 1, by lists
+    #[arg(short = 'o', value_name = "mb_optimize_scan=0|1", value_parser = scan)]
+    scan: Option<BlockScan>,
     /// Where images are made; in memory if left out
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+}
+
+/// The scan of an option of ext4's.
+fn scan(option: &str) -> Result<BlockScan, &'static str> {
+    let value = option.strip_prefix("mb_optimize_scan=");
+    value
+        .and_then(BlockScan::of_option)
+        .ok_or("mb_optimize_scan=0 or mb_optimize_scan=1")
 }
 
 /// Targets ready to be worked on.
@@ -113,6 +124,9 @@ impl TargetArgs {
         }
         let scratch = scratch_in(self.dir.as_deref())?;
         let mut open = VolumeOptions::new();
+        if let Some(scan) = self.scan {
+            open = open.block_scan(scan);
+        }
         if let Some(bytes) = self.cache {
             open = open.cache_bytes(bytes);
         }

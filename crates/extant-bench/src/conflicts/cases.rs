@@ -1,5 +1,7 @@
 //! The table of cases: operations, relations between what two of them work on, and which pairs commute.
 
+use super::run::Finding;
+use super::traced::Setting;
 use serde::{Deserialize, Serialize};
 
 /// One operation, as one side of a case runs it.
@@ -35,6 +37,8 @@ pub enum Op {
     Getxattr,
     Seek,
     SyncClean,
+    Datasync,
+    Fsync,
     Commit,
 }
 
@@ -54,7 +58,7 @@ pub const NAMES: [Op; 11] = [
 ];
 
 /// Operations on an open file.
-pub const FILES: [Op; 13] = [
+pub const FILES: [Op; 15] = [
     Op::Fstat,
     Op::Read,
     Op::Write,
@@ -67,6 +71,8 @@ pub const FILES: [Op; 13] = [
     Op::Getxattr,
     Op::Seek,
     Op::SyncClean,
+    Op::Datasync,
+    Op::Fsync,
     Op::Commit,
 ];
 
@@ -97,6 +103,8 @@ impl Op {
             Op::Getxattr => "getxattr",
             Op::Seek => "seek data",
             Op::SyncClean => "sync point",
+            Op::Datasync => "fdatasync",
+            Op::Fsync => "fsync",
             Op::Commit => "commit",
         }
     }
@@ -108,6 +116,11 @@ impl Op {
             self,
             Create | Mkdir | Symlink | Unlink | Rmdir | Link | Rename
         )
+    }
+
+    /// Whether it changes nothing but the page that it overwrites.
+    fn reads_or_overwrites(self) -> bool {
+        self.reads() || self == Op::Write
     }
 
     /// Whether it changes nothing.
@@ -192,6 +205,12 @@ impl Relation {
         if one_directory && (lists_and_changes(a, b) || lists_and_changes(b, a)) {
             return Some("the listing shows whether the name was added or removed before it");
         }
+        // An fsync that commits makes all changes before it durable; an fdatasync of an overwritten page only its own.
+        let commits =
+            |x: Op, y: Op| x == Op::Fsync && !(y.reads() || matches!(y, Op::Fsync | Op::Datasync));
+        if commits(a, b) || commits(b, a) {
+            return Some("a crash afterwards shows whether the change came before it");
+        }
         None
     }
 }
@@ -232,7 +251,7 @@ pub const NOT_COMMUTING: [(&str, &str); 9] = [
     ),
     (
         "sync, syncfs, and fsync of a file with changes, with any change",
-        "what is durable afterwards differs; statfs likewise shows what was taken before it",
+        "a crash afterwards shows which came first; statfs likewise shows what was taken before it",
     ),
 ];
 
@@ -275,6 +294,50 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
+/// The reason for the conflicts of a case, if it is known.
+pub fn reason(case: &Case, setting: Setting, findings: &[Finding]) -> Option<&'static str> {
+    let has = |op: Op| case.a == op || case.b == op;
+    let both = |x: &[Op]| x.contains(&case.a) && x.contains(&case.b);
+    let one_file = matches!(
+        case.relation,
+        Relation::FarPages | Relation::NeighbouringPages
+    );
+    let met = |place: &str| {
+        let mut met = findings
+            .iter()
+            .filter(|f| !f.allocator && !f.bias && f.rounds > 0);
+        met.all(|f| f.a.contains(place) || f.b.contains(place))
+    };
+    if both(&[Op::Fsync, Op::Datasync, Op::SyncClean]) {
+        return Some(
+            "flushes of the device and commits of the journal are counted in one place, so that fsyncs share them",
+        );
+    }
+    if one_file && has(Op::Fallocate) {
+        return Some(
+            "the file's mapping, its count of blocks and its times change, which the other side reads or changes",
+        );
+    }
+    if case.a.reads_or_overwrites() && case.b.reads_or_overwrites() && !setting.turned {
+        return Some(
+            "a lock that is read is biased towards readers only when it was handed on half as often as there are slots; with \
+             locks biased these cases are free",
+        );
+    }
+    if has(Op::Mkdir) {
+        return Some(
+            "the slots of the two sides are equal modulo the groups of a flex group, so they make directories in one group",
+        );
+    }
+    if met("Budget::draw") {
+        return Some("both draw log credits in the same round");
+    }
+    if met("name_table.rs") || met("bucket.rs") {
+        return Some("two names fall into one bucket, or a table of names grows");
+    }
+    None
+}
+
 /// A few dozen of them, of all operations and relations: those of an operation with itself, and some more.
 pub fn short() -> Vec<Case> {
     let all = all();
@@ -296,7 +359,8 @@ mod tests {
         let cases = all();
         assert_eq!(cases.iter().collect::<HashSet<_>>().len(), cases.len());
         let own = |c: &&Case| c.relation == Relation::OwnDirectories;
-        assert_eq!(cases.iter().filter(own).count(), 24 * 25 / 2);
+        // An fsync meets itself, an fdatasync and what reads.
+        assert_eq!(cases.iter().filter(own).count(), 25 * 26 / 2 + 11);
         let wrong = Case {
             a: Op::Create,
             b: Op::Readdir,

@@ -18,6 +18,8 @@ pub struct Counts {
     pub allocator: usize,
     /// Only operations of different rounds share one.
     pub free_per_operation: usize,
+    /// Only where the bias of a lock is taken away.
+    pub takes_bias: usize,
     /// Some rounds.
     pub at_times: usize,
     /// Every round.
@@ -36,6 +38,7 @@ impl Counts {
                 Outcome::Free => &mut counts.free,
                 Outcome::Allocator => &mut counts.allocator,
                 Outcome::FreePerOperation => &mut counts.free_per_operation,
+                Outcome::TakesBias => &mut counts.takes_bias,
                 Outcome::AtTimes => &mut counts.at_times,
                 Outcome::Conflict => &mut counts.conflict,
                 Outcome::Failed => &mut counts.failed,
@@ -71,7 +74,7 @@ pub fn meetings(results: &[CaseResult]) -> Vec<Meeting> {
     let mut all: BTreeMap<[String; 2], Meeting> = BTreeMap::new();
     for result in results {
         let mut here: BTreeMap<[String; 2], (usize, String)> = BTreeMap::new();
-        for f in result.findings.iter().filter(|f| !f.allocator) {
+        for f in result.findings.iter().filter(|f| !f.allocator && !f.bias) {
             let mut places = [f.a.clone(), f.b.clone()];
             places.sort();
             let entry = here.entry(places).or_insert((0, f.object.clone()));
@@ -97,19 +100,33 @@ pub fn meetings(results: &[CaseResult]) -> Vec<Meeting> {
     all
 }
 
-/// Counts as a table, for all and for each relation.
+/// Counts as a table, for each setting, each relation, and all.
 pub fn summary(results: &[CaseResult]) -> String {
     let mut text = String::from(
-        "| | cases | free | allocator only | free per operation | at times | conflict |\n\
-         |---|---|---|---|---|---|---|\n",
+        "| | cases | free | allocator only | free per operation | take bias away | at times | conflict | free of all | with those that take bias away |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut row = |name: &str, c: Counts| {
         let _ = writeln!(
             text,
-            "| {name} | {} | {} | {} | {} | {} | {} |",
-            c.cases, c.free, c.allocator, c.free_per_operation, c.at_times, c.conflict
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {:.1} % | {:.1} % |",
+            c.cases,
+            c.free,
+            c.allocator,
+            c.free_per_operation,
+            c.takes_bias,
+            c.at_times,
+            c.conflict,
+            100.0 * c.share_free(),
+            100.0 * (c.share_free() + c.takes_bias as f64 / c.cases.max(1) as f64),
         );
     };
+    let mut settings: Vec<_> = results.iter().map(|r| r.setting).collect();
+    settings.dedup();
+    for setting in settings {
+        let of = results.iter().filter(|r| r.setting == setting);
+        row(&setting.to_string(), Counts::of(of));
+    }
     for relation in RELATIONS {
         let of = results.iter().filter(|r| r.case.relation == relation);
         let counts = Counts::of(of);
@@ -121,6 +138,33 @@ pub fn summary(results: &[CaseResult]) -> String {
     text
 }
 
+/// Cases of an outcome, each with the settings in which it came out so, by their reasons.
+fn by_reason(results: &[CaseResult], outcome: Outcome) -> String {
+    let mut reasons: BTreeMap<&str, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
+    for r in results.iter().filter(|r| r.outcome == outcome) {
+        let cases = reasons
+            .entry(r.reason.unwrap_or("No reason is known"))
+            .or_default();
+        let settings = cases.entry(&r.name).or_default();
+        settings.push(format!("{}: {}", r.setting, r.rounds));
+    }
+    let mut text = String::new();
+    for (reason, cases) in reasons {
+        let _ = writeln!(text, "\n{}, {reason}:\n", count_of(cases.len()));
+        for (case, settings) in cases {
+            let _ = writeln!(text, "- {case} ({})", settings.join("; "));
+        }
+    }
+    text
+}
+
+fn count_of(cases: usize) -> String {
+    match cases {
+        1 => "One case".into(),
+        n => format!("{n} cases"),
+    }
+}
+
 /// The report as Markdown.
 pub fn markdown(results: &[CaseResult], machine: &str) -> String {
     let counts = Counts::of(results);
@@ -128,8 +172,12 @@ pub fn markdown(results: &[CaseResult], machine: &str) -> String {
         "# Conflicts\n\n\
          Written by `extant-bench conflicts --report`; what the cases are and how they are judged is in\n\
          [scaling.md](../scaling.md). {machine}\n\n\
-         {} cases, each run {WARM} times on both sides before, then {ROUNDS} times traced. In {:.1} % no operation\n\
-         met the next one of the other side on a cache line that one of them wrote.\n\n{}\n",
+         {} runs of cases, each {WARM} times on both sides before, then {ROUNDS} times traced. In {:.1} % no operation\n\
+         met the next one of the other side on a cache line that one of them wrote.\n\n{}\n\
+         *Locks biased*: before the first round both sides have read all that either works on, and two slots that read are\n\
+         enough for a lock to be biased towards readers. The first writer of such a lock looks once at the lines in which\n\
+         all slots note what they read, and takes the bias away: *take bias away* counts the cases that met in such lines\n\
+         only. Without this setting half as many reads by other slots as there are slots come before each look.\n",
         counts.cases,
         100.0 * counts.share_free(),
         summary(results)
@@ -162,25 +210,18 @@ pub fn markdown(results: &[CaseResult], machine: &str) -> String {
             m.always, m.at_times, m.object, m.example
         );
     }
-    let named = |title: &str, outcome: Outcome, text: &mut String| {
-        let mut some = results.iter().filter(|r| r.outcome == outcome).peekable();
-        if some.peek().is_some() {
-            let _ = writeln!(text, "\n## {title}\n");
+    for (title, outcome) in [
+        ("Cases with a conflict in every round", Outcome::Conflict),
+        ("Cases with a conflict in some rounds", Outcome::AtTimes),
+    ] {
+        let cases = by_reason(results, outcome);
+        if !cases.is_empty() {
+            let _ = writeln!(
+                text,
+                "\n## {title}\n\nBehind each setting stands the number of rounds, of {ROUNDS}.\n{cases}"
+            );
         }
-        for r in some {
-            let _ = writeln!(text, "- {} ({} of {ROUNDS} rounds)", r.name, r.rounds);
-        }
-    };
-    named(
-        "Cases with a conflict in every round",
-        Outcome::Conflict,
-        &mut text,
-    );
-    named(
-        "Cases with a conflict in some rounds",
-        Outcome::AtTimes,
-        &mut text,
-    );
+    }
     let _ = writeln!(
         text,
         "\n## Pairs that are no cases, because they do not commute\n"

@@ -1,10 +1,10 @@
 //! Starts the traced process, reads its trace, and says which cases have conflicts, where.
 
 use super::ROUNDS;
-use super::cases::Case;
+use super::cases::{self, Case};
 use super::symbols::Symbols;
 use super::trace::{Access, Conflict, Reader, Rounds};
-use super::traced::{Answer, Hello};
+use super::traced::{Answer, Hello, Setting};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +32,8 @@ pub struct Finding {
     pub rounds: usize,
     /// Both accesses are in the memory allocator.
     pub allocator: bool,
+    /// A writer looked at what a slot reads, to take the bias of a lock away.
+    pub bias: bool,
 }
 
 /// How a case came out.
@@ -44,6 +46,9 @@ pub enum Outcome {
     Allocator,
     /// An operation and the next one of the other side share none; ones of different rounds do.
     FreePerOperation,
+    /// They met only where a writer takes the bias of a lock away, and looks at the readers of all slots: once for each time
+    /// that contention has biased a lock.
+    TakesBias,
     /// Some rounds have conflicts: stocks are filled, a table grows, two names fall into one bucket.
     AtTimes,
     /// Every round has.
@@ -59,12 +64,16 @@ pub struct CaseResult {
     pub name: String,
     /// The case.
     pub case: Case,
+    /// The machine and the past of its locks.
+    pub setting: Setting,
     /// How it came out.
     pub outcome: Outcome,
     /// Rounds with a conflict outside of the allocator.
     pub rounds: usize,
     /// The lines shared.
     pub findings: Vec<Finding>,
+    /// The reason, if it is meant to have a conflict.
+    pub reason: Option<&'static str>,
     /// Why it failed.
     pub error: Option<String>,
 }
@@ -77,6 +86,8 @@ struct Traced {
     cases: mpsc::Receiver<Rounds>,
     symbols: Arc<Mutex<Option<Symbols>>>,
     said: Arc<Mutex<Vec<String>>>,
+    /// Lines in which slots note what they read.
+    readers: std::ops::Range<u64>,
 }
 
 impl Drop for Traced {
@@ -97,10 +108,11 @@ pub fn tool_is_there() -> bool {
 }
 
 /// Runs cases in one traced process. `program` with `args` shall call [`traced::main`](super::traced::main) with
-/// the cases it reads from the first line of its input.
+/// the setting, and the cases it reads from the first line of its input.
 pub fn run(
     program: &Path,
     args: &[&str],
+    setting: Setting,
     cases: &[Case],
     mut progress: impl FnMut(&CaseResult),
 ) -> Result<Vec<CaseResult>> {
@@ -119,7 +131,14 @@ pub fn run(
         let ask: Vec<u64> = unknown.iter().map(|(_, at)| *at).collect();
         let answer = traced.ask(&ask)?;
         objects.extend(unknown.into_iter().map(|(key, _)| key).zip(answer.names));
-        let result = judge(*case, found, clean, &objects, answer.error);
+        let result = judge(
+            *case,
+            setting,
+            (found, clean),
+            &objects,
+            &traced.readers,
+            answer.error,
+        );
         progress(&result);
         results.push(result);
     }
@@ -163,10 +182,12 @@ impl Traced {
             cases: inbox,
             symbols,
             said,
+            readers: 0..0,
         };
         let first = traced.said_line()?;
         let first: Hello = serde_json::from_str(&first).with_context(|| first.clone())?;
         *lock(&traced.symbols) = Some(Symbols::new(program, first.bias..first.end)?);
+        traced.readers = first.readers;
         // In this order: the marks are known before the first is set.
         let _ = hello.send(first.marks);
         writeln!(traced.stdin)?;
@@ -243,9 +264,10 @@ fn describe(symbols: &mut Symbols, access: Access) -> (String, bool) {
 
 fn judge(
     case: Case,
-    found: Found,
-    clean: usize,
+    setting: Setting,
+    (found, clean): (Found, usize),
     objects: &HashMap<(String, String), String>,
+    readers: &std::ops::Range<u64>,
     error: Option<String>,
 ) -> CaseResult {
     let rounds = ROUNDS - clean.min(ROUNDS);
@@ -263,8 +285,11 @@ fn judge(
             },
             rounds,
             allocator,
+            bias: readers.contains(&conflict.a.data) || readers.contains(&conflict.b.data),
         })
         .collect();
+    // Findings of no round are of operations of different rounds.
+    let met = |f: &&Finding| !f.allocator && f.rounds > 0;
     let outcome = if error.is_some() {
         Outcome::Failed
     } else if findings.is_empty() {
@@ -273,6 +298,8 @@ fn judge(
         Outcome::Allocator
     } else if rounds == 0 {
         Outcome::FreePerOperation
+    } else if findings.iter().filter(met).all(|f| f.bias) {
+        Outcome::TakesBias
     } else if rounds < ROUNDS {
         Outcome::AtTimes
     } else {
@@ -281,6 +308,10 @@ fn judge(
     CaseResult {
         name: case.to_string(),
         case,
+        setting,
+        reason: (outcome >= Outcome::AtTimes)
+            .then(|| cases::reason(&case, setting, &findings))
+            .flatten(),
         outcome,
         rounds,
         findings,

@@ -7,7 +7,7 @@
 use super::cases::Case;
 use super::work::{Side, Work};
 use super::{ROUNDS, WARM};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -76,6 +76,8 @@ pub struct Hello {
     pub bias: u64,
     /// The end of the program's addresses.
     pub end: u64,
+    /// Addresses of the lines in which slots note the biased locks that they read.
+    pub readers: std::ops::Range<u64>,
 }
 
 /// The message after each case.
@@ -89,6 +91,7 @@ pub struct Answer {
 
 enum Job {
     Ready(Case, usize),
+    Contend(Case, usize),
     Round(usize),
     Clear,
 }
@@ -114,6 +117,7 @@ impl Worker {
                         let op = if second { case.b } else { case.a };
                         side.ready(op, case.relation, tag).map(|w| work = Some(w))
                     }
+                    (Ok(side), Job::Contend(case, tag)) => side.contend(case, tag),
                     (_, Job::Round(round)) => run(work.as_mut(), round, second),
                     (_, Job::Clear) => {
                         work = None;
@@ -140,21 +144,68 @@ fn run(work: Option<&mut Work>, round: usize, second: bool) -> Result<()> {
     let Some(work) = work else {
         bail!("nothing to run");
     };
+    if let Some(before) = &mut work.before {
+        before(round)?;
+    }
     if round < WARM {
-        return work(round);
+        return (work.run)(round);
     }
     // Meanwhile the other threads come to rest at their waits: the trace does not tell the thread of an access.
     std::thread::sleep(Duration::from_millis(2));
     let begin = if second { Mark::BeginB } else { Mark::BeginA };
     begin.set();
-    let done = work(round);
+    let done = (work.run)(round);
     Mark::End.set();
     done
 }
 
+/// The machine that the traced process takes itself to be on, and the past of its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Setting {
+    /// The number of slots. The two sides have slots that are equal modulo half of it.
+    pub slots: usize,
+    /// Before the first round both sides read what either works on, and locks become biased towards readers as soon as two
+    /// slots read, where it otherwise takes half as many readers as there are slots.
+    pub turned: bool,
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let turned = if self.turned { ", locks biased" } else { "" };
+        write!(f, "{} slots{turned}", self.slots)
+    }
+}
+
+impl Setting {
+    /// Takes the slots between those of the two sides, by threads that wait until the end of the scope.
+    fn fill<'s>(&self, scope: &'s std::thread::Scope<'s, '_>) -> Result<Vec<mpsc::Sender<()>>> {
+        let fill = |_| {
+            let (hold, held) = mpsc::channel::<()>();
+            let (ready, taken) = mpsc::channel();
+            scope.spawn(move || {
+                let _ = ready.send(percpu::slot::current());
+                let _ = held.recv();
+            });
+            taken.recv().context("a thread that holds a slot")?;
+            Ok(hold)
+        };
+        (2..self.slots / 2 + 1).map(fill).collect()
+    }
+}
+
 /// Runs the cases named on the first line of standard input on the volume of an image, and
 /// answers what it is asked.
-pub fn main(image: &Path) -> Result<()> {
+pub fn main(image: &Path, setting: Setting) -> Result<()> {
+    let of_slots = percpu::slot::configure(setting.slots);
+    ensure!(
+        of_slots.is_ok(),
+        "the number of slots is fixed: {of_slots:?}"
+    );
+    percpu::slot::current();
+    ensure!(
+        !setting.turned || percpu::bias_at_once(),
+        "locks were read before"
+    );
     let mut lines = std::io::stdin().lock().lines();
     let mut next = || {
         lines
@@ -169,21 +220,30 @@ pub fn main(image: &Path) -> Result<()> {
         .open(image)
         .with_context(|| image.display().to_string())?;
     let (bias, end) = loaded_at()?;
+    let readers = percpu::readers_at();
     say(&Hello {
         marks: MARKS.as_ptr().addr() as u64,
         bias,
         end,
+        readers: readers.start as u64..readers.end as u64,
     })?;
     next()?;
     std::thread::scope(|scope| -> Result<()> {
-        let workers = [false, true].map(|second| Worker::start(scope, &volume, second));
+        let first = Worker::start(scope, &volume, false);
+        first.call(Job::Clear)?;
+        let _fillers = setting.fill(scope)?;
+        let workers = [first, Worker::start(scope, &volume, true)];
         for (tag, case) in cases.iter().enumerate() {
             let done = (|| {
                 workers
                     .iter()
                     .try_for_each(|w| w.call(Job::Ready(*case, tag)))?;
-                (0..WARM + ROUNDS)
-                    .try_for_each(|r| workers.iter().try_for_each(|w| w.call(Job::Round(r))))
+                let round = |r| workers.iter().try_for_each(|w| w.call(Job::Round(r)));
+                if setting.turned {
+                    let contend = |w: &Worker| w.call(Job::Contend(*case, tag));
+                    workers.iter().try_for_each(contend)?;
+                }
+                (0..WARM + ROUNDS).try_for_each(round)
             })();
             Mark::CaseDone.set();
             let asked: Vec<u64> = serde_json::from_str(&next()?)?;

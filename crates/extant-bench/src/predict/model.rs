@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn locks_that_cores_are_spread_over_are_shared_when_there_are_more_cores() {
-        let [after, _] = Pair::named("group-lock").unwrap().algorithms();
+        let [after, _] = Pair::named("group-goals").unwrap().algorithms();
         let mut m = measured(&[("any", 1.0, 100.0)]);
         m.locks[0].shares = Some(after.shares);
         let at = |cores| predict(&m, &[], COSTS, cores).per_second / 2e6 / f64::from(cores);

@@ -1,8 +1,13 @@
 //! Tables.
 
 use super::figures::{Bulk, Dbench, Mdtest, Mounted, Repeated};
-use crate::table::{duration, times};
+use crate::table::{duration, in_process_note, times};
 use extant_terminal::numbers::rate;
+
+/// What a comparison leaves out, as a paragraph.
+fn noted<'a>(targets: impl Iterator<Item = &'a str> + Clone) -> String {
+    in_process_note(targets).map_or(String::new(), |note| format!("\n{note}\n"))
+}
 
 /// Rows of cells below a head.
 fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -65,6 +70,7 @@ pub fn repeated(all: &[Repeated]) -> String {
         cells
     };
     let mut text = table(&head, all.iter().map(row));
+    text += &noted(all.iter().map(|r| r.target.as_str()));
     let counted = all.iter().filter(|r| !r.counts.is_empty());
     for r in counted {
         let one = |(name, n): (&String, &f64)| match name.as_str() {
@@ -159,7 +165,7 @@ pub fn mdtest(all: &[Mdtest]) -> String {
             against(first, |o| times(o.unlinks, r.unlinks)),
         ]
     };
-    table(&head, all.iter().map(row))
+    table(&head, all.iter().map(row)) + &noted(all.iter().map(|r| r.target.as_str()))
 }
 
 pub fn bulk(bulk: &Bulk) -> String {

@@ -79,6 +79,9 @@ impl Target for LibTarget {
             ("pushes", seen.pushes as f64),
             ("log bytes", seen.log_bytes as f64),
             ("sort ns", seen.sort_time.as_nanos() as f64),
+            ("groups considered", seen.search.considered as f64),
+            ("groups busy", seen.search.busy as f64),
+            ("groups locked in vain", seen.search.failed as f64),
         ])
     }
 }

@@ -9,6 +9,15 @@ use anyhow::Result;
 /// nothing. One operation is one fallocate.
 pub struct Fallocate2;
 
+/// The same over two files in turn. The log strikes out what was allocated and is freed only if both are the last change of
+/// their slot, and here they never are: the difference from [`Fallocate2`] is what striking out gains.
+pub struct Fallocate2InTurn;
+
+/// The same from the end of the file to its start, so that nothing set aside for a file that grows is of use: each
+/// operation searches a group for its blocks and takes the group's lock, as each did in the kernel that the author of
+/// B1 measured.
+pub struct Fallocate2Search;
+
 /// Each task opens and closes a file of its own.
 pub struct Open1;
 
@@ -46,6 +55,71 @@ impl Workload for Fallocate2 {
             let file = base.open(&name, Open::Create)?;
             base.unlink(&name)?;
             Ok(Grow { file, at: 0 })
+        })
+    }
+}
+
+fn unnamed(base: &dyn TaskDir, name: &str) -> Result<Box<dyn TaskFile>> {
+    let file = base.open(name, Open::Create)?;
+    base.unlink(name)?;
+    Ok(file)
+}
+
+struct InTurn {
+    files: [Grow; 2],
+    second: bool,
+}
+
+impl Task for InTurn {
+    fn op(&mut self) -> Result<bool> {
+        self.second = !self.second;
+        self.files[usize::from(self.second)].op()
+    }
+}
+
+impl Workload for Fallocate2InTurn {
+    fn name(&self) -> &'static str {
+        "fallocate2-in-turn"
+    }
+
+    fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
+        tasks(shape, |task| {
+            let grow = |nr| -> Result<Grow> {
+                let file = unnamed(base, &format!("file.{task}.{nr}"))?;
+                Ok(Grow { file, at: 0 })
+            };
+            Ok(InTurn {
+                files: [grow(0)?, grow(1)?],
+                second: false,
+            })
+        })
+    }
+}
+
+struct Backwards(Grow);
+
+impl Task for Backwards {
+    fn op(&mut self) -> Result<bool> {
+        if self.0.at == 0 {
+            self.0.file.truncate(0)?;
+            self.0.at = WHOLE;
+        }
+        // Every other 8 KiB, so that no run continues the one behind it.
+        self.0.at -= 2 * STEP;
+        self.0.file.fallocate(self.0.at, STEP)?;
+        Ok(true)
+    }
+}
+
+impl Workload for Fallocate2Search {
+    fn name(&self) -> &'static str {
+        "fallocate2-search"
+    }
+
+    fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
+        tasks(shape, |task| {
+            let file = unnamed(base, &format!("file.{task}"))?;
+            Ok(Backwards(Grow { file, at: 0 }))
         })
     }
 }

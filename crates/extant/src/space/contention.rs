@@ -43,7 +43,7 @@ impl Contention {
 /// ```
 /// # let volume = extant::doc_volume();
 /// let before = volume.statistics().search;
-/// volume.write_file("/file", b"data")?;
+/// volume.write("/file", b"data")?;
 /// volume.sync()?;
 /// assert!(volume.statistics().search.considered > before.considered);
 /// # Ok::<(), extant::Error>(())
