@@ -173,13 +173,15 @@ pub fn markdown(results: &[CaseResult], machine: &str) -> String {
          Written by `extant-bench conflicts --report`; what the cases are and how they are judged is in\n\
          [scaling.md](../scaling.md). {machine}\n\n\
          {} runs of cases, each {WARM} times on both sides before, then {ROUNDS} times traced. In {:.1} % no operation\n\
-         met the next one of the other side on a cache line that one of them wrote.\n\n{}\n\
+         met the next one of the other side on a cache line that one of them wrote; in a further {:.1} % one did only where\n\
+         it took the bias of a lock away.\n\n{}\n\
          *Locks biased*: before the first round both sides have read all that either works on, and two slots that read are\n\
          enough for a lock to be biased towards readers. The first writer of such a lock looks once at the lines in which\n\
          all slots note what they read, and takes the bias away: *take bias away* counts the cases that met in such lines\n\
          only. Without this setting half as many reads by other slots as there are slots come before each look.\n",
         counts.cases,
         100.0 * counts.share_free(),
+        100.0 * counts.takes_bias as f64 / counts.cases.max(1) as f64,
         summary(results)
     );
     let _ = writeln!(
