@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// volume.create_dir("/var")?;
 /// let var = volume.open_dir("/var")?;
 /// var.create_new_file("log")?;
-/// assert_eq!(var.read_dir(".")?.len(), 1);
+/// assert_eq!(var.read_dir(".")?.count(), 1);
 /// # Ok(())
 /// # }
 /// ```

@@ -39,7 +39,7 @@ impl Dir {
     /// # let volume = extant::doc_volume();
     /// volume.write("/file", b"data")?;
     /// let stat = volume.metadata("/file")?;
-    /// assert_eq!((stat.size, stat.uid, stat.links), (4, 0, 1));
+    /// assert_eq!((stat.len(), stat.uid(), stat.nlink()), (4, 0, 1));
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {

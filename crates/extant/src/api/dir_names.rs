@@ -145,7 +145,7 @@ impl Dir {
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
     /// let file = volume.create_unnamed(0o644)?;
-    /// file.write_all_at(0, b"whole or not at all")?;
+    /// file.write_all_at(b"whole or not at all", 0)?;
     /// volume.link_file(&file, "/report")?;
     /// # Ok(())
     /// # }

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// file.append(b"two")?;
 /// file.sync_all()?;
 /// let mut buf = [0; 16];
-/// assert_eq!(file.read_at(4, &mut buf)?, 3);
+/// assert_eq!(file.read_at(&mut buf, 4)?, 3);
 /// # Ok(())
 /// # }
 /// ```
@@ -109,9 +109,9 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// let file = volume.create_new_file("/file")?;
-    /// file.write_all_at(0, b"hello, world")?;
+    /// file.write_all_at(b"hello, world", 0)?;
     /// let mut buf = [0; 100];
-    /// let n = file.read_at(7, &mut buf)?;
+    /// let n = file.read_at(&mut buf, 7)?;
     /// assert_eq!(&buf[..n], b"world");
     /// # Ok::<(), extant::Error>(())
     /// ```
@@ -137,7 +137,7 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// let file = volume.create_new_file("/file")?;
-    /// assert_eq!(file.write_at(1 << 20, b"far out")?, 7);
+    /// assert_eq!(file.write_at(b"far out", 1 << 20)?, 7);
     /// assert_eq!(file.metadata()?.len(), (1 << 20) + 7);
     /// # Ok::<(), extant::Error>(())
     /// ```
@@ -162,7 +162,7 @@ impl File {
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
     /// let file = volume.create_new_file("/page")?;
-    /// file.write_all_at(4096, b"all of it")?;
+    /// file.write_all_at(b"all of it", 4096)?;
     /// assert_eq!(file.metadata()?.len(), 4096 + 9);
     /// # Ok(())
     /// # }
@@ -203,7 +203,7 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// let file = volume.create_new_file("/file")?;
-    /// file.write_all_at(0, b"abcdef")?;
+    /// file.write_all_at(b"abcdef", 0)?;
     /// let mut buf = [0; 4];
     /// assert_eq!(file.read(&mut buf)?, 4);
     /// assert_eq!(file.read(&mut buf)?, 2);
@@ -319,9 +319,9 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// let file = volume.create_new_file("/file")?;
-    /// file.write_all_at(0, b"hello, world")?;
-    /// file.truncate(5)?;
-    /// file.truncate(1 << 40)?; // the rest is a hole
+    /// file.write_all_at(b"hello, world", 0)?;
+    /// file.set_len(5)?;
+    /// file.set_len(1 << 40)?; // the rest is a hole
     /// assert_eq!(file.metadata()?.len(), 1 << 40);
     /// # Ok::<(), extant::Error>(())
     /// ```
@@ -347,10 +347,10 @@ impl File {
     /// let file = volume.create_new_file("/file")?;
     /// file.fallocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 20)?;
     /// assert_eq!((file.metadata()?.len(), file.metadata()?.blocks()), (0, 2048));
-    /// file.write_all_at(0, &[7; 8192])?;
+    /// file.write_all_at(&[7; 8192], 0)?;
     /// file.fallocate(Fallocate::PunchHole, 0, 4096)?;
     /// let mut byte = [1];
-    /// file.read_at(100, &mut byte)?;
+    /// file.read_at(&mut byte, 100)?;
     /// assert_eq!(byte, [0]);
     /// # Ok::<(), extant::Error>(())
     /// ```
@@ -376,7 +376,6 @@ impl File {
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
-    /// use extant::OpenFlags;
     /// volume.write("/a", b"hello, world")?;
     /// let from = volume.open_file("/a")?;
     /// let to = volume.create_new_file("/b")?;
@@ -405,7 +404,7 @@ impl File {
     /// ```
     /// # let volume = extant::doc_volume();
     /// let file = volume.create_new_file("/file")?;
-    /// file.write_all_at(8192, &[1; 4096])?;
+    /// file.write_all_at(&[1; 4096], 8192)?;
     /// file.sync_all()?;
     /// let extents = file.extents()?;
     /// assert_eq!((extents[0].offset, extents[0].len), (8192, 4096));
@@ -468,7 +467,7 @@ impl File {
     /// use extant::SetXattr;
     /// let file = volume.create_new_file("/file")?;
     /// file.set_xattr("user.origin", b"here", SetXattr::Any)?;
-    /// assert_eq!(file.list_xattrs()?, [b"user.origin"]);
+    /// assert_eq!(file.list_xattrs()?, ["user.origin"]);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn list_xattrs(&self) -> Result<Vec<OsString>> {

@@ -96,11 +96,11 @@ impl NodeEntry {
 /// let dir = root.make(&who, b"dir", MakeNode::Directory, 0o755)?;
 /// let (file, made) = dir.create(&who, b"file", 0o644, false)?;
 /// assert!(made);
-/// file.write_at(&who, 0, b"data")?;
+/// file.write_at(&who, b"data", 0)?;
 /// dir.unlink(&who, b"file")?;
 /// let mut data = [0; 4];
-/// assert_eq!(file.read_at(0, &mut data)?, 4);
-/// assert_eq!(file.attributes()?.links, 0);
+/// assert_eq!(file.read_at(&mut data, 0)?, 4);
+/// assert_eq!(file.metadata()?.nlink(), 0);
 /// # Ok(())
 /// # }
 /// ```
@@ -206,8 +206,8 @@ impl Node {
     /// let who = Credentials::root();
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
-    /// file.write_at(&who, 0, b"data")?;
-    /// assert_eq!(file.attributes()?.size, 4);
+    /// file.write_at(&who, b"data", 0)?;
+    /// assert_eq!(file.metadata()?.len(), 4);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn metadata(&self) -> Result<Metadata> {
@@ -322,7 +322,7 @@ impl Node {
     /// let who = extant::Credentials::root();
     /// let top = Node::root(&volume)?;
     /// let file = top.make_unnamed(&who, 0o600)?;
-    /// file.write_at(&who, 0, b"all of it")?;
+    /// file.write_at(&who, b"all of it", 0)?;
     /// file.link(&who, &top, b"name")?;
     /// assert_eq!(volume.read("/name")?, b"all of it");
     /// # Ok(())
@@ -344,7 +344,7 @@ impl Node {
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.link(&who, &root, b"again")?;
-    /// assert_eq!(file.attributes()?.links, 2);
+    /// assert_eq!(file.metadata()?.nlink(), 2);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn link(&self, who: &Credentials, dir: &Self, name: &[u8]) -> Result<()> {
@@ -363,7 +363,7 @@ impl Node {
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// root.unlink(&who, b"file")?;
-    /// assert_eq!(file.attributes()?.links, 0);
+    /// assert_eq!(file.metadata()?.nlink(), 0);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn unlink(&self, who: &Credentials, name: &[u8]) -> Result<()> {
@@ -521,7 +521,7 @@ impl Node {
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_attributes(&who, &SetAttributes { mode: Some(0o400), ..Default::default() })?;
-    /// assert_eq!(file.attributes()?.mode & 0o777, 0o400);
+    /// assert_eq!(file.metadata()?.mode() & 0o777, 0o400);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn set_attributes(&self, who: &Credentials, set: &SetAttributes) -> Result<()> {
@@ -541,7 +541,7 @@ impl Node {
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_attributes(&who, &SetAttributes { mode: Some(0o4755), ..Default::default() })?;
     /// assert!(file.strip_privileges(&Credentials::new(1000, 1000, &[]))?);
-    /// assert_eq!(file.attributes()?.mode & 0o7777, 0o755);
+    /// assert_eq!(file.metadata()?.mode() & 0o7777, 0o755);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn strip_privileges(&self, who: &Credentials) -> Result<bool> {
@@ -559,7 +559,7 @@ impl Node {
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.set_attributes(&who, &SetAttributes { mode: Some(0o2755), ..Default::default() })?;
     /// file.clear_set_group_id()?;
-    /// assert_eq!(file.attributes()?.mode & 0o7777, 0o755);
+    /// assert_eq!(file.metadata()?.mode() & 0o7777, 0o755);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn clear_set_group_id(&self) -> Result<()> {

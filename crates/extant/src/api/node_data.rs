@@ -37,9 +37,9 @@ impl Node {
     /// let who = Credentials::root();
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
-    /// file.write_at(&who, 0, b"hello, world")?;
+    /// file.write_at(&who, b"hello, world", 0)?;
     /// let mut buf = [0; 5];
-    /// file.read_at(7, &mut buf)?;
+    /// file.read_at(&mut buf, 7)?;
     /// assert_eq!(&buf, b"world");
     /// # Ok::<(), extant::Error>(())
     /// ```
@@ -58,7 +58,7 @@ impl Node {
     /// let who = extant::Credentials::root();
     /// let file = Node::root(&volume)?.lookup(&who, b"file")?;
     /// let mut data = [0; 4];
-    /// assert_eq!(file.read_cached(8, &mut data)?, 2);
+    /// assert_eq!(file.read_cached(&mut data, 8)?, 2);
     /// assert_eq!(&data[..2], b"89");
     /// # Ok(())
     /// # }
@@ -87,7 +87,7 @@ impl Node {
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.accessed(); // out of a cache; this volume's habit is to take no note
-    /// assert_eq!(file.attributes()?.atime, file.attributes()?.crtime);
+    /// assert_eq!(file.metadata()?.atime(), file.metadata()?.crtime());
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn accessed(&self) {
@@ -106,7 +106,7 @@ impl Node {
     /// let who = Credentials::root();
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
-    /// assert_eq!(file.write_at(&who, 4096, b"data")?, 4);
+    /// assert_eq!(file.write_at(&who, b"data", 4096)?, 4);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn write_at(&self, who: &Credentials, data: &[u8], offset: u64) -> Result<usize> {
@@ -132,9 +132,9 @@ impl Node {
     /// let who = Credentials::root();
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
-    /// let before = file.attributes()?.mtime;
-    /// file.write_cached(0, b"data")?;
-    /// assert_eq!(file.attributes()?.mtime, before);
+    /// let before = file.metadata()?.mtime();
+    /// file.write_cached(b"data", 0)?;
+    /// assert_eq!(file.metadata()?.mtime(), before);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize> {
@@ -177,7 +177,7 @@ impl Node {
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.truncate(&who, 1 << 30)?;
-    /// assert_eq!(file.attributes()?.size, 1 << 30);
+    /// assert_eq!(file.metadata()?.len(), 1 << 30);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn truncate(&self, who: &Credentials, size: u64) -> Result<()> {
@@ -198,7 +198,7 @@ impl Node {
     /// let who = Credentials::root();
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
-    /// file.write_at(&who, 0, b"hello, world")?;
+    /// file.write_at(&who, b"hello, world", 0)?;
     /// let (to, _) = root.create(&who, b"to", 0o600, true)?;
     /// assert_eq!(file.copy_range(&who, 7, &to, 0, 100)?, 5);
     /// # Ok::<(), extant::Error>(())
@@ -231,7 +231,7 @@ impl Node {
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
     /// file.fallocate(&who, Fallocate::Allocate { keep_size: false }, 0, 1 << 20)?;
-    /// assert_eq!(file.attributes()?.size, 1 << 20);
+    /// assert_eq!(file.metadata()?.len(), 1 << 20);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn fallocate(
@@ -255,13 +255,13 @@ impl Node {
     ///
     /// ```
     /// # let volume = extant::doc_volume();
-    /// use extant::unstable::Node;
-    /// use extant::{Credentials, Seek};
+    /// use extant::unstable::{Node, Seek};
+    /// use extant::Credentials;
     /// let who = Credentials::root();
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
-    /// file.write_at(&who, 1 << 20, b"data")?;
-    /// assert_eq!(file.seek_data(0)?, 1 << 20);
+    /// file.write_at(&who, b"data", 1 << 20)?;
+    /// assert_eq!(file.seek(0, Seek::Data)?, 1 << 20);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
@@ -277,7 +277,7 @@ impl Node {
     /// let who = Credentials::root();
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
-    /// file.write_at(&who, 0, &[1; 5000])?;
+    /// file.write_at(&who, &[1; 5000], 0)?;
     /// file.fsync(false)?;
     /// assert_eq!(file.extents()?[0].offset, 0);
     /// # Ok::<(), extant::Error>(())
@@ -295,9 +295,9 @@ impl Node {
     /// # let who = extant::Credentials::root();
     /// use extant::unstable::Node;
     /// let (file, _) = Node::root(&volume)?.create(&who, b"file", 0o600, true)?;
-    /// file.write_at(&who, 0, b"old")?;
+    /// file.write_at(&who, b"old", 0)?;
     /// file.truncate(&who, 0)?;
-    /// file.write_at(&who, 0, b"new")?;
+    /// file.write_at(&who, b"new", 0)?;
     /// file.finish_writing()?;
     /// # assert_eq!(volume.memory().dirty, 0);
     /// # Ok::<(), extant::Error>(())
@@ -317,7 +317,7 @@ impl Node {
     /// let who = Credentials::root();
     /// let root = Node::root(&volume)?;
     /// let (file, _) = root.create(&who, b"file", 0o600, true)?;
-    /// file.write_at(&who, 0, b"not to be lost")?;
+    /// file.write_at(&who, b"not to be lost", 0)?;
     /// file.fsync(true)?;
     /// root.fsync(false)?;
     /// # Ok::<(), extant::Error>(())

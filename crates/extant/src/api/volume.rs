@@ -131,7 +131,7 @@ impl Volume {
     /// # let volume = extant::doc_volume();
     /// let file = volume.create_new_file("/a")?;
     /// volume.invalidate();
-    /// assert!(matches!(file.write_at(0, b"x"), Err(extant::Error::Stale)));
+    /// assert!(matches!(file.write_at(b"x", 0), Err(extant::Error::Stale)));
     /// assert!(matches!(volume.metadata("/"), Err(extant::Error::Stale)));
     /// # Ok(())
     /// # }
@@ -160,9 +160,9 @@ impl Volume {
     /// ```
     /// # let volume = extant::doc_volume();
     /// struct Print;
-    /// impl extant::InodeObserver for Print {
-    ///     fn comes(&self, inode: &extant::InodeInCore) { println!("{} comes", inode.ino); }
-    ///     fn goes(&self, inode: &extant::InodeInCore) { println!("{} goes", inode.ino); }
+    /// impl extant::unstable::InodeObserver for Print {
+    ///     fn comes(&self, inode: &extant::unstable::InodeInCore) { println!("{} comes", inode.ino); }
+    ///     fn goes(&self, inode: &extant::unstable::InodeInCore) { println!("{} goes", inode.ino); }
     /// }
     /// assert!(volume.observe_inodes(std::sync::Arc::new(Print)));
     /// assert!(!volume.observe_inodes(std::sync::Arc::new(Print)), "one at a time");

@@ -10,7 +10,7 @@ use crate::incore::inode::Inode;
 /// # fn main() -> Result<(), extant::Error> {
 /// # let volume = extant::doc_volume();
 /// let file = volume.create_new_file("/f")?;
-/// file.write_all_at(0, &[1; 10_000])?;
+/// file.write_all_at(&[1; 10_000], 0)?;
 /// volume.sync()?;
 /// let extents: Vec<extant::Extent> = file.extents()?;
 /// assert_eq!(extents[0].offset, 0);

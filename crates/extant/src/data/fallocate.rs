@@ -54,7 +54,7 @@ impl Default for Fallocate {
 /// The target of a seek.
 ///
 /// ```
-/// assert_ne!(extant::Seek::Data, extant::Seek::Hole);
+/// assert_ne!(extant::unstable::Seek::Data, extant::unstable::Seek::Hole);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {

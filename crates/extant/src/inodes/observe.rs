@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// An inode as an [`InodeObserver`] sees it.
 ///
 /// ```
-/// let inode = extant::InodeInCore { ino: 12, uid: 1000, gid: 1000, sectors: 8 };
+/// let inode = extant::unstable::InodeInCore { ino: 12, uid: 1000, gid: 1000, sectors: 8 };
 /// assert_eq!(inode.sectors * 512, 4096);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct InodeInCore {
 /// new inode before it goes for the old one.
 ///
 /// ```
-/// use extant::{InodeInCore, InodeObserver};
+/// use extant::unstable::{InodeInCore, InodeObserver};
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 ///

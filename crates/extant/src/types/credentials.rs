@@ -56,10 +56,10 @@ impl Credentials {
     /// # fn main() -> Result<(), extant::Error> {
     /// # let volume = extant::doc_volume();
     /// let who = extant::Credentials::root().keeping_times();
-    /// let (file, _) = volume.root_node()?.create(&who, b"file", 0o600, true)?;
-    /// let made = file.attributes()?.mtime;
-    /// file.write_at(&who, 0, b"text")?;
-    /// assert_eq!(file.attributes()?.mtime, made);
+    /// let (file, _) = extant::unstable::Node::root(&volume)?.create(&who, b"file", 0o600, true)?;
+    /// let made = file.metadata()?.mtime();
+    /// file.write_at(&who, b"text", 0)?;
+    /// assert_eq!(file.metadata()?.mtime(), made);
     /// # Ok(())
     /// # }
     /// ```
@@ -104,10 +104,10 @@ impl Credentials {
     /// # let volume = extant::doc_volume();
     /// use extant::Credentials;
     /// let user = Credentials::new(1000, 1000, &[]);
-    /// let top = volume.root_node()?;
+    /// let top = extant::unstable::Node::root(&volume)?;
     /// assert!(top.create(&user, b"mine", 0o600, true).is_err(), "the root directory is root's");
     /// let (mine, _) = top.create(&user.already_checked(), b"mine", 0o600, true)?;
-    /// assert_eq!(mine.attributes()?.uid, 1000);
+    /// assert_eq!(mine.metadata()?.uid(), 1000);
     /// # Ok(())
     /// # }
     /// ```

@@ -527,7 +527,10 @@ mod tests {
                 (copied.symlinks, copied.specials, copied.hard_links),
                 (1, 1, 1)
             );
-            assert_eq!((back, told.load(Relaxed) > 2), (copied, true));
+            // How much of a sparse file is a hole depends on the size of blocks.
+            let bytes = back.bytes;
+            assert_eq!(back, CopyCounts { bytes, ..copied });
+            assert!(told.load(Relaxed) > 2);
             volume.sync().unwrap();
             if copied.refused == 0 {
                 assert_eq!(shown(&volume, "/back"), shown(&volume, "/tree"));
