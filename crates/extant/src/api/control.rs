@@ -37,6 +37,7 @@ pub enum Shutdown {
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Memory {
     /// Bytes of data pages.
     pub data: u64,

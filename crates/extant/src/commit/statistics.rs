@@ -23,6 +23,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Transactions that were pushed.
     pub commits: u64,
@@ -159,6 +160,7 @@ impl PushTimes {
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogState {
     /// Blocks of the journal's log; 0 without a journal.
     pub blocks: u64,
@@ -178,6 +180,7 @@ pub struct LogState {
 /// assert!(slots.iter().all(|slot| slot.transactions == 0));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SlotState {
     /// Threads that use the slot.
     pub threads: u64,

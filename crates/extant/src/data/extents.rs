@@ -19,6 +19,7 @@ use crate::incore::inode::Inode;
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Extent {
     /// Its start in the file.
     pub offset: u64,

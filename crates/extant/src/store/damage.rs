@@ -29,6 +29,7 @@ const MOST: usize = 4096;
 /// # let _ = options;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Damage {
     /// The rule, and the place where it is broken.
     pub rule: String,

@@ -71,6 +71,7 @@ impl Engine {
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StatFs {
     /// Bytes of a block.
     pub block_size: u32,

@@ -15,6 +15,7 @@ use std::collections::HashSet;
 /// assert_eq!(nothing.transactions, 0);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recovery {
     /// Transactions replayed.
     pub transactions: u32,
