@@ -306,11 +306,6 @@ impl Inode {
         }
     }
 
-    /// A directory whose subdirectories are spread over the volume.
-    pub fn is_top(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & ext4_format::inode::flags::TOPDIR != 0
-    }
-
     /// The file content, if it is a file whose data were used.
     #[inline]
     pub fn touched_file(&self) -> Option<&FileData> {

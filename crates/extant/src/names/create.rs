@@ -269,8 +269,9 @@ impl Names {
                 return Err(Error::NotPermitted);
             }
             let wanted = match what {
-                New::Directory if place.parent.is_top() => Wanted::TopDirectory,
-                New::Directory => Wanted::Directory,
+                New::Directory => {
+                    Wanted::directory_below(place.parent.flags.load(Ordering::Relaxed))
+                }
                 _ => Wanted::File,
             };
             match self.space.take_number(place.parent.ino, wanted) {

@@ -143,11 +143,12 @@ pub struct Allocated {
     pub ino: InodeNr,
     /// Stamp of the free in the same context, else 0.
     pub after: u64,
-    /// That context.
+    /// That context; with [`DIRECTORY`] the number was counted as a directory's.
     context: u64,
-    /// It was counted as a directory's.
-    dir: bool,
 }
+
+/// No context has this bit.
+const DIRECTORY: u64 = 1 << 63;
 
 impl Allocated {
     /// A number that was free in the bitmap.
@@ -156,7 +157,6 @@ impl Allocated {
             ino,
             after: 0,
             context: 0,
-            dir: false,
         }
     }
 }
@@ -367,7 +367,8 @@ impl InodeAlloc {
         let home = self.directory_group(parent, wanted, source)?;
         let found = self.allocate_from(home, parent, true, source)?;
         self.count_directory(found.ino, 1);
-        Ok(Allocated { dir: true, ..found })
+        let context = found.context | DIRECTORY;
+        Ok(Allocated { context, ..found })
     }
 
     fn allocate_from(
@@ -547,6 +548,7 @@ impl InodeAlloc {
     }
 
     /// Counts a directory that comes, or goes: `change` is 1 or -1.
+    #[inline(never)]
     pub fn count_directory(&self, ino: InodeNr, change: i64) {
         // A group that was never looked at counts from its descriptor.
         if let Some(g) = self.groups.get(self.locate(ino).0) {
@@ -561,7 +563,6 @@ impl InodeAlloc {
             ino,
             after: stamp,
             context,
-            dir: false,
         };
         self.slots.local().lock().born_free.push(freed);
     }
@@ -572,8 +573,11 @@ impl InodeAlloc {
     }
 
     /// Returns a number that was just handed out, and for which nothing was logged.
+    #[cold]
+    #[inline(never)]
     pub fn undo(&self, mut allocated: Allocated) {
-        if std::mem::take(&mut allocated.dir) {
+        if allocated.context & DIRECTORY != 0 {
+            allocated.context &= !DIRECTORY;
             self.count_directory(allocated.ino, -1);
         }
         match allocated.after {

@@ -184,7 +184,6 @@ fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
             ino: made.ino,
             after: u64::from(g) + 1,
             context: if g < 50 { 1 } else { 2 },
-            dir: false,
         });
     }
     assert_eq!(alloc.free(), free);

@@ -1,10 +1,10 @@
 //! Groups for new directories [I4], after Orlov's rule as ext4 has it.
 //!
 //! Directories at the top of a hierarchy, which are those of the root and of directories with the flag `TOPDIR`, are
-//! spread over the volume: they go to groups with about the average of free inodes or more, at least that of free
-//! blocks, and at most that of directories. Other directories stay in their parent's flex group, in groups that are not much below
-//! the averages, and have no *debt*: no more directories above the average than a sixteenth of a group's inodes. If no
-//! group of the flex group will do, the following groups are asked.
+//! spread over the volume: they go to groups that are not far below the averages of free inodes and free blocks, and not
+//! above that of directories by more than a few. Other directories stay in their parent's flex group, in groups that are
+//! not much below the averages, and have no *debt*: no more directories above the average than a sixteenth of a group's
+//! inodes. If no group of the flex group will do, the following groups are asked.
 //!
 //! Groups take turns, and each slot has turns of its own, so that tasks in separate directories use separate groups.
 //! The averages are of at most 64 groups, evenly spread over the volume; a slot computes them anew when it has used them 64
@@ -14,12 +14,15 @@ use crate::base::error::Result;
 use crate::space::inode::{InodeAlloc, STRETCH};
 use crate::space::inode_source::InodeSource;
 use ext4_format::InodeNr;
+use ext4_format::inode::flags;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Groups that the averages are of, and groups that are asked, at most.
 const LOOKED_AT: u32 = 64;
 /// Directories until a slot computes the averages anew.
 const USES: u32 = 64;
+/// Directories by which a group may be above the average, and get another one of the root's all the same.
+const FEW: u32 = 4;
 /// Groups among which the one with most free inodes is chosen if no rule finds one.
 const LAST_RESORT: u32 = 256;
 
@@ -35,7 +38,18 @@ pub enum Wanted {
 }
 
 impl Wanted {
+    /// A directory whose parent has these flags. Apart from the code of create, most of whose calls make files.
+    #[cold]
+    #[inline(never)]
+    pub fn directory_below(of_parent: u32) -> Self {
+        match of_parent & flags::TOPDIR {
+            0 => Self::Directory,
+            _ => Self::TopDirectory,
+        }
+    }
+
     /// Whether it is a directory.
+    #[inline]
     pub fn is_dir(self) -> bool {
         self != Self::File
     }
@@ -170,8 +184,8 @@ impl InodeAlloc {
         match top {
             true => Limits {
                 inodes: inodes.saturating_sub(STRETCH).max(1),
-                blocks,
-                dirs,
+                blocks: blocks.saturating_sub(self.blocks_per_group / 4),
+                dirs: dirs.saturating_add(FEW),
             },
             false => Limits {
                 inodes: inodes
