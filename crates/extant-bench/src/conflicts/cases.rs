@@ -324,9 +324,10 @@ pub fn reason(case: &Case, setting: Setting, findings: &[Finding]) -> Option<&'s
              locks biased these cases are free",
         );
     }
-    if has(Op::Mkdir) {
+    if has(Op::Mkdir) || both(&[Op::Rmdir]) {
         return Some(
-            "the slots of the two sides are equal modulo the groups of a flex group, so they make directories in one group",
+            "the slots of the two sides are equal modulo the groups of a flex group, so their directories are in one group, which \
+             counts them",
         );
     }
     if met("Budget::draw") {
