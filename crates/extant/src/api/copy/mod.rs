@@ -496,7 +496,13 @@ mod tests {
             let m = volume.symlink_metadata(path).unwrap();
             let kept = (m.mode(), m.uid(), m.gid(), m.nlink(), m.mtime(), m.rdev());
             let content = match m.file_type() {
-                FileType::Regular => format!("{} {:?}", m.blocks(), volume.read(path).unwrap()),
+                FileType::Regular => {
+                    let data = volume.read(path).unwrap();
+                    let sum = data
+                        .iter()
+                        .fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(*b)));
+                    format!("{} {sum:x}", data.len())
+                }
                 FileType::Symlink => format!("{:?}", volume.read_link(path).unwrap()),
                 _ => String::new(),
             };
@@ -531,6 +537,8 @@ mod tests {
             let bytes = back.bytes;
             assert_eq!(back, CopyCounts { bytes, ..copied });
             assert!(told.load(Relaxed) > 2);
+            let sparse = volume.metadata("/back/sparse").unwrap();
+            assert!(sparse.len() == 20 << 20 && sparse.blocks() < 1000);
             volume.sync().unwrap();
             if copied.refused == 0 {
                 assert_eq!(shown(&volume, "/back"), shown(&volume, "/tree"));
