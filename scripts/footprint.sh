@@ -8,14 +8,7 @@ cd "$(dirname "$0")/.."
 record=docs/bench/footprint.md
 case ${1:-} in '' | --write) ;; *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;; esac
 
-unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
-${CARGO:-cargo} build --release --quiet -p extant --example footprint
-program=${CARGO_TARGET_DIR:-target}/release/examples/footprint
-shm=/dev/shm
-[ -w $shm ] || shm=${TMPDIR:-/tmp}
-dir=$(mktemp -d "$shm/extant-footprint.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+. scripts/counted.sh footprint
 
 heap=$(taskset -c "$cpu" env -i "$program" heap "$dir/image")
 rm "$dir/image"

@@ -8,17 +8,8 @@ cd "$(dirname "$0")/.."
 record=docs/bench/instructions.md
 case ${1:-} in '' | --write | --check) ;; *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;; esac
 
-# The profile is fixed, so that variables of the caller's environment do not count.
-unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
-${CARGO:-cargo} build --release --quiet -p extant --example instructions
-program=${CARGO_TARGET_DIR:-target}/release/examples/instructions
-shm=/dev/shm
-[ -w $shm ] || shm=${TMPDIR:-/tmp}
-dir=$(mktemp -d "$shm/extant-instructions.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-# One CPU, since the numbers of threads and slots follow from the number of CPUs. A new environment, of the same size
-# everywhere.
-cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+. scripts/counted.sh instructions
+# A new environment, of the same size everywhere.
 if ! taskset -c "$cpu" env -i valgrind --tool=callgrind --callgrind-out-file="$dir/counts" \
     "$program" "$dir/image" >"$dir/log" 2>&1; then
     cat "$dir/log" >&2

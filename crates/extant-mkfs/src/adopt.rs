@@ -15,8 +15,9 @@ pub(super) type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Name spaces that are kept. Others (those of NFS, CIFS, btrfs) mean nothing to ext4.
 const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
-/// Whether an attribute of this name is kept.
-pub(super) fn is_kept(name: &[u8]) -> bool {
+/// Whether a file system of this format holds an extended attribute of this name: others are those of network and other
+/// file systems.
+pub fn is_kept_xattr(name: &[u8]) -> bool {
     name == ACL_ACCESS || name == ACL_DEFAULT || KEPT.iter().any(|p| name.starts_with(p))
 }
 
@@ -57,7 +58,7 @@ impl Adopter<'_> {
     fn xattr_set(&self, raw: &RawXattrs, mode: Option<u16>, path: &[u8]) -> Result<XattrSet> {
         let mut set = XattrSet::default();
         for (name, value) in raw {
-            if !is_kept(name) {
+            if !is_kept_xattr(name) {
                 let (path, name) = (show(path), show(name));
                 self.monitor
                     .warn(format!("{path}: attribute {name} is not kept"));

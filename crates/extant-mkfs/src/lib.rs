@@ -63,6 +63,8 @@ mod white_out;
 mod write;
 mod xattrs;
 
+#[doc(hidden)]
+pub use adopt::is_kept_xattr;
 pub use blockdev;
 pub use error::{MkfsError, Result};
 pub use options::MkfsOptions;

@@ -3,7 +3,7 @@
 //! Threads take directories from a common stack and note their entries; afterwards one thread joins them in the
 //! order of names, so that the tree does not depend on which thread found what first.
 
-use super::adopt::{Adopter, RawXattrs, is_kept};
+use super::adopt::{Adopter, RawXattrs, is_kept_xattr};
 use super::error::{MkfsError, Result, show};
 use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir};
 use super::options::MkfsOptions;
@@ -397,7 +397,7 @@ impl<'a> Worker<'a> {
         };
         let mut found = RawXattrs::new();
         let list = self.list.get(..len).unwrap_or(&[]);
-        for attribute in list.split(|b| *b == 0).filter(|n| is_kept(n)) {
+        for attribute in list.split(|b| *b == 0).filter(|n| is_kept_xattr(n)) {
             // Gone meanwhile, or not for us.
             let Some(n) = system::attribute(&full, attribute, &mut self.value).map_err(io)? else {
                 continue;

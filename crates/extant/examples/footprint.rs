@@ -2,8 +2,9 @@
 //! `footprint lines IMAGE` makes files between stores to a word, by which a trace of all accesses is cut into operations. The
 //! image is made, and left to the caller to remove.
 
-use blockdev::FileDevice;
-use extant::mkfs::{self, MkfsOptions};
+mod counted;
+
+use counted::{Outcome, make};
 use extant::{Dir, OpenOptions, Volume, VolumeOptions};
 use std::alloc::{GlobalAlloc, Layout};
 use std::path::Path;
@@ -33,19 +34,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
-
 fn open(image: &Path) -> std::result::Result<Volume, Box<dyn std::error::Error>> {
-    let options = MkfsOptions {
-        size: Some(2 << 30),
-        journal_size: Some(256 << 20),
-        uuid: Some(*b"0123456789abcdef"),
-        source_date_epoch: Some(1_700_000_000),
-        zeroed_device: true,
-        threads: 1,
-        ..MkfsOptions::default()
-    };
-    mkfs::format(&FileDevice::create(image, 2 << 30)?, &options)?;
+    make(image)?;
     // Without the thread that commits now and then.
     let options = VolumeOptions::new().background(false);
     Ok(options.inodes_in_core(1_000_000).open(image)?)

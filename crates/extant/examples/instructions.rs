@@ -2,8 +2,9 @@
 //! costs apart: `instructions IMAGE`. The image is made, and left to the caller to remove. `scripts/instructions.sh` runs
 //! it under callgrind.
 
-use blockdev::FileDevice;
-use extant::mkfs::{self, MkfsOptions};
+mod counted;
+
+use counted::{Outcome, make};
 use extant::{Dir, Fallocate, File, OpenOptions, Result, Volume, VolumeOptions};
 use std::hint::black_box;
 use std::path::Path;
@@ -86,20 +87,6 @@ fn sync_writes(volume: &Volume) -> Result<()> {
     volume.sync()
 }
 
-fn make(image: &Path) -> Outcome {
-    let options = MkfsOptions {
-        size: Some(2 << 30),
-        journal_size: Some(256 << 20),
-        uuid: Some(*b"0123456789abcdef"),
-        source_date_epoch: Some(1_700_000_000),
-        zeroed_device: true,
-        threads: 1,
-        ..MkfsOptions::default()
-    };
-    mkfs::format(&FileDevice::create(image, 2 << 30)?, &options)?;
-    Ok(())
-}
-
 /// Without the thread that commits now and then, and with the same memory on every machine.
 fn open(image: &Path) -> Result<Volume> {
     VolumeOptions::new()
@@ -169,8 +156,6 @@ fn cold(image: &Path) -> Result<()> {
     drop(dir);
     volume.close()
 }
-
-type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> Outcome {
     let image = std::env::args_os()

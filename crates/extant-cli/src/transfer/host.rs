@@ -8,7 +8,7 @@
 use super::host_file::HostFile;
 use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
 use crate::address::join;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ext4_format::inode::{dev_major, dev_minor, makedev};
 use extant::{FileType, Timestamp};
 use rustix::fs::{
@@ -120,15 +120,6 @@ fn step(start: BorrowedFd<'_>, path: &[u8], follow: bool) -> rustix::io::Result<
         let next = open(here, &rest[..cut])?;
         (at, rest) = (Some(next), &rest[cut + 1..]);
     }
-}
-
-/// Name spaces that an image can hold; others (of SMB shares, of other systems) stay behind.
-fn kept(name: &[u8]) -> bool {
-    [&b"user."[..], b"trusted.", b"security."]
-        .iter()
-        .any(|p| name.starts_with(p))
-        || name == b"system.posix_acl_access"
-        || name == b"system.posix_acl_default"
 }
 
 fn file_type(t: rustix::fs::FileType) -> FileType {
@@ -381,40 +372,15 @@ impl Side for HostSide {
 /// The attributes that are kept, with calls that list them and read one.
 pub(super) fn attributes(
     list: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
-    mut read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
+    read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
 ) -> Result<Vec<Xattr>> {
-    let list = match sized(list) {
-        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        other => other.context("list extended attributes")?,
-    };
-    let mut xattrs = Vec::new();
-    for name in list.split(|&b| b == 0).filter(|n| kept(n)) {
-        match sized(|buf| read(name, buf)) {
-            Ok(value) => xattrs.push((name.to_vec(), value)),
-            // Gone, or not ours to read: what others of the kind do too.
-            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
-            Err(e) => return Err(e).with_context(|| crate::show::show(name)),
-        }
-    }
-    Ok(xattrs)
-}
-
-/// Calls with a buffer that grows until the answer fits.
-fn sized(
-    mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
-) -> rustix::io::Result<Vec<u8>> {
-    let mut buf = vec![0; 512];
-    loop {
-        match call(&mut buf) {
-            Ok(n) => {
-                buf.truncate(n);
-                return Ok(buf);
-            }
-            // 64 KiB is the most that the kernel allows.
-            Err(Errno::RANGE) if buf.len() < 1 << 17 => buf.resize(buf.len() * 4, 0),
-            Err(e) => return Err(e),
-        }
-    }
+    extant::unstable::xattrs_by(list, read).map_err(|(name, errno)| {
+        let what = match name.is_empty() {
+            true => "list extended attributes".into(),
+            false => crate::show::show(&name),
+        };
+        anyhow::Error::new(errno).context(what)
+    })
 }
 
 #[cfg(test)]

@@ -16,5 +16,8 @@ pub use super::open_options::OpenFlags;
 pub use crate::base::jitter::jitter;
 #[doc(hidden)]
 pub use crate::base::schedule;
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub use crate::base::system::xattrs_by;
 pub use crate::data::fallocate::Seek;
 pub use crate::inodes::observe::{InodeInCore, InodeObserver};

@@ -15,9 +15,7 @@ impl Committer {
     #[inline(always)]
     pub(crate) fn begin(&self, who: &Credentials, cost: Cost) -> Result<Transaction<'_>> {
         let _span = lockmeter::span!("transaction start");
-        if !self.is_ready() {
-            self.get_ready()?;
-        }
+        self.wait_until_ready()?;
         crate::base::jitter::point();
         schedule::reached(Point::Begun);
         let tx = Transaction {
@@ -30,12 +28,16 @@ impl Committer {
         }
     }
 
-    /// Whether a transaction may be opened without a wait.
+    /// Waits until a transaction may be opened; in the common case it may at once.
     #[inline(always)]
-    fn is_ready(&self) -> bool {
-        self.store.gate.is_open()
+    fn wait_until_ready(&self) -> Result<()> {
+        let ready = self.store.gate.is_open()
             && self.store.is_writable()
-            && !self.must_push(self.log.lists.context())
+            && !self.must_push(self.log.lists.context());
+        match ready {
+            true => Ok(()),
+            false => self.get_ready(),
+        }
     }
 
     #[cold]
@@ -67,9 +69,7 @@ impl Committer {
     #[inline(always)]
     pub(crate) fn begin_core(&self) -> Result<Transaction<'_>> {
         let _span = lockmeter::span!("transaction start");
-        if !self.is_ready() {
-            self.get_ready()?;
-        }
+        self.wait_until_ready()?;
         Ok(Transaction {
             log: &self.log,
             reserved: 0,

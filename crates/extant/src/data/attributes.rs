@@ -1,4 +1,4 @@
-//! Metadata are set here and not in `inodes`, for the size is one of them.
+//! Attributes are set here and not in `inodes`, for the size is one of them.
 
 use crate::base::error::{Error, Result};
 use crate::base::now;

@@ -645,8 +645,6 @@ fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
     runs
 }
 
-impl Data {}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;

@@ -2,8 +2,8 @@
 //! free at once; past a threshold the volume is *busy*. A count for each slot, so that counting is not itself what
 //! the slots fight over: a slot that meets nobody only reads its zero.
 
-use percpu::PerSlot;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use percpu::{Counter, PerSlot};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A count above this says "busy".
 const THRESHOLD: u32 = 4;
@@ -58,42 +58,37 @@ pub struct SearchCounts {
     pub failed: u64,
 }
 
-/// The same, of each slot.
+/// The same, while it is counted.
 #[derive(Default)]
-pub struct Searches(PerSlot<[AtomicU64; 3]>);
+pub struct Searches {
+    considered: Counter,
+    busy: Counter,
+    failed: Counter,
+}
 
 impl Searches {
-    fn add(&self, which: usize) {
-        let count = &self.0.local()[which];
-        // Threads that share a slot may lose one.
-        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-
     /// A group is considered.
     pub fn considered(&self) {
-        self.add(0);
+        self.considered.add(1);
     }
 
     /// Its lock was busy.
     pub fn busy(&self) {
-        self.add(1);
+        self.busy.add(1);
     }
 
     /// It was locked, and nothing was found.
     pub fn failed(&self) {
-        self.add(2);
+        self.failed.add(1);
     }
 
     /// The sums of all slots.
     pub fn read(&self) -> SearchCounts {
-        let sum = |which: usize| {
-            let parts = self.0.iter().map(|p| p[which].load(Ordering::Relaxed));
-            parts.fold(0, u64::saturating_add)
-        };
+        let sum = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
         SearchCounts {
-            considered: sum(0),
-            busy: sum(1),
-            failed: sum(2),
+            considered: sum(&self.considered),
+            busy: sum(&self.busy),
+            failed: sum(&self.failed),
         }
     }
 }

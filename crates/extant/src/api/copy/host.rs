@@ -26,13 +26,6 @@ impl HostSide {
             top: top.to_path_buf(),
         }
     }
-
-    fn at(&self, path: &Path) -> PathBuf {
-        match path.as_os_str().is_empty() {
-            true => self.top.clone(),
-            false => self.top.join(path),
-        }
-    }
 }
 
 /// An error of the host; those that say something of the tree are the ones that a volume returns.

@@ -210,7 +210,7 @@ impl Dir {
 /// Something that a thread can do. Paths are relative to the tops.
 enum Task {
     Directory(PathBuf),
-    Files(PathBuf, Vec<(OsString, FileType)>),
+    Files(PathBuf, Vec<OsString>),
 }
 
 #[derive(Default)]
@@ -269,7 +269,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Adds the path at which an error was met.
 fn at<T>(side: &dyn Side, path: &Path, result: Result<T, Error>) -> Result<T, PathError> {
     result.map_err(|source| PathError {
-        path: side.top().join(path),
+        path: side.at(path),
         source,
     })
 }
@@ -366,11 +366,12 @@ impl<'a> Copy<'a> {
     /// Makes the directories in one, and leaves its files as pieces of work.
     fn directory(&self, dir: &Path) -> Result<(), PathError> {
         let names = at(self.from, dir, self.from.list(dir))?;
-        let (below, files): (Vec<_>, Vec<_>) = names
-            .into_iter()
-            .partition(|(_, kind)| *kind == FileType::Directory);
-        let mut tasks = Vec::new();
-        for (name, _) in below {
+        let (mut tasks, mut files) = (Vec::new(), Vec::new());
+        for (name, kind) in names {
+            if kind != FileType::Directory {
+                files.push(name);
+                continue;
+            }
             let path = dir.join(name);
             let meta = at(self.from, &path, self.from.meta(&path))?;
             self.make_directory(&path, meta)?;
@@ -384,8 +385,8 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    fn files(&self, dir: &Path, names: &[(OsString, FileType)]) -> Result<(), PathError> {
-        names.iter().try_for_each(|(name, _)| {
+    fn files(&self, dir: &Path, names: &[OsString]) -> Result<(), PathError> {
+        names.iter().try_for_each(|name| {
             let path = dir.join(name);
             let meta = at(self.from, &path, self.from.meta(&path))?;
             self.file(&path, &meta)

@@ -29,8 +29,15 @@ pub(super) type Xattr = (OsString, Vec<u8>);
 
 /// A tree to be read or made. All paths are relative to its top, which is the empty path.
 pub(super) trait Side: Sync {
-    /// The top's path, for messages.
+    /// The top's path.
     fn top(&self) -> &Path;
+    /// A path with the top before it.
+    fn at(&self, path: &Path) -> PathBuf {
+        match path.as_os_str().is_empty() {
+            true => self.top().to_path_buf(),
+            false => self.top().join(path),
+        }
+    }
     /// The inode at a path; a link itself.
     fn meta(&self, path: &Path) -> Result<Meta>;
     /// The names of a directory.

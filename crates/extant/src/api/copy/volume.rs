@@ -24,13 +24,6 @@ impl VolumeSide {
             top: top.to_path_buf(),
         }
     }
-
-    fn at(&self, path: &Path) -> PathBuf {
-        match path.as_os_str().is_empty() {
-            true => self.top.clone(),
-            false => self.top.join(path),
-        }
-    }
 }
 
 impl Side for VolumeSide {

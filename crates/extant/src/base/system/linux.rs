@@ -29,13 +29,6 @@ pub(crate) fn now() -> (i64, u32) {
     (t.tv_sec, t.tv_nsec as u32)
 }
 
-/// The name spaces of extended attributes that ext4 holds; others are those of network and other file systems.
-fn is_kept(name: &[u8]) -> bool {
-    let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    spaces.iter().any(|space| name.starts_with(space))
-        || [&b"system.posix_acl_access"[..], b"system.posix_acl_default"].contains(&name)
-}
-
 /// Calls with a buffer that grows until the answer fits: the kernel's limit is 64 KiB.
 fn sized(
     mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
@@ -53,22 +46,43 @@ fn sized(
     }
 }
 
-/// Names and values of the extended attributes of a file of the host, as far as the caller may read them; of a link itself.
-pub(crate) fn xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
-    let names = match sized(|buf| rustix::fs::llistxattr(path, buf)) {
+/// Names and values of extended attributes.
+type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Names and values of the extended attributes of a file of the host that ext4 holds, as far as the caller may read them,
+/// with calls that list the names and read a value. An error says the name that could not be read; it is empty if none
+/// could be listed.
+pub fn xattrs_by(
+    list: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+    mut read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
+) -> Result<RawXattrs, (Vec<u8>, Errno)> {
+    let names = match sized(list) {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        other => other?,
+        other => other.map_err(|errno| (Vec::new(), errno))?,
     };
     let mut found = Vec::new();
-    for name in names.split(|&b| b == 0).filter(|name| is_kept(name)) {
-        match sized(|buf| rustix::fs::lgetxattr(path, name, buf)) {
-            Ok(value) => found.push((OsString::from_vec(name.to_vec()), value)),
+    let kept = |name: &&[u8]| extant_mkfs::is_kept_xattr(name);
+    for name in names.split(|&b| b == 0).filter(kept) {
+        match sized(|buf| read(name, buf)) {
+            Ok(value) => found.push((name.to_vec(), value)),
             // Gone, or not this caller's to read.
             Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
-            Err(e) => return Err(e),
+            Err(errno) => return Err((name.to_vec(), errno)),
         }
     }
     Ok(found)
+}
+
+/// The same of the file at a path; of a link itself.
+pub(crate) fn xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
+    let found = xattrs_by(
+        |buf| rustix::fs::llistxattr(path, buf),
+        |name, buf| rustix::fs::lgetxattr(path, name, buf),
+    );
+    let found = found.map_err(|(_, errno)| errno)?.into_iter();
+    Ok(found
+        .map(|(name, value)| (OsString::from_vec(name), value))
+        .collect())
 }
 
 /// Sets an extended attribute of a file of the host; of a link itself.

@@ -1,0 +1,22 @@
+//! The image of what is counted.
+
+use blockdev::FileDevice;
+use extant::mkfs::{self, MkfsOptions};
+use std::path::Path;
+
+pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// Makes an empty file system, the same each time.
+pub fn make(image: &Path) -> Outcome {
+    let options = MkfsOptions {
+        size: Some(2 << 30),
+        journal_size: Some(256 << 20),
+        uuid: Some(*b"0123456789abcdef"),
+        source_date_epoch: Some(1_700_000_000),
+        zeroed_device: true,
+        threads: 1,
+        ..MkfsOptions::default()
+    };
+    mkfs::format(&FileDevice::create(image, 2 << 30)?, &options)?;
+    Ok(())
+}
