@@ -64,6 +64,7 @@ pub use data::extents::Extent;
 pub use data::fallocate::Fallocate;
 pub use ext4_format as format;
 pub use ext4_format::FileType;
+pub use ext4_format::acl;
 pub use ext4_format::timestamp::Timestamp;
 pub use extant_mkfs as mkfs;
 pub use inodes::attributes::{Metadata, SetAttributes, SetTime};

@@ -136,9 +136,10 @@ impl Dir {
     pub(super) fn of_inode<R>(
         &self,
         path: &[u8],
+        follow: bool,
         f: impl Fn(&Arc<Inode>) -> Result<R>,
     ) -> Result<R> {
-        self.at_inode(path, false, |inode| {
+        self.at_inode(path, follow, |inode| {
             let read = f(inode);
             if inode.is_gone() {
                 return Err(Error::NotFound);

@@ -166,7 +166,7 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        self.of_inode(bytes(&path), |inode| {
+        self.of_inode(bytes(&path), false, |inode| {
             let engine = self.engine()?;
             let target = engine.names.symlink_target(inode)?;
             engine.inodes.accessed(inode);
@@ -186,7 +186,7 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn get_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        self.of_inode(bytes(&path), |inode| {
+        self.of_inode(bytes(&path), false, |inode| {
             self.engine()?
                 .inodes
                 .get_xattr(self.who(), inode, name.as_ref().as_bytes())
@@ -204,7 +204,7 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        let names = self.of_inode(bytes(&path), |inode| {
+        let names = self.of_inode(bytes(&path), false, |inode| {
             self.engine()?.inodes.list_xattrs(self.who(), inode)
         })?;
         Ok(names.into_iter().map(OsString::from_vec).collect())

@@ -9,6 +9,7 @@ use crate::incore::inode::Inode;
 use crate::inodes::attributes::{Metadata, SetAttributes};
 use crate::inodes::open_files::Opened;
 use crate::inodes::xattrs::SetXattr;
+use crate::types::credentials::Credentials;
 use crate::volume::caller::Caller;
 use crate::volume::engine::Engine;
 use ext4_format::FileType;
@@ -56,6 +57,11 @@ impl File {
 
     fn engine(&self) -> Result<&Engine> {
         self.caller.engine()
+    }
+
+    /// What an operation on the inode is called with.
+    pub(super) fn called(&self) -> Result<(&Engine, &Credentials, &Arc<Inode>)> {
+        Ok((self.engine()?, &self.caller.who, &self.inode))
     }
 
     pub(crate) fn parts(&self) -> (&Inode, OpenFlags) {
@@ -455,9 +461,10 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn get_xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        self.engine()?
+        let (engine, who, inode) = self.called()?;
+        engine
             .inodes
-            .get_xattr(&self.caller.who, &self.inode, name.as_ref().as_bytes())
+            .get_xattr(who, inode, name.as_ref().as_bytes())
     }
 
     /// Names of the extended attributes.
@@ -471,10 +478,8 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn list_xattrs(&self) -> Result<Vec<OsString>> {
-        let names = self
-            .engine()?
-            .inodes
-            .list_xattrs(&self.caller.who, &self.inode)?;
+        let (engine, who, inode) = self.called()?;
+        let names = engine.inodes.list_xattrs(who, inode)?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -489,13 +494,9 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], how: SetXattr) -> Result<()> {
-        self.engine()?.inodes.set_xattr(
-            &self.caller.who,
-            &self.inode,
-            name.as_ref().as_bytes(),
-            Some(value),
-            how,
-        )
+        let (engine, who, inode) = self.called()?;
+        let name = name.as_ref().as_bytes();
+        engine.inodes.set_xattr(who, inode, name, Some(value), how)
     }
 
     /// Removes an extended attribute.
@@ -510,14 +511,11 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        let how = SetXattr::Any;
-        self.engine()?.inodes.set_xattr(
-            &self.caller.who,
-            &self.inode,
-            name.as_ref().as_bytes(),
-            None,
-            how,
-        )
+        let (engine, who, inode) = self.called()?;
+        let name = name.as_ref().as_bytes();
+        engine
+            .inodes
+            .set_xattr(who, inode, name, None, SetXattr::Any)
     }
 
     /// Data and metadata are on disk when this returns.

@@ -3,6 +3,7 @@
 //! A [`Dir`](dir::Dir) finds the inode that a path leads to, a [`File`](file::File) and a [`Node`](node::Node) hold one; the operations
 //! on inodes are those of the rooms below, and all three call the same.
 
+mod acl;
 pub mod control;
 pub mod copy;
 pub mod dir;

@@ -104,6 +104,29 @@ impl Inodes {
             .map_err(Error::from)
     }
 
+    /// The access ACL, which the mode is if there is none.
+    pub(crate) fn access_acl(&self, who: &Credentials, inode: &Inode) -> Result<Acl> {
+        self.permit_xattr(who, inode, ACCESS, crate::types::credentials::READ, false)?;
+        loop {
+            let set = self.xattrs(inode)?;
+            let state = inode.state.read();
+            // The mode and the attributes of one moment.
+            let current = state.xattrs.as_ref();
+            if current.is_some_and(|current| Arc::ptr_eq(current, &set)) {
+                return Ok(match set.get(ACCESS) {
+                    Some(value) => Acl::from_disk(value)?,
+                    None => Acl::from_mode(state.core.mode),
+                });
+            }
+        }
+    }
+
+    /// The ACL that what is made in a directory inherits, if there is one.
+    pub(crate) fn default_acl(&self, who: &Credentials, inode: &Inode) -> Result<Option<Acl>> {
+        self.permit_xattr(who, inode, DEFAULT, crate::types::credentials::READ, false)?;
+        self.acl(inode, DEFAULT)
+    }
+
     /// The value of one attribute, as far as the caller may read it.
     pub(crate) fn get_xattr(
         &self,
