@@ -2,7 +2,7 @@
 
 mod words;
 
-use extant::{AccessTimes, BlockScan, ErrorPolicy, VolumeOptions};
+use extant::{AccessTimes, BlockScan, ErrorPolicy, Settings, VolumeOptions};
 use std::time::Duration;
 
 /// Options of a mount.
@@ -34,35 +34,25 @@ pub struct MountOptions {
     pub sync: bool,
     /// So does every change of a name.
     pub sync_names: bool,
-    /// How access times are kept.
-    pub access_times: AccessTimes,
+    /// What the volume is told.
+    pub settings: Settings,
     /// The rule for access times was asked for.
     pub access_times_asked: bool,
-    /// Reading directories counts for their access times.
-    pub directory_times: bool,
-    /// Times are written with the next change of the inode, not by themselves.
-    pub lazy_times: bool,
     /// Data goes to the server at once and is not kept back by the kernel: a full volume then fails the write and not
     /// the close.
     pub write_through: bool,
     /// The journal is left alone, and the mount is read-only.
     pub noload: bool,
-    /// The reaction to a failing volume, or to damage that is found.
-    pub errors: ErrorPolicy,
     /// Bytes of memory for data in the server.
     pub cache_bytes: Option<u64>,
-    /// Time between timed commits.
-    pub commit_interval: Option<Duration>,
-    /// A file's new contents are written before it replaces another.
-    pub auto_da_alloc: bool,
-    /// How groups with free blocks are found.
-    pub block_scan: BlockScan,
     /// Name of the source in /proc/mounts, if not the image's path.
     pub source: Option<String>,
 }
 
 impl Default for MountOptions {
     fn default() -> Self {
+        let mut settings = Settings::default();
+        settings.access_times = AccessTimes::Relative;
         Self {
             read_only: false,
             read_write: false,
@@ -74,16 +64,10 @@ impl Default for MountOptions {
             exec: true,
             sync: false,
             sync_names: false,
-            access_times: AccessTimes::Relative,
+            settings,
             access_times_asked: false,
-            directory_times: true,
-            lazy_times: false,
             write_through: false,
-            errors: ErrorPolicy::default(),
             cache_bytes: None,
-            commit_interval: None,
-            auto_da_alloc: true,
-            block_scan: BlockScan::default(),
             source: None,
         }
     }
@@ -105,22 +89,14 @@ pub struct OptionError {
 impl MountOptions {
     /// How the image is opened for a mount with these options.
     pub fn open_options(&self) -> VolumeOptions {
-        let mut options = VolumeOptions::new()
+        let options = VolumeOptions::new()
             .read_only(self.read_only)
             .noload(self.noload)
-            .errors(self.errors)
-            .access_times(self.access_times)
-            .directory_access_times(self.directory_times)
-            .lazy_times(self.lazy_times)
-            .auto_da_alloc(self.auto_da_alloc)
-            .block_scan(self.block_scan);
-        if let Some(bytes) = self.cache_bytes {
-            options = options.cache_bytes(bytes);
+            .settings(self.settings);
+        match self.cache_bytes {
+            Some(bytes) => options.cache_bytes(bytes),
+            None => options,
         }
-        if let Some(interval) = self.commit_interval {
-            options = options.commit_interval(interval);
-        }
-        options
     }
 
     /// How the kernel is told to mount it.
@@ -135,10 +111,10 @@ impl MountOptions {
             nosuid: !self.suid,
             nodev: !self.dev,
             noexec: !self.exec,
-            noatime: self.access_times == AccessTimes::None,
-            strictatime: self.access_times == AccessTimes::Strict,
-            lazytime: self.lazy_times,
-            nodiratime: !self.directory_times,
+            noatime: self.settings.access_times == AccessTimes::None,
+            strictatime: self.settings.access_times == AccessTimes::Strict,
+            lazytime: self.settings.lazy_times,
+            nodiratime: !self.settings.directory_times,
             sync: self.sync,
             dirsync: self.sync_names,
             ..fuse_server::MountOptions::default()
@@ -172,10 +148,13 @@ impl MountOptions {
             "commit" => {
                 let seconds: u64 = wanted()?.parse().map_err(|_| "not a number of seconds")?;
                 // 0 means the default, as in ext4.
-                self.commit_interval = (seconds > 0).then(|| Duration::from_secs(seconds));
+                self.settings.commit_interval = match seconds {
+                    0 => Settings::default().commit_interval,
+                    _ => Duration::from_secs(seconds),
+                };
             }
             "errors" => {
-                self.errors = match wanted()? {
+                self.settings.errors = match wanted()? {
                     "continue" => ErrorPolicy::Continue,
                     // A program must not panic because an image is damaged.
                     "remount-ro" | "panic" => ErrorPolicy::ReadOnly,
@@ -184,7 +163,7 @@ impl MountOptions {
                 };
             }
             "mb_optimize_scan" => {
-                self.block_scan = BlockScan::of_option(wanted()?).ok_or("0 or 1")?;
+                self.settings.block_scan = BlockScan::of_option(wanted()?).ok_or("0 or 1")?;
             }
             "fsname" => self.source = Some(wanted()?.into()),
             _ if words::mean_nothing(option) => {}
@@ -198,7 +177,7 @@ impl MountOptions {
     }
 
     fn ask_access_times(&mut self, how: AccessTimes) {
-        (self.access_times, self.access_times_asked) = (how, true);
+        (self.settings.access_times, self.access_times_asked) = (how, true);
     }
 
     fn take_flag(&mut self, flag: &str) -> Result<(), &'static str> {
@@ -206,8 +185,8 @@ impl MountOptions {
             "ro" => (self.read_only, self.read_write) = (true, false),
             "rw" => (self.read_only, self.read_write) = (false, true),
             "remount" => self.remount = true,
-            "auto_da_alloc" => self.auto_da_alloc = true,
-            "noauto_da_alloc" => self.auto_da_alloc = false,
+            "auto_da_alloc" => self.settings.auto_da_alloc = true,
+            "noauto_da_alloc" => self.settings.auto_da_alloc = false,
             "noload" | "norecovery" => (self.noload, self.read_only) = (true, true),
             "allow_other" => self.allow_other = true,
             "suid" => self.suid = true,
@@ -222,10 +201,10 @@ impl MountOptions {
             "atime" | "relatime" | "norelatime" => self.ask_access_times(AccessTimes::Relative),
             "noatime" => self.ask_access_times(AccessTimes::None),
             "strictatime" => self.ask_access_times(AccessTimes::Strict),
-            "diratime" => self.directory_times = true,
-            "nodiratime" => self.directory_times = false,
-            "lazytime" => self.lazy_times = true,
-            "nolazytime" => self.lazy_times = false,
+            "diratime" => self.settings.directory_times = true,
+            "nodiratime" => self.settings.directory_times = false,
+            "lazytime" => self.settings.lazy_times = true,
+            "nolazytime" => self.settings.lazy_times = false,
             "writethrough" => self.write_through = true,
             "user" | "users" => (self.suid, self.dev, self.exec) = (false, false, false),
             "owner" | "group" => (self.suid, self.dev) = (false, false),

@@ -71,11 +71,10 @@ pub use inodes::attributes::{Metadata, SetAttributes, SetTime};
 pub use inodes::xattrs::SetXattr;
 pub use names::rename::RenameMode;
 pub use space::contention::SearchCounts;
-pub use space::search::BlockScan;
 pub use store::damage::Damage;
-pub use types::access_times::AccessTimes;
 pub use types::credentials::Credentials;
-pub use volume::options::{ErrorPolicy, VolumeOptions};
+pub use types::settings::{AccessTimes, BlockScan, ErrorPolicy, Settings};
+pub use volume::options::VolumeOptions;
 pub use volume::statfs::StatFs;
 pub use watch::watchers::WatchEvent;
 

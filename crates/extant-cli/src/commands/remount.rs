@@ -18,7 +18,7 @@ fn unchanged(options: &MountOptions, listed: &str) -> Result<()> {
         () if has("relatime") => extant::AccessTimes::Relative,
         () => extant::AccessTimes::Strict,
     };
-    if options.access_times_asked && options.access_times != now {
+    if options.access_times_asked && options.settings.access_times != now {
         bail!("remount does not change how access times are kept: unmount it first");
     }
     Ok(())

@@ -86,7 +86,7 @@ fn parsed(list: &str) -> Result<MountOptions, OptionError> {
 fn a_later_option_wins() {
     let options = parsed("ro,noatime,rw,strictatime,suid,nosuid").unwrap();
     assert!(!options.read_only && !options.suid);
-    assert_eq!(options.access_times, AccessTimes::Strict);
+    assert_eq!(options.settings.access_times, AccessTimes::Strict);
     let user = parsed("user,exec").unwrap();
     assert!(!user.suid && !user.dev && user.exec);
 }
@@ -94,9 +94,10 @@ fn a_later_option_wins() {
 #[test]
 fn values_are_checked() {
     assert_eq!(parsed("cache=2g").unwrap().cache_bytes, Some(2 << 30));
-    assert_eq!(parsed("commit=0").unwrap().commit_interval, None);
-    let thirty = parsed("commit=30").unwrap().commit_interval;
-    assert_eq!(thirty, Some(Duration::from_secs(30)));
+    let interval = |list| parsed(list).unwrap().settings.commit_interval;
+    let as_unsaid = MountOptions::default().settings.commit_interval;
+    assert_eq!(interval("commit=30,commit=0"), as_unsaid);
+    assert_eq!(interval("commit=30"), Duration::from_secs(30));
     for bad in [
         "cache",
         "cache=",

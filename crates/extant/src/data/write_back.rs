@@ -539,7 +539,7 @@ impl Data {
     /// finds one of the two after a crash, never an empty file (`auto_da_alloc`). Data that cannot be written stay
     /// dirty, and fsync reports the error.
     pub(crate) fn write_replacement(&self, inode: &Arc<Inode>) {
-        if !self.store.limits.auto_da_alloc || inode.touched_file().is_none() {
+        if !self.store.settings.auto_da_alloc || inode.touched_file().is_none() {
             return;
         }
         // No thread waits here for a thaw: the data of a frozen volume are durable already.

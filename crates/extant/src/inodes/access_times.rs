@@ -8,7 +8,7 @@ use crate::base::locks::{self, Mutex};
 use crate::base::now;
 use crate::incore::inode::{Inode, InodeState};
 use crate::inodes::Inodes;
-use crate::types::access_times::AccessTimes;
+use crate::types::settings::AccessTimes;
 use ext4_format::inode::flags;
 use ext4_format::timestamp::Timestamp;
 use percpu::PerSlot;
@@ -37,13 +37,13 @@ impl Inodes {
     /// Notes that a file, a directory's names or a symbolic link was read.
     #[inline]
     pub(crate) fn accessed(&self, inode: &Arc<Inode>) {
-        if self.store.limits.access_times != AccessTimes::None {
+        if self.store.settings.access_times != AccessTimes::None {
             self.note_access(inode);
         }
     }
 
     fn note_access(&self, inode: &Arc<Inode>) {
-        let untimed = !self.store.limits.directory_times && inode.directory().is_some();
+        let untimed = !self.store.settings.directory_times && inode.directory().is_some();
         if untimed || inode.has_flag(flags::NOATIME) || self.store.health.read_only.is_some() {
             return;
         }
@@ -56,7 +56,7 @@ impl Inodes {
             if let Some(newest) = changed {
                 times = (times.0, newest, times.2.max(newest));
             }
-            let due = match self.store.limits.access_times {
+            let due = match self.store.settings.access_times {
                 AccessTimes::None => false,
                 AccessTimes::Relative => is_due(times, time),
                 AccessTimes::Strict => times.0 != time,
@@ -76,7 +76,7 @@ impl Inodes {
 
     /// A time of the core has changed, and nothing else: it is written when the volume's habits say.
     fn note_times(&self, inode: &Arc<Inode>, mut state: crate::incore::inode::StateGuard<'_>) {
-        if !self.store.limits.lazy_times {
+        if !self.store.settings.lazy_times {
             state.core_dirty = true;
             drop(state);
             self.note_dirty(inode);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::log::transaction::Transaction;
 use crate::space::counts::{Counts, Reserve};
-use crate::space::search::BlockScan;
+use crate::types::settings::BlockScan;
 use ext4_format::InodeNr;
 use extant_formatter::item::MiscEvent;
 

@@ -18,7 +18,7 @@ use crate::space::buddy::Buddy;
 use crate::space::contention::{Contention, Searches};
 use crate::space::goals::Goals;
 use crate::space::ranks::{Rank, Ranks};
-use crate::space::search::BlockScan;
+use crate::types::settings::BlockScan;
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, FormatError, GroupNr, Where};
 use percpu::Counter;

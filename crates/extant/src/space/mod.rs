@@ -18,10 +18,10 @@ pub mod search;
 
 use crate::base::locks::{self, Mutex};
 use crate::store::Store;
+use crate::types::settings::BlockScan;
 use block::BlockAlloc;
 use counts::Counts;
 use inode::InodeAlloc;
-use search::BlockScan;
 use std::sync::Arc;
 
 /// Free blocks and inode numbers.

@@ -18,42 +18,9 @@ use crate::base::error::{Error, Result};
 use crate::base::failing::{self, Call};
 use crate::space::block::{BlockAlloc, BlockGroup, GroupSource};
 use crate::space::buddy::{Buddy, order};
+use crate::types::settings::BlockScan;
 use ext4_format::BlockNr;
 use percpu::AtomicSet;
-
-/// The way in which groups with room are found.
-///
-/// ```no_run
-/// use extant::{BlockScan, VolumeOptions};
-/// let volume = VolumeOptions::new().block_scan(BlockScan::Linear).open("disk.img")?;
-/// # Ok::<(), extant::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BlockScan {
-    /// By lists of groups with the same largest free run, and the same mean free run.
-    #[default]
-    Lists,
-    /// One group after the other.
-    Linear,
-}
-
-impl BlockScan {
-    /// The scan that the value of ext4's mount option `mb_optimize_scan` asks for.
-    ///
-    /// ```
-    /// use extant::BlockScan;
-    /// assert_eq!(BlockScan::of_option("0"), Some(BlockScan::Linear));
-    /// assert_eq!(BlockScan::of_option("1"), Some(BlockScan::Lists));
-    /// assert_eq!(BlockScan::of_option("2"), None);
-    /// ```
-    pub fn of_option(value: &str) -> Option<Self> {
-        match value {
-            "0" => Some(Self::Linear),
-            "1" => Some(Self::Lists),
-            _ => None,
-        }
-    }
-}
 
 /// A request for blocks.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,7 @@ pub mod superblock;
 
 use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
+use crate::types::settings::Settings;
 use blockdev::BlockDevice;
 use buffers::Buffers;
 use crossbeam_utils::CachePadded;
@@ -42,6 +43,7 @@ pub(crate) struct Store {
     pub(crate) flushes: CachePadded<Flushes>,
     pub(crate) health: Health,
     pub(crate) limits: Limits,
+    pub(crate) settings: Settings,
 }
 
 impl Store {
@@ -79,6 +81,7 @@ impl Store {
             flushes: Default::default(),
             health: Health::sound(),
             limits: Limits::small(),
+            settings: Settings::default(),
             geometry,
             device,
             buffers,

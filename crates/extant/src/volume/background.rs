@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Starts it; it ends with the engine.
 pub(super) fn spawn(engine: &Arc<Engine>) -> Result<JoinHandle<()>> {
     let weak = Arc::downgrade(engine);
-    let interval = engine.store.limits.commit_interval;
+    let interval = engine.store.settings.commit_interval;
     std::thread::Builder::new()
         .name("extant-log".into())
         .spawn(move || background(&weak, interval))

@@ -16,9 +16,9 @@ use crate::store::damage::DamageLog;
 use crate::store::health::Health;
 use crate::store::health::ended;
 use crate::store::superblock;
+use crate::types::settings::ErrorPolicy;
 use crate::volume::engine::Engine;
 use crate::volume::guard::Guard;
-use crate::volume::options::ErrorPolicy;
 use crate::volume::options::VolumeOptions;
 use blockdev::BlockDevice;
 use ext4_format::features::{Incompat, RoCompat};
@@ -236,13 +236,14 @@ impl<'a> Opening<'a> {
             flushes: Default::default(),
             health: self.health(DamageLog::new(formatter.found_errors())),
             limits: self.options.limits(),
+            settings: self.options.settings,
         });
         let counts = Counts::new(self.geometry.blocks_count, free.blocks, self.reserve());
         let space = Arc::new(Space::new(
             Arc::clone(&store),
             counts,
             free.inodes,
-            self.options.block_scan,
+            self.options.settings.block_scan,
         ));
         let log = Arc::new(Log::new(
             Arc::clone(&space),
@@ -285,9 +286,9 @@ impl<'a> Opening<'a> {
             read_only: self.read_only.clone(),
             stopped: OnceLock::new(),
             ended: AtomicU8::new(ended::NOT),
-            fail_all: options.errors == ErrorPolicy::Shutdown,
+            fail_all: options.settings.errors == ErrorPolicy::Shutdown,
             on_stop: options.on_stop.clone(),
-            stops_on_damage: match options.errors {
+            stops_on_damage: match options.settings.errors {
                 ErrorPolicy::Superblock => {
                     [ERRORS_READ_ONLY, ERRORS_PANIC].contains(&self.raw.errors.get())
                 }

@@ -1,34 +1,11 @@
 //! How a volume is opened.
 
-use crate::space::search::BlockScan;
 use crate::store::damage::Damage;
 use crate::store::health::{DamageHook, StopHook};
 use crate::store::limits::Limits;
-use crate::types::access_times::AccessTimes;
+use crate::types::settings::{AccessTimes, BlockScan, ErrorPolicy, Settings};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The reaction of a volume to a failure, or to damage that is found on it. A failure to write metadata or the
-/// journal always stops it; damage that an operation meets stops it if the policy says so.
-///
-/// ```
-/// let options = extant::VolumeOptions::new().errors(extant::ErrorPolicy::Shutdown);
-/// # let _ = options;
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ErrorPolicy {
-    /// The superblock's own policy: `remount-ro` and `panic` are [`ErrorPolicy::ReadOnly`], everything else
-    /// [`ErrorPolicy::Continue`].
-    #[default]
-    Superblock,
-    /// Damage is recorded and the volume goes on without what is damaged. After a failed write nothing can be changed
-    /// any more.
-    Continue,
-    /// No change is possible any more; reading goes on.
-    ReadOnly,
-    /// Every further operation fails.
-    Shutdown,
-}
 
 /// How a volume is opened.
 ///
@@ -43,15 +20,9 @@ pub struct VolumeOptions {
     pub(super) force: bool,
     pub(super) cache_bytes: Option<u64>,
     pub(super) inodes: Option<u64>,
-    pub(super) commit_interval: Duration,
+    pub(super) settings: Settings,
     pub(super) background: bool,
     pub(super) most_log_blocks: Option<u64>,
-    pub(super) block_scan: BlockScan,
-    pub(super) errors: ErrorPolicy,
-    pub(super) access_times: AccessTimes,
-    pub(super) lazy_times: bool,
-    pub(super) directory_times: bool,
-    pub(super) auto_da_alloc: bool,
     pub(super) on_stop: Option<StopHook>,
     pub(super) on_damage: Option<DamageHook>,
     pub(super) noload: bool,
@@ -76,15 +47,9 @@ impl VolumeOptions {
             force: false,
             cache_bytes: None,
             inodes: None,
-            commit_interval: Duration::from_secs(5),
+            settings: Settings::default(),
             background: true,
             most_log_blocks: None,
-            block_scan: BlockScan::default(),
-            errors: ErrorPolicy::default(),
-            access_times: AccessTimes::default(),
-            lazy_times: false,
-            directory_times: true,
-            auto_da_alloc: true,
             on_stop: None,
             on_damage: None,
             noload: false,
@@ -148,6 +113,19 @@ impl VolumeOptions {
         self
     }
 
+    /// All that mount options say, at once.
+    ///
+    /// ```
+    /// let settings = extant::Settings::default();
+    /// let options = extant::VolumeOptions::new().settings(settings);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
     /// Time between timed commits.
     ///
     /// ```
@@ -156,7 +134,7 @@ impl VolumeOptions {
     /// ```
     #[must_use]
     pub fn commit_interval(mut self, interval: Duration) -> Self {
-        self.commit_interval = interval;
+        self.settings.commit_interval = interval;
         self
     }
 
@@ -168,7 +146,7 @@ impl VolumeOptions {
     /// ```
     #[must_use]
     pub fn block_scan(mut self, scan: BlockScan) -> Self {
-        self.block_scan = scan;
+        self.settings.block_scan = scan;
         self
     }
 
@@ -192,7 +170,7 @@ impl VolumeOptions {
     /// ```
     #[must_use]
     pub fn access_times(mut self, which: AccessTimes) -> Self {
-        self.access_times = which;
+        self.settings.access_times = which;
         self
     }
 
@@ -205,7 +183,7 @@ impl VolumeOptions {
     /// ```
     #[must_use]
     pub fn lazy_times(mut self, yes: bool) -> Self {
-        self.lazy_times = yes;
+        self.settings.lazy_times = yes;
         self
     }
 
@@ -217,7 +195,7 @@ impl VolumeOptions {
     /// ```
     #[must_use]
     pub fn errors(mut self, policy: ErrorPolicy) -> Self {
-        self.errors = policy;
+        self.settings.errors = policy;
         self
     }
 
@@ -270,7 +248,7 @@ impl VolumeOptions {
     /// ```
     #[must_use]
     pub fn directory_access_times(mut self, yes: bool) -> Self {
-        self.directory_times = yes;
+        self.settings.directory_times = yes;
         self
     }
 
@@ -284,7 +262,7 @@ impl VolumeOptions {
     /// ```
     #[must_use]
     pub fn auto_da_alloc(mut self, yes: bool) -> Self {
-        self.auto_da_alloc = yes;
+        self.settings.auto_da_alloc = yes;
         self
     }
 
@@ -300,11 +278,6 @@ impl VolumeOptions {
             cache_bytes,
             dirty_bytes: cache_bytes / 4,
             inodes: self.inodes.unwrap_or((memory / 8 / 640).max(10_000)),
-            commit_interval: self.commit_interval,
-            access_times: self.access_times,
-            lazy_times: self.lazy_times,
-            directory_times: self.directory_times,
-            auto_da_alloc: self.auto_da_alloc,
         }
     }
 }

@@ -41,7 +41,7 @@ macro_rules! layer {
 impl Engine {
     /// Names what is at an address, if it is one of the objects that operations meet at.
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
-        let layer = layer!(self, address, store: Store { geometry, device, buffers, groups, hasher, gate, flushes, health, limits })
+        let layer = layer!(self, address, store: Store { geometry, device, buffers, groups, hasher, gate, flushes, health, limits, settings })
             .or_else(|| layer!(self, address, space: Space { store, counts, blocks, inodes, trimming }))
             .or_else(|| layer!(self, address, log: Log { store, space, kick, lists, budget, formatted, durable, spare }))
             .or_else(|| layer!(self, address, commit: Committer { store, formatter, journal, commit_stage, totals, marked_open }))
