@@ -2,6 +2,7 @@
 
 pub mod evict;
 pub mod handles;
+pub mod orphans;
 pub mod reap;
 
 use crate::commit::Committer;

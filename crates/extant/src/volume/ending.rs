@@ -16,7 +16,7 @@ impl Engine {
         }
         self.store.check_running()?;
         // Inodes that cannot be freed stay orphans, for e2fsck; everything else must be durable.
-        let freed = self.free_open_orphans();
+        let freed = self.lifecycle.free_open_orphans();
         self.data.sync()?;
         self.commit.rest(|| {
             let _ = self.store.health.stopped.set("the volume is closed".into());
@@ -43,20 +43,5 @@ impl Engine {
             .store(ended::GONE, Ordering::Release);
         self.drop_shares();
         self.lifecycle.evict_all();
-    }
-
-    /// Files without a name that are still open are freed: their handles end with the volume.
-    fn free_open_orphans(&self) -> Result<()> {
-        let mut freed = Ok(());
-        for inode in self.inodes.in_core.iter() {
-            let orphan = {
-                let state = inode.state.lock();
-                state.orphan && state.core.links == 0 && !state.freed
-            };
-            if orphan {
-                freed = freed.and(self.lifecycle.reap(&inode));
-            }
-        }
-        freed
     }
 }

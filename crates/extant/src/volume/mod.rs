@@ -8,7 +8,6 @@ pub mod freeze;
 pub mod guard;
 pub mod open;
 pub mod options;
-pub mod orphans;
 pub mod statfs;
 pub mod trim;
 pub mod whereabouts;

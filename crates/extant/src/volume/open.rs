@@ -106,7 +106,7 @@ impl<'a> Opening<'a> {
             if self.left_open() || !orphans.is_empty() {
                 engine.commit.mark_open(&engine.commit.formatter.lock())?;
             }
-            engine.process_orphans(&orphans)?;
+            engine.lifecycle.finish_orphans(&orphans)?;
         }
         let background = (writable && self.options.background)
             .then(|| crate::volume::background::spawn(&engine))
