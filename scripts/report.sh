@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# docs/bench/REPORT.md, with tables and plots: all benchmarks, each a command that the report shows.
+# docs/bench/REPORT.md, with tables and plots: all benchmarks, each a command that the report shows. The figures that other
+# documents quote of it follow.
 #   scripts/report.sh [--partial] [--quick] [--out DIR]
 # Fails with the names of the packages whose tools are missing; --partial leaves out what needs them.
 # As root the kernel's ext4 and fuse2fs are mounted, in a mount namespace of each run. Library peers take part if
@@ -32,4 +33,9 @@ elif CARGO_TARGET_DIR=$target/peers ${CARGO:-cargo} build --release --quiet --ma
 else
     echo "library peers cannot be built: they take no part" >&2
 fi
-exec "$bench" report "${peers[@]}" "$@"
+"$bench" report "${peers[@]}" "$@"
+# A report elsewhere is not the one that documents quote.
+case " $* " in
+*" --out "*) ;;
+*) "$bench" figures README.md docs ;;
+esac

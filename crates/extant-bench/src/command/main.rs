@@ -7,6 +7,7 @@ mod bulk;
 mod conflicts;
 mod dbench;
 mod demo;
+mod figures;
 mod floor;
 mod fxmark;
 mod grow;
@@ -96,6 +97,7 @@ enum Workload {
     Dbench(dbench::DbenchArgs),
     Before(before::BeforeArgs),
     Report(report::ReportArgs),
+    Figures(figures::FiguresArgs),
     Conflicts(conflicts::ConflictsArgs),
     Predict(predict::PredictArgs),
     Mount(mount::MountArgs),
@@ -149,6 +151,7 @@ fn run(workload: &Workload) -> Result<()> {
         Workload::Dbench(args) => dbench::run(args),
         Workload::Before(args) => before::run(args),
         Workload::Report(args) => report::run(args),
+        Workload::Figures(args) => figures::run(args),
         Workload::Conflicts(args) => conflicts::run(args),
         Workload::Predict(args) => predict::run(args),
         Workload::Mount(args) => mount::run(args),

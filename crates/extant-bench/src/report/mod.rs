@@ -5,9 +5,11 @@ mod figures;
 mod machine;
 mod markdown;
 mod plots;
+pub mod quoted;
 mod sections;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,13 +42,16 @@ pub fn write(params: &Params, mut between: impl FnMut(&str) -> Result<()>) -> Re
     let told = || params.dir.display().to_string();
     std::fs::create_dir_all(&params.dir).with_context(told)?;
     let mut text = machine::head(params);
-    let mut failed = Vec::new();
+    let (mut failed, mut rows) = (Vec::new(), String::new());
     for section in sections(params) {
         between(section.title)?;
         text += &format!("\n## {}\n\n{}\n\n", section.title, section.about);
         text += &format!("`{}`\n\n", section.shown());
         match run(params, &section) {
-            Ok(made) => text += &made,
+            Ok((made, printed)) => {
+                text += &made;
+                rows += &json_rows(&section, &printed);
+            }
             Err(error) => {
                 between(section.title)?;
                 text += &format!("This failed: {error:#}\n");
@@ -57,16 +62,31 @@ pub fn write(params: &Params, mut between: impl FnMut(&str) -> Result<()>) -> Re
         let path = params.dir.join("REPORT.md");
         std::fs::write(&path, &text).with_context(|| path.display().to_string())?;
     }
+    let path = params.dir.join("report.json");
+    let json = format!("{{\n{}\n}}\n", rows.trim_end_matches(",\n"));
+    std::fs::write(&path, json).with_context(|| path.display().to_string())?;
     Ok(failed)
 }
 
-fn run(params: &Params, section: &Section) -> Result<String> {
+/// The member of `report.json` for a section: a row a line.
+fn json_rows(section: &Section, rows: &Value) -> String {
+    let rows: Vec<_> = rows.as_array().into_iter().flatten().collect();
+    let lines: Vec<String> = rows.iter().map(ToString::to_string).collect();
+    let anchor = quoted::anchor(section.title);
+    format!("\"{anchor}\": [\n{}\n],\n", lines.join(",\n"))
+}
+
+/// What the report shows of a section, and its rows.
+fn run(params: &Params, section: &Section) -> Result<(String, Value)> {
     let ran = child::run(
         Command::new(&section.program)
             .args(&section.args)
             .arg("--json"),
     )?;
-    section.render(&ran.stdout, &params.dir)
+    Ok((
+        section.render(&ran.stdout, &params.dir)?,
+        quoted::rows(&ran.stdout)?,
+    ))
 }
 
 /// A plot's file, and the line of the report that shows it.
@@ -135,6 +155,12 @@ esac
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
+        let json = std::fs::read_to_string(params.dir.join("report.json")).unwrap();
+        let figures = quoted::Figures::parse(&json).unwrap();
+        let key = "fxmark ops tasks=1 over target=peer";
+        assert_eq!(figures.get(key).unwrap(), "10.0×");
+        let key = "mount times.kernel workload=create";
+        assert_eq!(figures.get(key).unwrap(), "0.50×");
         // Every picture that the report shows is there.
         let shown: Vec<_> = text
             .split("](")

@@ -1,0 +1,224 @@
+//! Figures of a report that documents quote. A document has `<!--=KEY-->figure<!--/-->`, of which a reader sees the figure;
+//! the key says where in the report's JSON it comes from:
+//!
+//! ```text
+//! [least|most] SECTION FIELD [NAME=VALUE]... [over target=TARGET]
+//! ```
+//!
+//! A section is the anchor of its heading, a field or name a member of its rows, `_` in a value a space. `over`: how many times
+//! as good the section's first target is as this one, row by row. Several rows give several figures, or the least or the most.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Members of one row, those of objects in it by their path.
+type Row = BTreeMap<String, Value>;
+
+/// What tells the rows of one target apart.
+const IDENTITY: [&str; 4] = ["workload", "tasks", "shared", "clients"];
+
+/// The rows of all sections of a report.
+#[derive(Debug, Default)]
+pub struct Figures(BTreeMap<String, Vec<Row>>);
+
+/// The anchor of a heading.
+pub fn anchor(title: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let text: String = title.to_lowercase().chars().filter(kept).collect();
+    text.replace(' ', "-")
+}
+
+fn flatten(path: &str, value: &Value, row: &mut Row) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                match path {
+                    // What a row was measured with is named without a path.
+                    "" | "params" | "shape" => flatten(name, value, row),
+                    _ => flatten(&format!("{path}.{name}"), value, row),
+                }
+            }
+        }
+        Value::Array(_) => {}
+        _ => {
+            row.insert(path.into(), value.clone());
+        }
+    }
+}
+
+/// The rows that a benchmark printed, of single values only.
+pub fn rows(json: &[u8]) -> Result<Value> {
+    let printed: Value = serde_json::from_slice(json).context("the figures of a benchmark")?;
+    let list = match &printed {
+        Value::Object(members) => members.get("reports"),
+        other => Some(other),
+    };
+    let list = list
+        .and_then(Value::as_array)
+        .context("no rows in the figures")?;
+    let flat = list.iter().map(|value| {
+        let mut row = Row::new();
+        flatten("", value, &mut row);
+        Value::Object(row.into_iter().collect())
+    });
+    Ok(flat.collect())
+}
+
+/// How many times as good one figure is as another; less is better of times and memory.
+fn times(field: &str, ours: f64, other: f64) -> f64 {
+    let costs = ["_ns", "seconds", "p50", "p99", "peak"];
+    match costs.iter().any(|end| field.ends_with(end)) {
+        true => other / ours,
+        false => ours / other,
+    }
+}
+
+fn shown(ratio: f64) -> String {
+    match ratio {
+        r if r < 1.0 => format!("{r:.2}×"),
+        r if r < 100.0 => format!("{r:.1}×"),
+        r => format!("{r:.0}×"),
+    }
+}
+
+/// Whether a row has this value under this name.
+fn matches(row: &Row, condition: &str) -> Result<bool> {
+    let (name, wanted) = condition
+        .split_once('=')
+        .with_context(|| format!("{condition}: not NAME=VALUE"))?;
+    Ok(row.get(name).is_some_and(|value| {
+        let value = value.as_str().map_or_else(|| value.to_string(), Into::into);
+        value.replace(' ', "_") == wanted
+    }))
+}
+
+impl Figures {
+    /// From `report.json`.
+    pub fn parse(json: &str) -> Result<Self> {
+        Ok(Self(serde_json::from_str(json).context("report.json")?))
+    }
+
+    /// The text of a key's figures.
+    pub fn get(&self, key: &str) -> Result<String> {
+        let mut words = key.split_whitespace().peekable();
+        let pick = words.next_if(|w| ["least", "most"].contains(w));
+        let (section, field) = (words.next(), words.next());
+        let (Some(section), Some(field)) = (section, field) else {
+            bail!("a key is a section and a field");
+        };
+        let rows = self
+            .0
+            .get(section)
+            .with_context(|| format!("the report has no section {section}"))?;
+        let words: Vec<&str> = words.collect();
+        let (wanted, over) = match words.iter().position(|w| *w == "over") {
+            Some(at) => (&words[..at], Some(&words[at + 1..])),
+            None => (&words[..], None),
+        };
+        let mut found = Vec::new();
+        for row in rows {
+            let conditions = wanted.iter().chain(over.unwrap_or_default());
+            if !conditions
+                .map(|c| matches(row, c))
+                .collect::<Result<Vec<_>>>()?
+                .contains(&false)
+                && let Some(value) = row.get(field).and_then(Value::as_f64)
+            {
+                found.push(match over {
+                    None => value,
+                    Some(_) => times(field, Self::first_like(rows, row, field)?, value),
+                });
+            }
+        }
+        ensure!(!found.is_empty(), "no row of {section} has such a {field}");
+        Ok(match pick {
+            Some("least") => shown(found.iter().copied().fold(f64::INFINITY, f64::min)),
+            Some(_) => shown(found.iter().copied().fold(0.0, f64::max)),
+            None => found.into_iter().map(shown).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The figure of the first target under what a row measured.
+    fn first_like(rows: &[Row], row: &Row, field: &str) -> Result<f64> {
+        let same = |other: &&Row| {
+            IDENTITY
+                .iter()
+                .all(|name| other.get(*name) == row.get(*name))
+        };
+        let first = rows.iter().find(same).and_then(|first| first.get(field));
+        first
+            .and_then(Value::as_f64)
+            .context("the first target has no such figure")
+    }
+}
+
+/// A document with its figures as they are now, and their number.
+pub fn fill(text: &str, figures: &Figures) -> Result<(String, usize)> {
+    let (mut filled, mut count, mut rest) = (String::new(), 0, text);
+    while let Some((before, after)) = rest.split_once("<!--=") {
+        let parts = after
+            .split_once("-->")
+            .and_then(|(key, after)| Some((key, after.split_once("<!--/-->")?.1)));
+        let (key, after) = parts.context("a figure has no end")?;
+        let figure = figures
+            .get(key)
+            .with_context(|| format!("figure {key:?}"))?;
+        filled += &format!("{before}<!--={key}-->{figure}<!--/-->");
+        count += 1;
+        rest = after;
+    }
+    Ok((filled + rest, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures() -> Figures {
+        let printed = br#"[
+            {"target":"extant (in process)","params":{"tasks":1},"creates":20,"cpu_ns":5,"latency":{"p99":7,"buckets":[1]}},
+            {"target":"kernel ext4","params":{"tasks":1},"creates":2,"cpu_ns":50,"latency":{"p99":70,"buckets":[1]}},
+            {"target":"extant (in process)","params":{"tasks":2},"creates":30,"cpu_ns":5,"latency":{"p99":7,"buckets":[1]}},
+            {"target":"kernel ext4","params":{"tasks":2},"creates":60,"cpu_ns":5,"times":{"floor":0.25}}]"#;
+        let rows = rows(printed).unwrap();
+        assert!(!rows.to_string().contains("buckets"));
+        Figures::parse(&serde_json::json!({ anchor("mdtest, all"): rows }).to_string()).unwrap()
+    }
+
+    #[test]
+    fn a_key_finds_its_figures() {
+        let f = figures();
+        for (key, figure) in [
+            ("mdtest-all creates over target=kernel_ext4", "10.0×, 0.50×"),
+            ("most mdtest-all creates over target=kernel_ext4", "10.0×"),
+            ("least mdtest-all cpu_ns over target=kernel_ext4", "1.0×"),
+            (
+                "mdtest-all latency.p99 tasks=1 over target=kernel_ext4",
+                "10.0×",
+            ),
+            ("mdtest-all times.floor tasks=2", "0.25×"),
+        ] {
+            assert_eq!(f.get(key).unwrap(), figure, "{key}");
+        }
+        for wrong in [
+            "",
+            "mdtest-all",
+            "bulk creates",
+            "mdtest-all links",
+            "mdtest-all creates tasks=3 over target=kernel_ext4",
+            "mdtest-all creates tasks",
+        ] {
+            assert!(f.get(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_document_gets_the_figures_of_now() {
+        let old =
+            "of <!--=mdtest-all creates tasks=1 over target=kernel_ext4-->3×<!--/-->, and all";
+        let (new, count) = fill(old, &figures()).unwrap();
+        assert_eq!((new, count), (old.replace("3×", "10.0×"), 1));
+        assert!(fill("<!--=mdtest-all creates-->1", &figures()).is_err());
+    }
+}
