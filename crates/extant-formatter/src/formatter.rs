@@ -193,19 +193,19 @@ impl Formatter {
             zone: &self.zone,
             descs: &self.descs,
             hasher: &self.hasher,
-            xattrs: Mutex::new(XattrBatch {
-                blocks: &mut self.xattrs,
-                ws: Workspace::new(&self.geometry, images),
-                ledger: Ledger::new(space, &self.zone),
-            }),
             gaps: Mutex::new(&mut self.gaps),
             crew: Crew::of(self.threads),
+        };
+        let xattrs = XattrBatch {
+            blocks: &mut self.xattrs,
+            ws: Workspace::new(&self.geometry, images),
+            ledger: Ledger::new(space, &self.zone),
         };
         let Part {
             mut ws,
             ledger,
             done,
-        } = shared.run(&batch)?;
+        } = shared.run(&batch, xattrs)?;
         self.orphans.apply(&mut ws, &self.descs, &done.orphans)?;
         superblock::provide(&mut ws, done.needs)?;
         if let Some(label) = self.label.take() {

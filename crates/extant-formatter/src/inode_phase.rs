@@ -10,6 +10,7 @@ use super::orphans::OrphanChange;
 use super::superblock::Needs;
 use super::units::Shared;
 use super::workspace::Workspace;
+use super::xattrs::{self, BlockChange};
 use super::{Published, map_changes};
 use crate::block_memory;
 use crate::error::{Error, Result};
@@ -19,8 +20,9 @@ use ext4_format::features::{Compat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, INODE_ZEROED};
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::xattr::XattrSet;
+use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where, extent};
+use std::sync::Arc;
 
 /// Flags that say how an inode's content is written down: the formatter's own.
 const LAYOUT: u32 = flags::EXTENTS | flags::INDEX | flags::INLINE_DATA | flags::EA_INODE;
@@ -51,6 +53,8 @@ pub(super) struct InodesDone {
     pub freed: Vec<InodeNr>,
     pub zeroed: Vec<(BlockNr, u32)>,
     pub orphans: Vec<(InodeNr, OrphanChange)>,
+    /// Changes of attribute blocks, by the order of the inodes.
+    pub attributes: Vec<BlockChange>,
     /// Features that the volume needs from now on.
     pub needs: Needs,
 }
@@ -64,6 +68,7 @@ impl InodesDone {
         self.freed.extend(other.freed);
         self.zeroed.extend(other.zeroed);
         self.orphans.extend(other.orphans);
+        self.attributes.extend(other.attributes);
         self.needs.compat |= other.needs.compat;
         self.needs.ro_compat |= other.needs.ro_compat;
     }
@@ -93,7 +98,7 @@ struct MiscChanges<'i> {
     parent: Option<InodeNr>,
     init: bool,
     target: Option<&'i [u8]>,
-    xattrs: Option<&'i XattrSet>,
+    xattrs: Option<&'i Arc<XattrSet>>,
     orphan: Option<OrphanChange>,
 }
 
@@ -302,7 +307,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             mapping::free(self.ws, self.ledger, &owner, inode::i_block(raw)?, is_dir)?;
         }
         if acl.0 != 0 {
-            self.shared.xattrs.lock().release(acl)?;
+            self.done.attributes.push(BlockChange::Release(acl));
         }
         if is_dir {
             self.done.bits.dirs.push((ino, -1));
@@ -352,14 +357,14 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         } else if !changes.is_unmapped() {
             blocks = self.mapping(raw, changes, &core, &owner(&core))?;
         }
-        let mut meta = self.ledger.balance - balance;
+        let meta = self.ledger.balance - balance;
         let tree_delta = if is_dir { 0 } else { meta };
         inode::encode_core(&core, raw, geometry);
         if core.size >= LARGE {
             self.done.needs.ro_compat |= RoCompat::LARGE_FILE;
         }
         if let Some(set) = misc.xattrs {
-            meta += self.set_xattrs(raw, set, &owner(&core))?;
+            self.set_xattrs(raw, set, &owner(&core))?;
         }
         add_sectors(raw, geometry, ino, blocks + meta)?;
         if meta != 0 || new_size.is_some() {
@@ -429,15 +434,24 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         mapping::apply(self.ws, self.ledger, owner, root, &maps)
     }
 
-    /// Sets all attributes; returns how many blocks more they take.
-    fn set_xattrs(&mut self, raw: &mut [u8], set: &XattrSet, owner: &Owner) -> Result<i64> {
+    /// Sets all attributes. A block of attributes is any inode's, so that it is changed when all units are formatted.
+    fn set_xattrs(&mut self, raw: &mut [u8], set: &Arc<XattrSet>, owner: &Owner) -> Result<()> {
         let geometry = self.ws.geometry;
         if !set.is_empty() {
             self.done.needs.compat |= Compat::EXT_ATTR;
         }
-        let had = inode::file_acl(raw, geometry).0 != 0;
-        self.shared.xattrs.lock().set(raw, set, owner.goal)?;
-        Ok(i64::from(inode::file_acl(raw, geometry).0 != 0) - i64::from(had))
+        let room = inode::xattr_area(raw, geometry).unwrap_or(0..0);
+        let (area, block) = xattr::place(set, room.len(), geometry.block_size as usize)?;
+        if block.is_some() || inode::file_acl(raw, geometry).0 != 0 {
+            self.done.attributes.push(BlockChange::Set {
+                ino: owner.ino,
+                set: Arc::clone(set),
+                goal: owner.goal,
+            });
+            return Ok(());
+        }
+        xattrs::put_area(raw, room, area);
+        Ok(())
     }
 
     /// Applies the names in `net` and what else changes in a directory's blocks.
@@ -579,7 +593,12 @@ fn put_target(raw: &mut [u8], target: &[u8], ino: InodeNr) -> Result<()> {
 }
 
 /// Counts so many blocks more, or less, in an inode.
-fn add_sectors(raw: &mut [u8], geometry: &Geometry, ino: InodeNr, blocks: i64) -> Result<()> {
+pub(super) fn add_sectors(
+    raw: &mut [u8],
+    geometry: &Geometry,
+    ino: InodeNr,
+    blocks: i64,
+) -> Result<()> {
     if blocks == 0 {
         return Ok(());
     }

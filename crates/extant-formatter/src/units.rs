@@ -1,8 +1,9 @@
 //! A batch in units, one for each group whose inodes it changes, formatted by several threads.
 //!
 //! An inode owns its record, its mapping and its directory blocks, and the records of a group fill table blocks of
-//! their own, so units share no block. Shared state is behind locks: attribute blocks ([`XattrBatch`]), the table
-//! blocks known to be zeros ([`Gaps`]), and the space that blocks are taken from. On a corrupt image two units may
+//! their own, so units share no block; blocks of attributes, which inodes of several groups share, are changed when all units
+//! are formatted ([`XattrBatch`]). Shared state is behind locks: the table blocks known to be zeros ([`Gaps`]), and the space
+//! that blocks are taken from. On a corrupt image two units may
 //! claim one block; joining their workspaces finds it.
 
 use super::MetaSpace;
@@ -74,7 +75,6 @@ pub(super) struct Shared<'s, 'a> {
     pub zone: &'a SystemZone,
     pub descs: &'s DescTable,
     pub hasher: &'s DirHasher,
-    pub xattrs: Mutex<XattrBatch<'s, 'a>, locks::FormatterShared>,
     pub gaps: Mutex<&'s mut Gaps, locks::FormatterShared>,
     pub crew: Crew,
 }
@@ -104,7 +104,7 @@ impl<'s, 'a> Shared<'s, 'a> {
     }
 
     /// Formats all units of a batch.
-    pub fn run(self, batch: &Batch<'_>) -> Result<Part<'a>> {
+    pub fn run(self, batch: &Batch<'_>, xattrs: XattrBatch<'_, 'a>) -> Result<Part<'a>> {
         let units: Vec<_> = batch.units(self.geometry.inodes_per_group).collect();
         let items: usize = units.iter().map(Each::weight).sum();
         let threads = self.crew.threads.min(units.len());
@@ -118,9 +118,7 @@ impl<'s, 'a> Shared<'s, 'a> {
         } else {
             self.run_on(threads, &units)?
         };
-        let xattrs = self.xattrs.into_inner();
-        whole.ws.join(xattrs.ws)?;
-        whole.ledger.join(xattrs.ledger);
+        xattrs.run(self.descs, &mut whole)?;
         Ok(whole)
     }
 

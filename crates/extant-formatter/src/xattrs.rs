@@ -1,12 +1,18 @@
 //! Extended attributes: the space in the inode, and blocks that inodes with equal attributes share.
 
+use super::Published;
+use super::inode_phase::add_sectors;
 use super::ledger::Ledger;
+use super::units::Part;
 use super::workspace::Workspace;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::groups::DescTable;
 use crate::image::NumberMap;
 use ext4_format::xattr::{self, XattrSet};
-use ext4_format::{BlockNr, Where, inode};
+use ext4_format::{BlockNr, InodeNr, Where, inode};
 use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Blocks kept in the index; past it the index starts anew (sharing is an economy, not a duty).
 const INDEX_MAX: usize = 1 << 16;
@@ -19,6 +25,19 @@ pub(super) struct XattrBlocks {
     blocks: usize,
 }
 
+/// A change of an attribute block that the inodes of a batch bring about.
+#[derive(Debug)]
+pub(super) enum BlockChange {
+    /// One inode less points at the block.
+    Release(BlockNr),
+    /// An inode gets these attributes, which do not all fit into it, or did not.
+    Set {
+        ino: InodeNr,
+        set: Arc<XattrSet>,
+        goal: BlockNr,
+    },
+}
+
 /// Attribute blocks in one batch. Inodes of any group point at them, so they have a workspace of their own.
 pub(super) struct XattrBatch<'x, 'a> {
     pub blocks: &'x mut XattrBlocks,
@@ -26,16 +45,68 @@ pub(super) struct XattrBatch<'x, 'a> {
     pub ledger: Ledger<'a>,
 }
 
-impl XattrBatch<'_, '_> {
-    /// Counts one inode less for the block.
-    pub fn release(&mut self, block: BlockNr) -> Result<()> {
-        self.blocks.release(&mut self.ws, &mut self.ledger, block)
+impl<'a> XattrBatch<'_, 'a> {
+    /// Makes the changes, after all inodes are formatted, so that which inodes share a block, and where it is, does not
+    /// depend on the threads that formatted them.
+    pub fn run(mut self, descs: &DescTable, whole: &mut Part<'a>) -> Result<()> {
+        for change in std::mem::take(&mut whole.done.attributes) {
+            match change {
+                BlockChange::Release(block) => {
+                    self.blocks.release(&mut self.ws, &mut self.ledger, block)?;
+                }
+                BlockChange::Set { ino, set, goal } => self.set(descs, whole, ino, &set, goal)?,
+            }
+        }
+        whole.ws.join(self.ws)?;
+        whole.ledger.join(self.ledger);
+        Ok(())
     }
 
-    /// Gives the inode in `raw` exactly these attributes. Its sector count is the caller's.
-    pub fn set(&mut self, raw: &mut [u8], set: &XattrSet, goal: BlockNr) -> Result<()> {
+    fn set(
+        &mut self,
+        descs: &DescTable,
+        whole: &mut Part<'a>,
+        ino: InodeNr,
+        set: &XattrSet,
+        goal: BlockNr,
+    ) -> Result<()> {
+        let geometry = self.ws.geometry;
+        let bad = || Error::corrupt_inode("inode number", ino);
+        let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
+        let desc = descs.get(geometry, self.ws.images(), group)?;
+        let per_block = geometry.inodes_per_block();
+        let block = BlockNr(desc.inode_table.0 + u64::from(index / per_block));
+        let size = usize::from(geometry.inode_size);
+        let offset = (index % per_block) as usize * size;
+        let (mut table, sound) = whole.ws.take_table(block)?;
+        let raw = table.get_mut(offset..offset + size).ok_or_else(bad)?;
+        let count = |raw: &[u8]| i64::from(inode::file_acl(raw, geometry).0 != 0);
+        let before = count(raw);
         self.blocks
-            .set(&mut self.ws, &mut self.ledger, raw, set, goal)
+            .set(&mut self.ws, &mut self.ledger, raw, set, goal)?;
+        let more = count(raw) - before;
+        add_sectors(raw, geometry, ino, more)?;
+        inode::set_checksum(raw, geometry, ino);
+        whole.ws.put_table(block, table, sound);
+        if more != 0 {
+            whole.done.published.push(Published {
+                ino,
+                size: None,
+                sectors_delta: more * i64::from(geometry.sectors_per_block()),
+                tree_delta: 0,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Writes the attributes that an inode holds into its room for them.
+pub(super) fn put_area(raw: &mut [u8], room: Range<usize>, area: Option<Vec<u8>>) {
+    if let Some(place) = raw.get_mut(room) {
+        match area {
+            Some(area) => place.copy_from_slice(&area), // exactly as long, says place()
+            None => place.fill(0),
+        }
     }
 }
 
@@ -142,12 +213,7 @@ impl XattrBlocks {
         let geometry = ws.geometry;
         let range = inode::xattr_area(raw, geometry).unwrap_or(0..0);
         let (area, block) = xattr::place(set, range.len(), geometry.block_size as usize)?;
-        if let Some(place) = raw.get_mut(range) {
-            match area {
-                Some(area) => place.copy_from_slice(&area), // exactly as long, says place()
-                None => place.fill(0),
-            }
-        }
+        put_area(raw, range, area);
         let old = Some(inode::file_acl(raw, geometry)).filter(|b| b.0 != 0);
         let new = match block {
             Some(bytes) => Some(self.put(ws, ledger, old, bytes, goal)?),

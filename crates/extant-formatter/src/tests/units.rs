@@ -56,8 +56,7 @@ fn groups_are_formatted_side_by_side() {
     }
 }
 
-/// Where blocks go and what is in them does not depend on the number of threads. Attribute blocks are left out: the group that
-/// comes first makes the block that others share.
+/// Where blocks go and what is in them does not depend on the number of threads, nor which inodes share attributes.
 #[test]
 fn threads_write_the_same() {
     let Some(mut fs) = Fs::make(64 << 10, &["-t", "ext4", "-b", "1024", "-N", "16000"]) else {
@@ -76,6 +75,11 @@ fn threads_write_the_same() {
             for i in 0..6 {
                 fs.map(n, 2 * i, 1, false);
             }
+        }
+        if n % 30 == 0 {
+            let mut set = XattrSet::default();
+            set.set(b"user.b", &[(n % 7) as u8; 600]).unwrap();
+            fs.misc(n, MiscEvent::Xattrs(Arc::new(set)));
         }
     }
     let items = std::mem::take(&mut fs.items);
