@@ -42,6 +42,7 @@ impl Timestamp {
     /// use ext4_format::timestamp::Timestamp;
     /// assert_eq!(Timestamp::new(i64::MAX, 0).secs(), Timestamp::MAX_SECS);
     /// ```
+    #[inline]
     pub fn new(secs: i64, nanos: u32) -> Self {
         let secs = secs.clamp(Self::MIN_SECS, Self::MAX_SECS);
         Self::packed(secs, nanos.min(LAST_NANO))
