@@ -152,8 +152,8 @@ impl GroupDesc {
         Ok(desc)
     }
 
-    /// The fields, from 32 bytes or from 64 and more.
-    fn decode_unchecked(bytes: &[u8]) -> Option<Self> {
+    /// The fields as they are, from 32 bytes or from 64 and more; `None` for any other length.
+    pub fn decode_unchecked(bytes: &[u8]) -> Option<Self> {
         let mut raw = Raw::new_zeroed();
         let n = bytes.len().min(size_of::<Raw>());
         raw.as_mut_bytes()[..n].copy_from_slice(&bytes[..n]);
@@ -171,7 +171,20 @@ impl GroupDesc {
         })
     }
 
-    fn check(&self, geo: &Geometry, group: GroupNr) -> Result<()> {
+    /// Checks the places and the counts of a descriptor: what [`Self::decode`] does after the checksum.
+    ///
+    /// # Errors
+    /// [`FormatError::Corrupt`] at the group.
+    pub fn check(&self, geo: &Geometry, group: GroupNr) -> Result<()> {
+        self.check_places(geo, group)?;
+        self.check_counts(geo, group)
+    }
+
+    /// Checks that bitmaps and inode table lie in the volume (in the group, without `flex_bg`) and off the superblocks.
+    ///
+    /// # Errors
+    /// [`FormatError::Corrupt`] at the group.
+    pub fn check_places(&self, geo: &Geometry, group: GroupNr) -> Result<()> {
         let at = Where::Group(group);
         let first = geo.group_first_block(group).0;
         let end = first + u64::from(geo.blocks_in_group(group));
@@ -188,6 +201,11 @@ impl GroupDesc {
                 return Err(FormatError::corrupt(what, at));
             }
         }
+        Ok(())
+    }
+
+    fn check_counts(&self, geo: &Geometry, group: GroupNr) -> Result<()> {
+        let at = Where::Group(group);
         for (what, ok) in [
             (
                 "count of free blocks",

@@ -152,8 +152,8 @@ const HABITS: &[(&[&str], Answer)] = &[
     ),
     (&["bench", "demo"], Measure),
     (
-        &["fsck", "e2fsck", "check", "repair", "verify"],
-        Line("nothing is mended here: write e2fsck -f IMAGE"),
+        &["fsck", "e2fsck", "repair", "verify"],
+        Line("write extant check IMAGE; nothing is mended here: write e2fsck -f IMAGE for that"),
     ),
     (
         &["resize", "resize2fs", "grow", "shrink"],

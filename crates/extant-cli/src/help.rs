@@ -15,7 +15,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Look into it",
-        &["ls", "tree", "cat", "stat", "getfattr", "df", "info", "map"],
+        &[
+            "ls", "tree", "cat", "stat", "getfattr", "df", "info", "map", "check",
+        ],
     ),
     (
         "Change what is in it",

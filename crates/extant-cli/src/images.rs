@@ -27,6 +27,11 @@ pub fn leave_journals(yes: bool) {
     NOLOAD.store(yes, Ordering::Relaxed);
 }
 
+/// Whether images are read without the contents of their journals.
+pub fn journals_are_left() -> bool {
+    NOLOAD.load(Ordering::Relaxed)
+}
+
 /// Options with which damage and failures are said on standard error, in the name of the image.
 pub fn telling(options: VolumeOptions, image: &Path) -> VolumeOptions {
     let (damaged, stopped) = (image.to_path_buf(), image.to_path_buf());
@@ -44,7 +49,7 @@ pub fn telling(options: VolumeOptions, image: &Path) -> VolumeOptions {
 
 fn open(image: &Path, writing: bool) -> Result<Volume> {
     crate::streams::no_image(image)?;
-    let noload = NOLOAD.load(Ordering::Relaxed);
+    let noload = journals_are_left();
     if writing && noload {
         bail!(
             "{}: --noload is for reading only: leave it away to change the image",

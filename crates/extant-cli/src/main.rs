@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         }
         let habit = habits::answer(&error, &words);
         output::complain(habit.unwrap_or_else(|| usage::line(&error, &words)));
-        std::process::exit(2)
+        std::process::exit(usage::exit_code(&words))
     });
     if let Some(slots) = args.slots {
         // Nothing has used a slot yet, so the number is taken.

@@ -7,6 +7,8 @@ mod support;
 mod addresses;
 #[path = "cli/changes.rs"]
 mod changes;
+#[path = "cli/check.rs"]
+mod check;
 #[path = "cli/container.rs"]
 mod container;
 #[path = "cli/copies.rs"]

@@ -121,6 +121,33 @@ pub fn told() -> anyhow::Error {
     Told.into()
 }
 
+/// An exit code other than 1, of a program that has told why.
+#[derive(Debug)]
+struct ExitWith(u8);
+
+impl fmt::Display for ExitWith {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit code {}", self.0)
+    }
+}
+
+impl std::error::Error for ExitWith {}
+
+/// The error that [`report`] does not tell, but ends the program with this exit code for.
+pub fn exit_with(code: u8) -> anyhow::Error {
+    ExitWith(code).into()
+}
+
+/// Tells an error, and returns the one with which the program ends with this exit code. An error that is not told, and an
+/// interrupt, are returned as they are.
+pub fn report_as(error: anyhow::Error, code: u8) -> anyhow::Error {
+    if silent(&error) || error.chain().any(|e| e.is::<Interrupted>()) {
+        return error;
+    }
+    complain(with_advice(&error));
+    exit_with(code)
+}
+
 /// Runs each operand even if an earlier one failed, as coreutils do; the failures are told at once.
 pub fn each<T>(
     operands: impl IntoIterator<Item = T>,
@@ -153,7 +180,7 @@ fn silent(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Tells an error in one line and gives the exit code: 130 interrupted, 141 broken pipe, else 1.
+/// Tells an error in one line and gives the exit code: 130 interrupted, 141 broken pipe, that of [`exit_with`], else 1.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if silent(error) {
         return ExitCode::from(141);
@@ -162,6 +189,9 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         // The point of interruption does not matter.
         complain(Interrupted);
         return ExitCode::from(130);
+    }
+    if let Some(ExitWith(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
     }
     if !error.is::<Told>() {
         complain(with_advice(error));

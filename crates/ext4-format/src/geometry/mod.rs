@@ -314,6 +314,12 @@ impl Geometry {
         Some((GroupNr(group), (rel % bpg) as u32 / self.cluster_ratio))
     }
 
+    /// Cluster of a block, counted from the first group's start; without `bigalloc` a cluster is a block.
+    #[inline]
+    pub fn cluster_of(&self, block: BlockNr) -> u64 {
+        block.0.saturating_sub(self.first_data_block) / u64::from(self.cluster_ratio)
+    }
+
     /// First block of a group.
     #[inline]
     pub fn group_first_block(&self, group: GroupNr) -> BlockNr {

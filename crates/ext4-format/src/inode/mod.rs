@@ -37,6 +37,7 @@ mod at {
     pub const GENERATION: usize = 100;
     pub const FILE_ACL: usize = 104;
     pub const SIZE_HI: usize = 108;
+    pub const FADDR: usize = 112;
     pub const BLOCKS_HI: usize = 116;
     pub const FILE_ACL_HI: usize = 118;
     pub const UID_HI: usize = 120;
@@ -413,6 +414,11 @@ pub fn file_acl(raw: &[u8], geo: &Geometry) -> BlockNr {
     } else {
         BlockNr(lo)
     }
+}
+
+/// The address of a fragment, which no ext4 has: 0 in a sound inode.
+pub fn fragment(raw: &[u8]) -> u32 {
+    u32_at(raw, at::FADDR)
 }
 
 /// Sets the block of the extended attributes.

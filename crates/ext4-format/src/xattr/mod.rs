@@ -12,7 +12,7 @@ mod set;
 
 pub use block::{refcount, set_checksum, set_refcount, stored_block_hash, verify_checksum};
 pub use place::{Placed, entry_hash, place};
-pub use set::{XattrSet, has_inode_area};
+pub use set::{Stored, XattrSet, has_inode_area, walk_block, walk_inode_area};
 
 use crate::error::{FormatError, Result, Where};
 use core::mem::{offset_of, size_of};

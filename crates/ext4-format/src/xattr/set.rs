@@ -1,10 +1,11 @@
 //! All attributes of an inode, read from the inode and its block.
 
 use super::{
-    END_LEN, ENTRY_LEN, HEADER_LEN, INODE_HEADER_LEN, MAGIC, RawEntry, VALUE_MAX, corrupt,
-    entry_hash, full_name, pad4, refcount, split_name,
+    END_LEN, ENTRY_LEN, HEADER_LEN, INODE_HEADER_LEN, MAGIC, PREFIXES, RawEntry, VALUE_MAX,
+    corrupt, entry_hash, full_name, pad4, refcount, split_name,
 };
 use crate::error::{FormatError, Result, Where};
+use crate::types::InodeNr;
 use zerocopy::FromBytes;
 
 /// All extended attributes of an inode, sorted by full name.
@@ -45,62 +46,19 @@ impl XattrSet {
 
     /// Reads entries from `base[first..]`; value offsets count from the start of `base`.
     fn read(&mut self, base: &[u8], first: usize, in_block: bool) -> Result<()> {
-        let end = end_of_entries(base, first)?;
-        let mut values: Vec<(usize, usize)> = Vec::new();
-        let mut at = first;
-        while at + END_LEN < end {
-            let (raw, name) = entry_at(base, at)?;
-            let name = full_name(raw.name_index, name, at)?;
-            if raw.value_inum != 0 {
+        walk(base, first, in_block, |at, raw, rest, value| {
+            let name = full_name(raw.name_index, rest, at)?;
+            let Stored::Here(value) = value else {
                 return Err(FormatError::Incompatible("ea_inode".into()));
-            }
-            let (offs, size) = (
-                usize::from(raw.value_offs.get()),
-                raw.value_size.get() as usize,
-            );
-            let value = match size {
-                0 => &[][..],
-                _ => offs
-                    .checked_add(size)
-                    // The padding must be inside too.
-                    .filter(|stop| {
-                        offs >= end && pad4(*stop - offs) <= base.len() - offs.min(base.len())
-                    })
-                    .and_then(|stop| base.get(offs..stop))
-                    .ok_or(corrupt("extended attribute value out of bounds", at))?,
             };
-            let stored = raw.hash.get();
-            if stored != 0 || in_block {
-                let rest = base.get(at + ENTRY_LEN..at + ENTRY_LEN + usize::from(raw.name_len));
-                let rest = rest.unwrap_or(&[]);
-                let computed = entry_hash(rest, value, false);
-                if stored != computed && stored != entry_hash(rest, value, true) {
-                    let place = Where::Buffer(at as u32);
-                    return Err(FormatError::Checksum {
-                        what: "extended attribute",
-                        at: place,
-                        stored,
-                        computed,
-                    });
+            match self.position(&name) {
+                Ok(_) => Err(corrupt("extended attribute twice", at)),
+                Err(i) => {
+                    self.list.insert(i, (name, value.to_vec()));
+                    Ok(())
                 }
             }
-            if size > 0 {
-                values.push((offs, offs + pad4(size)));
-            }
-            match self.position(&name) {
-                Ok(_) => return Err(corrupt("extended attribute twice", at)),
-                Err(i) => self.list.insert(i, (name, value.to_vec())),
-            }
-            at += pad4(ENTRY_LEN + usize::from(raw.name_len));
-        }
-        values.sort_unstable();
-        match values.windows(2).find(|w| matches!(w, [a, b] if a.1 > b.0)) {
-            Some(pair) => Err(corrupt(
-                "extended attribute values overlap",
-                pair.first().map_or(0, |v| v.0),
-            )),
-            None => Ok(()),
-        }
+        })
     }
 
     fn position(&self, name: &[u8]) -> Result<usize, usize> {
@@ -153,6 +111,128 @@ impl XattrSet {
     /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+}
+
+/// Where the value of an attribute is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// Beside its name.
+    Here(&'a [u8]),
+    /// In an inode of its own.
+    Inode(InodeNr),
+}
+
+/// Calls `f` with index and rest of the name, and with the value, of each attribute in the space behind an inode's fixed part,
+/// checked; for programs that look at the structure alone. Names that this crate does not know are no error here.
+///
+/// # Errors
+/// `Corrupt` or `Checksum` for a broken rule, and the errors of `f`.
+pub fn walk_inode_area(
+    area: &[u8],
+    mut f: impl FnMut(u8, &[u8], Stored<'_>) -> Result<()>,
+) -> Result<()> {
+    if !has_inode_area(area) {
+        return Ok(());
+    }
+    let body = area.get(INODE_HEADER_LEN..).unwrap_or(&[]);
+    walk(body, 0, false, |at, raw, rest, value| {
+        check_unused(body, at, raw)?;
+        f(raw.name_index, rest, value)
+    })
+    .map_err(|e| shift_offset(e, INODE_HEADER_LEN))
+}
+
+/// [`walk_inode_area`] for a block of attributes, whose header is checked too.
+///
+/// # Errors
+/// The same.
+pub fn walk_block(
+    block: &[u8],
+    mut f: impl FnMut(u8, &[u8], Stored<'_>) -> Result<()>,
+) -> Result<()> {
+    refcount(block)?;
+    walk(block, HEADER_LEN, true, |at, raw, rest, value| {
+        check_unused(block, at, raw)?;
+        f(raw.name_index, rest, value)
+    })
+}
+
+/// Checks what a reader of the attributes does not use: only the names of ACLs have no rest, and the place of a value of no
+/// bytes is none or inside.
+fn check_unused(base: &[u8], at: usize, raw: &RawEntry) -> Result<()> {
+    let whole = PREFIXES
+        .iter()
+        .any(|(index, prefix)| *index == raw.name_index && !prefix.ends_with(b"."));
+    if raw.name_len == 0 && !whole {
+        return Err(corrupt("extended attribute name", at));
+    }
+    if usize::from(raw.value_offs.get()) > base.len() {
+        return Err(corrupt("extended attribute value out of bounds", at));
+    }
+    Ok(())
+}
+
+/// Calls `f` with offset, head, rest of the name, and value of each entry of `base[first..]`, checked.
+fn walk(
+    base: &[u8],
+    first: usize,
+    in_block: bool,
+    mut f: impl FnMut(usize, &RawEntry, &[u8], Stored<'_>) -> Result<()>,
+) -> Result<()> {
+    let end = end_of_entries(base, first)?;
+    let mut values: Vec<(usize, usize)> = Vec::new();
+    let mut at = first;
+    while at + END_LEN < end {
+        let (raw, name) = entry_at(base, at)?;
+        let next = at + pad4(ENTRY_LEN + name.len());
+        if raw.value_inum != 0 {
+            let ino = InodeNr(raw.value_inum.get());
+            f(at, raw, name, Stored::Inode(ino))?;
+            at = next;
+            continue;
+        }
+        let (offs, size) = (
+            usize::from(raw.value_offs.get()),
+            raw.value_size.get() as usize,
+        );
+        let value = match size {
+            0 => &[][..],
+            _ => offs
+                .checked_add(size)
+                // The padding must be inside too.
+                .filter(|stop| {
+                    offs >= end && pad4(*stop - offs) <= base.len() - offs.min(base.len())
+                })
+                .and_then(|stop| base.get(offs..stop))
+                .ok_or(corrupt("extended attribute value out of bounds", at))?,
+        };
+        let stored = raw.hash.get();
+        if stored != 0 || in_block {
+            let computed = entry_hash(name, value, false);
+            if stored != computed && stored != entry_hash(name, value, true) {
+                let place = Where::Buffer(at as u32);
+                return Err(FormatError::Checksum {
+                    what: "extended attribute",
+                    at: place,
+                    stored,
+                    computed,
+                });
+            }
+        }
+        if size > 0 {
+            values.push((offs, offs + pad4(size)));
+        }
+        f(at, raw, name, Stored::Here(value))?;
+        at = next;
+    }
+    values.sort_unstable();
+    match values.windows(2).find(|w| matches!(w, [a, b] if a.1 > b.0)) {
+        Some(pair) => Err(corrupt(
+            "extended attribute values overlap",
+            pair.first().map_or(0, |v| v.0),
+        )),
+        None => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod apply;
 mod cat;
+mod check;
 mod chmod;
 mod chown;
 mod cp;
@@ -43,6 +44,7 @@ pub enum Command {
     Info(info::Args),
     Df(df::Args),
     Map(map::Args),
+    Check(check::Args),
     Ls(ls::Args),
     Tree(tree::Args),
     Cat(cat::Args),
@@ -81,6 +83,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Export(args) => export::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Map(args) => map::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Df(args) => df::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Tree(args) => tree::run(&args),

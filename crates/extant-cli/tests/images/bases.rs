@@ -65,6 +65,19 @@ kinds! {
     "4k plain" "16M" clean open: "-t", "ext2";
 }
 
+#[allow(dead_code)] // each user has its own part
+impl BaseKind {
+    /// The size, as mke2fs takes it.
+    pub const fn size(&self) -> &'static str {
+        self.size
+    }
+
+    /// The options of mke2fs.
+    pub const fn args(&self) -> &'static [&'static str] {
+        self.args
+    }
+}
+
 /// An image and what is known of it.
 pub struct Base {
     pub kind: &'static BaseKind,

@@ -1,0 +1,463 @@
+//! Inode tables, read in the order of the device, and the inodes in them.
+
+use crate::Check;
+use crate::directory::{Builder, Directories};
+use crate::inode_table::InodeKind;
+use crate::mapping::{Mapped, Walker};
+use crate::report::{FindingPlace, Rule};
+use crate::work;
+use crate::xattrs;
+use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, checksum};
+
+/// Bytes of inode tables read at once.
+const PIECE: usize = 512 << 10;
+
+/// Blocks of one group's inode table.
+struct Piece {
+    group: GroupNr,
+    first_index: u32,
+    inodes: u32,
+    start: BlockNr,
+}
+
+/// Checks all inodes, and returns the directories among them.
+pub(crate) fn check_tables(check: &Check<'_>) -> Directories {
+    let pieces = pieces(check);
+    let builders = work::each(
+        check.threads,
+        pieces.len(),
+        || (Vec::new(), Builder::default()),
+        |(buf, builder), i| {
+            if let Some(piece) = pieces.get(i) {
+                check_piece(check, piece, buf, builder);
+            }
+        },
+    );
+    Directories::of(builders.into_iter().map(|(_, builder)| builder))
+}
+
+/// The parts of all tables that may hold inodes in use, in the order of the device.
+fn pieces(check: &Check<'_>) -> Vec<Piece> {
+    let volume = &check.volume;
+    let geo = &volume.geo;
+    let per_block = geo.inodes_per_block();
+    let most = (PIECE / volume.block_size()).max(1) as u32 * per_block;
+    let mut pieces = Vec::new();
+    for (group, nr) in check.groups.iter().zip((0..).map(GroupNr)) {
+        let inodes = group.inodes(volume);
+        let mut first_index = 0;
+        while first_index < inodes {
+            let here = (inodes - first_index).min(most);
+            pieces.push(Piece {
+                group: nr,
+                first_index,
+                inodes: here,
+                start: BlockNr(group.desc.inode_table.0 + u64::from(first_index / per_block)),
+            });
+            first_index += here;
+        }
+    }
+    pieces.sort_unstable_by_key(|piece| piece.start);
+    pieces
+}
+
+fn check_piece(check: &Check<'_>, piece: &Piece, buf: &mut Vec<u8>, builder: &mut Builder) {
+    let volume = &check.volume;
+    let geo = &volume.geo;
+    let blocks = piece.inodes.div_ceil(geo.inodes_per_block()) as usize;
+    buf.resize(blocks * volume.block_size(), 0);
+    if volume.read(piece.start, buf).is_err() {
+        // One block that cannot be read does not take the others with it.
+        for (block, bytes) in (piece.start.0..).zip(buf.chunks_mut(volume.block_size())) {
+            let place = FindingPlace::group(piece.group);
+            volume.read_or_tell(BlockNr(block), bytes, place, &check.findings);
+        }
+    }
+    let records = buf.chunks_exact(geo.inode_size.into());
+    let indexes = piece.first_index..piece.first_index + piece.inodes;
+    for (raw, index) in records.zip(indexes) {
+        let ino = geo.inode_nr(piece.group, index);
+        if ino.0 < geo.first_ino || raw.iter().any(|&b| b != 0) {
+            check_record(check, ino, raw, builder);
+        }
+    }
+}
+
+/// One inode that is looked at.
+pub(crate) struct Subject<'r> {
+    pub(crate) ino: InodeNr,
+    pub(crate) raw: &'r [u8],
+    pub(crate) core: InodeCore,
+}
+
+impl Subject<'_> {
+    pub(crate) fn place(&self) -> FindingPlace {
+        FindingPlace::inode(self.ino)
+    }
+
+    pub(crate) const fn has(&self, flag: u32) -> bool {
+        self.core.flags & flag != 0
+    }
+
+    /// Seed of the checksums of its blocks, if blocks have checksums.
+    pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
+        let geo = &check.volume.geo;
+        let seed = || checksum::inode_seed(geo.csum_seed, self.ino, self.core.generation);
+        geo.features.has_metadata_csum().then(seed)
+    }
+}
+
+fn check_record(check: &Check<'_>, ino: InodeNr, raw: &[u8], builder: &mut Builder) {
+    let geo = &check.volume.geo;
+    let (findings, place) = (&check.findings, FindingPlace::inode(ino));
+    let reserved = ino.0 < geo.first_ino && ino != InodeNr::ROOT;
+    if raw.iter().all(|&b| b == 0) {
+        if ino == InodeNr::ROOT {
+            findings.add(Rule::Root, place, || "there is none".into());
+        }
+        return;
+    }
+    let checksum = inode::verify_checksum(raw, geo, ino);
+    let core = match inode::decode_verified(raw, geo, ino) {
+        Ok(core) => core,
+        Err(e) => {
+            findings.add_error(Rule::InodeExtra, place, &e);
+            check.inodes.insert(ino, InodeKind::Broken, 0);
+            return;
+        }
+    };
+    if let Err(e) = checksum {
+        findings.add_error(Rule::InodeChecksum, place, &e);
+    }
+    let subject = Subject { ino, raw, core };
+    check_deletion(check, &subject, reserved);
+    if reserved {
+        check_reserved(check, &subject);
+    } else if core.links == 0 {
+        if ino == InodeNr::ROOT {
+            findings.add(Rule::Root, place, || "it has no links".into());
+        }
+    } else {
+        check_used(check, &subject, builder);
+    }
+}
+
+/// The time of deletion says whether an inode is in use, as its links do. A small one is the next number of a list of orphans.
+fn check_deletion(check: &Check<'_>, subject: &Subject<'_>, reserved: bool) {
+    let core = &subject.core;
+    let tell = |what: String| {
+        check
+            .findings
+            .add(Rule::InodeDeleted, subject.place(), || what);
+    };
+    let geo = &check.volume.geo;
+    if core.dtime != 0 && core.dtime <= geo.inodes_count {
+        tell(format!(
+            "inode {} is next in a list of orphans that does not hold this one",
+            core.dtime
+        ));
+    } else if reserved {
+    } else if core.links == 0 && core.dtime == 0 && core.mode != 0 {
+        tell("no links, and no time of deletion".into());
+    } else if core.links != 0 && core.dtime != 0 {
+        tell(format!("{} links, and a time of deletion", core.links));
+    }
+}
+
+/// A reserved inode: the journal, a quota file and their like, none of which has a name.
+fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
+    let Subject { ino, core, .. } = subject;
+    if core.links == 0 && core.mode == 0 && core.size == 0 {
+        return;
+    }
+    check.inodes.insert(*ino, InodeKind::Reserved, 0);
+    let place = subject.place();
+    // The inode of bad blocks has a mapping and no mode.
+    let fits = core.file_type() == Some(FileType::Regular) || (core.mode == 0 && ino.0 == 1);
+    if !fits {
+        check.findings.add(Rule::InodeReserved, place, || {
+            format!("mode {:o}, which is no regular file's", core.mode)
+        });
+        return;
+    }
+    if *ino == InodeNr::RESIZE && check.volume.geo.features.has_resize_inode() {
+        crate::special::check_resize(check, subject);
+        return;
+    }
+    let mapped = map(check, subject, false);
+    check_space(check, subject, &mapped, 0);
+}
+
+/// An inode that a name should lead to.
+fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
+    let Subject { ino, core, .. } = subject;
+    let (findings, place) = (&check.findings, subject.place());
+    let geo = &check.volume.geo;
+    let links = core.links as u16;
+    let Some(file_type) = core.file_type() else {
+        check.inodes.insert(*ino, InodeKind::Broken, links);
+        findings.add(Rule::InodeMode, place, || format!("mode {:o}", core.mode));
+        return;
+    };
+    if *ino == InodeNr::ROOT && file_type != FileType::Directory {
+        findings.add(Rule::Root, place, || format!("mode {:o}", core.mode));
+    }
+    let is_value = subject.has(flags::EA_INODE) && file_type == FileType::Regular;
+    let hidden = geo.features.has_orphan_file() && ino.0 == geo.orphan_file_ino
+        || check.volume.sb.prj_quota_inum.get() == ino.0 && geo.features.has_project();
+    let kind = match (is_value, hidden) {
+        (_, true) => InodeKind::Reserved,
+        (true, _) => InodeKind::Value,
+        _ => InodeKind::File(file_type),
+    };
+    check.inodes.insert(*ino, kind, links);
+    check_flags(check, subject, file_type);
+    let fragment = inode::fragment(subject.raw);
+    if fragment != 0 {
+        findings.add(Rule::InodeFlags, place, || {
+            format!("address of a fragment {fragment:#x}, which must be 0")
+        });
+    }
+    let attributes = xattrs::check_inode(check, subject);
+    let mapped = match file_type {
+        _ if subject.has(flags::INLINE_DATA) => Mapped::default(),
+        FileType::Directory | FileType::Regular => {
+            map(check, subject, file_type == FileType::Directory)
+        }
+        FileType::Symlink if is_slow(subject, check, attributes.blocks) => {
+            map(check, subject, false)
+        }
+        _ => Mapped::default(),
+    };
+    check_space(check, subject, &mapped, attributes.blocks);
+    match file_type {
+        FileType::Directory => builder.add(check, subject, &mapped, attributes.inline_data),
+        FileType::Regular => check_regular(check, subject, &mapped, attributes.inline_data),
+        FileType::Symlink => check_symlink(check, subject, &mapped, attributes.inline_data),
+        _ => check_special_file(check, subject),
+    }
+}
+
+/// Whether the target of a symbolic link is in a block, not in the inode.
+fn is_slow(subject: &Subject<'_>, check: &Check<'_>, attribute_blocks: u64) -> bool {
+    let geo = &check.volume.geo;
+    let own = attribute_blocks * sectors_per_cluster(check);
+    inode::sectors(subject.raw, geo) > own || subject.has(flags::EXTENTS)
+}
+
+fn sectors_per_cluster(check: &Check<'_>) -> u64 {
+    let geo = &check.volume.geo;
+    u64::from(geo.sectors_per_block()) * u64::from(geo.cluster_ratio)
+}
+
+/// Walks the mapping of an inode and claims its blocks.
+pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> Mapped {
+    let Ok(root) = inode::i_block(subject.raw) else {
+        return Mapped::default();
+    };
+    let seed = subject.seed(check);
+    let claims = Some(&check.claims);
+    let walker = Walker::new(&check.volume, &check.findings, claims, subject.ino, seed);
+    let walker = walker.with_runs(with_runs);
+    if subject.has(flags::EXTENTS) {
+        walker.extents(root)
+    } else {
+        walker.block_map(root)
+    }
+}
+
+fn check_flags(check: &Check<'_>, subject: &Subject<'_>, file_type: FileType) {
+    let features = &check.volume.geo.features;
+    let has = |flag| subject.has(flag);
+    let mapped = matches!(
+        file_type,
+        FileType::Regular | FileType::Directory | FileType::Symlink
+    );
+    let broken = [
+        (
+            has(flags::EXTENTS) && !features.has_extents(),
+            "extents without the feature",
+        ),
+        (
+            has(flags::EXTENTS) && !mapped,
+            "extents of what has no blocks",
+        ),
+        (
+            has(flags::INLINE_DATA) && !features.has_inline_data(),
+            "inline data without the feature",
+        ),
+        (
+            has(flags::INLINE_DATA) && has(flags::EXTENTS),
+            "inline data and extents",
+        ),
+        (
+            has(flags::INLINE_DATA) && !mapped,
+            "inline data of what has no data",
+        ),
+        (
+            has(flags::INDEX) && file_type != FileType::Directory,
+            "an index of no directory",
+        ),
+        (
+            has(flags::INDEX) && !features.has_dir_index(),
+            "an index without the feature",
+        ),
+        (
+            has(flags::EA_INODE) && !features.has_ea_inode(),
+            "the value of an attribute without the feature",
+        ),
+        (
+            has(flags::ENCRYPT) && !features.has_encrypt(),
+            "encrypted without the feature",
+        ),
+        (
+            has(flags::CASEFOLD) && !features.has_casefold(),
+            "case folded without the feature",
+        ),
+        (
+            has(flags::CASEFOLD) && file_type != FileType::Directory,
+            "case folded and no directory",
+        ),
+        (
+            !mapped && subject.core.flags & (flags::IMMUTABLE | flags::APPEND) != 0,
+            "immutable or append-only, of what has no data",
+        ),
+    ];
+    for (_, what) in broken.into_iter().filter(|(broken, _)| *broken) {
+        check
+            .findings
+            .add(Rule::InodeFlags, subject.place(), || what.into());
+    }
+}
+
+/// Compares the count of blocks with those that were found.
+pub(crate) fn check_space(
+    check: &Check<'_>,
+    subject: &Subject<'_>,
+    mapped: &Mapped,
+    attribute_blocks: u64,
+) {
+    if mapped.damaged {
+        return;
+    }
+    let geo = &check.volume.geo;
+    let clusters = mapped.clusters + mapped.nodes + attribute_blocks;
+    let counted = clusters.saturating_mul(sectors_per_cluster(check));
+    let stored = inode::sectors(subject.raw, geo);
+    if stored != counted {
+        check.findings.add(Rule::InodeBlocks, subject.place(), || {
+            format!("stored {stored}, counted {counted}, in units of 512 bytes")
+        });
+    }
+}
+
+fn tell_size(check: &Check<'_>, subject: &Subject<'_>, why: impl FnOnce() -> String) {
+    let size = subject.core.size;
+    check.findings.add(Rule::InodeSize, subject.place(), || {
+        format!("{size} bytes: {}", why())
+    });
+}
+
+fn check_regular(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inline: Option<usize>) {
+    let geo = &check.volume.geo;
+    let size = subject.core.size;
+    if subject.has(flags::INLINE_DATA) {
+        check_inline(check, subject, inline);
+        return;
+    }
+    if mapped.damaged {
+        return;
+    }
+    let block = u64::from(geo.block_size);
+    let last = mapped.written_end.saturating_sub(1);
+    if mapped.written_end > 0 && size < last * block && !subject.has(flags::VERITY) {
+        tell_size(check, subject, || format!("block {last} was written"));
+    } else if size > geo.max_addressed_size(subject.has(flags::EXTENTS)) {
+        tell_size(check, subject, || "no mapping reaches so far".into());
+    }
+}
+
+/// The bytes in the inode: first those where the mapping would be, then the value of an attribute.
+fn check_inline(check: &Check<'_>, subject: &Subject<'_>, inline: Option<usize>) {
+    let Some(more) = inline else {
+        check.findings.add(Rule::InlineData, subject.place(), || {
+            "no attribute system.data".into()
+        });
+        return;
+    };
+    let room = (inode::I_BLOCK_SIZE + more) as u64;
+    if subject.core.size > room {
+        tell_size(check, subject, || format!("room for {room} in the inode"));
+    }
+}
+
+fn check_symlink(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inline: Option<usize>) {
+    let volume = &check.volume;
+    let (findings, place) = (&check.findings, subject.place());
+    let size = subject.core.size;
+    if subject.has(flags::INLINE_DATA) {
+        check_inline(check, subject, inline);
+        return;
+    }
+    let mut block = Vec::new();
+    let target = if mapped.data == 0 {
+        if subject.has(flags::EXTENTS) {
+            findings.add(Rule::Symlink, place, || "extents, and no block".into());
+            return;
+        }
+        inode::i_block(subject.raw).map_or(&[][..], |b| &b[..])
+    } else {
+        if mapped.damaged {
+            return;
+        }
+        if mapped.end != 1 || mapped.data != 1 {
+            findings.add(Rule::Symlink, place, || format!("{} blocks", mapped.data));
+            return;
+        }
+        let Some(at) = first_block(check, subject) else {
+            return;
+        };
+        block.resize(volume.block_size(), 0);
+        volume.read_or_tell(at, &mut block, place, findings);
+        &block[..]
+    };
+    if subject.has(flags::ENCRYPT) {
+        return;
+    }
+    let end = target.iter().position(|&b| b == 0).unwrap_or(target.len());
+    if end as u64 != size || size == 0 || end == target.len() {
+        findings.add(Rule::Symlink, place, || {
+            format!("{size} bytes, and a target of {end}")
+        });
+    }
+}
+
+/// The first block of a file that is known to have one.
+fn first_block(check: &Check<'_>, subject: &Subject<'_>) -> Option<BlockNr> {
+    use ext4_format::extent::{Node, NodeRules};
+    let blocks_count = check.volume.geo.blocks_count;
+    let root = inode::i_block(subject.raw).ok()?;
+    if !subject.has(flags::EXTENTS) {
+        return ext4_format::indirect::get(root, 0, blocks_count).ok()?;
+    }
+    match Node::parse(root, &NodeRules::root(blocks_count)).ok()? {
+        Node::Leaf(leaf) => leaf.find(0)?.map(0),
+        Node::Index(_) => None,
+    }
+}
+
+/// A device, a pipe or a socket: it has no data.
+fn check_special_file(check: &Check<'_>, subject: &Subject<'_>) {
+    if subject.core.size != 0 {
+        tell_size(check, subject, || "it can have none".into());
+    }
+}
+
+/// The rule that an error of a parser of this inode's blocks breaks: a checksum, or something else.
+pub(crate) fn rule_of(error: &FormatError, checksum: Rule, other: Rule) -> Rule {
+    match error {
+        FormatError::Checksum { .. } => checksum,
+        _ => other,
+    }
+}

@@ -1,0 +1,158 @@
+//! The journal: its inode, its superblock, and what it would write home.
+
+use crate::mapping::{Run, Walker};
+use crate::report::{FindingPlace, Findings, Rule};
+use crate::volume::{Logged, Volume};
+use crate::{CheckOptions, Error};
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::inode::{self, flags};
+use ext4_format::jbd2;
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, checksum};
+use std::collections::BTreeMap;
+
+/// Checks the journal. If it was not replayed, the volume is seen as it will be after that, unless the options say
+/// otherwise.
+pub(crate) fn check(
+    volume: &mut Volume<'_>,
+    options: &CheckOptions,
+    findings: &Findings,
+) -> Result<(), Error> {
+    let ino = InodeNr(volume.geo.journal_ino);
+    let other = volume.sb.journal_uuid != [0; 16];
+    if !volume.geo.features.has_journal() && !other {
+        return Ok(());
+    }
+    let place = FindingPlace::inode(ino);
+    if ino.0 == 0 || other {
+        findings.add(Rule::Journal, FindingPlace::default(), || {
+            "it is on another device, which is not here".into()
+        });
+        return Ok(());
+    }
+    let runs = match runs(volume, ino) {
+        Ok(runs) => runs,
+        Err(e) => {
+            findings.add_error(Rule::Journal, place, &e);
+            return Ok(());
+        }
+    };
+    let mut first = vec![0; volume.block_size()];
+    let Some(block) = block_of(&runs, 0) else {
+        findings.add(Rule::Journal, place, || "its first block is a hole".into());
+        return Ok(());
+    };
+    volume.read_or_tell(block, &mut first, place, findings);
+    let sb = match jbd2::Superblock::parse(&first) {
+        Ok(sb) => sb,
+        Err(e) => {
+            findings.add_error(Rule::Journal, place.block(block), &e);
+            return Ok(());
+        }
+    };
+    let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+    let wrong = [
+        (
+            sb.block_size != volume.geo.block_size,
+            "another block size than the volume's",
+        ),
+        (u64::from(sb.max_len) > blocks, "longer than its inode"),
+    ];
+    for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
+        findings.add(Rule::Journal, place.block(block), || what.into());
+    }
+    if wrong.iter().any(|(wrong, _)| *wrong) || sb.is_clean() {
+        return Ok(());
+    }
+    if !volume.geo.features.has_needs_recovery() {
+        findings.add(Rule::Journal, place.block(block), || {
+            "it holds transactions, and the superblock says that it does not".into()
+        });
+    }
+    match replayed(volume, &sb, &runs) {
+        Ok(logged) => {
+            findings.add(Rule::NeedsRecovery, place, || {
+                format!("{} blocks are to be written", logged.len())
+            });
+            if options.replay {
+                volume.replay(logged)?;
+            }
+        }
+        Err(e) => findings.add_error(Rule::Journal, place, &e),
+    }
+    Ok(())
+}
+
+/// The runs of the journal, whose inode is read before anything else of the volume is.
+fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, FormatError> {
+    let geo = &volume.geo;
+    let bad = |what| FormatError::corrupt(what, Where::Inode(ino));
+    let unreadable = |_| bad("a block that cannot be read");
+    let (group, index) = geo.group_of_inode(ino).ok_or(bad("number of the inode"))?;
+    let mut block = vec![0; volume.block_size()];
+    let (at, offset) = geo.desc_location(group);
+    volume.read(at, &mut block).map_err(unreadable)?;
+    let bytes = block.get(offset as usize..).unwrap_or(&[]);
+    let bytes = bytes.get(..geo.desc_size.into()).unwrap_or(&[]);
+    let desc = GroupDesc::decode_unchecked(bytes).ok_or(bad("group descriptor"))?;
+    desc.check_places(geo, group)?;
+    let within = index / geo.inodes_per_block();
+    let at = BlockNr(desc.inode_table.0 + u64::from(within));
+    volume.read(at, &mut block).map_err(unreadable)?;
+    let size = usize::from(geo.inode_size);
+    let from = (index % geo.inodes_per_block()) as usize * size;
+    let raw = block.get(from..from + size).unwrap_or(&[]);
+    let core = inode::decode_core(raw, geo, ino)?;
+    if core.links == 0 || core.file_type() != Some(FileType::Regular) {
+        return Err(bad("no regular file"));
+    }
+    // What is wrong with the mapping is found again when the inode is checked like all others.
+    let ignored = Findings::new(0);
+    let seed = checksum::inode_seed(geo.csum_seed, ino, core.generation);
+    let seed = geo.features.has_metadata_csum().then_some(seed);
+    let walker = Walker::new(volume, &ignored, None, ino, seed).with_runs(true);
+    let root = inode::i_block(raw)?;
+    let mapped = if core.flags & flags::EXTENTS != 0 {
+        walker.extents(root)
+    } else {
+        walker.block_map(root)
+    };
+    match mapped.damaged {
+        true => Err(bad("mapping")),
+        false => Ok(mapped.runs),
+    }
+}
+
+/// The block of the volume that is a block of the journal.
+fn block_of(runs: &[Run], block: u32) -> Option<BlockNr> {
+    let i = runs.partition_point(|run| run.logical <= block);
+    let run = runs.get(i.checked_sub(1)?)?;
+    let within = block - run.logical;
+    (within < run.len).then_some(BlockNr(run.physical.0 + u64::from(within)))
+}
+
+/// The blocks that the journal would write home.
+fn replayed(
+    volume: &Volume<'_>,
+    sb: &jbd2::Superblock,
+    runs: &[Run],
+) -> Result<BTreeMap<BlockNr, Logged>, FormatError> {
+    let at = |log_block| {
+        let bad = FormatError::corrupt("hole in the journal", Where::Journal(log_block));
+        block_of(runs, log_block).ok_or(bad)
+    };
+    let plan = jbd2::plan(sb, volume.geo.blocks_count, |log_block| {
+        let mut bytes = vec![0; volume.block_size()];
+        volume.read(at(log_block)?, &mut bytes).map_err(|_| {
+            FormatError::corrupt("block that cannot be read", Where::Journal(log_block))
+        })?;
+        Ok::<_, FormatError>(bytes)
+    })?;
+    let images = plan.replay.iter().map(|image| {
+        let logged = Logged {
+            at: at(image.log_block)?,
+            escaped: image.escaped,
+        };
+        Ok((image.home, logged))
+    });
+    images.collect()
+}

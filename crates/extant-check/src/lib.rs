@@ -1,0 +1,162 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+mod bits;
+mod claim;
+mod connect;
+mod directory;
+mod groups;
+mod index;
+mod inode;
+mod inode_table;
+mod journal;
+mod mapping;
+mod paths;
+mod report;
+mod special;
+mod superblock;
+mod volume;
+mod work;
+mod xattrs;
+
+pub use blockdev;
+pub use report::{Finding, FindingPlace, Report, Rule, Severity};
+
+use blockdev::BlockDevice;
+use claim::Claims;
+use directory::Directories;
+use ext4_format::{BlockNr, FormatError, InodeNr};
+use groups::Group;
+use inode_table::InodeTable;
+use parking_lot::Mutex;
+use report::Findings;
+use std::collections::HashMap;
+use std::io;
+use volume::Volume;
+
+/// How an image is checked.
+///
+/// ```
+/// use extant_check::CheckOptions;
+/// let options = CheckOptions { threads: 1, ..CheckOptions::default() };
+/// assert!(options.replay);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Threads that work on the image; 0 is as many as the machine has processors.
+    pub threads: usize,
+    /// Findings of each severity that are kept with their text; the others are only counted.
+    pub max_findings: usize,
+    /// Whether an image whose journal was not replayed is seen as it will be after that. Nothing is written. Otherwise it
+    /// is seen as it stands.
+    pub replay: bool,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        Self {
+            threads: 0,
+            max_findings: 1000,
+            replay: true,
+        }
+    }
+}
+
+/// Why an image could not be checked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error("reading the superblock: {0}")]
+    Io(#[source] io::Error),
+    /// No superblock can be used, nor a backup at a usual place.
+    #[error("no usable superblock: {0}")]
+    NoSuperblock(#[source] FormatError),
+    /// Features that this crate does not know how to check.
+    #[error("features that cannot be checked: {0}")]
+    Features(String),
+}
+
+/// Checks an image, read only.
+///
+/// # Errors
+/// [`Error`] if there is nothing that could be checked. Damage is no error: it is in the report.
+///
+/// ```no_run
+/// use extant_check::blockdev::{Access, FileDevice};
+/// let device = FileDevice::open("disk.img", Access::ReadOnly)?;
+/// let report = extant_check::check(&device, &extant_check::CheckOptions::default())?;
+/// for finding in &report.findings {
+///     println!("{finding}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn check(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Report, Error> {
+    let findings = Findings::new(options.max_findings);
+    let mut volume = Volume::open(device, &findings)?;
+    superblock::refuse_unknown(&volume)?;
+    journal::check(&mut volume, options, &findings)?;
+    superblock::check(&volume, &findings);
+    let groups = groups::read(&volume, &findings);
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    };
+    let check = Check {
+        claims: Claims::new(&volume.geo),
+        inodes: InodeTable::new(&volume.geo),
+        attribute_blocks: Mutex::default(),
+        value_inodes: Mutex::default(),
+        volume,
+        groups,
+        findings,
+        threads,
+    };
+    groups::claim_metadata(&check);
+    let mut directories = inode::check_tables(&check);
+    xattrs::check_references(&check);
+    special::check(&check);
+    let names = directory::check(&check, &mut directories);
+    connect::check(&check, &directories);
+    let (inodes, blocks) = groups::check_counts(&check, &directories);
+    Ok(finish(check, &directories, [inodes, blocks, names]))
+}
+
+/// The state of a check that its parts share.
+struct Check<'d> {
+    volume: Volume<'d>,
+    groups: Vec<Group>,
+    findings: Findings,
+    threads: usize,
+    /// Blocks in use, by who claims them.
+    claims: Claims,
+    /// Inodes in use.
+    inodes: InodeTable,
+    /// Blocks of extended attributes: how many inodes they say that they have, and how many were found.
+    attribute_blocks: Mutex<HashMap<BlockNr, xattrs::SharedBlock>>,
+    /// Inodes that hold values of attributes, with the attributes found that name them.
+    value_inodes: Mutex<HashMap<InodeNr, u32>>,
+}
+
+fn finish(
+    check: Check<'_>,
+    directories: &Directories,
+    [inodes, blocks, names]: [u64; 3],
+) -> Report {
+    let found = paths::find(&check, directories, &check.findings.inodes());
+    let bytes_read = check.volume.bytes_read();
+    let (mut findings, faults, notes) = check.findings.finish();
+    for finding in &mut findings {
+        finding.path = finding.place.inode.and_then(|ino| found.get(&ino).cloned());
+    }
+    Report {
+        findings,
+        faults,
+        notes,
+        inodes,
+        directories: directories.len() as u64,
+        names,
+        blocks,
+        bytes_read,
+    }
+}

@@ -1,0 +1,183 @@
+//! Inodes with a meaning of their own: reserved descriptors, orphans.
+
+use crate::Check;
+use crate::inode::{self as inodes, Subject};
+use crate::mapping::{Mapped, Run, Walker};
+use crate::report::{FindingPlace, Rule};
+use ext4_format::inode::{self, flags};
+use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, checksum, indirect, orphan_file};
+
+/// Checks what the superblock names: the list of orphans and the orphan file.
+pub(crate) fn check(check: &Check<'_>) {
+    check_orphan_list(check);
+    check_orphan_file(check);
+    check_resize_feature(check);
+}
+
+/// The inode of reserved descriptors maps blocks that are in the groups' starts, so it claims only the block of its map.
+pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
+    let volume = &check.volume;
+    let geo = &volume.geo;
+    let (findings, place) = (&check.findings, subject.place());
+    let tell = |what: &str| findings.add(Rule::ResizeInode, place, || what.into());
+    let Ok(root) = inode::i_block(subject.raw) else {
+        return;
+    };
+    if subject.has(flags::EXTENTS) {
+        return tell("it is mapped by extents");
+    }
+    let double = indirect::DIRECT + 1;
+    let slots = (0..indirect::SLOTS as u32).filter(|&slot| slot != double);
+    if slots
+        .into_iter()
+        .any(|slot| indirect::get(root, slot, geo.blocks_count) != Ok(None))
+    {
+        return tell("it maps other blocks than those in two levels");
+    }
+    let map = match indirect::get(root, double, geo.blocks_count) {
+        Ok(Some(map)) => map,
+        _ if geo.reserved_gdt_blocks == 0 => return,
+        _ => return tell("it maps nothing"),
+    };
+    let cluster = geo.cluster_of(map);
+    check.claims.claim(cluster, cluster + 1, place, findings);
+    if geo.cluster_ratio > 1 {
+        // Where descriptors are copied to with clusters is not checked.
+        return;
+    }
+    let mut bytes = vec![0; volume.block_size()];
+    if !volume.read_or_tell(map, &mut bytes, place, findings) {
+        return;
+    }
+    let backups: Vec<GroupNr> = (1..geo.groups)
+        .map(GroupNr)
+        .filter(|&g| geo.has_super(g))
+        .collect();
+    let per = indirect::per_block(geo.block_size);
+    let first = geo.gdt_block_count();
+    let super_block = geo.first_data_block;
+    let mut wanted = vec![None; per as usize];
+    for i in 0..u32::from(geo.reserved_gdt_blocks) {
+        let block = super_block + 1 + u64::from(first) + u64::from(i);
+        if let Some(slot) = wanted.get_mut(((first + i) % per) as usize) {
+            *slot = Some(BlockNr(block));
+        }
+    }
+    let mut below = vec![0; volume.block_size()];
+    for (slot, wanted) in (0..per).zip(wanted) {
+        let Some(block) = wanted else {
+            match indirect::get(&bytes, slot, geo.blocks_count) {
+                Ok(None) => continue,
+                _ => return tell("its map leads to other blocks than the reserved ones"),
+            }
+        };
+        if indirect::get(&bytes, slot, geo.blocks_count) != Ok(wanted) {
+            return tell("its map does not lead to the reserved blocks");
+        }
+        volume.read_or_tell(block, &mut below, place, findings);
+        let within = block.0 - super_block;
+        if indirect::mapped(&below, geo.blocks_count).count() != backups.len() {
+            return tell("a reserved block leads to other blocks than its backups");
+        }
+        for (i, &group) in (0..per).zip(&backups) {
+            let wanted = BlockNr(geo.group_first_block(group).0 + within);
+            if indirect::get(&below, i, geo.blocks_count) != Ok(Some(wanted)) {
+                return tell("a reserved block does not lead to its backups");
+            }
+        }
+    }
+    let reserved = u64::from(geo.reserved_gdt_blocks);
+    let mapped = Mapped {
+        clusters: reserved * backups.len() as u64,
+        nodes: 1 + reserved,
+        ..Mapped::default()
+    };
+    inodes::check_space(check, subject, &mapped, 0);
+}
+
+/// With the feature there is an inode of reserved descriptors.
+fn check_resize_feature(check: &Check<'_>) {
+    let geo = &check.volume.geo;
+    if geo.features.has_resize_inode()
+        && geo.reserved_gdt_blocks > 0
+        && check.inodes.get(InodeNr::RESIZE).is_none()
+    {
+        let place = FindingPlace::inode(InodeNr::RESIZE);
+        check
+            .findings
+            .add(Rule::ResizeInode, place, || "there is none".into());
+    }
+}
+
+/// Orphans that wait for their end are no damage, but they are found as inodes without a name, too.
+fn check_orphan_list(check: &Check<'_>) {
+    let first = check.volume.geo.last_orphan;
+    if first != 0 {
+        let place = FindingPlace::inode(InodeNr(first));
+        check.findings.add(Rule::Orphans, place, || {
+            "the list of orphans is not empty".into()
+        });
+    }
+}
+
+fn check_orphan_file(check: &Check<'_>) {
+    let geo = &check.volume.geo;
+    if !geo.features.has_orphan_file() {
+        return;
+    }
+    let ino = InodeNr(geo.orphan_file_ino);
+    let place = FindingPlace::inode(ino);
+    let tell = |what: String| check.findings.add(Rule::OrphanFile, place, || what);
+    let Some(raw) = crate::directory::read_record(check, ino) else {
+        return tell("its inode cannot be".into());
+    };
+    let Ok(core) = inode::decode_verified(&raw, geo, ino) else {
+        return tell("its inode is damaged".into());
+    };
+    if core.links == 0 || core.file_type() != Some(ext4_format::FileType::Regular) {
+        return tell("it is no regular file".into());
+    }
+    let seed = checksum::inode_seed(geo.csum_seed, ino, core.generation);
+    let seed = geo.features.has_metadata_csum().then_some(seed);
+    let Ok(root) = inode::i_block(&raw) else {
+        return;
+    };
+    let ignored = crate::report::Findings::new(0);
+    let walker = Walker::new(&check.volume, &ignored, None, ino, seed).with_runs(true);
+    let mapped = match core.flags & flags::EXTENTS {
+        0 => walker.block_map(root),
+        _ => walker.extents(root),
+    };
+    let block = u64::from(geo.block_size);
+    if mapped.damaged || mapped.data != mapped.end || mapped.end * block != core.size {
+        return tell(format!("{} bytes, and {} blocks", core.size, mapped.data));
+    }
+    for run in &mapped.runs {
+        check_orphan_blocks(check, place, seed, run);
+    }
+}
+
+fn check_orphan_blocks(check: &Check<'_>, place: FindingPlace, seed: Option<u32>, run: &Run) {
+    let mut bytes = vec![0; check.volume.block_size()];
+    for i in 0..run.len {
+        let at = BlockNr(run.physical.0 + u64::from(i));
+        let place = place.logical((run.logical + i).into());
+        if !check
+            .volume
+            .read_or_tell(at, &mut bytes, place, &check.findings)
+        {
+            continue;
+        }
+        let place = place.block(at);
+        let verified: Result<(), FormatError> = orphan_file::verify(&bytes, seed, at);
+        if let Err(e) = verified {
+            check.findings.add_error(Rule::OrphanFile, place, &e);
+            continue;
+        }
+        for (_, ino) in orphan_file::orphans(&bytes) {
+            check.findings.add(Rule::Orphans, place, || {
+                format!("inode {ino} waits for its end")
+            });
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The superblock: features, sizes, backups.
+
+use crate::Error;
+use crate::report::{FindingPlace, Findings, Rule};
+use crate::volume::Volume;
+use ext4_format::GroupNr;
+use ext4_format::features::{Compat, Features, Incompat, RoCompat};
+use ext4_format::superblock::{RawSuperblock, STATE_ERROR};
+
+const COMPAT: Compat = Compat::all().difference(
+    Compat::LAZY_BG
+        .union(Compat::EXCLUDE_BITMAP)
+        .union(Compat::IMAGIC_INODES),
+);
+const INCOMPAT: Incompat = Incompat::all().difference(
+    Incompat::COMPRESSION
+        .union(Incompat::JOURNAL_DEV)
+        .union(Incompat::DIRDATA),
+);
+const RO_COMPAT: RoCompat = RoCompat::all().difference(
+    RoCompat::BTREE_DIR
+        .union(RoCompat::HAS_SNAPSHOT)
+        .union(RoCompat::REPLICA)
+        .union(RoCompat::SHARED_BLOCKS),
+);
+
+/// Fails for features that make other structures than those that are checked here.
+pub(crate) fn refuse_unknown(volume: &Volume<'_>) -> Result<(), Error> {
+    let has = &volume.geo.features;
+    let unknown = Features {
+        compat: has.compat.difference(COMPAT),
+        incompat: has.incompat.difference(INCOMPAT),
+        ro_compat: has.ro_compat.difference(RO_COMPAT),
+    };
+    match unknown.names() {
+        names if names.is_empty() => Ok(()),
+        names => Err(Error::Features(names.join(", "))),
+    }
+}
+
+pub(crate) fn check(volume: &Volume<'_>, findings: &Findings) {
+    let (sb, geo, place) = (&volume.sb, &volume.geo, FindingPlace::default());
+    let features = &geo.features;
+    let bytes = u128::from(geo.blocks_count) * u128::from(geo.block_size);
+    if bytes > volume.device_len().into() {
+        findings.add(Rule::VolumeSize, place, || {
+            format!("{bytes} bytes, on a device of {}", volume.device_len())
+        });
+    }
+    let exclusive = [
+        (
+            features.has_metadata_csum() && features.has_gdt_csum(),
+            "metadata_csum and uninit_bg",
+        ),
+        (
+            features.has_resize_inode() && features.has_meta_bg(),
+            "resize_inode and meta_bg",
+        ),
+        (
+            features.has_resize_inode() && features.has_sparse_super2(),
+            "resize_inode and sparse_super2",
+        ),
+        (
+            features.has_csum_seed() && !features.has_metadata_csum(),
+            "metadata_csum_seed without metadata_csum",
+        ),
+        (
+            features.has_needs_recovery() && !features.has_journal(),
+            "needs_recovery without has_journal",
+        ),
+        (
+            features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) && !features.has_orphan_file(),
+            "orphan_present without orphan_file",
+        ),
+    ];
+    for (_, what) in exclusive.into_iter().filter(|(wrong, _)| *wrong) {
+        findings.add(Rule::Features, place, || what.into());
+    }
+    if !features.has_resize_inode()
+        && sb.reserved_gdt_blocks.get() != 0
+        && !features.has_sparse_super2()
+    {
+        findings.add(Rule::SuperblockValue, place, || {
+            "reserved descriptor blocks without resize_inode".into()
+        });
+    }
+    if geo.reserved_blocks > geo.blocks_count / 2 {
+        findings.add(Rule::SuperblockValue, place, || {
+            format!(
+                "{} reserved blocks of {}",
+                geo.reserved_blocks, geo.blocks_count
+            )
+        });
+    }
+    if !features.has_bigalloc() && sb.log_cluster_size.get() != sb.log_block_size.get() {
+        findings.add(Rule::SuperblockValue, place, || {
+            "clusters larger than blocks without bigalloc".into()
+        });
+    }
+    if sb.rev_level.get() > 1 {
+        findings.add(Rule::SuperblockValue, place, || {
+            format!("revision {}", sb.rev_level.get())
+        });
+    }
+    if sb.state.get() & STATE_ERROR != 0 {
+        findings.add(Rule::ErrorState, place, || {
+            format!("{} of them", sb.error_count.get())
+        });
+    }
+    check_backups(volume, findings);
+}
+
+/// A backup must be of this volume, and of this shape; its counts may be old.
+fn check_backups(volume: &Volume<'_>, findings: &Findings) {
+    let geo = &volume.geo;
+    let mut bytes = vec![0; volume.block_size()];
+    for group in (1..geo.groups).map(GroupNr).filter(|&g| geo.has_super(g)) {
+        let block = geo.group_first_block(group);
+        let place = FindingPlace::group(group).block(block);
+        if !volume.read_or_tell(block, &mut bytes, FindingPlace::group(group), findings) {
+            continue;
+        }
+        match RawSuperblock::parse(&bytes) {
+            Err(e) => findings.add_error(Rule::Backup, place, &e),
+            Ok(sb) => {
+                let shape = |sb: &RawSuperblock| {
+                    (
+                        sb.uuid,
+                        sb.blocks_count(),
+                        sb.inodes_count.get(),
+                        sb.log_block_size.get(),
+                        sb.inode_size.get(),
+                    )
+                };
+                if shape(&sb) != shape(&volume.sb) {
+                    findings.add(Rule::Backup, place, || {
+                        "UUID, counts or sizes are others".into()
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The volume that is checked: its device, seen through what its journal would write home.
+
+use crate::Error;
+use crate::report::{FindingPlace, Findings, Rule};
+use blockdev::BlockDevice;
+use ext4_format::BlockNr;
+use ext4_format::geometry::Geometry;
+use ext4_format::jbd2;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A block that the journal would write home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logged {
+    /// The block of the journal that holds it.
+    pub(crate) at: BlockNr,
+    /// Its first four bytes are to be restored.
+    pub(crate) escaped: bool,
+}
+
+pub(crate) struct Volume<'d> {
+    device: &'d dyn BlockDevice,
+    pub(crate) sb: RawSuperblock,
+    pub(crate) geo: Geometry,
+    /// The newest block of the journal for each block of the volume.
+    logged: BTreeMap<BlockNr, Logged>,
+    bytes_read: AtomicU64,
+}
+
+impl<'d> Volume<'d> {
+    /// Reads the superblock. A superblock that is damaged is a finding if the volume can be read all the same.
+    pub(crate) fn open(device: &'d dyn BlockDevice, findings: &Findings) -> Result<Self, Error> {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        device
+            .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+            .map_err(Error::Io)?;
+        let sb = match RawSuperblock::parse(&bytes) {
+            Ok(sb) => sb,
+            Err(error) => {
+                let sb = backup(device).ok_or(Error::NoSuperblock(error.clone()))?;
+                findings.add_error(Rule::Superblock, FindingPlace::default(), &error);
+                sb
+            }
+        };
+        let geo = Geometry::new(&sb).map_err(Error::NoSuperblock)?;
+        Ok(Self {
+            device,
+            sb,
+            geo,
+            logged: BTreeMap::new(),
+            bytes_read: AtomicU64::new(0),
+        })
+    }
+
+    /// From now on the volume is seen as it will be when its journal is replayed.
+    pub(crate) fn replay(&mut self, logged: BTreeMap<BlockNr, Logged>) -> Result<(), Error> {
+        self.logged = logged;
+        let block = BlockNr(SUPERBLOCK_OFFSET / u64::from(self.geo.block_size));
+        if self.logged.contains_key(&block) {
+            let mut bytes = vec![0; self.geo.block_size as usize];
+            self.read(block, &mut bytes).map_err(Error::Io)?;
+            let within = (SUPERBLOCK_OFFSET % u64::from(self.geo.block_size)) as usize;
+            let bytes = bytes.get(within..).unwrap_or(&[]);
+            self.sb = RawSuperblock::parse(bytes).map_err(Error::NoSuperblock)?;
+            self.geo = Geometry::new(&self.sb).map_err(Error::NoSuperblock)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of a block.
+    pub(crate) const fn block_size(&self) -> usize {
+        self.geo.block_size as usize
+    }
+
+    /// Bytes of the device.
+    pub(crate) fn device_len(&self) -> u64 {
+        self.device.len()
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// Reads whole blocks from `first` on.
+    pub(crate) fn read(&self, first: BlockNr, buf: &mut [u8]) -> io::Result<()> {
+        self.device
+            .read_at(first.offset(self.geo.block_size), buf)?;
+        self.bytes_read
+            .fetch_add(buf.len() as u64, Ordering::Relaxed);
+        if self.logged.is_empty() {
+            return Ok(());
+        }
+        let count = (buf.len() / self.block_size()) as u64;
+        let range = first..BlockNr(first.0.saturating_add(count));
+        for (home, logged) in self.logged.range(range) {
+            let at = (home.0 - first.0) as usize * self.block_size();
+            let Some(block) = buf.get_mut(at..at + self.block_size()) else {
+                continue;
+            };
+            self.device
+                .read_at(logged.at.offset(self.geo.block_size), block)?;
+            if logged.escaped {
+                jbd2::unescape(block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads whole blocks, or has them be zeros and says so.
+    pub(crate) fn read_or_tell(
+        &self,
+        first: BlockNr,
+        buf: &mut [u8],
+        place: FindingPlace,
+        findings: &Findings,
+    ) -> bool {
+        let Err(error) = self.read(first, buf) else {
+            return true;
+        };
+        findings.add(Rule::Unreadable, place.block(first), || error.to_string());
+        buf.fill(0);
+        false
+    }
+}
+
+/// The first good backup of the superblock at a place where mke2fs puts one.
+fn backup(device: &dyn BlockDevice) -> Option<RawSuperblock> {
+    // Groups are as large as a bitmap block counts, unless somebody wished otherwise.
+    let places = [
+        (1024, 8193),
+        (2048, 16_384),
+        (4096, 32_768),
+        (65_536, 524_288),
+    ];
+    places.into_iter().find_map(|(size, block)| {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        device.read_at(size * block, &mut bytes).ok()?;
+        let sb = RawSuperblock::parse(&bytes).ok()?;
+        let right = u64::from(1024u32.checked_shl(sb.log_block_size.get())?) == size;
+        (right && Geometry::new(&sb).is_ok()).then_some(sb)
+    })
+}
