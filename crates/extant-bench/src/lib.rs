@@ -6,6 +6,7 @@
 pub mod age;
 pub mod before;
 pub mod bulk;
+pub mod burst;
 pub mod child;
 pub mod conflicts;
 pub mod dbench;

@@ -60,13 +60,19 @@ pub fn first<'a>(reports: &'a [Report], of: &Report) -> Option<&'a Report> {
     (!std::ptr::eq(first, of)).then_some(first)
 }
 
+/// One count of a round.
+pub fn count(name: &str, n: f64) -> String {
+    match name.strip_suffix(" ns") {
+        Some("sort") => format!("sorting {}", duration(n)),
+        Some(name) => format!("{name} {}", duration(n)),
+        None => format!("{name} {}", rate(n)),
+    }
+}
+
 /// The counts of a round in one line; empty if there are none.
 pub fn counts(report: &Report) -> String {
-    let one = |(name, n): (&&str, &f64)| match *name {
-        "sort ns" => format!("sorting {}", duration(*n)),
-        name => format!("{name} {}", rate(*n)),
-    };
-    let mut all: Vec<String> = report.counts.iter().map(one).collect();
+    let all = report.counts.iter().map(|(name, n)| count(name, *n));
+    let mut all: Vec<String> = all.collect();
     let a_push = |r: &Round| r.ops as f64 / r.counts.get("pushes").copied().unwrap_or(0.0);
     let a_push = median(&mut report.rounds.iter().map(a_push).collect::<Vec<_>>());
     if a_push.is_finite() && !all.is_empty() {

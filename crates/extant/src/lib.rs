@@ -59,6 +59,7 @@ pub use api::{scratch, unstable};
 pub use base::error::{Error, Result};
 pub use blockdev;
 pub use commit::journal::recovery::Recovery;
+pub use commit::stages::{PushStage, StageTimes};
 pub use commit::statistics::{LogState, PushTimes, SlotState, Statistics};
 pub use data::extents::Extent;
 pub use data::fallocate::Fallocate;

@@ -4,6 +4,7 @@
 mod age;
 mod before;
 mod bulk;
+mod burst;
 mod conflicts;
 mod dbench;
 mod demo;
@@ -93,6 +94,7 @@ enum Workload {
     /// Create files, write 4 KiB into each and make each durable, from many tasks
     #[command(after_help = "Example:\n  extant-bench fsync --tasks 1,2,16 --against kernel")]
     Fsync(RepeatArgs),
+    Burst(burst::BurstArgs),
     InodeList(inode_list::InodeListArgs),
     Dbench(dbench::DbenchArgs),
     Before(before::BeforeArgs),
@@ -147,6 +149,7 @@ fn run(workload: &Workload) -> Result<()> {
         Workload::Fxmark(args) => fxmark::run(args),
         Workload::Commits(args) => repeat::run(args, &[&log::Commits]),
         Workload::Fsync(args) => repeat::run(args, &[&log::Fsync]),
+        Workload::Burst(args) => burst::run(args),
         Workload::InodeList(args) => inode_list::run(args),
         Workload::Dbench(args) => dbench::run(args),
         Workload::Before(args) => before::run(args),

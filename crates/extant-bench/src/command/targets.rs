@@ -41,7 +41,7 @@ pub struct TargetArgs {
     scan: Option<BlockScan>,
     /// Where images are made; in memory if left out
     #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
 }
 
 /// The scan of an option of ext4's.

@@ -73,10 +73,7 @@ pub fn repeated(all: &[Repeated]) -> String {
     text += &noted(all.iter().map(|r| r.target.as_str()));
     let counted = all.iter().filter(|r| !r.counts.is_empty());
     for r in counted {
-        let one = |(name, n): (&String, &f64)| match name.as_str() {
-            "sort ns" => format!("sorting {}", duration(*n)),
-            _ => format!("{name} {}", rate(*n)),
-        };
+        let one = |(name, n): (&String, &f64)| crate::table::count(name, *n);
         let counts: Vec<_> = r.counts.iter().map(one).collect();
         let (name, tasks) = (&r.workload, r.shape.tasks);
         text += &format!(

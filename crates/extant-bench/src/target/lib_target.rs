@@ -5,7 +5,7 @@ use crate::runner::Counts;
 use anyhow::{Context, Result};
 use extant::unstable::OpenFlags;
 use extant::unstable::{Node, NodeEntry};
-use extant::{Dir, Fallocate, File, FileType, OpenOptions, SetAttributes, Volume};
+use extant::{Dir, Fallocate, File, FileType, OpenOptions, PushStage, SetAttributes, Volume};
 
 /// An Extant volume in this process.
 pub struct LibTarget(pub Volume);
@@ -19,6 +19,16 @@ struct LibFile(File);
 
 /// Names that are asked for at once: about what fits the 32 KiB that libc's readdir asks for.
 const BATCH: usize = 1024;
+
+/// The names of the counts of a push's stages; sorting has one of its own.
+const STAGES: [(PushStage, &str); 6] = [
+    (PushStage::Home, "home ns"),
+    (PushStage::Gather, "gather ns"),
+    (PushStage::Format, "format ns"),
+    (PushStage::Wait, "wait ns"),
+    (PushStage::Log, "log ns"),
+    (PushStage::Flush, "flush ns"),
+];
 
 struct LibLister {
     dir: Node,
@@ -74,7 +84,13 @@ impl Target for LibTarget {
 
     fn counts(&self) -> Counts {
         let seen = self.0.statistics();
-        Counts::from([
+        let stages = self.0.log_state().stages;
+        let stages = stages.iter().filter_map(|s| {
+            let name = STAGES.iter().find(|(stage, _)| *stage == s.stage)?.1;
+            Some((name, s.total.as_nanos() as f64))
+        });
+        let mut counts: Counts = stages.collect();
+        counts.extend([
             ("commits", seen.commits as f64),
             ("pushes", seen.pushes as f64),
             ("log bytes", seen.log_bytes as f64),
@@ -82,7 +98,8 @@ impl Target for LibTarget {
             ("groups considered", seen.search.considered as f64),
             ("groups busy", seen.search.busy as f64),
             ("groups locked in vain", seen.search.failed as f64),
-        ])
+        ]);
+        counts
     }
 }
 

@@ -5,6 +5,7 @@ use crate::output;
 use crate::show::human;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use extant::PushTimes;
 use extant_fuse::control::{Client, Command, Status};
 use std::io::Write;
 use std::path::PathBuf;
@@ -79,6 +80,7 @@ fn readable(s: &Status) -> String {
     let mut out: String = facts
         .map(|(name, value)| format!("{name:>9}  {value}\n"))
         .collect();
+    out += &stages(s);
     out += &format!(
         "\n{:<16} {:>12} {:>10} {:>12} {:>10}\n",
         "request", "count", "failed", "mean us", "data"
@@ -95,6 +97,30 @@ fn readable(s: &Status) -> String {
             r.failures,
             r.average_us()
         );
+    }
+    out
+}
+
+/// The time of pushes: of half of them, of 99 of 100, and of all.
+fn spread(counts: &[u64]) -> String {
+    let times = PushTimes::new(counts.to_vec());
+    let [half, most, all] = [0.5, 0.99, 1.0].map(|share| times.quantile(share));
+    match times.count() {
+        0 => "none".into(),
+        _ => format!("half within {half:?}, 99 of 100 within {most:?}, all within {all:?}"),
+    }
+}
+
+/// The stages of pushes in which any time was spent.
+fn stages(s: &Status) -> String {
+    let spent: Vec<_> = s.push_stages.iter().filter(|g| g.total_ns > 0).collect();
+    if spent.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{:<16} {:>12}  time of a push in it\n", "stage", "in all");
+    for stage in spent {
+        let all = format!("{:.1} ms", stage.total_ns as f64 / 1e6);
+        out += &format!("{:<16} {all:>12}  {}\n", stage.name, spread(&stage.times));
     }
     out
 }
@@ -149,6 +175,7 @@ fn facts(s: &Status) -> Vec<(&'static str, String)> {
                 human(s.log.bytes)
             ),
         ),
+        ("pushes", spread(&s.push_times)),
         (
             "search",
             format!(

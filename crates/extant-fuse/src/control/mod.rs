@@ -11,7 +11,9 @@ mod status;
 
 pub use client::Client;
 pub use server::Server;
-pub use status::{LockStatus, LogStatus, MemoryStatus, SlotStatus, SpaceStatus, Status};
+pub use status::{
+    LockStatus, LogStatus, MemoryStatus, SlotStatus, SpaceStatus, StageStatus, Status,
+};
 
 use serde::{Deserialize, Serialize};
 use std::fs::DirBuilder;

@@ -43,6 +43,8 @@ pub struct Status {
     pub search: SearchStatus,
     /// Pushes by the class of their time, as [`extant::PushTimes`] counts them.
     pub push_times: Vec<u64>,
+    /// The stages of pushes, in their order.
+    pub push_stages: Vec<StageStatus>,
     /// Counts of each slot of the server.
     pub slots: Vec<SlotStatus>,
     /// Counts of the lock meter, if it is on.
@@ -83,6 +85,18 @@ pub struct LogStatus {
     pub blocks: u64,
     /// Blocks of the log with images that have not been written home.
     pub used_blocks: u64,
+}
+
+/// Time that pushes spent in one of their stages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StageStatus {
+    /// The stage, as [`extant::PushStage::name`] has it.
+    pub name: String,
+    /// Pushes by the class of their time in it.
+    pub times: Vec<u64>,
+    /// Nanoseconds of all pushes in it.
+    pub total_ns: u64,
 }
 
 /// Work of a slot of the server: a processor's worth of threads.
@@ -168,6 +182,11 @@ impl Status {
         let memory = volume.memory();
         let space = volume.statfs()?;
         let bytes = |blocks: u64| blocks.saturating_mul(space.block_size.into());
+        let stages = state.stages.iter().map(|stage| StageStatus {
+            name: stage.stage.name().into(),
+            times: stage.times.counts().to_vec(),
+            total_ns: u64::try_from(stage.total.as_nanos()).unwrap_or(u64::MAX),
+        });
         let slots = state.slots.iter().map(|slot| SlotStatus {
             threads: slot.threads,
             transactions: slot.transactions,
@@ -203,6 +222,7 @@ impl Status {
                 failed: log.search.failed,
             },
             push_times: state.push_times.counts().to_vec(),
+            push_stages: stages.collect(),
             slots: slots.collect(),
             locks: locks(),
             locks_metered: lockmeter::is_on(),
@@ -309,6 +329,11 @@ impl Status {
             out.head(name, help, "counter");
             out.sample(name, "", value as f64);
         }
+        let name = "push_seconds_total";
+        out.head(name, "Time of pushes by stage", "counter");
+        for stage in &self.push_stages {
+            out.sample(name, &stage.name, stage.total_ns as f64 / 1e9);
+        }
     }
 
     /// Counters by kind of request.
@@ -348,8 +373,8 @@ impl Exposition {
         self.text += &format!("# HELP extant_{name} {help}\n# TYPE extant_{name} {kind}\n");
     }
 
-    fn sample(&mut self, name: &str, request: &str, value: f64) {
-        let kind = match request {
+    fn sample(&mut self, name: &str, kind: &str, value: f64) {
+        let kind = match kind {
             "" => String::new(),
             kind => format!(",kind=\"{kind}\""),
         };

@@ -39,7 +39,7 @@ impl Volume {
     /// ```
     pub fn log_state(&self) -> LogState {
         let engine = &self.guard.engine;
-        let (used_blocks, push_times) = engine.commit.totals.log();
+        let (used_blocks, push_times, stages) = engine.commit.totals.log();
         let threads = percpu::slot::users();
         let threads = threads.into_iter().chain(std::iter::repeat(0));
         let lists = engine.log.lists.each(SlotState::of);
@@ -52,6 +52,7 @@ impl Volume {
                 .map(|(slot, threads)| SlotState { threads, ..slot })
                 .collect(),
             push_times,
+            stages,
         }
     }
 

@@ -4,6 +4,7 @@
 pub mod begin;
 pub mod journal;
 pub mod push;
+pub mod stages;
 pub mod statistics;
 pub mod superblock;
 

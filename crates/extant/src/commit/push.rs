@@ -12,6 +12,7 @@ use crate::base::locks::{self, Mutex};
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
 use crate::commit::Committer;
+use crate::commit::stages::{PushStage, PushWatch};
 use crate::log::Fullness;
 use ext4_format::BlockNr;
 use extant_formatter::item::{InodeEvent, ItemList};
@@ -19,7 +20,6 @@ use extant_formatter::{Formatter, MetaSpace, Moment, Output, SpaceError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// The blocks and numbers to release once a context is on disk.
 struct Release {
@@ -140,14 +140,15 @@ impl Committer {
                 }
                 continue;
             }
-            let begun = Instant::now();
+            let mut watch = PushWatch::start();
             let emptied = if self.log.half_full.swap(false, Ordering::Relaxed) {
                 // Every published image is durable once both locks are held.
                 self.journal.lock().checkpoint(self)
             } else {
                 Ok(())
             };
-            let pushed = emptied.and_then(|()| self.push_one(&mut formatter));
+            watch.ends(PushStage::Home);
+            let pushed = emptied.and_then(|()| self.push_one(&mut formatter, &mut watch));
             let (context, release) = match pushed {
                 Ok(x) => x,
                 Err(e) => {
@@ -159,6 +160,7 @@ impl Committer {
             let _unreleased = self.log.unreleased.begin(context);
             let mut journal = self.journal.lock();
             drop(formatter);
+            watch.ends(PushStage::Wait);
             let last = release.parts.len().saturating_sub(1);
             let logged = self.store.check_running().and_then(|()| {
                 let mut parts = release.parts.iter().enumerate();
@@ -180,14 +182,17 @@ impl Committer {
                 return Err(e);
             }
             drop(journal);
-            self.commit_stage.finish(self)?;
-            self.totals.pushed(begun.elapsed());
+            watch.ends(PushStage::Log);
+            let worked = self.commit_stage.finish(self)?;
+            watch.ends(PushStage::Wait);
+            watch.moves(worked, PushStage::Wait, PushStage::Flush);
+            self.totals.pushed(&watch);
             self.release(release)?;
         }
     }
 
     /// Closes the current context and formats it.
-    fn push_one(&self, formatter: &mut Formatter) -> Result<(u64, Release)> {
+    fn push_one(&self, formatter: &mut Formatter, watch: &mut PushWatch) -> Result<(u64, Release)> {
         let _span = lockmeter::span!("format a context");
         let (context, lists) = self.log.lists.switch();
         let mut items = ItemList::default();
@@ -201,6 +206,7 @@ impl Committer {
             .filter(|b| !b.alloc && !planted::is(Fault::ReuseBeforeCommit))
             .map(|b| (b.start, b.len))
             .collect();
+        watch.ends(PushStage::Gather);
         let (reserved, commits) = (items.reserved_blocks, items.commits);
         tracing::debug!(context, commits, names = items.names.len(), "push");
         let parts = if items.is_empty() {
@@ -239,6 +245,9 @@ impl Committer {
         self.log.formatted.store(context, Ordering::Release);
         self.space.blocks.shrink(&*self.space);
         self.space.inodes.shrink(context, &*self.space);
+        watch.ends(PushStage::Format);
+        let sorted = parts.iter().map(|part| part.sorting).sum();
+        watch.moves(sorted, PushStage::Format, PushStage::Sort);
         Ok((context, Release { blocks, parts }))
     }
 

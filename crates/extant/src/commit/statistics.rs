@@ -1,5 +1,6 @@
 //! Figures of a volume's log, and of its searches for blocks, since it was opened, and its present contents.
 
+use super::stages::{PushTotals, PushWatch, StageTimes};
 use crate::space::contention::SearchCounts;
 use extant_formatter::Output;
 use extant_formatter::item::ItemList;
@@ -47,15 +48,34 @@ pub(crate) struct Totals {
     sort_ns: AtomicU64,
     /// Blocks of the log in use.
     used_blocks: AtomicU64,
-    push_times: PushCounts,
+    pushes: PushTotals,
 }
 
 /// Pushes by the class of their time.
-struct PushCounts([AtomicU64; CLASSES]);
+pub(super) struct PushCounts([AtomicU64; CLASSES]);
 
 impl Default for PushCounts {
     fn default() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl PushCounts {
+    /// A push took so long.
+    pub fn add(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        if let Some(count) = self.0.get(class(us)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The counts at this moment.
+    pub fn read(&self) -> PushTimes {
+        let counts = self.0.iter().map(|n| n.load(Ordering::Relaxed));
+        let mut counts: Vec<u64> = counts.collect();
+        let last = counts.iter().rposition(|&n| n > 0);
+        counts.truncate(last.map_or(0, |last| last + 1));
+        PushTimes(counts)
     }
 }
 
@@ -170,6 +190,8 @@ pub struct LogState {
     pub slots: Vec<SlotState>,
     /// How long pushes took since the volume was opened.
     pub push_times: PushTimes,
+    /// How long they spent in each of their stages, in the order of the stages.
+    pub stages: Vec<StageTimes>,
 }
 
 /// The committed and not yet formatted items of a slot.
@@ -222,21 +244,15 @@ impl Totals {
         self.used_blocks.store(0, Ordering::Relaxed);
     }
 
-    /// A push took so long.
-    pub fn pushed(&self, took: Duration) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        if let Some(count) = self.push_times.0.get(class(us)) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+    /// A push has ended.
+    pub(super) fn pushed(&self, watch: &PushWatch) {
+        self.pushes.add(watch);
     }
 
-    /// Blocks of the log in use, and how long pushes took.
-    pub fn log(&self) -> (u64, PushTimes) {
-        let counts = self.push_times.0.iter().map(|n| n.load(Ordering::Relaxed));
-        let mut counts: Vec<u64> = counts.collect();
-        let last = counts.iter().rposition(|&n| n > 0);
-        counts.truncate(last.map_or(0, |last| last + 1));
-        (self.used_blocks.load(Ordering::Relaxed), PushTimes(counts))
+    /// Blocks of the log in use, and how long pushes and their stages took.
+    pub fn log(&self) -> (u64, PushTimes, Vec<StageTimes>) {
+        let (pushes, stages) = self.pushes.read();
+        (self.used_blocks.load(Ordering::Relaxed), pushes, stages)
     }
 
     /// The figures at this moment.
@@ -279,20 +295,20 @@ mod tests {
 
     #[test]
     fn quantiles_are_of_what_was_counted() {
-        let totals = Totals::default();
-        let none = totals.log().1;
+        let counts = PushCounts::default();
+        let none = counts.read();
         assert_eq!((none.count(), none.quantile(0.99)), (0, Duration::ZERO));
         for us in 1..=1000 {
-            totals.pushed(Duration::from_micros(us));
+            counts.add(Duration::from_micros(us));
         }
-        let times = totals.log().1;
+        let times = counts.read();
         assert_eq!(times.count(), 1000);
         for (share, us) in [(0.5, 500), (0.99, 990), (1.0, 1000)] {
             let found = times.quantile(share).as_micros();
             assert!((us..=us + us / 8).contains(&found), "{share}: {found}");
         }
-        totals.pushed(Duration::from_secs(1));
-        let late = totals.log().1.since(&times);
+        counts.add(Duration::from_secs(1));
+        let late = counts.read().since(&times);
         assert_eq!(late.count(), 1);
         assert!(late.quantile(0.5) >= Duration::from_secs(1));
         let again = PushTimes::new(late.counts().to_vec());

@@ -3,7 +3,7 @@
 use super::source::Sample;
 use extant::PushTimes;
 use extant_fuse::RequestCount;
-use extant_fuse::control::{LockStatus, MemoryStatus, SpaceStatus};
+use extant_fuse::control::{LockStatus, MemoryStatus, SpaceStatus, StageStatus};
 use serde::Serialize;
 
 /// The events of an interval.
@@ -58,6 +58,40 @@ pub struct Pushes {
     pub p50_us: u64,
     pub p99_us: u64,
     pub max_us: u64,
+    /// Their stages, in order.
+    pub stages: Vec<StagePart>,
+}
+
+/// The pushes' time in one of their stages.
+#[derive(Debug, Serialize)]
+pub struct StagePart {
+    pub name: String,
+    pub p50_us: u64,
+    pub p99_us: u64,
+    pub max_us: u64,
+}
+
+/// Half, 99 of 100, and all of these took no longer, in microseconds.
+fn spread(times: &PushTimes) -> [u64; 3] {
+    let us = |share| u64::try_from(times.quantile(share).as_micros()).unwrap_or(u64::MAX);
+    [0.5, 0.99, 1.0].map(us)
+}
+
+/// The stages of the pushes since the first sample.
+fn stages(first: &[StageStatus], after: &[StageStatus]) -> Vec<StagePart> {
+    let times = |stage: &StageStatus| PushTimes::new(stage.times.clone());
+    let parts = after.iter().map(|stage| {
+        let before = first.iter().find(|s| s.name == stage.name);
+        let since = times(stage).since(&before.map(times).unwrap_or_default());
+        let [p50_us, p99_us, max_us] = spread(&since);
+        StagePart {
+            name: stage.name.clone(),
+            p50_us,
+            p99_us,
+            max_us,
+        }
+    });
+    parts.collect()
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -104,7 +138,7 @@ impl Report {
         });
         let times = |s: &Sample| PushTimes::new(s.status.push_times.clone());
         let times = times(after).since(&times(first));
-        let us = |share| u64::try_from(times.quantile(share).as_micros()).unwrap_or(u64::MAX);
+        let [p50_us, p99_us, max_us] = spread(&times);
         Self {
             image: new.image.clone(),
             transport: new.transport.clone(),
@@ -125,9 +159,10 @@ impl Report {
             pushes: Pushes {
                 per_second: rate(new.log.pushes, old.log.pushes),
                 counted: times.count(),
-                p50_us: us(0.5),
-                p99_us: us(0.99),
-                max_us: us(1.0),
+                p50_us,
+                p99_us,
+                max_us,
+                stages: stages(&first.status.push_stages, &new.push_stages),
             },
             memory: new.memory,
             space: new.space,
@@ -220,6 +255,11 @@ mod tests {
                 ],
                 slots: vec![slot],
                 push_times: vec![7, 0, 3],
+                push_stages: vec![StageStatus {
+                    name: "flush".into(),
+                    times: vec![8, 2],
+                    total_ns: 2000,
+                }],
                 ..Status::default()
             },
         };
@@ -231,6 +271,8 @@ mod tests {
             (r.pushes.counted, r.pushes.p50_us, r.pushes.max_us),
             (3, 2, 2)
         );
+        let flush = &r.pushes.stages[0];
+        assert_eq!((flush.p50_us, flush.max_us), (0, 1));
         let names: Vec<_> = r.locks.iter().map(|l| l.name.as_str()).collect();
         assert_eq!(
             names,

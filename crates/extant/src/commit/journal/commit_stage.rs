@@ -18,6 +18,7 @@ use crate::base::schedule::{self, Point};
 use crate::commit::Committer;
 use ext4_format::jbd2::Tid;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A commit block on its way to the log.
 pub struct CommitBlock {
@@ -80,8 +81,9 @@ impl CommitStage {
     }
 
     /// Makes durable what has been logged before the call, or waits until others have. Stops the volume if it
-    /// fails.
-    pub(in crate::commit) fn finish(&self, engine: &Committer) -> Result<()> {
+    /// fails. Returns how long this thread flushed and wrote commit blocks; the rest of its time it waited.
+    pub(in crate::commit) fn finish(&self, engine: &Committer) -> Result<Duration> {
+        let mut worked = Duration::ZERO;
         let mut queue = self.queue.lock();
         let target = queue.came;
         while queue.durable < target {
@@ -94,10 +96,12 @@ impl CommitStage {
             let (waiting, came) = (std::mem::take(&mut queue.waiting), queue.came);
             let flushed = queue.flushed >= came;
             drop(queue);
+            let begun = Instant::now();
             // Stopped before the next one comes to this stage.
             let committed = self
                 .commit(engine, &waiting, flushed)
                 .inspect_err(|e| engine.store.stop(e));
+            worked += begun.elapsed();
             queue = self.queue.lock();
             if let Ok(covered) = &committed {
                 queue.flushed = came.max(*covered);
@@ -107,7 +111,7 @@ impl CommitStage {
             self.changed.notify_all();
             committed?;
         }
-        Ok(())
+        Ok(worked)
     }
 
     /// Waits until no thread is at this stage.
