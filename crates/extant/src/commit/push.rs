@@ -16,7 +16,7 @@ use crate::commit::stages::{PushStage, PushWatch};
 use crate::log::Fullness;
 use ext4_format::BlockNr;
 use extant_formatter::item::{InodeEvent, ItemList};
-use extant_formatter::{Formatter, MetaSpace, Moment, Output, SpaceError};
+use extant_formatter::{Formatter, MetaSpace, Moment, Output, SpaceError, superblock_location};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -332,24 +332,38 @@ impl Committer {
                 }
             }
         }
-        if !output.blocks.is_empty() {
-            // The folded counts [L4].
-            let now = crate::base::now().secs();
-            let (buffers, damage) = (&self.store.buffers, &self.store.health.damage);
-            let (block, image) =
-                formatter.superblock_update(buffers, now, Moment::Sync, |sb| damage.apply(sb))?;
-            self.store
-                .buffers
-                .publish(block, Arc::clone(&image), context);
-            match output.blocks.binary_search_by_key(&block, |(b, _)| *b) {
-                Ok(i) => output.blocks[i].1 = image,
-                Err(i) => output.blocks.insert(i, (block, image)),
-            }
-        }
+        self.complete_superblock(formatter, context, output)?;
         if let Some(observer) = self.observer.get() {
             for published in &output.published {
                 observer.published(published);
             }
+        }
+        Ok(())
+    }
+
+    /// Brings the superblock up to date if the formatter changed it: the head of the list of orphans, features, the name.
+    /// Its free counts [L4] alone are no reason to log it: whoever opens a volume that was not closed adds up the
+    /// descriptors, as e2fsck and the kernel do, and a close writes the counts. Without a journal every push writes them.
+    fn complete_superblock(
+        &self,
+        formatter: &Formatter,
+        context: u64,
+        output: &mut Output,
+    ) -> Result<()> {
+        let own = superblock_location(&self.store.geometry).0;
+        let found = output.blocks.binary_search_by_key(&own, |(b, _)| *b);
+        let counts_go_home = !self.store.geometry.features.has_journal();
+        if output.blocks.is_empty() || found.is_err() && !counts_go_home {
+            return Ok(());
+        }
+        let now = crate::base::now().secs();
+        let (buffers, damage) = (&self.store.buffers, &self.store.health.damage);
+        let (block, image) =
+            formatter.superblock_update(buffers, now, Moment::Sync, |sb| damage.apply(sb))?;
+        buffers.publish(block, Arc::clone(&image), context);
+        match found {
+            Ok(at) => output.blocks[at].1 = image,
+            Err(at) => output.blocks.insert(at, (block, image)),
         }
         Ok(())
     }

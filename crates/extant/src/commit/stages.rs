@@ -157,11 +157,7 @@ mod tests {
         watch.ends(PushStage::Format);
         watch.moves(Duration::from_millis(1), PushStage::Format, PushStage::Sort);
         // More than there is cannot be moved.
-        watch.moves(
-            Duration::from_secs(9),
-            PushStage::Home,
-            PushStage::Log,
-        );
+        watch.moves(Duration::from_secs(9), PushStage::Home, PushStage::Log);
         std::thread::sleep(Duration::from_millis(1));
         watch.ends(PushStage::Flush);
         totals.add(&watch);
