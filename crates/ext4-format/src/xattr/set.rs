@@ -207,6 +207,8 @@ fn walk(
                 .and_then(|stop| base.get(offs..stop))
                 .ok_or(corrupt("extended attribute value out of bounds", at))?,
         };
+        // A wrong name is told before the hash, which is over the name.
+        f(at, raw, name, Stored::Here(value))?;
         let stored = raw.hash.get();
         if stored != 0 || in_block {
             let computed = entry_hash(name, value, false);
@@ -223,7 +225,6 @@ fn walk(
         if size > 0 {
             values.push((offs, offs + pad4(size)));
         }
-        f(at, raw, name, Stored::Here(value))?;
         at = next;
     }
     values.sort_unstable();
