@@ -13,7 +13,7 @@ use lockmeter::{SpinLock, lock_class};
 use percpu::{CommitLists, Counter};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 lock_class!(
     /// The one commit list.
@@ -128,15 +128,22 @@ pub fn before(shape: &Shape) -> Result<Tasks> {
 struct After {
     lists: Arc<CommitLists<Vec<Item>>>,
     used: Arc<Counter>,
+    /// A task takes a context; others that find it full go on.
+    taking: Arc<AtomicBool>,
     pushes: Arc<Pushes>,
     left: u64,
 }
 
 impl After {
-    fn push(&self) {
+    /// Pushes what is committed, unless `others` see to that.
+    fn push(&self, others: bool) {
+        if self.taking.swap(true, Ordering::Acquire) && others {
+            return;
+        }
         let (_context, lists) = self.lists.switch();
         let pushed = lists.concat();
         self.used.add(-(pushed.len() as i64));
+        self.taking.store(false, Ordering::Release);
         self.pushes.push(pushed);
     }
 }
@@ -153,11 +160,11 @@ impl Task for After {
         if left % LOOK == 0 {
             self.used.add((LOOK * ITEMS) as i64);
             if self.used.sum() >= FULL {
-                self.push();
+                self.push(true);
             }
         }
         if left == 0 && self.pushes.is_last() {
-            self.push();
+            self.push(false);
         }
         Ok(true)
     }
@@ -165,10 +172,11 @@ impl Task for After {
 
 fn with_slot_lists(shape: &Shape) -> Result<(Tasks, Arc<Pushes>)> {
     let (lists, used) = (Arc::new(CommitLists::new()), Arc::new(Counter::new()));
-    let pushes = Pushes::new(shape);
+    let (pushes, taking) = (Pushes::new(shape), Arc::default());
     let made = tasks(shape, |_| After {
         lists: Arc::clone(&lists),
         used: Arc::clone(&used),
+        taking: Arc::clone(&taking),
         pushes: Arc::clone(&pushes),
         left: shape.files,
     })?;
@@ -200,7 +208,7 @@ mod tests {
             run_all(made);
             let count = pushes.count.load(Ordering::Relaxed);
             assert_eq!(pushes.items.load(Ordering::Relaxed), all);
-            // A batch of each task may be on its list before it is counted, and two tasks may find the same context full.
+            // A batch of each task may be on its list before it is counted.
             assert!(
                 count >= full * 3 / 4 && count <= full * 3 / 2,
                 "{count} of {full}"
