@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The figures of docs/benchmarks.md. Needs root for the kernel's side (loop mounts); without it only
 # our own figures are printed. Everything but what `usr` makes lies in /dev/shm; all of it is removed at the end.
-#   scripts/bench.sh [mdtest] [scale] [bulk] [usr]      all of them without arguments
+#   scripts/bench.sh [mdtest] [scale] [bulk] [usr] [check]      all of them without arguments
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bench=${EXTANT_BENCH:-${CARGO_TARGET_DIR:-target}/release/extant-bench}
@@ -69,4 +69,22 @@ fi
 if want usr; then
     echo "== /usr to the disk of ${TMPDIR:-/tmp}"
     bulk --from /usr --dir "${TMPDIR:-/tmp}" --iterations 5 --rounds-peer 3
+fi
+
+if want check; then
+    echo "== the check of an image of 1,000,000 files in 1,000 directories, warm: milliseconds"
+    extant=${EXTANT:-$(dirname "$bench")/extant}
+    for dir in $(seq 1000); do
+        mkdir -p "$shm/tree/$dir"
+        (cd "$shm/tree/$dir" && seq -f file%g 1000 | xargs touch)
+    done
+    "$extant" mkfs "$shm/check.img" --from "$shm/tree" --size 16G >/dev/null
+    rm -r "$shm/tree"
+    for round in 1 2 3 4 5; do
+        for check in "e2fsck -fn" "$extant check" "$extant check --threads 1"; do
+            begin=$(date +%s%N)
+            $check "$shm/check.img" >"$shm/check.log" 2>&1 || { cat "$shm/check.log" >&2; exit 1; }
+            echo "$round ${check##*/} $((($(date +%s%N) - begin) / 1000000))"
+        done
+    done
 fi
