@@ -11,7 +11,7 @@ use crate::work;
 use ext4_format::dir_entry::{self, Entry};
 use ext4_format::inode::{self, flags};
 use ext4_format::xattr::{self, Stored};
-use ext4_format::{BlockNr, FileType, InodeNr, checksum, htree};
+use ext4_format::{BlockNr, FileType, InodeNr, htree};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Blocks of a directory that are read at once.
@@ -38,9 +38,7 @@ impl Directory {
 
     /// Seed of its blocks' checksums, if they have any.
     pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
-        let geo = &check.volume.geo;
-        let seed = || checksum::inode_seed(geo.csum_seed, self.ino, self.generation);
-        geo.features.has_metadata_csum().then(seed)
+        check.volume.inode_seed(self.ino, self.generation)
     }
 }
 
@@ -135,7 +133,7 @@ impl Directories {
         self.list.iter().map(|d| d.ino)
     }
 
-    /// FindingPlace in the list of the directory of a number.
+    /// Place in the list of the directory of a number.
     pub(crate) fn position(&self, ino: InodeNr) -> Option<usize> {
         self.list.binary_search_by_key(&ino, |d| d.ino).ok()
     }
@@ -554,13 +552,11 @@ pub(crate) fn read_record(check: &Check<'_>, ino: InodeNr) -> Option<Vec<u8>> {
     let geo = &volume.geo;
     let (group, index) = geo.group_of_inode(ino)?;
     let group = check.groups.get(group.0 as usize).filter(|g| g.usable)?;
-    let within = u64::from(index / geo.inodes_per_block());
     let mut block = vec![0; volume.block_size()];
-    let at = BlockNr(group.desc.inode_table.0 + within);
+    let (at, from) = geo.inode_place(group.desc.inode_table, index);
     volume.read(at, &mut block).ok()?;
-    let size = usize::from(geo.inode_size);
-    let from = (index % geo.inodes_per_block()) as usize * size;
-    block.get(from..from + size).map(<[u8]>::to_vec)
+    let record = block.get(from..from + usize::from(geo.inode_size));
+    record.map(<[u8]>::to_vec)
 }
 
 /// A hash by which equal names of a block are found.

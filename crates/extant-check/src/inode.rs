@@ -8,7 +8,7 @@ use crate::report::{FindingPlace, Rule};
 use crate::work;
 use crate::xattrs;
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, checksum};
+use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 
 /// Bytes of inode tables read at once.
 const PIECE: usize = 512 << 10;
@@ -102,9 +102,7 @@ impl Subject<'_> {
 
     /// Seed of the checksums of its blocks, if blocks have checksums.
     pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
-        let geo = &check.volume.geo;
-        let seed = || checksum::inode_seed(geo.csum_seed, self.ino, self.core.generation);
-        geo.features.has_metadata_csum().then(seed)
+        check.volume.inode_seed(self.ino, self.core.generation)
     }
 }
 
@@ -259,12 +257,7 @@ pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> 
     let seed = subject.seed(check);
     let claims = Some(&check.claims);
     let walker = Walker::new(&check.volume, &check.findings, claims, subject.ino, seed);
-    let walker = walker.with_runs(with_runs);
-    if subject.has(flags::EXTENTS) {
-        walker.extents(root)
-    } else {
-        walker.block_map(root)
-    }
+    walker.with_runs(with_runs).walk(subject.core.flags, root)
 }
 
 fn check_flags(check: &Check<'_>, subject: &Subject<'_>, file_type: FileType) {

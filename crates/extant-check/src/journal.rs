@@ -5,9 +5,9 @@ use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::{Logged, Volume};
 use crate::{CheckOptions, Error};
 use ext4_format::group_desc::GroupDesc;
-use ext4_format::inode::{self, flags};
+use ext4_format::inode;
 use ext4_format::jbd2;
-use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, checksum};
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
 use std::collections::BTreeMap;
 
 /// Checks the journal. If it was not replayed, the volume is seen as it will be after that, unless the options say
@@ -95,27 +95,19 @@ fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, FormatError> {
     let bytes = bytes.get(..geo.desc_size.into()).unwrap_or(&[]);
     let desc = GroupDesc::decode_unchecked(bytes).ok_or(bad("group descriptor"))?;
     desc.check_places(geo, group)?;
-    let within = index / geo.inodes_per_block();
-    let at = BlockNr(desc.inode_table.0 + u64::from(within));
+    let (at, from) = geo.inode_place(desc.inode_table, index);
     volume.read(at, &mut block).map_err(unreadable)?;
-    let size = usize::from(geo.inode_size);
-    let from = (index % geo.inodes_per_block()) as usize * size;
-    let raw = block.get(from..from + size).unwrap_or(&[]);
+    let raw = block.get(from..from + usize::from(geo.inode_size));
+    let raw = raw.unwrap_or(&[]);
     let core = inode::decode_core(raw, geo, ino)?;
     if core.links == 0 || core.file_type() != Some(FileType::Regular) {
         return Err(bad("no regular file"));
     }
     // What is wrong with the mapping is found again when the inode is checked like all others.
     let ignored = Findings::new(0);
-    let seed = checksum::inode_seed(geo.csum_seed, ino, core.generation);
-    let seed = geo.features.has_metadata_csum().then_some(seed);
+    let seed = volume.inode_seed(ino, core.generation);
     let walker = Walker::new(volume, &ignored, None, ino, seed).with_runs(true);
-    let root = inode::i_block(raw)?;
-    let mapped = if core.flags & flags::EXTENTS != 0 {
-        walker.extents(root)
-    } else {
-        walker.block_map(root)
-    };
+    let mapped = walker.walk(core.flags, inode::i_block(raw)?);
     match mapped.damaged {
         true => Err(bad("mapping")),
         false => Ok(mapped.runs),

@@ -5,6 +5,7 @@ use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
 use ext4_format::extent::{self, Extent, ExtentHeader, IndexNode, Node, NodeRules};
 use ext4_format::indirect;
+use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FormatError, InodeNr};
 
 /// A run of blocks of a directory.
@@ -119,8 +120,17 @@ impl<'c, 'd> Walker<'c, 'd> {
         }
     }
 
-    /// Walks an extent tree from its root, which is in the inode.
-    pub(crate) fn extents(mut self, root: &[u8]) -> Mapped {
+    /// Walks the mapping that an inode with `flags` has, from its root, which is in the inode.
+    pub(crate) fn walk(self, flags: u32, root: &[u8]) -> Mapped {
+        if flags & flags::EXTENTS != 0 {
+            self.extents(root)
+        } else {
+            self.block_map(root)
+        }
+    }
+
+    /// Walks an extent tree from its root.
+    fn extents(mut self, root: &[u8]) -> Mapped {
         let rules = NodeRules::root(self.volume.geo.blocks_count);
         match Node::parse(root, &rules) {
             Ok(Node::Leaf(leaf)) => leaf.iter().for_each(|e| self.claim_data(&e)),
@@ -170,8 +180,8 @@ impl<'c, 'd> Walker<'c, 'd> {
         }
     }
 
-    /// Walks a block map from its root, which is in the inode.
-    pub(crate) fn block_map(mut self, root: &[u8]) -> Mapped {
+    /// Walks a block map from its root.
+    fn block_map(mut self, root: &[u8]) -> Mapped {
         let per = u64::from(indirect::per_block(self.volume.geo.block_size));
         self.direct(root, indirect::DIRECT, 0, self.place);
         let mut logical = u64::from(indirect::DIRECT);

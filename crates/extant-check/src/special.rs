@@ -5,7 +5,7 @@ use crate::inode::{self as inodes, Subject};
 use crate::mapping::{Mapped, Run, Walker};
 use crate::report::{FindingPlace, Rule};
 use ext4_format::inode::{self, flags};
-use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, checksum, indirect, orphan_file};
+use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, indirect, orphan_file};
 
 /// Checks what the superblock names: the list of orphans and the orphan file.
 pub(crate) fn check(check: &Check<'_>) {
@@ -137,17 +137,13 @@ fn check_orphan_file(check: &Check<'_>) {
     if core.links == 0 || core.file_type() != Some(ext4_format::FileType::Regular) {
         return tell("it is no regular file".into());
     }
-    let seed = checksum::inode_seed(geo.csum_seed, ino, core.generation);
-    let seed = geo.features.has_metadata_csum().then_some(seed);
+    let seed = check.volume.inode_seed(ino, core.generation);
     let Ok(root) = inode::i_block(&raw) else {
         return;
     };
     let ignored = crate::report::Findings::new(0);
     let walker = Walker::new(&check.volume, &ignored, None, ino, seed).with_runs(true);
-    let mapped = match core.flags & flags::EXTENTS {
-        0 => walker.block_map(root),
-        _ => walker.extents(root),
-    };
+    let mapped = walker.walk(core.flags, root);
     let block = u64::from(geo.block_size);
     if mapped.damaged || mapped.data != mapped.end || mapped.end * block != core.size {
         return tell(format!("{} bytes, and {} blocks", core.size, mapped.data));

@@ -3,10 +3,10 @@
 use crate::Error;
 use crate::report::{FindingPlace, Findings, Rule};
 use blockdev::BlockDevice;
-use ext4_format::BlockNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::jbd2;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{BlockNr, InodeNr, checksum};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,6 +72,12 @@ impl<'d> Volume<'d> {
     /// Bytes of a block.
     pub(crate) const fn block_size(&self) -> usize {
         self.geo.block_size as usize
+    }
+
+    /// Seed of the checksums of an inode's blocks, if blocks have checksums.
+    pub(crate) fn inode_seed(&self, ino: InodeNr, generation: u32) -> Option<u32> {
+        let seed = || checksum::inode_seed(self.geo.csum_seed, ino, generation);
+        self.geo.features.has_metadata_csum().then(seed)
     }
 
     /// Bytes of the device.

@@ -101,6 +101,21 @@ impl DescTable {
         let desc = descs.and_then(|descs| descs.get_mut(at));
         Ok(desc.ok_or(FormatError::corrupt("group number", Where::Group(group)))?)
     }
+
+    /// Block and byte offset of an inode's record.
+    #[inline]
+    pub fn inode_location(
+        &self,
+        geometry: &Geometry,
+        images: &dyn BlockImages,
+        ino: InodeNr,
+    ) -> Result<(BlockNr, usize)> {
+        let (group, index) = geometry
+            .group_of_inode(ino)
+            .ok_or_else(|| FormatError::corrupt("inode number", Where::Inode(ino)))?;
+        let table = self.get(geometry, images, group)?.inode_table;
+        Ok(geometry.inode_place(table, index))
+    }
 }
 
 fn decode(image: &[u8], geometry: &Geometry, group: GroupNr) -> Result<GroupDesc> {
@@ -178,13 +193,7 @@ impl Groups {
         images: &dyn BlockImages,
         ino: InodeNr,
     ) -> Result<(BlockNr, usize)> {
-        let (group, index) = geometry
-            .group_of_inode(ino)
-            .ok_or_else(|| FormatError::corrupt("inode number", Where::Inode(ino)))?;
-        let table = self.get(geometry, images, group)?.inode_table;
-        let per_block = geometry.inodes_per_block();
-        let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
-        Ok((BlockNr(table.0 + u64::from(index / per_block)), offset))
+        self.table.inode_location(geometry, images, ino)
     }
 
     /// The descriptor of a group in its newest image.

@@ -54,20 +54,6 @@ pub(super) struct Orphans {
     head: u32,
 }
 
-fn location(
-    geometry: &Geometry,
-    images: &dyn BlockImages,
-    descs: &DescTable,
-    ino: InodeNr,
-) -> Result<(BlockNr, usize)> {
-    let bad = || Error::corrupt_inode("inode number", ino);
-    let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
-    let table = descs.get(geometry, images, group)?.inode_table;
-    let per_block = geometry.inodes_per_block();
-    let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
-    Ok((BlockNr(table.0 + u64::from(index / per_block)), offset))
-}
-
 /// Reads what is on disk.
 struct Reader<'r> {
     geometry: &'r Geometry,
@@ -78,7 +64,7 @@ struct Reader<'r> {
 
 impl Reader<'_> {
     fn inode(&self, ino: InodeNr) -> Result<(InodeCore, [u8; inode::I_BLOCK_SIZE])> {
-        let (block, offset) = location(self.geometry, self.images, self.descs, ino)?;
+        let (block, offset) = self.descs.inode_location(self.geometry, self.images, ino)?;
         let image = self.images.image(block)?;
         let raw = image.get(offset..offset + usize::from(self.geometry.inode_size));
         let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", ino))?;
@@ -320,7 +306,7 @@ struct Work {
 
 fn set_dtime(ws: &mut Workspace<'_>, descs: &DescTable, ino: InodeNr, value: u32) -> Result<()> {
     let geometry = ws.geometry;
-    let (block, offset) = location(geometry, ws.images(), descs, ino)?;
+    let (block, offset) = descs.inode_location(geometry, ws.images(), ino)?;
     let raw = ws
         .get_mut(block)?
         .get_mut(offset..offset + usize::from(geometry.inode_size));

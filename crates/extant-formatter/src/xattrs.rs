@@ -71,15 +71,10 @@ impl<'a> XattrBatch<'_, 'a> {
         goal: BlockNr,
     ) -> Result<()> {
         let geometry = self.ws.geometry;
-        let bad = || Error::corrupt_inode("inode number", ino);
-        let (group, index) = geometry.group_of_inode(ino).ok_or_else(bad)?;
-        let desc = descs.get(geometry, self.ws.images(), group)?;
-        let per_block = geometry.inodes_per_block();
-        let block = BlockNr(desc.inode_table.0 + u64::from(index / per_block));
-        let size = usize::from(geometry.inode_size);
-        let offset = (index % per_block) as usize * size;
+        let (block, offset) = descs.inode_location(geometry, self.ws.images(), ino)?;
         let (mut table, sound) = whole.ws.take_table(block)?;
-        let raw = table.get_mut(offset..offset + size).ok_or_else(bad)?;
+        let raw = table.get_mut(offset..offset + usize::from(geometry.inode_size));
+        let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", ino))?;
         let count = |raw: &[u8]| i64::from(inode::file_acl(raw, geometry).0 != 0);
         let before = count(raw);
         self.blocks

@@ -452,6 +452,14 @@ impl Geometry {
             .saturating_add(reserved)
     }
 
+    /// The block of the inode at an index of a group whose table begins at `table`, and where in the block it begins.
+    #[inline]
+    pub fn inode_place(&self, table: BlockNr, index: u32) -> (BlockNr, usize) {
+        let per_block = self.inodes_per_block();
+        let offset = (index % per_block) as usize * usize::from(self.inode_size);
+        (BlockNr(table.0 + u64::from(index / per_block)), offset)
+    }
+
     /// Blocks of a group's inode table.
     pub fn itable_blocks(&self) -> u32 {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
