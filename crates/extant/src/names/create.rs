@@ -172,6 +172,9 @@ impl Names {
         what: &New<'_>,
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
+        if let New::Symlink(target) = what {
+            check_target(target)?;
+        }
         self.create_this(who, parent, name, what, how)
     }
 
@@ -189,6 +192,30 @@ impl Names {
         if let Err(denied) = self.inodes.permit(who, parent, WRITE | EXECUTE) {
             return self.find_only(&place, how, denied);
         }
+        let (newborn, tx) = match self.begin_creating(who, &place, what, how) {
+            Ok(begun) => begun,
+            Err(refused) => return self.find_only(&place, how, refused),
+        };
+        match self.lock_free(who, &place, what, how)? {
+            Locked::Taken(inode) => Ok((inode, false)),
+            Locked::Free(bucket, room, number) => {
+                let taken = (tx, bucket, room, number);
+                let new = self.commit_new(who, &place, what, newborn, how, taken)?;
+                Ok((new, true))
+            }
+        }
+    }
+
+    /// What a new inode is made of, and the transaction that it is made in.
+    #[inline(always)]
+    fn begin_creating<'a>(
+        &'a self,
+        who: &Credentials,
+        place: &NamePlace<'_>,
+        what: &New<'_>,
+        how: How,
+    ) -> Result<(Newborn<'a>, Transaction<'a>)> {
+        let parent = place.parent;
         let (mode, xattrs) = self
             .inodes
             .inherited_acls(who, parent, what.ftype(), how.mode)?;
@@ -205,29 +232,22 @@ impl Names {
                 self.begin_adding(who, parent, name, cost)?
             }
         };
-        match self.lock_free(who, &place, what, how)? {
-            Locked::Taken(inode) => Ok((inode, false)),
-            Locked::Free(bucket, room, number) => {
-                let taken = (tx, bucket, room, number);
-                let new = self.commit_new(who, &place, what, newborn, how, taken)?;
-                Ok((new, true))
-            }
-        }
+        Ok((newborn, tx))
     }
 
-    /// Opening what exists needs no write permission on the directory.
+    /// What exists is found where nothing can be made: for lack of a permission, of space, or of a short enough target.
     #[cold]
     #[inline(never)]
     fn find_only(
         &self,
         place: &NamePlace<'_>,
         how: How,
-        denied: Error,
+        refused: Error,
     ) -> Result<(Arc<Inode>, bool)> {
         let bucket = place.names.table.lock(place.hash);
         match bucket.find(place.hash, place.name) {
             Some(entry) => Ok((self.found(entry.ino, how)?, false)),
-            None => Err(denied),
+            None => Err(refused),
         }
     }
 
@@ -493,14 +513,8 @@ impl Names {
     ) -> Result<PlacedRuns<'_>> {
         let mut placing = self.space.placing();
         let block_size = self.store.geometry.block_size;
-        if target.is_empty() {
-            return Err(Error::NotFound);
-        }
-        if target.len() >= (block_size as usize).min(4096) {
+        if target.len() >= block_size as usize {
             return Err(Error::NameTooLong);
-        }
-        if target.contains(&0) {
-            return Err(Error::Invalid("a symbolic link's target holds a NUL byte"));
         }
         if target.len() <= FAST_SYMLINK_MAX {
             return Ok(placing);
@@ -570,5 +584,20 @@ impl Names {
         }
         state.core.links = 1;
         self.inodes.log_core(dir, state, c);
+    }
+}
+
+/// What a path of any system call must be: neither empty, nor of `PATH_MAX` bytes and more, nor with a NUL in it.
+fn check_target(target: &[u8]) -> Result<()> {
+    const PATH_MAX: usize = 4096;
+    if target.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if target.len() >= PATH_MAX {
+        return Err(Error::NameTooLong);
+    }
+    match target.contains(&0) {
+        true => Err(Error::Invalid("a symbolic link's target holds a NUL byte")),
+        false => Ok(()),
     }
 }

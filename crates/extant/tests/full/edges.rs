@@ -8,6 +8,44 @@ use std::collections::BTreeMap;
 use std::io::SeekFrom;
 use std::sync::{Arc, Mutex};
 
+/// As with the kernel, which looks a name up before it makes anything.
+#[test]
+fn a_name_that_exists_is_said_to_before_there_is_no_space() {
+    needs::tools!("mke2fs");
+    let device = mem_image("8M", &["-t", "ext4", "-b", "1024", "-N", "64"]);
+    let v = open(&device);
+    v.create_new_file("/there").unwrap();
+    let exists = |result: Result<(), Error>, what: &str| {
+        assert!(matches!(result, Err(Error::Exists)), "{what}: {result:?}");
+    };
+    let too_long = "t".repeat(1024);
+    exists(v.symlink(&too_long, "/there"), "a target of a block");
+    let refused = v.symlink(&too_long, "/new");
+    assert!(matches!(refused, Err(Error::NameTooLong)), "{refused:?}");
+    // What no system call takes is refused before the look.
+    let refused = v.symlink("", "/there");
+    assert!(matches!(refused, Err(Error::NotFound)), "{refused:?}");
+    let refused = v.symlink("t".repeat(4096), "/there");
+    assert!(matches!(refused, Err(Error::NameTooLong)), "{refused:?}");
+    while fits(
+        v.create_dir(format!("/d{}", v.statfs().unwrap().free_inodes)),
+        "mkdir",
+    ) {}
+    exists(v.create_dir("/there").map(drop), "no inode");
+    let fill = v.create_file("/there").unwrap();
+    while fits(fill.append(&[7; 65536]), "write") {}
+    while fits(fill.append(&[7; 512]), "write") {}
+    exists(v.create_dir("/there").map(drop), "no block for a directory");
+    exists(
+        v.symlink("t".repeat(100), "/there"),
+        "no block for a target",
+    );
+    exists(
+        v.mknod("/there", extant::FileType::Fifo, 0o600, 0),
+        "no block",
+    );
+}
+
 #[test]
 fn inodes_run_out_and_come_back() {
     needs::tools!("mke2fs", "e2fsck");

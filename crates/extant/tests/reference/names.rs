@@ -76,6 +76,10 @@ impl Model {
         if self.lookup(dir, name).is_some() {
             return err(Errno::EXIST);
         }
+        // With the NUL behind it, it fills a block.
+        if matches!(&kind, NodeKind::Symlink(target) if target.len() as u64 >= self.block_size) {
+            return err(Errno::NAMETOOLONG);
+        }
         let kind = match kind {
             NodeKind::Dir { names, .. } => NodeKind::Dir { names, parent: dir },
             other => other,
