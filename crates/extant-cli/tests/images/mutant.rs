@@ -179,10 +179,15 @@ impl<'a> Mutant<'a> {
         let Some((after, text)) = after.filter(|(v, _)| *v > Verdict::Clean) else {
             return Ok(());
         };
-        let Some(before) = self.before(scratch) else {
+        let Some((before, earlier)) = self.before(scratch) else {
             return Ok(());
         };
-        let unseen = || self.lies() || self.points_at_free(&text) || self.leads_to_free(&text);
+        let unseen = || {
+            self.lies()
+                || self.points_at_free(&text)
+                || self.leads_to_free(&text)
+                || judge::outlives_its_names(&text, &earlier)
+        };
         if after <= before || (before, after) == (Verdict::Mended, Verdict::Broken) && unseen() {
             return Ok(());
         }
@@ -197,17 +202,17 @@ impl<'a> Mutant<'a> {
     /// How bad it was. The first sector of a commit block is all that counts for the engine, as for newer kernels; e2fsck
     /// 1.47.0 ends the log in front of one with other bytes behind it, and so does not see what the later transactions bring
     /// with them. Then the image counts as it is when the log has been replayed and nothing else was done.
-    fn before(&self, scratch: &Path) -> Option<Verdict> {
-        let worst = judge::worst(&self.device, scratch)?;
+    fn before(&self, scratch: &Path) -> Option<(Verdict, String)> {
+        let (worst, text) = judge::worst(&self.device, scratch)?;
         if !judge::ends_early(&self.device, scratch) {
-            return Some(worst);
+            return Some((worst, text));
         }
         let device = Watched::new(&self.device);
         if let Ok(volume) = options().open_device(Arc::clone(&device) as _) {
             let _ = volume.close();
         }
-        let (replayed, _) = judge::verdict(&device.inner, scratch)?;
-        Some(worst.max(replayed))
+        let (replayed, more) = judge::verdict(&device.inner, scratch)?;
+        Some((worst.max(replayed), text + &more))
     }
 
     /// A bitmap marks something in use as free, and everything that could tell agrees with it: the count in its

@@ -148,7 +148,7 @@ fn fio_verifies_what_it_wrote() {
 #[test]
 fn stress_ng() {
     let seconds = if std::env::var_os("EXTANT_TORTURE").is_some() {
-        20
+        10
     } else {
         1
     };

@@ -16,6 +16,8 @@ const INSIDE: &str = "EXTANT_TEST_OWN_MOUNTS";
 
 /// How long one test may take.
 const LONGEST: Duration = Duration::from_secs(if cfg!(debug_assertions) { 600 } else { 300 });
+/// How long one test of a torture run may take, which does many times as much.
+const LONGEST_TORTURE: Duration = Duration::from_secs(2 * 3600);
 
 /// A test that cannot run here: said on standard error, and a failure in CI.
 #[track_caller]
@@ -43,7 +45,11 @@ pub fn isolated(test: impl FnOnce()) {
         .arg(exe)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1");
-    let output = run_for(command, LONGEST).unwrap_or_else(|| panic!("{name} takes too long"));
+    let longest = match std::env::var_os("EXTANT_TORTURE") {
+        Some(_) => LONGEST_TORTURE,
+        None => LONGEST,
+    };
+    let output = run_for(command, longest).unwrap_or_else(|| panic!("{name} takes too long"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}:\n{text}");
