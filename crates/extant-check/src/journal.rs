@@ -83,7 +83,7 @@ pub(crate) fn check(
 }
 
 /// The runs of the journal, whose inode is read before anything else of the volume is.
-fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, FormatError> {
+pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, FormatError> {
     let geo = &volume.geo;
     let bad = |what| FormatError::corrupt(what, Where::Inode(ino));
     let unreadable = |_| bad("a block that cannot be read");
@@ -115,7 +115,7 @@ fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, FormatError> {
 }
 
 /// The block of the volume that is a block of the journal.
-fn block_of(runs: &[Run], block: u32) -> Option<BlockNr> {
+pub(crate) fn block_of(runs: &[Run], block: u32) -> Option<BlockNr> {
     let i = runs.partition_point(|run| run.logical <= block);
     let run = runs.get(i.checked_sub(1)?)?;
     let within = block - run.logical;

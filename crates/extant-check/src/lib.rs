@@ -9,6 +9,7 @@ mod groups;
 mod index;
 mod inode;
 mod inode_table;
+pub mod inspect;
 mod journal;
 mod mapping;
 mod paths;

@@ -35,6 +35,22 @@ pub(crate) struct Mapped {
     pub(crate) runs: Vec<Run>,
 }
 
+/// What a walk comes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// A node of the tree or block of the map: its place, the levels from it down to the data, the first logical block below it.
+    Node {
+        block: BlockNr,
+        height: u32,
+        logical: u64,
+    },
+    /// Data.
+    Run(Extent),
+}
+
+/// Told each step; the walk ends when it returns false.
+type Watch<'c> = &'c mut dyn FnMut(Step) -> bool;
+
 /// A walk through the mapping of one inode.
 pub(crate) struct Walker<'c, 'd> {
     volume: &'c Volume<'d>,
@@ -45,6 +61,9 @@ pub(crate) struct Walker<'c, 'd> {
     /// Seed of the checksums of the inode's blocks; `None` without checksums.
     seed: Option<u32>,
     with_runs: bool,
+    watch: Option<Watch<'c>>,
+    /// Whether the watch wants no more.
+    ended: bool,
     /// The last cluster claimed: two extents of one file may have it in common.
     last_cluster: Option<u64>,
     mapped: Mapped,
@@ -65,6 +84,8 @@ impl<'c, 'd> Walker<'c, 'd> {
             place: FindingPlace::inode(ino),
             seed,
             with_runs: false,
+            watch: None,
+            ended: false,
             last_cluster: None,
             mapped: Mapped::default(),
         }
@@ -76,14 +97,36 @@ impl<'c, 'd> Walker<'c, 'd> {
         self
     }
 
+    /// Has each step told.
+    pub(crate) fn watched(mut self, watch: Watch<'c>) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    fn step(&mut self, step: Step) {
+        if let Some(watch) = &mut self.watch
+            && !self.ended
+        {
+            self.ended = !watch(step);
+        }
+    }
+
     fn tell(&mut self, rule: Rule, place: FindingPlace, error: &FormatError) {
         self.mapped.damaged = true;
         self.findings.add_error(rule, place, error);
     }
 
     /// Claims a block of the mapping itself.
-    fn claim_node(&mut self, block: BlockNr) -> bool {
+    fn claim_node(&mut self, block: BlockNr, height: u32, logical: u64) -> bool {
         self.mapped.nodes += 1;
+        self.step(Step::Node {
+            block,
+            height,
+            logical,
+        });
+        if self.ended {
+            return false;
+        }
         let Some(claims) = self.claims else {
             // Not more nodes than blocks: a loop ends.
             return self.mapped.nodes <= self.volume.geo.blocks_count;
@@ -93,6 +136,7 @@ impl<'c, 'd> Walker<'c, 'd> {
     }
 
     fn claim_data(&mut self, extent: &Extent) {
+        self.step(Step::Run(*extent));
         let geo = &self.volume.geo;
         let len = u64::from(extent.len);
         let mut first = geo.cluster_of(extent.physical);
@@ -146,7 +190,7 @@ impl<'c, 'd> Walker<'c, 'd> {
         for (i, child) in index.iter().enumerate() {
             let place = self.place.block(child.child);
             // A node that is claimed twice is not walked twice.
-            if !self.claim_node(child.child) {
+            if !self.claim_node(child.child, index.depth().into(), child.logical.into()) {
                 self.mapped.damaged = true;
                 continue;
             }
@@ -236,7 +280,7 @@ impl<'c, 'd> Walker<'c, 'd> {
 
     fn address_block(&mut self, block: BlockNr, depth: u32, first: u64) {
         let volume = self.volume;
-        if !self.claim_node(block) {
+        if !self.claim_node(block, depth, first) {
             self.mapped.damaged = true;
             return;
         }

@@ -306,7 +306,7 @@ impl Findings {
 }
 
 /// An error of a parser without the place, which the finding has.
-fn in_short(error: &FormatError) -> String {
+pub(crate) fn in_short(error: &FormatError) -> String {
     match error {
         FormatError::Corrupt { what, .. } => (*what).to_owned(),
         FormatError::Checksum {

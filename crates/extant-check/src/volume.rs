@@ -44,6 +44,11 @@ impl<'d> Volume<'d> {
                 sb
             }
         };
+        Self::of(device, sb)
+    }
+
+    /// A volume with a superblock that was read before.
+    pub(crate) fn of(device: &'d dyn BlockDevice, sb: RawSuperblock) -> Result<Self, Error> {
         let geo = Geometry::new(&sb).map_err(Error::NoSuperblock)?;
         Ok(Self {
             device,

@@ -166,9 +166,10 @@ const HABITS: &[(&[&str], Answer)] = &[
             "debugfs",
             "set_super_value",
             "set_inode_field",
-            "logdump",
         ],
-        Line("this is e2fsprogs' work: write tune2fs or debugfs -w IMAGE"),
+        Line(
+            "extant inspect IMAGE shows what is inside; changes are e2fsprogs' work: write tune2fs or debugfs -w IMAGE",
+        ),
     ),
 ];
 

@@ -16,7 +16,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Look into it",
         &[
-            "ls", "tree", "cat", "stat", "getfattr", "df", "info", "map", "check",
+            "ls", "tree", "cat", "stat", "getfattr", "df", "info", "map", "check", "inspect",
         ],
     ),
     (

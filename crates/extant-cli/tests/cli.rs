@@ -21,6 +21,8 @@ mod deep;
 mod doctor;
 #[path = "cli/failures.rs"]
 mod failures;
+#[path = "cli/inspect.rs"]
+mod inspect;
 #[path = "cli/install.rs"]
 mod install;
 #[path = "cli/layers.rs"]

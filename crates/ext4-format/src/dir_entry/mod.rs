@@ -10,10 +10,12 @@
 //! here for being non-zero only; whoever knows the volume checks that they are in range.
 
 mod build;
+mod deleted;
 mod edit;
 mod read;
 
 pub use build::{LeafBuilder, NewEntry, build};
+pub use deleted::deleted;
 pub use edit::{init_block, init_dir, insert, remove, replace};
 use edit::{put_tail, writable};
 pub use read::{Entries, encrypted_entries, entries, find};

@@ -80,6 +80,16 @@ pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// Name of the default ACL of a directory.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// The beginning of the names with an index, or the whole name where there is only one; `None` for an index that is not known.
+///
+/// ```
+/// assert_eq!(ext4_format::xattr::name_prefix(1), Some(&b"user."[..]));
+/// ```
+pub fn name_prefix(index: u8) -> Option<&'static [u8]> {
+    let found = PREFIXES.iter().find(|(i, _)| *i == index);
+    found.map(|(_, prefix)| *prefix)
+}
+
 /// Index and stored rest of a full name.
 fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
     if full.len() > NAME_MAX || full.contains(&0) {
@@ -99,7 +109,7 @@ fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
 }
 
 fn full_name(index: u8, rest: &[u8], at: usize) -> Result<Vec<u8>> {
-    let Some((_, prefix)) = PREFIXES.iter().find(|(i, _)| *i == index) else {
+    let Some(prefix) = name_prefix(index) else {
         return Err(FormatError::Incompatible(format!(
             "extended attribute name index {index}"
         )));

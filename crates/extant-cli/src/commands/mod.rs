@@ -14,6 +14,7 @@ mod export;
 mod generate;
 mod import;
 mod info;
+mod inspect;
 mod ln;
 mod ls;
 mod map;
@@ -45,6 +46,7 @@ pub enum Command {
     Df(df::Args),
     Map(map::Args),
     Check(check::Args),
+    Inspect(inspect::Args),
     Ls(ls::Args),
     Tree(tree::Args),
     Cat(cat::Args),
@@ -84,6 +86,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Info(args) => info::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Df(args) => df::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Tree(args) => tree::run(&args),

@@ -1,0 +1,453 @@
+//! Inodes: found by number or path, their fields, and the blocks that they map.
+
+use super::fields::{self, Part};
+use super::record::{Record, Value, send_findings};
+use super::{Done, InspectError, Inspector, MAX_FINDINGS, Sink};
+use crate::mapping::{Step, Walker};
+use crate::report::Findings;
+use ext4_format::extent::Extent;
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::timestamp::Timestamp;
+use ext4_format::xattr::{self, Stored};
+use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
+
+/// Told logical block, block, offset in the block and bytes of a part of a directory; no more come when it returns false.
+type EachPart<'e> = dyn FnMut(u32, BlockNr, usize, &[u8]) -> bool + 'e;
+
+/// An inode, as far as its bytes tell it.
+pub(super) struct Inode {
+    pub(super) ino: InodeNr,
+    pub(super) raw: Vec<u8>,
+    pub(super) core: InodeCore,
+    /// What makes its bytes impossible, if anything does.
+    damage: Option<FormatError>,
+}
+
+impl Inode {
+    pub(super) const fn has(&self, flag: u32) -> bool {
+        self.core.flags & flag != 0
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.core.file_type() == Some(FileType::Directory)
+    }
+}
+
+impl Inspector<'_> {
+    /// The descriptor of a group, and whether it keeps the rules.
+    pub(super) fn descriptor(
+        &self,
+        group: GroupNr,
+    ) -> Result<(GroupDesc, Result<(), FormatError>), InspectError> {
+        let geo = &self.volume.geo;
+        let (block, offset) = geo.desc_location(group);
+        let bytes = self.block(block)?;
+        let bytes = bytes.get(offset as usize..).unwrap_or(&[]);
+        let bytes = bytes.get(..geo.desc_size.into()).unwrap_or(&[]);
+        let desc = GroupDesc::decode_unchecked(bytes).unwrap_or_default();
+        Ok((desc, GroupDesc::decode(bytes, geo, group).map(|_| ())))
+    }
+
+    /// Block and offset of an inode.
+    pub(super) fn place(&self, ino: InodeNr) -> Result<(GroupNr, BlockNr, usize), InspectError> {
+        let geo = &self.volume.geo;
+        let missing = || InspectError::Missing(format!("there is no inode {ino}"));
+        let (group, index) = geo.group_of_inode(ino).ok_or_else(missing)?;
+        let (desc, _) = self.descriptor(group)?;
+        let within = u64::from(index / geo.inodes_per_block());
+        let block = desc.inode_table.0.checked_add(within);
+        let block = BlockNr(block.ok_or_else(missing)?);
+        let offset = (index % geo.inodes_per_block()) as usize * usize::from(geo.inode_size);
+        Ok((group, block, offset))
+    }
+
+    /// Reads an inode.
+    pub(super) fn inode(&self, ino: InodeNr) -> Result<Inode, InspectError> {
+        let (_, block, offset) = self.place(ino)?;
+        let bytes = self.block(block)?;
+        let size = usize::from(self.volume.geo.inode_size);
+        let raw = bytes.get(offset..offset + size).unwrap_or(&[]);
+        Ok(self.decode(ino, raw))
+    }
+
+    /// An inode of these bytes, whatever they are.
+    pub(super) fn decode(&self, ino: InodeNr, raw: &[u8]) -> Inode {
+        let geo = &self.volume.geo;
+        let (core, damage) = match inode::decode_verified(raw, geo, ino) {
+            Ok(core) => (core, None),
+            Err(e) => {
+                // Without the two fields that can make an inode impossible: the size of the extra part and the size of the file.
+                let mut mended = raw.to_vec();
+                for at in [111, 128, 129] {
+                    if let Some(byte) = mended.get_mut(at) {
+                        *byte = 0;
+                    }
+                }
+                let core = inode::decode_verified(&mended, geo, ino);
+                (core.unwrap_or_default(), Some(e))
+            }
+        };
+        Inode {
+            ino,
+            raw: raw.to_vec(),
+            core,
+            damage,
+        }
+    }
+
+    /// The inode that a word names: `<12>`, or a path from the root. Symbolic links are not followed.
+    pub(super) fn find(&self, word: &[u8]) -> Result<Inode, InspectError> {
+        let number = word.strip_prefix(b"<").and_then(|w| w.strip_suffix(b">"));
+        if let Some(number) = number.and_then(super::request::number) {
+            let ino = u32::try_from(number).unwrap_or(u32::MAX);
+            return self.inode(InodeNr(ino));
+        }
+        let mut at = self.inode(InodeNr::ROOT)?;
+        for name in word.split(|&b| b == b'/') {
+            if name.is_empty() || name == b"." {
+                continue;
+            }
+            let mut found = None;
+            self.each_entry_block(&at, &Findings::new(0), &mut |_, _, _, bytes| {
+                let mut entries = ext4_format::dir_entry::encrypted_entries(bytes);
+                found = entries.find_map(|e| e.ok().filter(|e| e.name == name).map(|e| e.inode));
+                found.is_none()
+            });
+            let missing = || {
+                let (name, within) = (name.escape_ascii(), at.ino);
+                InspectError::Missing(format!("no \"{name}\" in the directory <{within}>"))
+            };
+            at = self.inode(found.ok_or_else(missing)?)?;
+        }
+        Ok(at)
+    }
+
+    /// Seed of the checksums of an inode's blocks, if there are any.
+    pub(super) fn seed(&self, inode: &Inode) -> Option<u32> {
+        self.volume.inode_seed(inode.ino, inode.core.generation)
+    }
+
+    /// Whether the inode's `i_block` leads to blocks.
+    pub(super) fn is_mapped(&self, inode: &Inode) -> bool {
+        if inode.has(flags::INLINE_DATA) {
+            return false;
+        }
+        let geo = &self.volume.geo;
+        let own = match inode::file_acl(&inode.raw, geo).0 {
+            0 => 0,
+            _ => u64::from(geo.sectors_per_block()) * u64::from(geo.cluster_ratio),
+        };
+        match inode.core.file_type() {
+            Some(FileType::Regular | FileType::Directory) => true,
+            Some(FileType::Symlink) => {
+                inode.has(flags::EXTENTS) || inode::sectors(&inode.raw, geo) > own
+            }
+            Some(_) => false,
+            // The inode of bad blocks has no mode.
+            None => inode.ino.0 == 1,
+        }
+    }
+
+    /// Calls `step` with each node and each run of an inode's mapping, until it returns false.
+    pub(super) fn walk(
+        &self,
+        inode: &Inode,
+        findings: &Findings,
+        claims: Option<&crate::claim::Claims>,
+        step: &mut dyn FnMut(Step) -> bool,
+    ) {
+        let Ok(root) = inode::i_block(&inode.raw) else {
+            return;
+        };
+        if !self.is_mapped(inode) {
+            return;
+        }
+        let seed = self.seed(inode);
+        let walker = Walker::new(&self.volume, findings, claims, inode.ino, seed).watched(step);
+        walker.walk(inode.core.flags, root);
+    }
+
+    /// Calls `each` with logical block, block, offset in the block and bytes of each part of a directory that holds entries, until it
+    /// returns false.
+    pub(super) fn each_entry_block(
+        &self,
+        directory: &Inode,
+        findings: &Findings,
+        each: &mut EachPart<'_>,
+    ) {
+        if !directory.is_directory() {
+            return;
+        }
+        if directory.has(flags::INLINE_DATA) {
+            let Ok((_, block, offset)) = self.place(directory.ino) else {
+                return;
+            };
+            let own = inode::i_block(&directory.raw).ok();
+            // The first four bytes are the number of the parent.
+            let own = own.and_then(|bytes| bytes.get(4..)).unwrap_or(&[]);
+            if each(0, block, offset + 44, own) {
+                each(0, block, 0, &self.inline_rest(directory));
+            }
+            return;
+        }
+        let mut bytes = vec![0; self.volume.block_size()];
+        self.walk(directory, findings, None, &mut |step| {
+            let Step::Run(run) = step else { return true };
+            (0..run.len).all(|i| {
+                let at = BlockNr(run.physical.0.saturating_add(i.into()));
+                let place = crate::FindingPlace::inode(directory.ino);
+                let read = self.volume.read_or_tell(at, &mut bytes, place, findings);
+                !read || each(run.logical.saturating_add(i), at, 0, &bytes)
+            })
+        });
+    }
+
+    /// The part of inline data that does not fit `i_block`.
+    pub(super) fn inline_rest(&self, inode: &Inode) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let area = inode::xattr_area(&inode.raw, &self.volume.geo);
+        let area = area.and_then(|range| inode.raw.get(range)).unwrap_or(&[]);
+        // Damage is told where the attributes are shown.
+        let _ = xattr::walk_inode_area(area, |index, name, value| {
+            if let (7, b"data", Stored::Here(value)) = (index, name, value) {
+                rest = value.to_vec();
+            }
+            Ok(())
+        });
+        rest
+    }
+
+    pub(super) fn imap(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+        let (group, block, offset) = self.place(inode.ino)?;
+        let fields = vec![
+            ("inode", inode.ino.0.into()),
+            ("group", group.0.into()),
+            ("block", block.0.into()),
+            ("offset", Value::Number(offset as u64)),
+        ];
+        Ok(sink(Record::row("inode-place", fields))?)
+    }
+
+    pub(super) fn stat(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+        let geo = &self.volume.geo;
+        let Inode { ino, raw, core, .. } = inode;
+        self.send_inode_damage(inode, sink)?;
+        let (group, block, offset) = self.place(*ino)?;
+        let kind = core.file_type().map_or("none", type_name);
+        let acl = inode::file_acl(raw, geo).0;
+        let mut fields = vec![
+            ("inode", ino.0.into()),
+            ("type", Value::text(kind)),
+            ("mode", Value::Octal((core.mode & 0o7777).into())),
+            ("flags", Value::Hex(core.flags.into())),
+            ("generation", core.generation.into()),
+            ("user", core.uid.into()),
+            ("group", core.gid.into()),
+            ("project", inode::project(raw).into()),
+            ("size", core.size.into()),
+            ("links", core.links.into()),
+            ("sectors", inode::sectors(raw, geo).into()),
+            ("attribute_block", Value::number((acl != 0).then_some(acl))),
+            ("fragment", inode::fragment(raw).into()),
+        ];
+        for (name, time) in [
+            ("accessed", core.atime),
+            ("changed", core.ctime),
+            ("modified", core.mtime),
+            ("born", core.crtime),
+        ] {
+            let is_known = name != "born" || time != Timestamp::EPOCH;
+            fields.push((name, time_of(time, is_known)));
+        }
+        let deleted = i64::from(core.dtime);
+        fields.push(("deleted", time_of(Timestamp::new(deleted, 0), deleted != 0)));
+        if matches!(
+            core.file_type(),
+            Some(FileType::BlockDevice | FileType::CharDevice)
+        ) {
+            fields.push(("major", inode::dev_major(core.rdev).into()));
+            fields.push(("minor", inode::dev_minor(core.rdev).into()));
+        }
+        if core.file_type() == Some(FileType::Symlink)
+            && !self.is_mapped(inode)
+            && let Ok(target) = inode::i_block(raw)
+        {
+            let len = usize::try_from(core.size).unwrap_or(usize::MAX);
+            let target = target.get(..len).unwrap_or(target);
+            fields.push(("target", Value::Name(target.to_vec())));
+        }
+        fields.push(("in_group", group.0.into()));
+        fields.push(("in_block", block.0.into()));
+        fields.push(("at_offset", Value::Number(offset as u64)));
+        sink(Record::lines("inode", fields))?;
+        Ok(())
+    }
+
+    /// Tells a wrong checksum and impossible bytes.
+    fn send_inode_damage(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+        let verified = inode::verify_checksum(&inode.raw, &self.volume.geo, inode.ino);
+        let verified = self
+            .volume
+            .geo
+            .features
+            .has_metadata_csum()
+            .then_some(verified);
+        if let Some(record) = Record::checksum("inode", verified) {
+            sink(record)?;
+        }
+        if let Some(damage) = &inode.damage {
+            sink(Record::problem(damage.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// The fields of an inode as they stand in its block, at `at`.
+    pub(super) fn inode_fields(&self, inode: &Inode, at: usize, sink: &mut Sink<'_>) -> Done {
+        let whole = Part {
+            at,
+            ..Part::of(&inode.raw, 0)
+        };
+        let fixed = whole.send(fields::INODE, sink)?;
+        let extra = inode.raw.get(fixed..fixed + 2);
+        let extra = extra.map_or(0, |b| usize::from(u16::from_le_bytes([b[0], b[1]])));
+        if let Some(bytes) = inode.raw.get(fixed..) {
+            let bytes = bytes.get(..extra.max(2)).unwrap_or(bytes);
+            let part = Part {
+                bytes,
+                at: at + fixed,
+                big_endian: false,
+            };
+            part.send(fields::INODE_EXTRA, sink)?;
+        }
+        self.send_inode_damage(inode, sink)
+    }
+
+    pub(super) fn dump_inode(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+        let (_, _, offset) = self.place(inode.ino)?;
+        self.inode_fields(inode, offset, sink)
+    }
+
+    /// All nodes and runs, with their heights: `extents` and `blocks`.
+    pub(super) fn extents(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+        let findings = Findings::new(MAX_FINDINGS);
+        let mut sent = Ok(());
+        self.walk(inode, &findings, None, &mut |step| {
+            sent = sink(Record::row("extent", run_fields(&step)));
+            sent.is_ok()
+        });
+        sent?;
+        self.tell_unmapped(inode, sink)?;
+        Ok(send_findings(findings, sink)?)
+    }
+
+    /// The blocks that an inode has, data and nodes, each on its own.
+    pub(super) fn blocks(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+        let findings = Findings::new(MAX_FINDINGS);
+        let mut sent = Ok(());
+        self.walk(inode, &findings, None, &mut |step| {
+            let (first, len, logical, of) = match step {
+                Step::Node { block, logical, .. } => (block, 1, logical, "node"),
+                Step::Run(run) => (run.physical, run.len, run.logical.into(), state(&run)),
+            };
+            for i in 0..u64::from(len) {
+                let fields = vec![
+                    ("block", first.0.saturating_add(i).into()),
+                    ("logical", logical.saturating_add(i).into()),
+                    ("state", Value::text(of)),
+                ];
+                sent = sink(Record::row("block", fields));
+                if sent.is_err() {
+                    break;
+                }
+            }
+            sent.is_ok()
+        });
+        sent?;
+        self.tell_unmapped(inode, sink)?;
+        Ok(send_findings(findings, sink)?)
+    }
+
+    fn tell_unmapped(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+        if !self.is_mapped(inode) {
+            let why = match inode.has(flags::INLINE_DATA) {
+                true => "the data are in the inode",
+                false => "the inode has no data in blocks",
+            };
+            sink(super::request::note(why))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn bmap(&self, inode: &Inode, logical: u64, sink: &mut Sink<'_>) -> Done {
+        let findings = Findings::new(MAX_FINDINGS);
+        let mut found = None;
+        self.walk(inode, &findings, None, &mut |step| {
+            if let Step::Run(run) = step
+                && let Ok(logical) = u32::try_from(logical)
+                && let Some(block) = run.map(logical)
+            {
+                found = Some((block, state(&run)));
+            }
+            found.is_none()
+        });
+        let fields = vec![
+            ("logical", logical.into()),
+            ("block", Value::number(found.map(|f| f.0.0))),
+            ("state", Value::text(found.map_or("hole", |f| f.1))),
+        ];
+        sink(Record::row("mapping", fields))?;
+        Ok(send_findings(findings, sink)?)
+    }
+}
+
+fn run_fields(step: &Step) -> Vec<(&'static str, Value)> {
+    let (height, logical, block, len, state) = match step {
+        Step::Node {
+            block,
+            height,
+            logical,
+        } => (*height, *logical, *block, None, "node"),
+        Step::Run(run) => (
+            0,
+            run.logical.into(),
+            run.physical,
+            Some(run.len),
+            state(run),
+        ),
+    };
+    vec![
+        ("height", height.into()),
+        ("logical", logical.into()),
+        ("block", block.0.into()),
+        ("length", Value::number(len)),
+        ("state", Value::text(state)),
+    ]
+}
+
+const fn state(run: &Extent) -> &'static str {
+    match run.unwritten {
+        true => "unwritten",
+        false => "written",
+    }
+}
+
+fn time_of(time: Timestamp, is_known: bool) -> Value {
+    match is_known {
+        true => Value::Time(time.secs()),
+        false => Value::Nothing,
+    }
+}
+
+/// The name of a type.
+pub(super) const fn type_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "regular file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symbolic link",
+        FileType::CharDevice => "character device",
+        FileType::BlockDevice => "block device",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+    }
+}

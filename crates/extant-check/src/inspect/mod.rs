@@ -1,0 +1,148 @@
+//! Looking inside an image: its structures as they are on the device, each field with its value, each checksum judged.
+//!
+//! An answer is a stream of [`Record`]s, so that it takes no memory that grows with the image. Damage ends no answer that could go
+//! on: it is a record among the others.
+//!
+//! ```no_run
+//! use extant_check::blockdev::{Access, FileDevice};
+//! use extant_check::inspect::{Inspector, Request};
+//! let device = FileDevice::open("disk.img", Access::ReadOnly)?;
+//! let inspector = Inspector::open(&device, true)?;
+//! let request = Request::from_line(b"stat /etc/passwd")?;
+//! inspector.answer(&request, &mut |record| {
+//!     println!("{record:?}");
+//!     Ok(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod dump;
+mod fields;
+mod freefrag;
+mod inode;
+mod journal;
+mod names;
+mod owners;
+mod record;
+mod request;
+mod space;
+
+pub use record::{Layout, Record, Value};
+pub use request::Request;
+
+use crate::report::{FindingPlace, Findings, Rule};
+use crate::volume::Volume;
+use crate::{CheckOptions, Error, Finding};
+use blockdev::BlockDevice;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{BlockNr, FormatError, checksum};
+use std::io;
+
+/// Why a request has no answer, or no whole one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// The request cannot be understood.
+    #[error("{0}")]
+    Request(String),
+    /// The image has nothing of that name or number, or it cannot be read.
+    #[error("{0}")]
+    Missing(String),
+    /// The answer could not be written.
+    #[error(transparent)]
+    Output(#[from] io::Error),
+}
+
+/// Where an answer goes to, record by record.
+pub type Sink<'s> = dyn FnMut(Record) -> io::Result<()> + 's;
+
+type Done = Result<(), InspectError>;
+
+/// Damage that is told in one answer; more is only counted.
+const MAX_FINDINGS: usize = 1000;
+
+/// An image that is looked into.
+pub struct Inspector<'d> {
+    volume: Volume<'d>,
+    opening: Vec<Finding>,
+}
+
+impl std::fmt::Debug for Inspector<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let geometry = &self.volume.geo;
+        f.debug_struct("Inspector")
+            .field("blocks", &geometry.blocks_count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'d> Inspector<'d> {
+    /// Opens an image. With `replay` one whose journal was not replayed is seen as it will be after that, as far as the journal can be
+    /// read; nothing is written.
+    ///
+    /// # Errors
+    /// [`Error`] if there is no superblock that tells where the other structures are.
+    pub fn open(device: &'d dyn BlockDevice, replay: bool) -> Result<Self, Error> {
+        let findings = Findings::new(MAX_FINDINGS);
+        let mut volume = open_volume(device, &findings)?;
+        let options = CheckOptions {
+            replay,
+            ..CheckOptions::default()
+        };
+        if let Err(e) = crate::journal::check(&mut volume, &options, &findings) {
+            // The superblock in the journal is damaged; the one on the device is not.
+            findings.add(Rule::Journal, FindingPlace::default(), || e.to_string());
+            volume = open_volume(device, &Findings::new(0))?;
+        }
+        Ok(Self {
+            volume,
+            opening: findings.finish().0,
+        })
+    }
+
+    /// What was found to be wrong when the image was opened.
+    pub fn findings(&self) -> &[Finding] {
+        &self.opening
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// [`InspectError`]. Damage that lets the answer go on is no error but a record.
+    pub fn answer(&self, request: &Request, sink: &mut Sink<'_>) -> Done {
+        request.answer(self, sink)
+    }
+
+    /// Reads a block.
+    fn block(&self, block: BlockNr) -> Result<Vec<u8>, InspectError> {
+        let missing = |why: &dyn std::fmt::Display| {
+            InspectError::Missing(format!("block {block} cannot be read: {why}"))
+        };
+        if block.0 >= self.volume.geo.blocks_count {
+            return Err(missing(&"it is beyond the volume's end"));
+        }
+        let mut bytes = vec![0; self.volume.block_size()];
+        self.volume
+            .read(block, &mut bytes)
+            .map_err(|e| missing(&e))?;
+        Ok(bytes)
+    }
+}
+
+/// Opens a volume, if need be with a superblock whose checksum is wrong.
+fn open_volume<'d>(device: &'d dyn BlockDevice, findings: &Findings) -> Result<Volume<'d>, Error> {
+    let error = match Volume::open(device, findings) {
+        Err(Error::NoSuperblock(error @ FormatError::Checksum { .. })) => error,
+        done => return done,
+    };
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device
+        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+        .map_err(Error::Io)?;
+    if let Some((body, sum)) = bytes.split_last_chunk_mut::<4>() {
+        *sum = checksum::crc32c(!0, body).to_le_bytes();
+    }
+    let sb = RawSuperblock::parse(&bytes).map_err(Error::NoSuperblock)?;
+    findings.add_error(Rule::Superblock, FindingPlace::default(), &error);
+    Volume::of(device, sb)
+}

@@ -1,0 +1,244 @@
+//! `extant inspect`.
+
+use crate::address::Rooted;
+use crate::images;
+use crate::output;
+use crate::show::show;
+use anyhow::{Context, Result, anyhow, bail};
+use blockdev::{Access, FileDevice};
+use extant_check::inspect::{InspectError, Inspector, Layout, Record, Request, Value};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// Show the structures inside an image, field by field, without changing it
+///
+/// The requests, which also have the names of debugfs:
+///
+///   superblock              the superblock, each field with its offset
+///   groups                  the descriptor of each group
+///   stat INODE              an inode
+///   dump-inode INODE        an inode, each field with its offset
+///   imap INODE              the place of an inode
+///   blocks INODE            the blocks of an inode, each on its own
+///   extents INODE           the runs of an inode, and the nodes of its tree or map
+///   bmap INODE LOGICAL      the block of a logical block
+///   dirents INODE           the names in a directory, also removed ones
+///   htree INODE             the index of a directory
+///   xattrs INODE            extended attributes
+///   icheck BLOCK...         the owners of blocks
+///   ncheck NUMBER...        the paths of inodes
+///   testb BLOCK [COUNT]     whether blocks are in use
+///   freefrag                the free runs, by length
+///   journal [all]           the transactions to be replayed; all that the journal holds
+///   dump-block BLOCK        a block decoded by what it is
+///
+/// INODE is a path in the image, or a number as <12>. Symbolic links in paths are not followed.
+///
+/// Damage ends no answer that can go on: it is told where it is met, with the checksum that is wrong. An image whose journal
+/// was not replayed is seen as it will be after that; --noload has it seen as it stands.
+#[derive(clap::Args, Debug)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "Examples:\n  extant inspect disk.img stat /etc/passwd\n  extant inspect disk.img dump-block 1027\n  extant inspect --json disk.img -R 'icheck 5000 5001'"
+)]
+pub struct Args {
+    /// The image
+    image: Rooted,
+    /// One request, word by word
+    #[arg(trailing_var_arg = true, value_name = "REQUEST")]
+    words: Vec<OsString>,
+    /// A request in one argument; it may be given several times
+    #[arg(short = 'R', long, value_name = "REQUEST")]
+    request: Vec<OsString>,
+    /// Requests from a file, one a line; lines that begin with # are left out
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// As JSON, an object a line for each request
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let requests = requests(args)?;
+    let image = &args.image.0.image;
+    images::identity(image)?;
+    let name = image.display().to_string();
+    let device = FileDevice::open(image, Access::ReadOnly)
+        .map_err(|e| anyhow!("{e}"))
+        .map_err(|e| crate::advice::about_image(image, e))?;
+    let inspector = Inspector::open(&device, !images::journals_are_left());
+    let inspector = inspector.with_context(|| name.clone())?;
+    for finding in inspector.findings() {
+        output::complain(format_args!(
+            "{name}: {}",
+            show(finding.to_string().as_bytes())
+        ));
+    }
+    let mut out = output::stdout();
+    let done = output::each(requests, |request| {
+        let answered = match args.json {
+            true => answer_json(&inspector, &request, &mut out),
+            false => answer(&inspector, &request, &mut out),
+        };
+        answered.map_err(|e| match e {
+            InspectError::Output(e) => e.into(),
+            e => anyhow!(
+                "{name}: {}: {}",
+                request.name(),
+                show(e.to_string().as_bytes())
+            ),
+        })
+    });
+    out.flush()?;
+    done
+}
+
+/// All requests, in the order of the options' help.
+fn requests(args: &Args) -> Result<Vec<Request>> {
+    let mut requests = Vec::new();
+    if !args.words.is_empty() {
+        let words = args.words.iter().map(|w| w.clone().into_vec());
+        requests.push(Request::new(words.collect())?);
+    }
+    for line in &args.request {
+        requests.push(Request::from_line(&line.clone().into_vec())?);
+    }
+    if let Some(file) = &args.file {
+        let text = std::fs::read(file).with_context(|| file.display().to_string())?;
+        for line in text.split(|&b| b == b'\n') {
+            let line = line.trim_ascii();
+            if !line.is_empty() && !line.starts_with(b"#") {
+                requests.push(Request::from_line(line)?);
+            }
+        }
+    }
+    if requests.is_empty() {
+        bail!("no request; there are {}", Request::names());
+    }
+    Ok(requests)
+}
+
+/// Answers in tables and lines.
+fn answer(
+    inspector: &Inspector<'_>,
+    request: &Request,
+    out: &mut impl Write,
+) -> Result<(), InspectError> {
+    let mut table = "";
+    inspector.answer(request, &mut |record| match record.layout {
+        Layout::Row => {
+            let is_new = table != record.kind;
+            table = record.kind;
+            row(&record, is_new, out)
+        }
+        _ => {
+            table = "";
+            let names = record.fields.iter().map(|field| field.0.len());
+            let width = names.max().unwrap_or(0) + 1;
+            for (name, value) in &record.fields {
+                writeln!(out, "{:width$} {}", format!("{name}:"), text(value))?;
+            }
+            Ok(())
+        }
+    })
+}
+
+/// Columns are as wide as their names, and not narrower than most numbers.
+const COLUMN: usize = 9;
+
+/// Names of fields are longer.
+const FIELD: usize = 26;
+
+fn row(record: &Record, is_new: bool, out: &mut dyn Write) -> io::Result<()> {
+    let last = record.fields.len().saturating_sub(1);
+    let mut line = |cell: &dyn Fn(&(&'static str, Value)) -> String| {
+        for (i, field) in record.fields.iter().enumerate() {
+            let width = match field.0 {
+                "field" => FIELD,
+                name => name.len().max(COLUMN),
+            };
+            match i == last {
+                true => writeln!(out, "{}", cell(field))?,
+                false => write!(out, "{:width$} ", cell(field))?,
+            }
+        }
+        Ok(())
+    };
+    if is_new {
+        line(&|field| field.0.to_owned())?;
+    }
+    line(&|field| text(&field.1))
+}
+
+/// A value for people.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Nothing => "-".into(),
+        Value::Is(true) => "yes".into(),
+        Value::Is(false) => "no".into(),
+        Value::Number(n) => n.to_string(),
+        Value::Hex(n) => format!("{n:#x}"),
+        Value::Octal(n) => format!("{n:04o}"),
+        Value::Time(0) => "0".into(),
+        Value::Time(secs) => crate::times::local(extant::Timestamp::new(*secs, 0)),
+        Value::Text(text) => show(text.as_bytes()),
+        Value::Name(name) => show(name),
+        Value::Bytes(bytes) if bytes.iter().all(|&b| b == 0) => "zeros".into(),
+        Value::Bytes(bytes) => hex(bytes),
+        _ => String::new(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Answers with an object: the request, and its records as they come.
+fn answer_json(
+    inspector: &Inspector<'_>,
+    request: &Request,
+    out: &mut impl Write,
+) -> Result<(), InspectError> {
+    let words: Vec<_> = request.words().iter().map(|w| show(w)).collect();
+    let (name, words) = (quoted(request.name()), words.join(" "));
+    write!(
+        out,
+        "{{\"request\":{name},\"about\":{},\"records\":[",
+        quoted(&words)
+    )?;
+    let mut comma = "";
+    let answered = inspector.answer(request, &mut |record| {
+        write!(out, "{comma}{{\"kind\":{}", quoted(record.kind))?;
+        comma = ",";
+        for (name, value) in &record.fields {
+            write!(out, ",{}:{}", quoted(name), json(value))?;
+        }
+        write!(out, "}}")
+    });
+    let error = match &answered {
+        Err(InspectError::Output(_)) => return answered,
+        Err(e) => quoted(&show(e.to_string().as_bytes())),
+        Ok(()) => "null".into(),
+    };
+    writeln!(out, "],\"error\":{error}}}")?;
+    answered
+}
+
+/// A value for programs: numbers as numbers, bytes in hexadecimal.
+fn json(value: &Value) -> String {
+    match value {
+        Value::Nothing => "null".into(),
+        Value::Is(yes) => yes.to_string(),
+        Value::Number(n) | Value::Hex(n) | Value::Octal(n) => n.to_string(),
+        Value::Time(secs) => secs.to_string(),
+        Value::Bytes(bytes) => quoted(&hex(bytes)),
+        other => quoted(&text(other)),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    // A string has a form in JSON, always.
+    serde_json::to_string(text).unwrap_or_default()
+}
