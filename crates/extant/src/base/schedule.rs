@@ -20,8 +20,6 @@ pub enum Point {
     CommitWritten,
     /// A transaction is open and holds no lock.
     Begun,
-    /// Some images are about to be written home before the log is emptied.
-    HomeAhead,
     /// A new file found no free inode number, and a push is about to free some.
     NoInode,
 }

@@ -168,7 +168,11 @@ impl Committer {
                     journal.log(self, part, (i == last).then_some(context))
                 })
             });
-            self.plan_checkpoint(&journal);
+            let dirty =
+                self.store.buffers.dirty_count() as u64 * u64::from(self.store.geometry.block_size);
+            if journal.wants_checkpoint() || dirty > self.store.limits.cache_bytes / 4 {
+                self.log.half_full.store(true, Ordering::Relaxed);
+            }
             if let Err(e) = logged {
                 let journal = (!planted::is(Fault::PushAfterFailure)).then_some(journal);
                 schedule::reached(Point::LogFailed);

@@ -48,8 +48,6 @@ pub(crate) struct Totals {
     sort_ns: AtomicU64,
     /// Blocks of the log in use.
     used_blocks: AtomicU64,
-    /// Most images that went home at once from memory to empty the log.
-    most_homed: AtomicU64,
     pushes: PushTotals,
 }
 
@@ -239,17 +237,6 @@ impl Totals {
     pub fn logged(&self, blocks: u32, used: u32) {
         self.log_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
         self.used_blocks.store(used.into(), Ordering::Relaxed);
-    }
-
-    /// The log is about to be empty, for which so many images went home from memory.
-    pub fn homed(&self, images: usize) {
-        self.most_homed.fetch_max(images as u64, Ordering::Relaxed);
-    }
-
-    /// The most images that went home at once while a push waited.
-    #[cfg(test)]
-    pub fn most_homed(&self) -> u64 {
-        self.most_homed.load(Ordering::Relaxed)
     }
 
     /// The log is empty.

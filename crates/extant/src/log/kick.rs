@@ -1,60 +1,38 @@
 //! Wakes the background thread before its timer.
 
 use crate::base::locks::{self, Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Wakes the background thread before its timer.
 #[derive(Default)]
 pub struct Kick {
     asked: Mutex<Asked, locks::Kick>,
-    /// The request that is pending, so that another one for no more need not take the lock.
-    pending: AtomicU8,
+    /// A request is pending, so that another request need not take the lock.
+    pending: AtomicBool,
     changed: Condvar,
-    /// A thread has come to wait for requests.
-    served: AtomicBool,
 }
 
-/// What the background thread is asked for. Each includes those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Asked {
-    /// Nothing: the time is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Asked {
     #[default]
     Nothing,
-    /// Writing images home, so that the log can be emptied soon.
-    Clean,
-    /// A push.
     Push,
-    /// The end of the thread.
     End,
 }
 
 impl Kick {
     /// Asks for a push soon.
     pub fn wake(&self) {
-        self.ask(Asked::Push);
-    }
-
-    /// Asks for images to be written home soon.
-    pub fn clean(&self) {
-        self.ask(Asked::Clean);
-    }
-
-    fn ask(&self, what: Asked) {
-        if self.pending.load(Ordering::Relaxed) >= what as u8 {
+        if self.pending.load(Ordering::Relaxed) {
             return;
         }
         let mut asked = self.asked.lock();
-        if *asked < what {
-            *asked = what;
-            self.pending.store(what as u8, Ordering::Relaxed);
+        if *asked == Asked::Nothing {
+            *asked = Asked::Push;
+            self.pending.store(true, Ordering::Relaxed);
             self.changed.notify_one();
         }
-    }
-
-    /// Whether a thread serves the requests.
-    pub fn is_served(&self) -> bool {
-        self.served.load(Ordering::Relaxed)
     }
 
     /// Ends the background thread.
@@ -63,9 +41,8 @@ impl Kick {
         self.changed.notify_all();
     }
 
-    /// Waits for a request or the timeout; `None` if the thread must end.
-    pub fn wait(&self, timeout: Duration) -> Option<Asked> {
-        self.served.store(true, Ordering::Relaxed);
+    /// Waits for [`Kick::wake`] or the timeout; true if a push was asked for, `None` if the thread must end.
+    pub fn wait(&self, timeout: Duration) -> Option<bool> {
         let mut asked = self.asked.lock();
         if *asked == Asked::Nothing {
             self.changed.wait_for(&mut asked, timeout);
@@ -74,8 +51,8 @@ impl Kick {
             Asked::End => None,
             other => {
                 *asked = Asked::Nothing;
-                self.pending.store(0, Ordering::Relaxed);
-                Some(other)
+                self.pending.store(false, Ordering::Relaxed);
+                Some(other == Asked::Push)
             }
         }
     }

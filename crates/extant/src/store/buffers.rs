@@ -223,17 +223,6 @@ impl Buffers {
         all
     }
 
-    /// The images of these blocks, as far as they are dirty and were made in contexts up to `context`.
-    pub fn dirty_of(&self, blocks: &[BlockNr], context: u64) -> Vec<(BlockNr, Arc<Image>)> {
-        let of = |block: &BlockNr| {
-            let shard = self.shard(*block).lock();
-            let entry = shard.map.get(&block.0);
-            let entry = entry.filter(|e| e.dirty.is_some_and(|c| c <= context))?;
-            Some((*block, Arc::clone(&entry.image)))
-        };
-        blocks.iter().filter_map(of).collect()
-    }
-
     /// Marks images that were written home as clean. An image that was replaced meanwhile stays dirty.
     pub fn mark_clean(&self, homed: &[(BlockNr, Arc<Image>)]) {
         for (block, image) in homed {

@@ -1,7 +1,6 @@
 //! The thread of an open volume that commits when asked and now and then, and keeps memory bounded.
 
 use crate::base::error::{Error, Result};
-use crate::log::kick::Asked;
 use crate::volume::engine::Engine;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -50,12 +49,10 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
                 .data
                 .write_back_all()
                 .and_then(|()| engine.commit.push_all())
+        } else if asked {
+            engine.commit.push_all()
         } else {
-            match asked {
-                Asked::Push => engine.commit.push_all(),
-                Asked::Clean => engine.commit.write_home_ahead(),
-                Asked::Nothing | Asked::End => Ok(()),
-            }
+            Ok(())
         };
         if let Err(e) = done {
             tracing::error!(error = %e, "background commit");

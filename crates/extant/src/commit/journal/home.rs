@@ -62,19 +62,18 @@ pub(in crate::commit) fn zero(engine: &Committer, start: BlockNr, len: u32) -> R
 
 /// Writes home everything the log holds. Dirty images of durable contexts come from memory. A block
 /// that a context not yet durable has changed again, or freed, has its durable version only in the
-/// log: it is read back from there. Says how many images came from memory.
+/// log: it is read back from there.
 pub(in crate::commit) fn write_durable(
     engine: &Committer,
     area: &LogArea,
     durable: u64,
     all_durable: bool,
-) -> Result<usize> {
+) -> Result<()> {
     let images = engine.store.buffers.dirty(durable);
     write_home(engine, &images)?;
     if all_durable {
-        return Ok(images.len());
+        return Ok(());
     }
     let done: HashSet<BlockNr> = images.iter().map(|(b, _)| *b).collect();
-    super::recovery::replay_log(engine, area, &done)?;
-    Ok(images.len())
+    super::recovery::replay_log(engine, area, &done)
 }

@@ -13,7 +13,6 @@
 //!
 //! The checkpoint ([`home`]) writes only images of durable transactions, flushes, and only then moves the log's tail.
 
-pub mod ahead;
 mod body;
 pub mod commit_stage;
 pub mod home;
@@ -23,7 +22,6 @@ use crate::base::error::{Error, Result};
 use crate::base::invariants::insist;
 use crate::base::planted::{self, Fault};
 use crate::commit::Committer;
-use ahead::Fill;
 use blockdev::BlockDevice;
 use body::Body;
 use commit_stage::{CommitBlock, Logged};
@@ -84,19 +82,13 @@ impl Writer {
         }
     }
 
-    /// True when the next push must empty the log before anything else, as it knows then that all published images
-    /// are durable: the log is half full, and so many images are `dirty`.
-    pub(in crate::commit) fn wants_checkpoint(&self, dirty: usize, ahead: bool) -> bool {
+    /// True when the log is half full: the next push writes home first, while it knows that all
+    /// published images are durable.
+    pub(in crate::commit) fn wants_checkpoint(&self) -> bool {
         match self {
-            Self::Journal(journal) => journal.fill().is_due(dirty, ahead),
-            Self::Direct => false,
-        }
-    }
-
-    /// True when images should be written home ahead of the checkpoint.
-    pub(in crate::commit) fn wants_home(&self, dirty: usize) -> bool {
-        match self {
-            Self::Journal(journal) => journal.fill().wants_home(dirty),
+            Self::Journal(journal) => {
+                journal.used as usize > journal.superblock.log_range().len() / 2
+            }
             Self::Direct => false,
         }
     }
@@ -189,8 +181,6 @@ pub struct Journal {
     /// Log blocks in use.
     used: u32,
     next: Tid,
-    /// Log blocks of the last transaction.
-    last: u32,
 }
 
 impl Journal {
@@ -219,7 +209,6 @@ impl Journal {
             head,
             used: 0,
             next,
-            last: 0,
         })
     }
 
@@ -230,15 +219,6 @@ impl Journal {
         // Descriptors, one of them perhaps not full, and the commit block; revokes are not needed when it
         // takes the whole log.
         (log.saturating_sub(2)) * per_descriptor / (per_descriptor + 1)
-    }
-
-    /// How full the log is.
-    fn fill(&self) -> Fill {
-        Fill {
-            len: self.superblock.log_range().len(),
-            used: self.used as usize,
-            last: self.last as usize,
-        }
     }
 
     /// Log blocks of a transaction of so many images and revokes.
@@ -301,7 +281,6 @@ impl Journal {
             self.head
         );
         self.used += need;
-        self.last = need;
         insist!(
             self.used as usize <= len,
             LogHasRoom,
@@ -369,8 +348,7 @@ impl Journal {
         if self.used == 0 {
             return Ok(());
         }
-        let homed = home::write_durable(engine, &self.area, engine.log.durable(), all_durable)?;
-        engine.totals.homed(homed);
+        home::write_durable(engine, &self.area, engine.log.durable(), all_durable)?;
         let dirty = engine.store.buffers.dirty_count();
         insist!(
             !all_durable || dirty == 0,
