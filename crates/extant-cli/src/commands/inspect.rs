@@ -29,9 +29,9 @@ use std::path::PathBuf;
 ///   xattrs INODE            extended attributes
 ///   icheck BLOCK...         the owners of blocks
 ///   ncheck NUMBER...        the paths of inodes
-///   testb BLOCK [COUNT]     whether blocks are in use
+///   testb BLOCK COUNT       whether blocks are in use; one without COUNT
 ///   freefrag                the free runs, by length
-///   journal [all]           the transactions to be replayed; all that the journal holds
+///   journal, journal all    the transactions to be replayed; all that the journal holds
 ///   dump-block BLOCK        a block decoded by what it is
 ///
 /// INODE is a path in the image, or a number as <12>. Symbolic links in paths are not followed.
