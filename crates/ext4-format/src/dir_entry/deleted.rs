@@ -14,7 +14,7 @@ use crate::types::{FileType, InodeNr};
 /// for (name, ino) in [(b"kept", 12), (b"gone", 13)] {
 ///     dir_entry::insert(&mut block, false, name, InodeNr(ino), Some(FileType::Regular))?;
 /// }
-/// dir_entry::remove(&mut block, false, b"gone")?;
+/// dir_entry::remove(&mut block, b"gone")?;
 /// let deleted = dir_entry::deleted(&block);
 /// assert_eq!((deleted.len(), deleted[0].name, deleted[0].inode), (1, &b"gone"[..], InodeNr(13)));
 /// # Ok::<(), ext4_format::FormatError>(())

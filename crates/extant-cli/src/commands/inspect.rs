@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Show the structures inside an image, field by field, without changing it
+/// Show the structures inside an image, field by field
 ///
 /// The requests, which also have the names of debugfs:
 ///

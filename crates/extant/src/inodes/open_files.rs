@@ -226,20 +226,30 @@ impl Inodes {
 #[cfg(test)]
 mod tests {
     use crate::{OpenOptions, Volume};
+    use percpu::slot::{self, SlotId};
 
     const BOTH: OpenOptions = OpenOptions::new().read(true).write(true);
+
+    /// Runs `f` in a thread of another slot. A new thread gets the least used slot: threads that wait lead it on.
+    fn in_another_slot<T: Send>(mine: SlotId, f: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|s| {
+            let other = s.spawn(move || match slot::current() == mine {
+                true => in_another_slot(mine, f),
+                false => f(),
+            });
+            other.join().unwrap()
+        })
+    }
 
     /// Opens and closes a file from two slots in turn, so that both remember it; returns a handle of each.
     fn from_two_slots(volume: &Volume, path: &str) -> [crate::File; 2] {
         let open = || volume.open_file_with(path, &BOTH).unwrap();
+        let mine = slot::current();
         for _ in 0..4 {
             drop(open());
-            std::thread::scope(|s| s.spawn(|| drop(open())).join().unwrap());
+            in_another_slot(mine, || drop(open()));
         }
-        [
-            open(),
-            std::thread::scope(|s| s.spawn(open).join().unwrap()),
-        ]
+        [open(), in_another_slot(mine, open)]
     }
 
     fn counts(file: &crate::File) -> (u32, bool) {
