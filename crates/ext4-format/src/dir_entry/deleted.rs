@@ -5,7 +5,7 @@ use crate::types::{FileType, InodeNr};
 
 /// The remains of removed names in a directory block, in the order they stand there. A name whose record was joined to the one
 /// before it keeps its inode number; the number of one at the start of a block is 0. Nothing says that what looks like a record
-/// was one, or that the inode is still the name's.
+/// was one, or that the inode is still the name's. [`remove`](super::remove) and the kernel since Linux 5.13 wipe a name: nothing is left of it.
 ///
 /// ```
 /// use ext4_format::{dir_entry, FileType, InodeNr};
@@ -14,7 +14,8 @@ use crate::types::{FileType, InodeNr};
 /// for (name, ino) in [(b"kept", 12), (b"gone", 13)] {
 ///     dir_entry::insert(&mut block, false, name, InodeNr(ino), Some(FileType::Regular))?;
 /// }
-/// dir_entry::remove(&mut block, b"gone")?;
+/// // As older kernels remove a name: its record is joined to the one before it, at offset 0.
+/// block[4..6].copy_from_slice(&1024_u16.to_le_bytes());
 /// let deleted = dir_entry::deleted(&block);
 /// assert_eq!((deleted.len(), deleted[0].name, deleted[0].inode), (1, &b"gone"[..], InodeNr(13)));
 /// # Ok::<(), ext4_format::FormatError>(())
