@@ -108,8 +108,12 @@ pub(super) fn copy(
         || (content.reader(tree), Vec::new()),
         |(reader, buf), i| {
             let job = &jobs[i];
-            buf.resize(job.bytes, 0);
-            let mut rest = &mut buf[..];
+            if buf.len() < job.bytes {
+                buf.resize(job.bytes, 0);
+            }
+            // As long as the longest job until now; this one fills its part whole.
+            let buf = &mut buf[..job.bytes];
+            let mut rest = &mut *buf;
             for item in &items[job.items.clone()] {
                 let (part, after) = rest.split_at_mut(item.len as usize * bs as usize);
                 match &tree.inodes[item.inode as usize].body {
