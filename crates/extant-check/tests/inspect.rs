@@ -8,6 +8,7 @@ mod common;
 mod image;
 #[path = "../../extant/tests/hostile/map.rs"]
 mod map;
+mod mutant;
 #[path = "../../extant/tests/hostile/mutate.rs"]
 mod mutate;
 #[path = "../../ext4-format/tests/walk/mod.rs"]
@@ -17,7 +18,6 @@ use bases::{Base, KINDS};
 use blockdev::MemDevice;
 use common::Rng;
 use extant_check::inspect::{InspectError, Inspector, Record, Request, Value};
-use mutate::{Targets, mutate};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -454,13 +454,7 @@ fn mutants_are_shown_without_a_panic() {
         .collect();
     for seed in common::seeds(0, 40, 20_000) {
         let mut rng = Rng::new(seed);
-        let base = &bases[rng.below(bases.len() as u64) as usize];
-        let device = base.device.snapshot();
-        let targets = Targets::new(&base.map, base.block, image::metadata(&device, base.block));
-        let touched: BTreeSet<u64> = mutate(&device, &targets, &mut rng);
-        if base.kind.sealed && rng.below(8) != 0 {
-            base.map.seal(&device, &touched);
-        }
+        let (base, device, touched) = mutant::mutant(&bases, &mut rng);
         let blocks = device.to_bytes().unwrap().len() / base.block;
         ask_all(&device, blocks as u64, &mut rng);
         let inspector = Inspector::open(&device, false);

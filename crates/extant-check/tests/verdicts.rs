@@ -11,6 +11,7 @@ mod image;
 mod judge;
 #[path = "../../extant/tests/hostile/map.rs"]
 mod map;
+mod mutant;
 #[path = "../../extant/tests/hostile/mutate.rs"]
 mod mutate;
 #[path = "../../ext4-format/tests/walk/mod.rs"]
@@ -20,8 +21,6 @@ use bases::{Base, KINDS};
 use blockdev::MemDevice;
 use common::Rng;
 use judge::{check, judge};
-use mutate::{Targets, mutate};
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -128,13 +127,7 @@ fn mutants_are_judged_as_by_e2fsck() {
 /// Breaks a base; says how the verdicts differ.
 fn mutant(bases: &[Base], seed: u64) -> Option<String> {
     let mut rng = Rng::new(seed);
-    let base = &bases[rng.below(bases.len() as u64) as usize];
-    let device = base.device.snapshot();
-    let targets = Targets::new(&base.map, base.block, image::metadata(&device, base.block));
-    let touched: BTreeSet<u64> = mutate(&device, &targets, &mut rng);
-    if base.kind.sealed && rng.below(8) != 0 {
-        base.map.seal(&device, &touched);
-    }
+    let (base, device, touched) = mutant::mutant(bases, &mut rng);
     let report = check(&device, false);
     let (clean, text) = judge(&device);
     if report.is_clean() == clean || judge::is_explained(&report, clean, &text) {

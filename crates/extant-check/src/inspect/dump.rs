@@ -4,7 +4,7 @@ use super::fields::{self, Part, field};
 use super::inode::Inode;
 use super::names::index_kind;
 use super::owners::Role;
-use super::record::{Record, Value};
+use super::record::{Record, Value, judge};
 use super::{Done, Inspector, Sink};
 use ext4_format::extent::{self, ExtentHeader};
 use ext4_format::group_desc::GroupDesc;
@@ -140,8 +140,7 @@ impl Inspector<'_> {
             sink(Record::row("bits", fields))?;
             at = end;
         }
-        let has_sum = self.volume.geo.features.has_metadata_csum();
-        judge(of, has_sum.then_some(judged), sink)
+        self.judge(of, judged, sink)
     }
 
     fn inodes(&self, group: GroupNr, first: u32, bytes: &[u8], sink: &mut Sink<'_>) -> Done {
@@ -223,8 +222,7 @@ impl Inspector<'_> {
         }
         let geo = &self.volume.geo;
         let judged = xattr::verify_checksum(bytes, geo.csum_seed, block);
-        let has_sum = geo.features.has_metadata_csum();
-        judge("extended attributes", has_sum.then_some(judged), sink)
+        self.judge("extended attributes", judged, sink)
     }
 
     /// A block that holds the data of an inode: a directory's, the journal's, the orphan file's, or anything.
@@ -384,18 +382,6 @@ fn index_fields(
         Part::of(bytes, start + limit * 8).send(fields::INDEX_TAIL, sink)?;
     }
     Ok(())
-}
-
-/// Sends the judgement of a checksum, if there is one.
-fn judge(
-    of: &str,
-    verified: Option<Result<(), FormatError>>,
-    sink: &mut Sink<'_>,
-) -> io::Result<()> {
-    match Record::checksum(of, verified) {
-        Some(record) => sink(record),
-        None => Ok(()),
-    }
 }
 
 /// Bytes of which nothing is known, without rows of zeros.

@@ -287,15 +287,7 @@ impl Inspector<'_> {
     /// Tells a wrong checksum and impossible bytes.
     fn send_inode_damage(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
         let verified = inode::verify_checksum(&inode.raw, &self.volume.geo, inode.ino);
-        let verified = self
-            .volume
-            .geo
-            .features
-            .has_metadata_csum()
-            .then_some(verified);
-        if let Some(record) = Record::checksum("inode", verified) {
-            sink(record)?;
-        }
+        self.judge("inode", verified, sink)?;
         if let Some(damage) = &inode.damage {
             sink(Record::problem(damage.to_string()))?;
         }

@@ -113,6 +113,17 @@ impl<'d> Inspector<'d> {
         request.answer(self, sink)
     }
 
+    /// Sends the judgement of a checksum that a structure has if metadata have them.
+    fn judge(
+        &self,
+        of: &str,
+        verified: Result<(), FormatError>,
+        sink: &mut Sink<'_>,
+    ) -> io::Result<()> {
+        let has_sums = self.volume.geo.features.has_metadata_csum();
+        record::judge(of, has_sums.then_some(verified), sink)
+    }
+
     /// Reads a block.
     fn block(&self, block: BlockNr) -> Result<Vec<u8>, InspectError> {
         let missing = |why: &dyn std::fmt::Display| {

@@ -119,3 +119,15 @@ pub(super) fn send_findings(findings: Findings, sink: &mut super::Sink<'_>) -> i
     }
     Ok(())
 }
+
+/// Sends the judgement of a checksum, if there is one.
+pub(super) fn judge(
+    of: &str,
+    verified: Option<Result<(), FormatError>>,
+    sink: &mut super::Sink<'_>,
+) -> io::Result<()> {
+    match Record::checksum(of, verified) {
+        Some(record) => sink(record),
+        None => Ok(()),
+    }
+}

@@ -48,16 +48,7 @@ impl Inspector<'_> {
         };
         part.send(fields::SUPERBLOCK, sink)?;
         let verified = RawSuperblock::parse(bytes).map(|_| ());
-        let verified = self
-            .volume
-            .geo
-            .features
-            .has_metadata_csum()
-            .then_some(verified);
-        if let Some(record) = Record::checksum("superblock", verified) {
-            sink(record)?;
-        }
-        Ok(())
+        Ok(self.judge("superblock", verified, sink)?)
     }
 
     pub(super) fn groups(&self, sink: &mut Sink<'_>) -> Done {
