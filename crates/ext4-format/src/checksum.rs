@@ -5,20 +5,7 @@
 
 use crate::types::InodeNr;
 
-/// CRC-32C as ext4 stores it: start from `seed`, no final inversion.
-///
-/// ```
-/// use ext4_format::checksum::crc32c;
-/// // The common CRC-32C starts from all ones and inverts at the end.
-/// assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);
-/// // Pieces chain.
-/// assert_eq!(crc32c(crc32c(!0, b"1234"), b"56789"), crc32c(!0, b"123456789"));
-/// ```
-#[inline]
-pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
-    // The crate inverts on the way in and on the way out.
-    !::crc32c::crc32c_append(!seed, bytes)
-}
+pub use extant_checksum::crc32c;
 
 /// Table of the reflected polynomial 0xA001 (CRC-16/ARC).
 static CRC16: [u16; 256] = {

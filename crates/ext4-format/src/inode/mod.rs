@@ -6,7 +6,7 @@
 
 pub mod flags;
 
-use crate::checksum::crc32c;
+use crate::checksum::{crc32c, inode_seed};
 use crate::error::{FormatError, Result, Where};
 use crate::geometry::Geometry;
 use crate::timestamp::Timestamp;
@@ -478,14 +478,18 @@ fn computed_checksum(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Option<u32> {
 
 /// Sets the checksum if the volume has metadata checksums. Call it last.
 pub fn set_checksum(raw: &mut [u8], geo: &Geometry, ino: InodeNr) {
-    if !geo.features.has_metadata_csum() {
+    if !geo.features.has_metadata_csum() || raw.len() < GOOD_OLD_SIZE {
         return;
     }
-    let Some(crc) = computed_checksum(raw, geo, ino) else {
-        return;
-    };
+    let whole = has_csum_hi(raw);
+    put(raw, at::CSUM, [0; 2]);
+    if whole {
+        put(raw, at::CSUM_HI, [0; 2]);
+    }
+    let seed = inode_seed(geo.csum_seed, ino, u32_at(raw, at::GENERATION));
+    let crc = crc32c(seed, raw);
     put(raw, at::CSUM, (crc as u16).to_le_bytes());
-    if has_csum_hi(raw) {
+    if whole {
         put(raw, at::CSUM_HI, ((crc >> 16) as u16).to_le_bytes());
     }
 }
