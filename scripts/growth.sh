@@ -9,10 +9,10 @@ case ${1:-} in '' | --write) ;; *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;; esac
 
 . scripts/counted.sh growth
 step=100000
-sizes=$(seq -s ' ' $step $step 1000000)
+sizes=$(seq -s ' ' $step $step 3000000)
 {
-    echo "| order of the names | to 100,000 | 200,000 to 300,000 | 900,000 to 1,000,000 |"
-    echo "|---|---:|---:|---:|"
+    echo "| order of the names | to 100,000 | 200,000 to 300,000 | 900,000 to 1,000,000 | 2,900,000 to 3,000,000 |"
+    echo "|---|---:|---:|---:|---:|"
     for order in random hash removals; do
         rm -f "$dir"/counts* "$dir/image"
         # A new environment, of the same size everywhere.
@@ -23,7 +23,7 @@ sizes=$(seq -s ' ' $step $step 1000000)
             exit 1
         fi
         printf "| %s |" "$order"
-        for i in 1 3 10; do
+        for i in 1 3 10 30; do
             total=$(sed -n 's/^\(totals\|summary\): //p' "$dir/counts.$i" | head -n 1)
             printf " %d |" $((total / step))
         done

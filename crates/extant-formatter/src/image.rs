@@ -37,12 +37,17 @@ impl Hasher for NumberHasher {
 /// A map keyed by numbers.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
+/// [`Image::sound`] of a block of names that were all checked. No inode table has it: the zone of the volume's own blocks
+/// keeps directories out of them.
+pub(crate) const CHECKED_NAMES: u64 = 0xd1ec_7ed0_a11e_d0c5;
+
 /// One immutable block image, and whether its checksum has been verified since it was read.
 #[derive(Debug)]
 pub struct Image {
     bytes: Vec<u8>,
     verified: AtomicBool,
-    /// Of an inode table, the records whose checksums were verified or made here, a bit for each of the first 64.
+    /// Of an inode table, the records whose checksums were verified or made here, a bit for each of the first 64. Of a
+    /// block of names, [`CHECKED_NAMES`] or 0.
     sound: u64,
 }
 
@@ -50,16 +55,21 @@ impl Image {
     /// An image made in memory: its checksum needs no check.
     #[inline]
     pub fn made(bytes: Vec<u8>) -> Arc<Self> {
-        Self::made_of_records(bytes, 0)
+        Self::made_of_sound(bytes, 0)
     }
 
-    /// The same of an inode table; the checksums of these records are known to be right, of the others nothing is known.
-    pub(crate) fn made_of_records(bytes: Vec<u8>, sound: u64) -> Arc<Self> {
+    /// The same of an inode table or of names; these parts are known to be right, of the others nothing is known.
+    pub(crate) fn made_of_sound(bytes: Vec<u8>, sound: u64) -> Arc<Self> {
         Arc::new(Self {
             bytes,
             verified: AtomicBool::new(true),
             sound,
         })
+    }
+
+    /// Whether each name of a block of names is known to be one.
+    pub(crate) fn has_checked_names(&self) -> bool {
+        self.sound == CHECKED_NAMES
     }
 
     /// The records of an inode table whose checksums are right.

@@ -159,7 +159,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         if let Some(mut table) = self.table.take() {
             let size = self.ws.geometry.block_size as usize;
             table.bytes.resize(size, 0);
-            self.ws.put_table(table.block, table.bytes, table.sound);
+            self.ws.put_sound(table.block, table.bytes, table.sound);
         }
     }
 

@@ -34,7 +34,7 @@ pub struct Workspace<'a> {
     pub geometry: &'a Geometry,
     images: &'a dyn BlockImages,
     changed: NumberMap<u64, Vec<u8>>,
-    /// Of changed blocks of inode tables, the records whose checksums are right ([`Image::sound`]). Any other change of the
+    /// Of changed blocks of inode tables and of names, what is known to be right ([`Image::sound`]). Any other change of the
     /// block takes it out.
     sound: NumberMap<u64, u64>,
     revoked: NumberMap<u64, ()>,
@@ -146,11 +146,11 @@ impl<'a> Workspace<'a> {
 
     /// Sets the bytes of a block.
     pub(super) fn put(&mut self, block: BlockNr, bytes: Vec<u8>) {
-        self.put_table(block, bytes, 0);
+        self.put_sound(block, bytes, 0);
     }
 
-    /// The same of an inode table, with the records whose checksums are right.
-    pub(super) fn put_table(&mut self, block: BlockNr, bytes: Vec<u8>, sound: u64) {
+    /// The same of an inode table or of names, with what is known to be right ([`Image::sound`]).
+    pub(super) fn put_sound(&mut self, block: BlockNr, bytes: Vec<u8>, sound: u64) {
         self.revoked.remove(&block.0);
         self.changed.insert(block.0, bytes);
         match sound {
@@ -191,7 +191,7 @@ impl<'a> Workspace<'a> {
             .into_iter()
             .map(|(b, bytes)| {
                 let sound = self.sound.get(&b).copied().unwrap_or(0);
-                (BlockNr(b), Image::made_of_records(bytes, sound))
+                (BlockNr(b), Image::made_of_sound(bytes, sound))
             })
             .collect();
         blocks.sort_unstable_by_key(|(b, _)| *b);

@@ -82,7 +82,7 @@ impl<'a> XattrBatch<'_, 'a> {
         let more = count(raw) - before;
         add_sectors(raw, geometry, ino, more)?;
         inode::set_checksum(raw, geometry, ino);
-        whole.ws.put_table(block, table, sound);
+        whole.ws.put_sound(block, table, sound);
         if more != 0 {
             whole.done.published.push(Published {
                 ino,

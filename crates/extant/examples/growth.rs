@@ -111,7 +111,7 @@ fn main() -> Outcome {
     let volume = VolumeOptions::new()
         .background(false)
         .cache_bytes(1 << 30)
-        .inodes_in_core(1_000_000)
+        .inodes_in_core(u64::from(last) + 1000)
         .open(image)?;
     let dir = volume.create_dir("grown")?;
     volume.sync()?;

@@ -18,7 +18,9 @@ pub use build::{LeafBuilder, NewEntry, build};
 pub use deleted::deleted;
 pub use edit::{init_block, init_dir, insert, remove, replace};
 use edit::{put_tail, writable};
-pub use read::{Entries, encrypted_entries, entries, find};
+pub use read::{
+    Entries, Packed, RawRecord, Records, encrypted_entries, entries, find, packed, records,
+};
 
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};

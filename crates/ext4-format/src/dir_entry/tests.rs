@@ -85,6 +85,48 @@ fn a_bad_byte_is_found_wherever_it_stands() {
 }
 
 proptest! {
+    /// Records are read as entries are, to the same end.
+    #[test]
+    fn records_are_the_entries(
+        mut block in proptest::collection::vec(any::<u8>(), 0..300),
+        names in proptest::collection::vec(name(), 0..20),
+        harm in proptest::option::of((any::<prop::sample::Index>(), any::<u8>())),
+        sound: bool,
+    ) {
+        if sound {
+            block = vec![0; 256];
+            let mut leaf = LeafBuilder::new(&mut block, true);
+            for name in &names {
+                leaf.push(name, InodeNr(12), Some(FileType::Regular)).unwrap();
+            }
+            leaf.finish();
+            if let Some((at, byte)) = harm {
+                block[at.index(256)] = byte;
+            }
+        }
+        let entries: Vec<_> = entries(&block)
+            .map(|e| e.map(|e| (e.offset as usize, e.rec_len as usize, e.inode, e.name)).map_err(|e| e.to_string()))
+            .collect();
+        let found: Vec<_> = records(&block, 0, false)
+            .map(|r| r.map(|r| (r.offset, r.rec_len, r.inode, r.name)).map_err(|e| e.to_string()))
+            .collect();
+        prop_assert_eq!(&found, &entries);
+        let stop = names.len() / 2;
+        let goes_on = |name: &[u8]| names.get(stop).is_none_or(|last| last != name);
+        let start = packed(&block, false, goes_on);
+        let mut at = 0;
+        let no_gap = |r: &&std::result::Result<(usize, usize, InodeNr, &[u8]), String>| {
+            let Ok((offset, len, _, name)) = r else { return false };
+            let goes = *offset == at && *len == rec_len_for(name.len()) && goes_on(name);
+            at += len;
+            goes
+        };
+        let expected: Vec<_> = found.iter().take_while(no_gap).flatten().collect();
+        prop_assert_eq!(start.records, expected.len());
+        prop_assert_eq!(start.last, expected.last().map_or(0, |r| r.0));
+        prop_assert_eq!(start.bytes, expected.iter().map(|r| r.1).sum::<usize>());
+    }
+
     #[test]
     fn random_bytes_never_panic(mut block in proptest::collection::vec(any::<u8>(), 0..300), csum: bool) {
         let _ = entries(&block).count();

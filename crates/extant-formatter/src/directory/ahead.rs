@@ -72,6 +72,6 @@ fn rewritten(
     let page = images.image(block)?;
     shape.verify(&page, Role::Leaf, block)?;
     let pending = Pending::new(leaf.changes, shape);
-    leaf.rewritten(&page, pending, shape, hasher)
+    leaf.rewritten(&page, page.has_checked_names(), pending, shape, hasher)
         .map_err(at(block))
 }

@@ -213,17 +213,18 @@ impl<'a> Dir<'a, '_> {
                     self.update_continuation(next & !1, &mut pending)?;
                 }
                 let (block, page) = self.read(leaf.entry.block, Role::Leaf)?;
-                let rewritten = leaf.rewritten(&page, pending, &self.shape, hasher);
+                let checked = page.is_checked();
+                let rewritten = leaf.rewritten(&page, checked, pending, &self.shape, hasher);
                 (block, rewritten.map_err(at(block))?)
             }
         };
         let mut new = Vec::new();
         for (i, (hash, bytes)) in rewritten.into_iter().enumerate() {
             if i == 0 {
-                self.put(block, bytes);
+                self.put_leaf(block, bytes);
             } else {
                 let (logical, block) = self.append()?;
-                self.put(block, bytes);
+                self.put_leaf(block, bytes);
                 new.push(DxEntry {
                     hash,
                     block: logical,
@@ -266,7 +267,8 @@ impl<'a> Dir<'a, '_> {
         )?;
         for &leaf in leaves.get(1..).unwrap_or(&[]) {
             let (block, page) = self.read(leaf, Role::Leaf)?;
-            let merged = Merged::new(&page, &wanted, &mut tail).map_err(at(block))?;
+            let merged =
+                Merged::new(&page, page.is_checked(), &wanted, &mut tail).map_err(at(block))?;
             if merged.changed {
                 self.rewrite_leaf(block, &page, &merged)?;
             }

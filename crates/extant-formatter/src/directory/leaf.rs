@@ -3,7 +3,7 @@
 use super::pages::Shape;
 use super::{NetChange, NetName};
 use crate::block_memory;
-use ext4_format::dir_entry::{self, Entry, LeafBuilder, rec_len_for};
+use ext4_format::dir_entry::{self, LeafBuilder, Packed, RawRecord, rec_len_for};
 use ext4_format::hash::DirHasher;
 use ext4_format::htree::DxEntry;
 use ext4_format::{FileType, FormatError, InodeNr, Where};
@@ -13,8 +13,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// How full, in percent, leaves become at most when many are made at once.
 const BULK_FILL: usize = 77;
-/// Up to so many changes are compared with each name of a leaf, more are looked up in a map.
-const FEW: usize = 3;
+/// Up to so many changes are compared one by one with a name that may be one of theirs, more are looked up in a map.
+const FEW: usize = 32;
 
 /// A name as it will stand in a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +27,12 @@ pub(super) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    fn of(entry: &Entry<'a>) -> Self {
+    fn of(record: &RawRecord<'a>) -> Self {
         Self {
             hash: 0,
-            ino: entry.inode,
-            ftype: entry.file_type,
-            name: entry.name,
+            ino: record.inode,
+            ftype: FileType::from_dir_byte(record.file_type),
+            name: record.name,
         }
     }
 
@@ -46,6 +46,8 @@ impl<'a> Item<'a> {
 pub(super) struct Wanted<'n> {
     changes: &'n [NetName<'n>],
     tags: Tags,
+    /// Of few changes the digests of their names.
+    digests: [u32; FEW],
     next: Cell<usize>,
     map: OnceCell<HashMap<&'n [u8], usize, Keyed>>,
 }
@@ -87,44 +89,76 @@ impl Hasher for Keyed {
     }
 }
 
-/// Which of 256 tags some names have: of the names of a leaf most have none of them, and are not looked up.
+/// A number that two names seldom share. Names are told apart by their ends more often than by how they begin.
+#[inline(always)]
+fn digest(name: &[u8]) -> u32 {
+    let end = name.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
+    (end ^ name.len() as u32).wrapping_mul(0x9E37_79B1)
+}
+
+/// Which of 256 tags, the high bits of digests, some names have: of the names of a leaf most have none of them, and are
+/// not looked up.
 struct Tags([u64; 4]);
 
 impl Tags {
-    fn of(changes: &[NetName<'_>]) -> Self {
-        let mut tags = Self([0; 4]);
-        for change in changes {
-            let tag = Self::tag(change.name);
-            tags.0[usize::from(tag >> 6)] |= 1 << (tag & 63);
-        }
-        tags
+    fn add(&mut self, digest: u32) {
+        self.0[(digest >> 30) as usize] |= 1 << (digest >> 24 & 63);
     }
 
-    /// Names are told apart by their ends more often than by how they begin.
-    fn tag(name: &[u8]) -> u8 {
-        let end = name.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
-        let word = (end ^ name.len() as u32).wrapping_mul(0x9E37_79B1);
-        (word >> 24) as u8
-    }
-
-    fn may_have(&self, name: &[u8]) -> bool {
-        let tag = Self::tag(name);
-        self.0[usize::from(tag >> 6)] >> (tag & 63) & 1 == 1
+    #[inline(always)]
+    fn may_have(&self, digest: u32) -> bool {
+        self.0[(digest >> 30) as usize] >> (digest >> 24 & 63) & 1 == 1
     }
 }
 
 impl<'n> Wanted<'n> {
     pub fn new(changes: &'n [NetName<'n>]) -> Self {
-        Self {
+        let mut wanted = Self {
             changes,
-            tags: Tags::of(changes),
+            tags: Tags([0; 4]),
+            digests: [0; FEW],
             next: Cell::new(0),
             map: OnceCell::new(),
+        };
+        if changes.len() <= FEW {
+            for (change, place) in changes.iter().zip(&mut wanted.digests) {
+                *place = digest(change.name);
+                wanted.tags.add(*place);
+            }
+        } else {
+            for change in changes {
+                wanted.tags.add(digest(change.name));
+            }
+        }
+        wanted
+    }
+
+    /// Whether there may be a change of this name.
+    #[inline(always)]
+    fn may_have(&self, name: &[u8]) -> bool {
+        let digest = digest(name);
+        self.tags.may_have(digest) && self.has_digest(digest)
+    }
+
+    #[inline(never)]
+    fn has_digest(&self, digest: u32) -> bool {
+        let few = self.digests.get(..self.changes.len());
+        few.is_none_or(|digests| digests.contains(&digest))
+    }
+
+    /// The position of the change of this name.
+    #[inline(always)]
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        let digest = digest(name);
+        match self.tags.may_have(digest) {
+            true => self.find_digest(name, digest),
+            false => None,
         }
     }
 
-    fn find(&self, name: &[u8]) -> Option<usize> {
-        if !self.tags.may_have(name) || name == b"." || name == b".." {
+    #[inline(never)]
+    fn find_digest(&self, name: &[u8], digest: u32) -> Option<usize> {
+        if name == b"." || name == b".." {
             return None;
         }
         let next = self.next.get();
@@ -132,16 +166,18 @@ impl<'n> Wanted<'n> {
             self.next.set(next + 1);
             return Some(next);
         }
-        if self.changes.len() <= FEW {
-            return self.changes.iter().position(|c| c.name == name);
-        }
-        let map = self.map.get_or_init(|| {
-            let key = Keyed(RandomState::new().hash_one(0));
-            let mut map = HashMap::with_capacity_and_hasher(self.changes.len(), key);
-            map.extend(self.changes.iter().enumerate().map(|(i, c)| (c.name, i)));
-            map
-        });
-        let found = map.get(name).copied();
+        let found = if self.changes.len() <= FEW {
+            let mut pairs = self.changes.iter().zip(&self.digests);
+            pairs.position(|(c, d)| *d == digest && c.name == name)
+        } else {
+            let map = self.map.get_or_init(|| {
+                let key = Keyed(RandomState::new().hash_one(0));
+                let mut map = HashMap::with_capacity_and_hasher(self.changes.len(), key);
+                map.extend(self.changes.iter().enumerate().map(|(i, c)| (c.name, i)));
+                map
+            });
+            map.get(name).copied()
+        };
         if let Some(i) = found {
             self.next.set(i + 1);
         }
@@ -196,30 +232,23 @@ pub(super) struct Merged<'a> {
     /// Whether that differs from what it holds.
     pub changed: bool,
     existing: usize,
-    kept: Kept,
+    /// The records at the start that stay as they are, without gaps. Most leaves of a large directory get a few names
+    /// behind many.
+    kept: Packed,
     /// This many names at the start, all of them kept, have no items.
     folded: usize,
 }
 
-/// The records at the start of a block that stay as they are, without gaps. Most leaves of a large directory get a few
-/// names behind many.
-#[derive(Clone, Copy, Debug, Default)]
-struct Kept {
-    items: usize,
-    bytes: usize,
-    /// The start of the last of them.
-    last: usize,
-}
-
 impl<'a> Merged<'a> {
-    /// The names of `block` with removals and replacements applied; marks what was found as done.
-    /// "." and ".." are names like others here; no change names them.
+    /// The names of `block` with removals and replacements applied; marks what was found as done. `checked`: the names
+    /// need no check. "." and ".." are names like others here; no change names them.
     pub fn new(
         block: &'a [u8],
+        checked: bool,
         wanted: &Wanted<'_>,
         pending: &mut Pending<'_>,
     ) -> Result<Self, FormatError> {
-        let mut merged = Self::folded(block, wanted, pending)?;
+        let mut merged = Self::folded(block, checked, wanted, pending)?;
         merged.unfold(block)?;
         Ok(merged)
     }
@@ -227,15 +256,21 @@ impl<'a> Merged<'a> {
     /// The same, with no items for the names at the start that stay as they are: to write the leaf they are not needed.
     pub fn folded(
         block: &'a [u8],
+        checked: bool,
         wanted: &Wanted<'_>,
         pending: &mut Pending<'_>,
     ) -> Result<Self, FormatError> {
         let mut merged = Self::empty();
         merged.changed = false;
-        for entry in dir_entry::entries(block) {
-            let entry = entry?;
-            let mut item = Item::of(&entry);
-            if let Some(i) = wanted.find(entry.name) {
+        // Of most leaves this is nearly all that is read.
+        let kept = dir_entry::packed(block, checked, |name| !wanted.may_have(name));
+        (merged.kept, merged.bytes) = (kept, kept.bytes);
+        (merged.existing, merged.folded) = (kept.records, kept.records);
+        for record in dir_entry::records(block, merged.kept.bytes, checked) {
+            let record = record?;
+            let old = Item::of(&record);
+            let mut item = old;
+            if let Some(i) = wanted.find(record.name) {
                 // `wanted` and `pending` are of the same changes: i is in range.
                 pending.done[i] = true;
                 let NetName { change, ftype, .. } = pending.changes[i];
@@ -246,17 +281,16 @@ impl<'a> Merged<'a> {
                 let ftype = pending.filetype.then_some(ftype);
                 (item.ino, item.ftype) = (ino, ftype);
             }
-            let same = (item.ino, item.ftype) == (entry.inode, entry.file_type);
+            let same = (item.ino, item.ftype) == (old.ino, old.ftype);
             merged.changed |= !same;
             merged.existing += 1;
-            merged.bytes += item.len();
-            let offset = entry.offset as usize;
-            if same && merged.items.is_empty() && merged.kept.bytes == offset {
+            merged.bytes += record.used;
+            if same && merged.items.is_empty() && merged.kept.bytes == record.offset {
                 merged.folded += 1;
-                merged.kept = Kept {
-                    items: merged.folded,
+                merged.kept = Packed {
+                    records: merged.folded,
                     bytes: merged.bytes,
-                    last: offset,
+                    last: record.offset,
                 };
             } else {
                 merged.items.push(item);
@@ -268,8 +302,8 @@ impl<'a> Merged<'a> {
     /// Makes items of all names; `block` is the one it was made of.
     pub fn unfold(&mut self, block: &'a [u8]) -> Result<(), FormatError> {
         let mut items = Vec::with_capacity(block.len() / 32);
-        for entry in dir_entry::entries(block).take(self.folded) {
-            items.push(Item::of(&entry?));
+        for record in dir_entry::records(block, 0, true).take(self.folded) {
+            items.push(Item::of(&record?));
         }
         items.append(&mut self.items);
         (self.items, self.folded) = (items, 0);
@@ -283,7 +317,7 @@ impl<'a> Merged<'a> {
             bytes: 0,
             changed: true,
             existing: 0,
-            kept: Kept::default(),
+            kept: Packed::default(),
             folded: 0,
         }
     }
@@ -293,15 +327,19 @@ impl<'a> Merged<'a> {
         if let Some(item) = self.items.get_mut(position).filter(|item| item.ino != ino) {
             item.ino = ino;
             self.changed = true;
-            self.kept = Kept::default();
+            self.kept = Packed::default();
         }
     }
 
     /// Writes all of it to a block that fits it, and its checksum; `old` is the block it was made of.
     pub fn write(&self, old: &[u8], block: &mut [u8], shape: &Shape) -> Result<(), FormatError> {
-        let Kept { items, bytes, last } = self.kept;
+        let Packed {
+            records: count,
+            bytes,
+            last,
+        } = self.kept;
         let records = old.get(..bytes).unwrap_or(&[]);
-        let rest = self.items.get(items - self.folded..).unwrap_or(&[]);
+        let rest = self.items.get(count - self.folded..).unwrap_or(&[]);
         match LeafBuilder::continuing(block, shape.csum, records, last) {
             Some(leaf) => finish(leaf, rest),
             None if self.folded == 0 => finish(LeafBuilder::new(block, shape.csum), &self.items),
@@ -360,15 +398,16 @@ impl Leaf<'_> {
         self.entry.hash & 1 == 1 || self.next.is_some_and(|next| next & 1 == 1)
     }
 
-    /// Works out what becomes of it; `page` is its block as it is, `pending` its changes of which some may be done.
+    /// Works out what becomes of it; `page` is its block as it is, whose names need no check if `checked`; `pending` its changes of which some may be done.
     pub fn rewritten(
         &self,
         page: &[u8],
+        checked: bool,
         mut pending: Pending<'_>,
         shape: &Shape,
         hasher: &DirHasher,
     ) -> Result<Rewritten, FormatError> {
-        let mut merged = Merged::folded(page, &Wanted::new(self.changes), &mut pending)?;
+        let mut merged = Merged::folded(page, checked, &Wanted::new(self.changes), &mut pending)?;
         merged.extend(pending.adds());
         if !merged.changed {
             return Ok(Vec::new());
@@ -494,6 +533,41 @@ mod tests {
         assert_eq!(leaves.iter().map(|l| l.0).collect::<Vec<_>>(), [6, 7, 7]);
     }
 
+    /// A name that cannot be one is found wherever it stands: among the names that are kept, or behind them.
+    #[test]
+    fn names_of_the_device_are_checked() {
+        let shape = Shape {
+            block_size: 1024,
+            csum: false,
+            filetype: false,
+            large_dir: false,
+            seed: 7,
+        };
+        let names: Vec<_> = (0..20).map(|n| format!("name.of.{n}")).collect();
+        let item = |name: &'static str| Item {
+            hash: 0,
+            ino: InodeNr(12),
+            ftype: None,
+            name: name.as_bytes(),
+        };
+        let names: Vec<_> = names.into_iter().map(|n| item(n.leak())).collect();
+        let mut sound = vec![0; 1024];
+        write(&mut sound, &names, &shape).unwrap();
+        let folded = |block: &[u8]| {
+            let mut pending = Pending::new(&[], &shape);
+            Merged::folded(block, false, &Wanted::new(&[]), &mut pending).map(|m| m.existing)
+        };
+        assert_eq!(folded(&sound), Ok(20));
+        let places: Vec<_> = dir_entry::entries(&sound)
+            .map(|e| e.unwrap().offset)
+            .collect();
+        for at in places {
+            let mut harmed = sound.clone();
+            harmed[at as usize + 12] = b'/';
+            assert!(folded(&harmed).is_err(), "{at}");
+        }
+    }
+
     proptest::proptest! {
         /// The records that a leaf keeps are as if all had been written again.
         #[test]
@@ -522,7 +596,7 @@ mod tests {
                 })
                 .collect();
             let mut pending = Pending::new(&changes, &shape);
-            let mut merged = Merged::new(&old, &Wanted::new(&changes), &mut pending).unwrap();
+            let mut merged = Merged::new(&old, csum, &Wanted::new(&changes), &mut pending).unwrap();
             merged.extend(pending.adds());
             let (mut kept, mut again) = (vec![0xff; 1024], vec![0; 1024]);
             merged.write(&old, &mut kept, &shape).unwrap();

@@ -49,13 +49,19 @@ impl<'a> Dir<'a, '_> {
                 let filetype = self.shape.filetype;
                 dir_entry::init_dir(&mut fresh, self.shape.csum, update.ino, parent, filetype);
                 page = Page::Changed(fresh);
-                merged = Merged::new(&page, &Wanted::new(&[]), &mut pending).map_err(at(block))?;
+                merged = Merged::new(&page, page.is_checked(), &Wanted::new(&[]), &mut pending)
+                    .map_err(at(block))?;
                 merged.changed = true;
             }
             None => {
                 (block, page) = self.read(0, Role::Leaf)?;
-                merged = Merged::new(&page, &Wanted::new(update.names), &mut pending)
-                    .map_err(at(block))?;
+                merged = Merged::new(
+                    &page,
+                    page.is_checked(),
+                    &Wanted::new(update.names),
+                    &mut pending,
+                )
+                .map_err(at(block))?;
             }
         }
         self.fix_dots(&mut merged)?;
@@ -120,7 +126,8 @@ impl<'a> Dir<'a, '_> {
         let mut used = Vec::new();
         for logical in 0..if only_parent { 1 } else { count } {
             let (block, page) = self.read(logical, Role::Leaf)?;
-            let mut merged = Merged::new(&page, &wanted, &mut pending).map_err(at(block))?;
+            let mut merged =
+                Merged::new(&page, page.is_checked(), &wanted, &mut pending).map_err(at(block))?;
             if logical == 0 {
                 self.fix_dots(&mut merged)?;
             }
@@ -137,8 +144,8 @@ impl<'a> Dir<'a, '_> {
             }
             let (block, page) = self.read(logical, Role::Leaf)?;
             let mut nothing = Pending::new(&[], &self.shape);
-            let mut merged =
-                Merged::new(&page, &Wanted::new(&[]), &mut nothing).map_err(at(block))?;
+            let mut merged = Merged::new(&page, page.is_checked(), &Wanted::new(&[]), &mut nothing)
+                .map_err(at(block))?;
             merged.fill(&mut adds, usable);
             self.rewrite_leaf(block, &page, &merged)?;
         }

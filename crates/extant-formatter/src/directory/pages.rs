@@ -2,8 +2,9 @@
 
 use super::leaf::{self, Item, Merged};
 use super::{DirBlocks, DirUpdate};
+use crate::block_memory;
 use crate::error::{Error, Result};
-use crate::image::{BlockImages, Image};
+use crate::image::{self, BlockImages, Image};
 use crate::workspace::{Bytes, Workspace};
 use ext4_format::geometry::Geometry;
 use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
@@ -93,6 +94,16 @@ impl Deref for Page {
     }
 }
 
+impl Page {
+    /// Whether the names of a leaf need no check.
+    pub fn is_checked(&self) -> bool {
+        match self {
+            Self::Old(image) => image.has_checked_names(),
+            Self::Changed(_) => false,
+        }
+    }
+}
+
 /// Gives a parser's error its block.
 pub(super) fn at(block: BlockNr) -> impl Fn(FormatError) -> Error {
     move |e| e.at(Where::Block(block, 0)).into()
@@ -166,20 +177,26 @@ impl<'a, 'w> Dir<'a, 'w> {
         self.ws.images()
     }
 
-    /// Sets the bytes of a block.
-    pub fn put(&mut self, block: BlockNr, bytes: Vec<u8>) {
-        self.ws.put(block, bytes);
+    /// Sets the bytes of a leaf whose names were checked.
+    pub fn put_leaf(&mut self, block: BlockNr, bytes: Vec<u8>) {
+        self.ws.put_sound(block, bytes, image::CHECKED_NAMES);
     }
 
     /// Writes names one after the other; the caller has checked that they fit.
     pub fn write_leaf(&mut self, block: BlockNr, items: &[Item<'_>]) -> Result<()> {
-        leaf::write(self.ws.unset(block), items, &self.shape).map_err(at(block))
+        let mut bytes = block_memory::unset(self.shape.block_size);
+        leaf::write(&mut bytes, items, &self.shape).map_err(at(block))?;
+        self.put_leaf(block, bytes);
+        Ok(())
     }
 
     /// Writes what has become of a leaf, and fits it.
     pub fn rewrite_leaf(&mut self, block: BlockNr, old: &[u8], merged: &Merged<'_>) -> Result<()> {
-        let bytes = self.ws.unset(block);
-        merged.write(old, bytes, &self.shape).map_err(at(block))
+        let mut bytes = block_memory::unset(self.shape.block_size);
+        let written = merged.write(old, &mut bytes, &self.shape);
+        written.map_err(at(block))?;
+        self.put_leaf(block, bytes);
+        Ok(())
     }
 
     pub fn write_node(&mut self, block: BlockNr, entries: &[DxEntry]) -> Result<()> {
