@@ -28,8 +28,13 @@ impl<C: LockClass> Default for InFlight<C> {
 impl<C: LockClass> InFlight<C> {
     /// Enters a piece of work with this number.
     pub fn begin(&self, number: u64) -> Piece<'_, C> {
-        self.numbers.lock().insert(number);
+        self.note(number);
         Piece { of: self, number }
+    }
+
+    /// A piece of work with this number is in progress from now on, which a later [`InFlight::begin`] takes up and ends.
+    pub fn note(&self, number: u64) {
+        self.numbers.lock().insert(number);
     }
 
     /// Waits until no work with this number or a lower one is in progress.

@@ -127,6 +127,10 @@ lock_class!(
     pub(crate) CommitStage = "logged transactions"
 );
 lock_class!(
+    /// What contexts on their way to the disk have freed.
+    pub(crate) Releases = "freed by contexts"
+);
+lock_class!(
     /// Contexts whose freed blocks and numbers cannot be taken yet.
     pub(crate) Unreleased = "contexts to release"
 );

@@ -19,6 +19,7 @@ use extant_formatter::{Formatter, Published};
 use journal::Writer;
 use journal::commit_stage::CommitStage;
 use statistics::Totals;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -46,6 +47,8 @@ pub(crate) struct Committer {
     pub(crate) formatter: Mutex<Formatter, locks::Formatter>,
     pub(crate) journal: Mutex<Writer, locks::Journal>,
     pub(crate) commit_stage: CommitStage,
+    /// What contexts on their way to the disk have freed, in their order.
+    pub(crate) releases: Mutex<VecDeque<push::Release>, locks::Releases>,
     pub(crate) totals: Totals,
     /// Held during a push by a caller that found the free count at zero.
     short_of_space: Mutex<(), locks::ShortOfSpace>,
@@ -72,6 +75,7 @@ impl Committer {
             formatter: Mutex::new(formatter),
             journal: Mutex::new(journal),
             commit_stage,
+            releases: Mutex::default(),
             totals: Default::default(),
             short_of_space: Mutex::new(()),
             marked_open: AtomicBool::new(false),
@@ -81,3 +85,6 @@ impl Committer {
         }
     }
 }
+
+#[cfg(test)]
+mod bound_tests;

@@ -5,6 +5,9 @@
 //! leaves the second, so commit blocks reach the disk in the order of their contexts. Three contexts may be
 //! in flight, one being formatted, one written into the log, one made durable, while operations commit
 //! into a fourth.
+//!
+//! A thread that finds its context full does the first two stages only. The last one, for all contexts that wait there, is
+//! done by the next thread that needs one of them durable, which releases what they freed, too.
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::{Rule, insist};
@@ -14,7 +17,7 @@ use crate::base::schedule::{self, Point};
 use crate::commit::Committer;
 use crate::commit::stages::{PushStage, PushWatch};
 use crate::log::Fullness;
-use ext4_format::BlockNr;
+use ext4_format::{BlockNr, InodeNr};
 use extant_formatter::item::{InodeEvent, ItemList};
 use extant_formatter::{Formatter, MetaSpace, Moment, Output, SpaceError, superblock_location};
 use std::collections::HashSet;
@@ -22,11 +25,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The blocks and numbers to release once a context is on disk.
-struct Release {
+pub(crate) struct Release {
+    context: u64,
     blocks: Vec<(BlockNr, u32)>,
-    /// The parts of the context: one, or as many as the journal needed.
-    parts: Vec<Output>,
+    inodes: Vec<InodeNr>,
 }
+
+/// A formatted context: its number, the blocks that it frees, and its parts: one, or as many as the journal needed.
+type Formatted = (u64, Vec<(BlockNr, u32)>, Vec<Output>);
 
 /// Gives the formatter blocks out of the allocator and notes what it frees.
 struct PushSpace<'a> {
@@ -60,8 +66,12 @@ impl Committer {
     pub(super) fn throttle(&self) -> Result<()> {
         let context = self.log.lists.context();
         match self.must_push(context) {
-            true => self.push_to(context),
             false => Ok(()),
+            true if self.log.budget.fullness(context) == Fullness::Hard => {
+                self.push_into_log(context)
+            }
+            // Bitmaps leave memory when what they wait for is durable.
+            true => self.push_to(context),
         }
     }
 
@@ -102,6 +112,7 @@ impl Committer {
     pub(crate) fn push_and_release(&self) -> Result<()> {
         let target = self.log.lists.context();
         self.push_to(target)?;
+        self.release_durable()?;
         self.log.unreleased.wait_up_to(target);
         Ok(())
     }
@@ -124,75 +135,105 @@ impl Committer {
             if self.log.durable() >= target {
                 return Ok(());
             }
-            let mut formatter = self.formatter.lock();
-            if self.store.gate.is_shut() {
-                // Frozen: what is committed now waits in memory.
-                drop(formatter);
-                self.store.gate.wait_while_shut();
-                continue;
+            if let Some(mut watch) = self.log_up_to(target)? {
+                let worked = self.commit_stage.finish(self)?;
+                watch.ends(PushStage::Wait);
+                watch.moves(worked, PushStage::Wait, PushStage::Flush);
+                self.totals.pushed(&watch);
+            } else if self.log.wait_logged(target)? {
+                // The thread that logged it need not wait for flushes.
+                self.commit_stage.finish(self)?;
             }
-            if self.log.formatted() >= target {
-                // Another thread is pushing it: wait until it is on disk.
-                drop(formatter);
-                let mut durable = self.log.durable.lock();
-                while *durable < target && self.store.check_running().is_ok() {
-                    self.log.durable_changed.wait(&mut durable);
-                }
-                continue;
-            }
-            let mut watch = PushWatch::start();
-            let emptied = if self.log.half_full.swap(false, Ordering::Relaxed) {
-                // Every published image is durable once both locks are held.
-                self.journal.lock().checkpoint(self)
-            } else {
-                Ok(())
-            };
-            watch.ends(PushStage::Home);
-            let pushed = emptied.and_then(|()| self.push_one(&mut formatter, &mut watch));
-            let (context, release) = match pushed {
-                Ok(x) => x,
-                Err(e) => {
-                    self.store.stop(&e);
-                    return Err(e);
-                }
-            };
-            // Noted before anybody can find the context durable.
-            let _unreleased = self.log.unreleased.begin(context);
-            let mut journal = self.journal.lock();
-            drop(formatter);
-            watch.ends(PushStage::Wait);
-            let last = release.parts.len().saturating_sub(1);
-            let logged = self.store.check_running().and_then(|()| {
-                let mut parts = release.parts.iter().enumerate();
-                parts.try_for_each(|(i, part)| {
-                    journal.log(self, part, (i == last).then_some(context))
-                })
-            });
-            let dirty =
-                self.store.buffers.dirty_count() as u64 * u64::from(self.store.geometry.block_size);
-            if journal.wants_checkpoint() || dirty > self.store.limits.cache_bytes / 4 {
-                self.log.half_full.store(true, Ordering::Relaxed);
-            }
-            if let Err(e) = logged {
-                let journal = (!planted::is(Fault::PushAfterFailure)).then_some(journal);
-                schedule::reached(Point::LogFailed);
-                // The journal is still locked: the next thread that takes it finds the volume stopped.
-                self.store.stop(&e);
-                drop(journal);
-                return Err(e);
-            }
-            drop(journal);
-            watch.ends(PushStage::Log);
-            let worked = self.commit_stage.finish(self)?;
-            watch.ends(PushStage::Wait);
-            watch.moves(worked, PushStage::Wait, PushStage::Flush);
-            self.totals.pushed(&watch);
-            self.release(release)?;
+            self.release_durable()?;
         }
     }
 
+    /// Closes the context if it is still open, and writes it into the log, for a caller who only wants room for more: the next
+    /// one who needs it durable makes it so, at the latest the background thread. So a full context costs no flush.
+    fn push_into_log(&self, context: u64) -> Result<()> {
+        if let Some(watch) = self.log_up_to(context)? {
+            self.totals.pushed(&watch);
+            // The log may have been full, and contexts been made durable for that.
+            self.release_durable()?;
+        }
+        Ok(())
+    }
+
+    /// Formats the open context and writes it into the log, unless it is beyond `target`: another thread does so with
+    /// `target` then, or has.
+    fn log_up_to(&self, target: u64) -> Result<Option<PushWatch>> {
+        let mut formatter = loop {
+            self.store.check_running()?;
+            if self.log.formatted() >= target {
+                // Later contexts may be formatted now, which is none of the caller's business.
+                return Ok(None);
+            }
+            let formatter = self.formatter.lock();
+            if !self.store.gate.is_shut() {
+                break formatter;
+            }
+            // Frozen: what is committed now waits in memory.
+            drop(formatter);
+            self.store.gate.wait_while_shut();
+        };
+        if self.log.formatted() >= target {
+            return Ok(None);
+        }
+        let mut watch = PushWatch::start();
+        let emptied = if self.log.half_full.swap(false, Ordering::Relaxed) {
+            // Every published image is durable once both locks are held.
+            self.journal.lock().checkpoint(self)
+        } else {
+            Ok(())
+        };
+        watch.ends(PushStage::Home);
+        let pushed = emptied.and_then(|()| self.push_one(&mut formatter, &mut watch));
+        let (context, blocks, mut parts) = pushed.inspect_err(|e| self.store.stop(e))?;
+        let freed = parts
+            .iter_mut()
+            .map(|part| std::mem::take(&mut part.freed_inodes));
+        // Mostly there is one part, whose list is moved.
+        let joined = freed.reduce(|mut all, more| {
+            all.extend(more);
+            all
+        });
+        let inodes = joined.unwrap_or_default();
+        // Noted before anybody can find the context durable.
+        self.log.unreleased.note(context);
+        self.releases.lock().push_back(Release {
+            context,
+            blocks,
+            inodes,
+        });
+        let mut journal = self.journal.lock();
+        drop(formatter);
+        watch.ends(PushStage::Wait);
+        let last = parts.len().saturating_sub(1);
+        let logged = self.store.check_running().and_then(|()| {
+            let mut parts = parts.iter().enumerate();
+            parts.try_for_each(|(i, part)| journal.log(self, part, (i == last).then_some(context)))
+        });
+        let dirty =
+            self.store.buffers.dirty_count() as u64 * u64::from(self.store.geometry.block_size);
+        if journal.wants_checkpoint() || dirty > self.store.limits.cache_bytes / 4 {
+            self.log.half_full.store(true, Ordering::Relaxed);
+        }
+        if let Err(e) = logged {
+            let journal = (!planted::is(Fault::PushAfterFailure)).then_some(journal);
+            schedule::reached(Point::LogFailed);
+            // The journal is still locked: the next thread that takes it finds the volume stopped.
+            self.store.stop(&e);
+            drop(journal);
+            return Err(e);
+        }
+        drop(journal);
+        self.log.note_logged(context);
+        watch.ends(PushStage::Log);
+        Ok(Some(watch))
+    }
+
     /// Closes the current context and formats it.
-    fn push_one(&self, formatter: &mut Formatter, watch: &mut PushWatch) -> Result<(u64, Release)> {
+    fn push_one(&self, formatter: &mut Formatter, watch: &mut PushWatch) -> Result<Formatted> {
         let _span = lockmeter::span!("format a context");
         let (context, lists) = self.log.lists.switch();
         let mut items = ItemList::default();
@@ -248,7 +289,7 @@ impl Committer {
         watch.ends(PushStage::Format);
         let sorted = parts.iter().map(|part| part.sorting).sum();
         watch.moves(sorted, PushStage::Format, PushStage::Sort);
-        Ok((context, Release { blocks, parts }))
+        Ok((context, blocks, parts))
     }
 
     /// Formats a context, in as many parts as the journal needs it: how much an operation changes is
@@ -368,12 +409,27 @@ impl Committer {
         Ok(())
     }
 
+    /// Releases what the contexts freed that are durable by now, unless another thread is at it.
+    fn release_durable(&self) -> Result<()> {
+        loop {
+            let durable = self.log.durable();
+            let mut releases = self.releases.lock();
+            if releases.front().is_none_or(|r| r.context > durable) {
+                return Ok(());
+            }
+            let Some(release) = releases.pop_front() else {
+                return Ok(());
+            };
+            drop(releases);
+            let _unreleased = self.log.unreleased.begin(release.context);
+            self.release(release)?;
+        }
+    }
+
     /// The context is on disk: what it freed may be used again.
     fn release(&self, release: Release) -> Result<()> {
         let rest = self.rests_inode_numbers();
-        for part in release.parts {
-            self.space.inodes.release(part.freed_inodes, rest);
-        }
+        self.space.inodes.release(release.inodes, rest);
         // Runs that meet go back as one.
         let mut blocks = release.blocks;
         blocks.sort_unstable();

@@ -590,6 +590,7 @@ impl Data {
         let pushed = context > self.log.durable();
         schedule::reached(Point::FsyncWritten);
         if pushed {
+            self.log.budget.note_waiter();
             self.commit.push_to(context)?;
             if planted::is(Fault::FsyncWithoutFlush) {
                 return Ok(());

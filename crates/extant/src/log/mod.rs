@@ -49,6 +49,8 @@ pub struct Budget {
     hard: u64,
     /// Blocks for which a slot draws items at once.
     batch: u64,
+    /// So many contexts, from the open one on, are to stay small. Read where credits are drawn; written by fsyncs and pushes.
+    small: AtomicU64,
 }
 
 /// Items for which a rate is given.
@@ -59,6 +61,11 @@ const FIRST_RATE: u64 = RATE_UNIT / 4;
 const LEAST: u64 = 16;
 /// Most blocks for which it does.
 const MOST: u64 = 256;
+/// Items of a small context. A push costs a create about a tenth more than without this bound, as fewer names of a directory
+/// share a leaf; the figures for other bounds are in docs/mechanisms/push.md.
+pub(crate) const SMALL: u64 = 32 << 10;
+/// Contexts that stay small after an fsync has waited for one: a burst fills them in a tenth of a second.
+const SMALL_CONTEXTS: u64 = 8;
 /// Bounds of the rate. The lower one bounds how far a context outgrows the journal when operations that change many blocks
 /// follow on many that change few.
 const RATES: RangeInclusive<u64> = RATE_UNIT / 8..=RATE_UNIT * 8;
@@ -83,6 +90,14 @@ impl Budget {
             soft: capacity / 3,
             hard: capacity / 2,
             batch: (capacity / (slots * 64)).clamp(1, MOST),
+            small: AtomicU64::new(0),
+        }
+    }
+
+    /// An fsync is about to wait for a context. Others may follow, so the next contexts are pushed while they are small.
+    pub(crate) fn note_waiter(&self) {
+        if self.small.load(Ordering::Relaxed) < SMALL_CONTEXTS {
+            self.small.store(SMALL_CONTEXTS, Ordering::Relaxed);
         }
     }
 
@@ -92,11 +107,16 @@ impl Budget {
         let items_of = |blocks| blocks * RATE_UNIT / self.rate.load(Ordering::Relaxed);
         let by_need = (used / 2).clamp(LEAST, items_of(MOST).max(LEAST));
         // At least `need`, which keeps a slot's credits from going below zero.
-        let batch = need.max(items_of(self.batch)).max(by_need);
+        let most = match self.small.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            _ => SMALL / 32,
+        };
+        let batch = items_of(self.batch).max(by_need).min(most).max(need);
         let granted = &self.granted[(context & 1) as usize];
         let before = granted.fetch_add(batch, Ordering::Relaxed);
         let now = self.judge(before + batch);
-        if now > self.judge(before) {
+        // The bound may have become smaller since the last draw.
+        if now > self.fullness(context) {
             // Context numbers grow, and fullness grows within one, so the maximum is the latest.
             self.full
                 .fetch_max(context << 2 | now as u64, Ordering::Relaxed);
@@ -105,11 +125,16 @@ impl Budget {
     }
 
     fn judge(&self, granted: u64) -> Fullness {
-        match self.blocks_of(granted) {
-            0 => Fullness::Free,
-            n if n < self.soft => Fullness::Free,
-            n if n < self.hard => Fullness::Soft,
-            _ => Fullness::Hard,
+        let (blocks, small) = (
+            self.blocks_of(granted),
+            self.small.load(Ordering::Relaxed) > 0,
+        );
+        if blocks > 0 && blocks >= self.hard || small && granted >= SMALL {
+            Fullness::Hard
+        } else if blocks > 0 && blocks >= self.soft || small && granted >= SMALL / 4 * 3 {
+            Fullness::Soft
+        } else {
+            Fullness::Free
         }
     }
 
@@ -144,6 +169,11 @@ impl Budget {
     /// Ends the drawing for a context.
     pub(crate) fn close(&self, context: u64) {
         self.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
+        let less = |small: u64| small.checked_sub(1);
+        // Fails at 0, where nothing is left to count.
+        let _ = self
+            .small
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
@@ -156,6 +186,8 @@ pub struct Log {
     pub(crate) budget: Budget,
     /// Last context that the formatter has applied: readers see its images.
     pub(crate) formatted: AtomicU64,
+    /// Last context that is in the log as a whole and waits for its flushes, or is on disk. Written with `durable` locked.
+    logged: AtomicU64,
     /// Last context on disk.
     pub(crate) durable: Mutex<u64, locks::Durable>,
     /// The same, readable without the lock.
@@ -192,6 +224,7 @@ impl Log {
             lists: CommitLists::new(),
             budget: Budget::new(capacity, percpu::slot::count() as u64),
             formatted: AtomicU64::new(0),
+            logged: AtomicU64::new(0),
             durable: Mutex::new(0),
             durable_now: AtomicU64::new(0),
             durable_changed: Condvar::new(),
@@ -227,6 +260,29 @@ impl Log {
     /// Whether committed items wait for a push.
     pub(crate) fn is_pending(&self) -> bool {
         self.lists.any(|list| !list.is_empty())
+    }
+
+    /// Notes that a context is in the log as a whole, and that nobody need be making it durable.
+    pub(crate) fn note_logged(&self, context: u64) {
+        let durable = self.durable.lock();
+        self.logged.fetch_max(context, Ordering::Relaxed);
+        drop(durable);
+        self.durable_changed.notify_all();
+    }
+
+    /// Waits until a formatted context is in the log, or durable; true in the first case.
+    pub(crate) fn wait_logged(&self, context: u64) -> Result<bool> {
+        let mut durable = self.durable.lock();
+        loop {
+            self.store.check_running()?;
+            if *durable >= context {
+                return Ok(false);
+            }
+            if self.logged.load(Ordering::Relaxed) >= context {
+                return Ok(true);
+            }
+            self.durable_changed.wait(&mut durable);
+        }
     }
 
     /// Notes that a context is durable.
@@ -302,6 +358,28 @@ mod tests {
             assert!(found < most, "{small:?}");
         }
         assert!(large.iter().all(|&n| n < 0.1), "{large:?}");
+    }
+
+    #[test]
+    fn contexts_are_small_for_a_while_after_an_fsync_has_waited() {
+        let budget = Budget::new(64 << 10, 4);
+        let large = room(&budget);
+        assert!(large > SMALL, "{large}");
+        // What has been drawn already counts.
+        budget.draw(1, SMALL, 0);
+        assert_eq!(budget.fullness(1), Fullness::Free);
+        budget.note_waiter();
+        budget.draw(1, 1, 0);
+        assert_eq!(budget.fullness(1), Fullness::Hard);
+        for context in 1..=SMALL_CONTEXTS {
+            assert_eq!(room(&budget), SMALL - 1);
+            budget.close(context);
+        }
+        assert_eq!(room(&budget), large);
+        // A small journal's own bound holds if it is lower.
+        let small = Budget::new(1000, 4);
+        small.note_waiter();
+        assert_eq!(room(&small), 1999);
     }
 
     #[test]
