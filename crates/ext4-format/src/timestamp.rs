@@ -77,6 +77,7 @@ impl Timestamp {
 
     /// From the 32-bit seconds and the extra word, where there is one. Nanoseconds beyond the
     /// allowed range (only broken writers leave them) are read as the last nanosecond.
+    #[inline(always)]
     pub fn decode(low: u32, extra: Option<u32>) -> Self {
         let base = i64::from(low.cast_signed());
         match extra {

@@ -82,6 +82,25 @@ struct Table {
     sound: u64,
 }
 
+/// What freeing an inode needs to know of its core.
+#[derive(Clone, Copy)]
+struct Former {
+    file_type: Option<FileType>,
+    flags: u32,
+    generation: u32,
+}
+
+impl Former {
+    #[inline]
+    fn of(core: &InodeCore) -> Self {
+        Self {
+            file_type: core.file_type(),
+            flags: core.flags,
+            generation: core.generation,
+        }
+    }
+}
+
 /// The position of an inode's record.
 struct RecordPlace {
     group: GroupNr,
@@ -247,11 +266,13 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     }
 
     /// The record as it was; an error if no inode is there. The flag says that its checksum is known to be right.
+    #[inline(always)]
     fn old(&self, (raw, is_sound): (&[u8], bool), ino: InodeNr) -> Result<InodeCore> {
-        let core = match is_sound {
-            true => inode::decode_verified(raw, self.ws.geometry, ino)?,
-            false => inode::decode_core(raw, self.ws.geometry, ino)?,
-        };
+        if !is_sound {
+            inode::decode_core(raw, self.ws.geometry, ino)?;
+        }
+        // In line, so that fields which the caller has no use for are not read.
+        let core = inode::decode_verified(raw, self.ws.geometry, ino)?;
         if core.mode == 0 {
             return Err(Error::corrupt_inode("inode in use without a mode", ino));
         }
@@ -264,8 +285,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         ino: InodeNr,
         item: &InodeItem,
     ) -> Result<()> {
-        let old = self.old((raw, is_sound), ino)?;
-        self.free_metadata(raw, &old, ino)?;
+        let old = Former::of(&self.old((raw, is_sound), ino)?);
+        self.free_metadata(raw, old, ino)?;
         self.done.bits.changed.push((ino, false));
         self.done.freed.push(ino);
         self.done.orphans.push((ino, OrphanChange::Freed));
@@ -288,7 +309,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     /// Frees the metadata that hangs on a record: a directory's blocks, the mapping's own, the
     /// attribute block.
-    fn free_metadata(&mut self, raw: &[u8], old: &InodeCore, ino: InodeNr) -> Result<()> {
+    fn free_metadata(&mut self, raw: &[u8], old: Former, ino: InodeNr) -> Result<()> {
         let geometry = self.ws.geometry;
         let acl = inode::file_acl(raw, geometry);
         let acl_sectors = if acl.0 != 0 {
@@ -296,13 +317,13 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         } else {
             0
         };
-        let is_dir = old.file_type() == Some(FileType::Directory);
-        let mapped = match old.file_type() {
+        let is_dir = old.file_type == Some(FileType::Directory);
+        let mapped = match old.file_type {
             Some(FileType::Regular | FileType::Directory) => true,
             Some(FileType::Symlink) => inode::sectors(raw, geometry) > acl_sectors,
             _ => false,
         };
-        if mapped && old.flags & flags::INLINE_DATA == 0 && !is_unmapped(raw, old) {
+        if mapped && old.flags & flags::INLINE_DATA == 0 && !is_unmapped(raw, old.flags) {
             let owner = Owner::new(geometry, ino, old.generation, old.flags);
             mapping::free(self.ws, self.ledger, &owner, inode::i_block(raw)?, is_dir)?;
         }
@@ -397,8 +418,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             return Ok((last.map_or(Ok(old), |last| next_core(last, &old))?, links));
         };
         if changes.was_used {
-            let old = self.old((raw, is_sound), ino)?;
-            self.free_metadata(raw, &old, ino)?;
+            let old = Former::of(&self.old((raw, is_sound), ino)?);
+            self.free_metadata(raw, old, ino)?;
             self.done.orphans.push((ino, OrphanChange::Remove));
         } else {
             self.done.bits.changed.push((ino, true));
@@ -498,8 +519,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 }
 
 /// Whether the root of a mapping by extents holds none: nothing hangs on it.
-fn is_unmapped(raw: &[u8], core: &InodeCore) -> bool {
-    core.flags & flags::EXTENTS != 0
+fn is_unmapped(raw: &[u8], inode_flags: u32) -> bool {
+    inode_flags & flags::EXTENTS != 0
         && inode::i_block(raw)
             .and_then(|root| extent::ExtentHeader::parse(root))
             .is_ok_and(|root| root.entries == 0 && root.depth == 0)

@@ -193,6 +193,7 @@ fn check_sizes(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<()> {
 ///
 /// # Errors
 /// [`FormatError::Corrupt`] at the inode.
+#[inline(always)]
 pub fn decode_verified(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<InodeCore> {
     check_sizes(raw, geo, ino)?;
     let bad = |what| Err(FormatError::corrupt(what, Where::Inode(ino)));
