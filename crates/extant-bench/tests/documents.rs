@@ -25,8 +25,7 @@ fn check(path: &Path, figures: &Figures) -> usize {
 #[test]
 fn quoted_figures_are_the_reports() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let json = std::fs::read_to_string(top.join("docs/bench/report.json")).unwrap();
-    let figures = Figures::parse(&json).unwrap();
+    let figures = Figures::read(&top.join("docs/bench/report.json")).unwrap();
     let count = check(&top.join("README.md"), &figures) + check(&top.join("docs"), &figures);
     assert!(
         count > 60,

@@ -14,7 +14,7 @@ pub struct FiguresArgs {
     /// Documents, and directories of them
     #[arg(required = true, value_name = "FILE|DIR")]
     documents: Vec<PathBuf>,
-    /// The figures
+    /// The figures; the tables of pages beside it count too
     #[arg(long, value_name = "FILE", default_value = "docs/bench/report.json")]
     report: PathBuf,
     /// Change nothing, and fail if a figure is another
@@ -40,8 +40,7 @@ fn documents(path: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 
 pub fn run(args: &FiguresArgs) -> Result<()> {
     let told = |path: &Path| path.display().to_string();
-    let json = std::fs::read_to_string(&args.report).with_context(|| told(&args.report))?;
-    let figures = Figures::parse(&json)?;
+    let figures = Figures::read(&args.report)?;
     let mut files = Vec::new();
     for path in &args.documents {
         documents(path, &mut files)?;

@@ -7,10 +7,15 @@
 //!
 //! A section is the anchor of its heading, a field or name a member of its rows, `_` in a value a space. `over`: how many times
 //! as good the section's first target is as this one, row by row. Several rows give several figures, or the least or the most.
+//!
+//! The tables of the pages that scripts write beside the report are sections too, under the names of their files: a field is a
+//! column's heading with `_` for spaces, `row` the one without a heading. Their cells are quoted as they stand.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 /// Members of one row, those of objects in it by their path.
 type Row = BTreeMap<String, Value>;
@@ -93,10 +98,69 @@ fn matches(row: &Row, condition: &str) -> Result<bool> {
     }))
 }
 
+/// The cells of a table's line, if it is one.
+fn cells(line: &str) -> Option<Vec<String>> {
+    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    Some(inner.split('|').map(|cell| cell.trim().into()).collect())
+}
+
+/// The rows of all tables of a page.
+fn tables(page: &str) -> Vec<Row> {
+    let (mut rows, mut head) = (Vec::new(), None);
+    for line in page.lines() {
+        let Some(cells) = cells(line) else {
+            head = None;
+            continue;
+        };
+        let Some(names) = &head else {
+            head = Some(cells.iter().map(|name| heading(name)).collect::<Vec<_>>());
+            continue;
+        };
+        if cells
+            .iter()
+            .any(|cell| !cell.starts_with("--") && !cell.starts_with(":-"))
+        {
+            let values = cells.into_iter().map(Value::String);
+            rows.push(names.iter().cloned().zip(values).collect());
+        }
+    }
+    rows
+}
+
+/// What a column is called in a key.
+fn heading(name: &str) -> String {
+    match name {
+        "" => "row".into(),
+        name => name.replace(' ', "_"),
+    }
+}
+
 impl Figures {
     /// From `report.json`.
     pub fn parse(json: &str) -> Result<Self> {
         Ok(Self(serde_json::from_str(json).context("report.json")?))
+    }
+
+    /// The figures of a report, and those of the pages beside it.
+    pub fn read(report: &Path) -> Result<Self> {
+        let told = |path: &Path| path.display().to_string();
+        let text = |path: &Path| fs::read_to_string(path).with_context(|| told(path));
+        let mut figures = Self::parse(&text(report)?)?;
+        let beside = report.parent().context("a report lies in a directory")?;
+        for entry in beside.read_dir().with_context(|| told(beside))? {
+            let path = entry.with_context(|| told(beside))?.path();
+            if path.extension().is_some_and(|end| end == "md")
+                && let Some(name) = path.file_stem().and_then(|name| name.to_str())
+            {
+                figures.add_page(name, &text(&path)?);
+            }
+        }
+        Ok(figures)
+    }
+
+    /// Takes the tables of a page as a section, unless the report has one of that name.
+    pub fn add_page(&mut self, name: &str, page: &str) {
+        self.0.entry(name.into()).or_insert_with(|| tables(page));
     }
 
     /// The text of a key's figures.
@@ -116,20 +180,25 @@ impl Figures {
             Some(at) => (&words[..at], Some(&words[at + 1..])),
             None => (&words[..], None),
         };
-        let mut found = Vec::new();
+        let (mut found, mut cells) = (Vec::new(), Vec::new());
         for row in rows {
             let conditions = wanted.iter().chain(over.unwrap_or_default());
-            if !conditions
+            let met = conditions
                 .map(|c| matches(row, c))
-                .collect::<Result<Vec<_>>>()?
-                .contains(&false)
-                && let Some(value) = row.get(field).and_then(Value::as_f64)
-            {
-                found.push(match over {
+                .collect::<Result<Vec<_>>>()?;
+            let Some(value) = row.get(field).filter(|_| !met.contains(&false)) else {
+                continue;
+            };
+            match (value.as_f64(), value.as_str()) {
+                (Some(value), _) => found.push(match over {
                     None => value,
                     Some(_) => times(field, Self::first_like(rows, row, field)?, value),
-                });
+                }),
+                (None, cell) => cells.extend(cell),
             }
+        }
+        if !cells.is_empty() && found.is_empty() && pick.is_none() {
+            return Ok(cells.join(", "));
         }
         ensure!(!found.is_empty(), "no row of {section} has such a {field}");
         Ok(match pick {
@@ -210,6 +279,30 @@ mod tests {
             "mdtest-all creates tasks",
         ] {
             assert!(f.get(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_a_page_is_a_section() {
+        let mut f = figures();
+        f.add_page(
+            "conflicts",
+            "# A page\n\n| | cases | free of all |\n|---|---:|---|\n| 2 slots | 3 | 1.5 % |\n| 16 slots | 4 | 2 % |\n\n| x |\n|---|\n| 5 |\n",
+        );
+        f.add_page("mdtest-all", "| creates |\n|---|\n| 1 |\n");
+        for (key, figure) in [
+            ("conflicts free_of_all row=16_slots", "2 %"),
+            ("conflicts free_of_all", "1.5 %, 2 %"),
+            ("conflicts cases row=2_slots", "3"),
+            ("conflicts x", "5"),
+            ("mdtest-all creates tasks=3 over target=kernel_ext4", ""),
+            ("most conflicts cases", ""),
+            ("conflicts cases row=3_slots", ""),
+        ] {
+            match f.get(key) {
+                Ok(found) => assert_eq!(found, figure, "{key}"),
+                Err(_) => assert_eq!("", figure, "{key}"),
+            }
         }
     }
 
