@@ -1,0 +1,317 @@
+//! Every inode has a name, every directory a parent, and links are as many as names.
+
+use crate::Error;
+use crate::dirs;
+use crate::inode_map;
+use crate::session::{DirState, InodeUse, Session, Used};
+use ext4_format::dir_entry;
+use ext4_format::extent::Extent;
+use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::{FileType, InodeNr};
+use std::collections::BTreeSet;
+
+/// Attaches what has no name, then sets ".." and counts of links.
+pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    if !session.dirs.contains_key(&InodeNr::ROOT.0) {
+        make_directory(
+            session,
+            InodeNr::ROOT,
+            InodeNr::ROOT,
+            "the root directory is made anew",
+        )?;
+    }
+    let mut homeless: Vec<InodeNr> = unreached(session).into_iter().map(InodeNr).collect();
+    let nameless = session.inodes.iter().filter(|(ino, used)| {
+        used.names == 0
+            && matches!(used.kind, InodeUse::File(file_type) if file_type != FileType::Directory)
+            && **ino != 2
+    });
+    homeless.extend(nameless.map(|(ino, _)| InodeNr(*ino)));
+    for ino in homeless {
+        attach(session, ino)?;
+    }
+    parents(session)?;
+    links(session)
+}
+
+/// Directories that the root does not lead to: of each such tree or loop the one that is to be attached.
+fn unreached(session: &mut Session<'_, '_>) -> Vec<u32> {
+    let mut reached = BTreeSet::from([InodeNr::ROOT.0]);
+    let mut homeless = Vec::new();
+    for start in session.dirs.keys().copied().collect::<Vec<_>>() {
+        let (mut way, mut at) = (BTreeSet::new(), start);
+        while !reached.contains(&at) && way.insert(at) {
+            match session.dirs.get(&at).map_or(0, |d| d.parent) {
+                0 => break,
+                parent => at = parent,
+            }
+        }
+        if !reached.contains(&at) {
+            homeless.push(at);
+        }
+        reached.extend(way);
+    }
+    homeless
+}
+
+fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Error> {
+    let Some(root) = dirs::blocks(session, InodeNr::ROOT)? else {
+        return Ok(None);
+    };
+    for &block in &root.places {
+        let bytes = session.read(block)?;
+        for entry in dir_entry::entries(&bytes).map_while(Result::ok) {
+            if entry.name == b"lost+found" && session.dirs.contains_key(&entry.inode.0) {
+                return Ok(Some(entry.inode));
+            }
+        }
+    }
+    let free = (session.geo.first_ino..=session.geo.inodes_count)
+        .map(InodeNr)
+        .find(|ino| {
+            let place = session.geo.group_of_inode(*ino);
+            place.is_some_and(|(group, index)| index < session.records_in(group.0))
+                && !session.inodes.contains_key(&ino.0)
+        });
+    let Some(ino) = free else {
+        return Ok(None);
+    };
+    if !make_directory(session, ino, InodeNr::ROOT, "lost+found is made")? {
+        return Ok(None);
+    }
+    match add_name(session, InodeNr::ROOT, b"lost+found", ino)? {
+        true => Ok(Some(ino)),
+        false => Ok(None),
+    }
+}
+
+fn make_directory(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    parent: InodeNr,
+    text: &str,
+) -> Result<bool, Error> {
+    if !session.ask(format!("inode {ino}"), text, None) {
+        return Ok(false);
+    }
+    let mut raw = vec![0; session.geo.inode_size.into()];
+    inode::init(&mut raw, &session.geo);
+    let core = InodeCore {
+        mode: FileType::Directory.mode_bits() | if ino == InodeNr::ROOT { 0o755 } else { 0o700 },
+        links: 2,
+        size: session.geo.block_size.into(),
+        flags: if session.geo.features.has_extents() {
+            flags::EXTENTS
+        } else {
+            0
+        },
+        ..InodeCore::default()
+    };
+    inode::encode_core(&core, &mut raw, &session.geo);
+    session.write_record(ino, &mut raw)?;
+    let Some(physical) = session.allocate() else {
+        return Ok(false);
+    };
+    let mut bytes = vec![0; session.block_size()];
+    let csum = session.has_csum();
+    dir_entry::init_dir(
+        &mut bytes,
+        csum,
+        ino,
+        parent,
+        session.geo.features.has_filetype(),
+    );
+    if let Some(seed) = session.seed(ino, 0) {
+        dir_entry::set_tail(&mut bytes, seed);
+    }
+    session.write(physical, &bytes)?;
+    let extent = Extent {
+        logical: 0,
+        len: 1,
+        physical,
+        unwritten: false,
+    };
+    inode_map::remap(session, ino, vec![extent], Vec::new())?;
+    session.inodes.insert(
+        ino.0,
+        Used {
+            kind: InodeUse::File(FileType::Directory),
+            names: 0,
+        },
+    );
+    session.dirs.insert(
+        ino.0,
+        DirState {
+            dotdot: parent.0,
+            ..DirState::default()
+        },
+    );
+    Ok(true)
+}
+
+fn attach(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
+    let Some(home) = lost_and_found(session)? else {
+        return Ok(());
+    };
+    if ino == home
+        || !session.ask(
+            format!("inode {ino}"),
+            "it has no name, and gets one in lost+found",
+            None,
+        )
+    {
+        return Ok(());
+    }
+    add_name(session, home, format!("#{ino}").as_bytes(), ino)?;
+    Ok(())
+}
+
+/// Adds a name to a directory, with a block more if it is full.
+fn add_name(
+    session: &mut Session<'_, '_>,
+    dir: InodeNr,
+    name: &[u8],
+    ino: InodeNr,
+) -> Result<bool, Error> {
+    let csum = session.has_csum();
+    let Some(blocks) = dirs::blocks(session, dir)? else {
+        return Ok(false);
+    };
+    let file_type = match session.inodes.get(&ino.0).map(|used| used.kind) {
+        Some(InodeUse::File(file_type)) if session.geo.features.has_filetype() => Some(file_type),
+        _ => None,
+    };
+    if blocks.flags & flags::INDEX != 0 {
+        // The place of a name in an index is another matter: the index is given up.
+        edit(session, dir, |core| core.flags &= !flags::INDEX)?;
+    }
+    // The block of an index's root holds no names behind its dots.
+    let skip = usize::from(blocks.flags & flags::INDEX != 0);
+    for &block in blocks.places.iter().skip(skip) {
+        let mut bytes = session.read(block)?;
+        if dir_entry::insert(&mut bytes, csum, name, ino, file_type).unwrap_or(false) {
+            if let Some(seed) = blocks.seed {
+                dir_entry::set_tail(&mut bytes, seed);
+            }
+            session.write(block, &bytes)?;
+            dirs::count(session, dir, ino);
+            return Ok(true);
+        }
+    }
+    let Some(physical) = session.allocate() else {
+        return Ok(false);
+    };
+    let mut bytes = vec![0; session.block_size()];
+    dir_entry::init_block(&mut bytes, csum);
+    dir_entry::insert(&mut bytes, csum, name, ino, file_type).map_err(Error::Format)?;
+    if let Some(seed) = blocks.seed {
+        dir_entry::set_tail(&mut bytes, seed);
+    }
+    session.write(physical, &bytes)?;
+    let mut extents = blocks.extents;
+    let logical = blocks.places.len() as u32;
+    let here = Extent {
+        logical,
+        len: 1,
+        physical,
+        unwritten: false,
+    };
+    extents.push(here);
+    let size = u64::from(logical + 1) * u64::from(session.geo.block_size);
+    edit(session, dir, |core| core.size = size)?;
+    let added = inode_map::remap(session, dir, extents, blocks.nodes)?;
+    if added {
+        dirs::count(session, dir, ino);
+    }
+    Ok(added)
+}
+
+fn edit(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    change: impl FnOnce(&mut InodeCore),
+) -> Result<(), Error> {
+    let Some(mut raw) = session.read_record(ino)? else {
+        return Ok(());
+    };
+    if let Ok(mut core) = inode::decode_verified(&raw, &session.geo, ino) {
+        change(&mut core);
+        inode::encode_core(&core, &mut raw, &session.geo);
+        session.write_record(ino, &mut raw)?;
+    }
+    Ok(())
+}
+
+fn parents(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    for (ino, state) in session.dirs.clone() {
+        let parent = if ino == InodeNr::ROOT.0 {
+            ino
+        } else {
+            state.parent
+        };
+        let Some(dir) = dirs::blocks(session, InodeNr(ino))? else {
+            continue;
+        };
+        let Some(&first) = dir.places.first() else {
+            continue;
+        };
+        if parent == 0
+            || parent == state.dotdot
+            || !session.ask(
+                format!("directory {ino}"),
+                format!("its \"..\" leads to {parent}"),
+                None,
+            )
+        {
+            continue;
+        }
+        let mut bytes = session.read(first)?;
+        if let Some(number) = bytes.get_mut(12..16) {
+            number.copy_from_slice(&parent.to_le_bytes());
+        }
+        if let Some(seed) = dir.seed {
+            match dir.flags & flags::INDEX != 0 {
+                true => ext4_format::htree::set_checksum(
+                    &mut bytes,
+                    ext4_format::htree::IndexBlockKind::Root,
+                    seed,
+                )
+                .map_err(Error::Format)?,
+                false => dir_entry::set_tail(&mut bytes, seed),
+            }
+        }
+        session.write(first, &bytes)?;
+    }
+    Ok(())
+}
+
+fn links(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    for (ino, used) in session.inodes.clone() {
+        let InodeUse::File(file_type) = used.kind else {
+            continue;
+        };
+        let counted = match (file_type, session.dirs.get(&ino)) {
+            (FileType::Directory, Some(dir)) => 2 + dir.children,
+            _ => used.names,
+        };
+        let Some(raw) = session.read_record(InodeNr(ino))? else {
+            continue;
+        };
+        let Ok(core) = inode::decode_verified(&raw, &session.geo, InodeNr(ino)) else {
+            continue;
+        };
+        let uncounted = core.links == 1 && counted > inode::LINK_MAX;
+        if counted != 0
+            && core.links != counted
+            && !uncounted
+            && session.ask(
+                format!("inode {ino}"),
+                format!("its count of links is set to {counted}"),
+                None,
+            )
+        {
+            edit(session, InodeNr(ino), |core| core.links = counted)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,416 @@
+//! The blocks of directories: names that lead nowhere, wrong types, records that cannot be read, indexes.
+
+use crate::Error;
+use crate::mapping;
+use crate::session::{InodeUse, Session};
+use ext4_format::dir_entry::{self, LeafBuilder};
+use ext4_format::extent::Extent;
+use ext4_format::hash::DirHasher;
+use ext4_format::htree::{self, IndexBlockKind};
+use ext4_format::inode::{self, flags};
+use ext4_format::{BlockNr, FileType, InodeNr};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A name that stays in its directory.
+#[derive(Clone, Debug)]
+struct Name {
+    name: Vec<u8>,
+    ino: InodeNr,
+    file_type: Option<FileType>,
+}
+
+/// Mends all directories.
+pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    let all: Vec<u32> = session.dirs.keys().copied().collect();
+    for ino in all {
+        directory(session, InodeNr(ino))?;
+    }
+    Ok(())
+}
+
+/// What is known of a directory while its blocks are read.
+pub(crate) struct Blocks {
+    pub(crate) places: Vec<BlockNr>,
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) nodes: Vec<BlockNr>,
+    pub(crate) seed: Option<u32>,
+    pub(crate) flags: u32,
+}
+
+/// The blocks of a directory, in logical order.
+pub(crate) fn blocks(session: &Session<'_, '_>, ino: InodeNr) -> Result<Option<Blocks>, Error> {
+    let Some(raw) = session.read_record(ino)? else {
+        return Ok(None);
+    };
+    let Ok(core) = inode::decode_verified(&raw, &session.geo, ino) else {
+        return Ok(None);
+    };
+    if core.flags & flags::INLINE_DATA != 0 {
+        return Ok(None);
+    }
+    let seed = session.seed(ino, core.generation);
+    let root = inode::i_block(&raw).map_err(Error::Format)?;
+    let map = mapping::read(session, core.flags, root, seed)?;
+    let places = map
+        .extents
+        .iter()
+        .flat_map(|e| (0..e.len).map(|i| BlockNr(e.physical.0 + u64::from(i))));
+    Ok(Some(Blocks {
+        places: places.collect(),
+        extents: map.extents,
+        nodes: map.nodes,
+        seed,
+        flags: core.flags,
+    }))
+}
+
+fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
+    let Some(dir) = blocks(session, ino)? else {
+        return Ok(());
+    };
+    let place = format!("directory {ino}");
+    let mut index = BTreeMap::new();
+    if dir.flags & flags::INDEX != 0 {
+        match read_index(session, &dir)? {
+            Some(found) => index = found,
+            None if session.ask(
+                &place,
+                "its index is given up, and its names are searched one by one",
+                None,
+            ) =>
+            {
+                clear_index(session, ino)?;
+            }
+            None => return Ok(()),
+        }
+    }
+    for (logical, &block) in (0u32..).zip(&dir.places) {
+        let mut bytes = session.read(block)?;
+        if let Some(IndexUse::Node(kind)) = index.get(&logical) {
+            if let Some(seed) = dir.seed
+                && htree::verify_checksum(&bytes, *kind, seed).is_err()
+                && session.ask(&place, "the checksum of its index is set", None)
+            {
+                htree::set_checksum(&mut bytes, *kind, seed).map_err(Error::Format)?;
+                session.write(block, &bytes)?;
+            }
+            if logical == 0 {
+                note_dotdot(session, ino, &bytes);
+            }
+            continue;
+        }
+        leaf(session, ino, &dir, (logical, block), &mut bytes)?;
+    }
+    Ok(())
+}
+
+fn note_dotdot(session: &mut Session<'_, '_>, ino: InodeNr, bytes: &[u8]) {
+    let dotdot = bytes
+        .get(12..16)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |b| u32::from_le_bytes(*b));
+    if let Some(state) = session.dirs.get_mut(&ino.0) {
+        state.dotdot = dotdot;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum IndexUse {
+    Node(IndexBlockKind),
+    Leaf,
+}
+
+/// What each block of an indexed directory is; `None` if the index or the order of names breaks a rule.
+fn read_index(
+    session: &Session<'_, '_>,
+    dir: &Blocks,
+) -> Result<Option<BTreeMap<u32, IndexUse>>, Error> {
+    let (geo, csum) = (&session.geo, session.has_csum());
+    let count = dir.places.len() as u32;
+    let Some(&first) = dir.places.first() else {
+        return Ok(None);
+    };
+    let bytes = session.read(first)?;
+    let Ok(root) = htree::parse_root(&bytes, csum, geo.features.has_large_dir(), count) else {
+        return Ok(None);
+    };
+    let folded = dir.flags & (flags::CASEFOLD | flags::ENCRYPT) != 0;
+    let hasher = DirHasher::new(root.hash_version, geo.unsigned_hash, geo.hash_seed).ok();
+    if hasher.is_none() || bytes.get(9..12) != Some(&[0; 3]) {
+        return Ok(None);
+    }
+    let mut uses = BTreeMap::from([(0, IndexUse::Node(IndexBlockKind::Root))]);
+    let mut work: Vec<(u32, u8, u32, u64)> = Vec::new();
+    let spread = |index: &htree::Index<'_>, levels: u8, low: u32, end: u64, work: &mut Vec<_>| {
+        index.iter().enumerate().all(|(i, entry)| {
+            let from = if i == 0 { low } else { entry.hash };
+            let to = index.get(i + 1).map_or(end, |next| next.hash.into());
+            work.push((entry.block, levels, from, to));
+            from >= low && to <= end
+        })
+    };
+    if !spread(&root.index, root.levels, 0, 1 << 32, &mut work) {
+        return Ok(None);
+    }
+    while let Some((logical, levels, low, end)) = work.pop() {
+        let kind = if levels == 0 {
+            IndexUse::Leaf
+        } else {
+            IndexUse::Node(IndexBlockKind::Node)
+        };
+        let Some(&place) = dir.places.get(logical as usize) else {
+            return Ok(None);
+        };
+        if uses.insert(logical, kind).is_some() {
+            return Ok(None);
+        }
+        let bytes = session.read(place)?;
+        if levels > 0 {
+            let Ok(index) = htree::parse_node(&bytes, csum, count) else {
+                return Ok(None);
+            };
+            if !spread(&index, levels - 1, low, end, &mut work) {
+                return Ok(None);
+            }
+            continue;
+        }
+        for record in dir_entry::records(&bytes, 0, true).map_while(Result::ok) {
+            let Some(hasher) = hasher.as_ref().filter(|_| !folded) else {
+                break;
+            };
+            let hash = hasher.hash(record.name).0;
+            if hash < low & !1 || u64::from(hash) >= end {
+                return Ok(None);
+            }
+        }
+    }
+    Ok((uses.len() == count as usize).then_some(uses))
+}
+
+fn clear_index(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
+    if let Some(mut raw) = session.read_record(ino)?
+        && let Ok(mut core) = inode::decode_verified(&raw, &session.geo, ino)
+    {
+        core.flags &= !flags::INDEX;
+        inode::encode_core(&core, &mut raw, &session.geo);
+        session.write_record(ino, &mut raw)?;
+    }
+    Ok(())
+}
+
+/// What was read of a block of names.
+#[derive(Debug, Default)]
+struct LeafRead {
+    /// The names that stay, behind the dots.
+    kept: Vec<Name>,
+    /// What is wrong.
+    bad: Option<String>,
+    /// What is lost with it.
+    lost: Option<&'static str>,
+    /// How many of "." and ".." were found in their places.
+    dots: u32,
+}
+
+impl LeafRead {
+    fn tell(&mut self, what: impl FnOnce() -> String) {
+        self.bad.get_or_insert_with(what);
+    }
+}
+
+fn leaf(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    dir: &Blocks,
+    (logical, block): (u32, BlockNr),
+    bytes: &mut [u8],
+) -> Result<(), Error> {
+    let place = format!("directory {ino}, block {block}");
+    let sealed = dir
+        .seed
+        .is_none_or(|seed| dir_entry::verify_tail(bytes, seed).is_ok());
+    let read = read_leaf(session, ino, dir, logical == 0, bytes);
+    if read.bad.is_none() && sealed {
+        return Ok(());
+    }
+    let tail = [0, 0, 0, 0, 12, 0, 0, 0xde];
+    let tailed = bytes
+        .last_chunk::<12>()
+        .is_some_and(|t| t.starts_with(&tail));
+    if read.bad.is_none() && tailed {
+        if session.ask(place, "its checksum is set", None)
+            && let Some(seed) = dir.seed
+        {
+            dir_entry::set_tail(bytes, seed);
+            session.write(block, bytes)?;
+        }
+        return Ok(());
+    }
+    let why = read.bad.unwrap_or_else(|| "it has no checksum".to_owned());
+    if session.ask(place, format!("it is written anew: {why}"), read.lost) {
+        rebuild(session, ino, dir, logical == 0, block, &read.kept)?;
+    }
+    Ok(())
+}
+
+fn read_leaf(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    dir: &Blocks,
+    first: bool,
+    bytes: &[u8],
+) -> LeafRead {
+    let encrypted = dir.flags & flags::ENCRYPT != 0;
+    let (mut read, mut seen) = (LeafRead::default(), BTreeSet::new());
+    for record in dir_entry::records(bytes, 0, true) {
+        let Ok(record) = record else {
+            read.bad = Some("records that cannot be read".to_owned());
+            read.lost = Some("names behind the damage");
+            break;
+        };
+        if first && read.dots < 2 {
+            if is_dot(session, ino, bytes, &record, &mut read) {
+                continue;
+            }
+            read.tell(|| "\".\" and \"..\"".to_owned());
+            read.dots = 2;
+        }
+        let shown = || record.name.escape_ascii().to_string();
+        let possible = encrypted || dir_entry::check_name(record.name).is_ok();
+        if !possible || matches!(record.name, b"." | b"..") {
+            read.tell(|| format!("the name \"{}\"", shown()));
+            read.lost = Some("a name that cannot be");
+            continue;
+        }
+        let file_type = match verdict(session, ino, record.inode) {
+            Ok(file_type) => dir_entry_type(session, file_type),
+            Err(why) => {
+                let target = record.inode;
+                read.tell(|| format!("\"{}\" leads to inode {target}, which {why}", shown()));
+                read.lost = Some("the name");
+                continue;
+            }
+        };
+        if !seen.insert(record.name.to_vec()) {
+            read.tell(|| format!("\"{}\" is there twice", shown()));
+            read.lost = Some("the second of two equal names");
+            continue;
+        }
+        if FileType::from_dir_byte(record.file_type) != file_type {
+            read.tell(|| format!("the type of \"{}\"", shown()));
+        }
+        count(session, ino, record.inode);
+        read.kept.push(Name {
+            name: record.name.to_vec(),
+            ino: record.inode,
+            file_type,
+        });
+    }
+    if first && read.dots < 2 {
+        read.tell(|| "\".\" and \"..\"".to_owned());
+    }
+    read
+}
+
+/// Whether a record is the next of "." and "..", in its place.
+fn is_dot(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    bytes: &[u8],
+    record: &dir_entry::RawRecord<'_>,
+    read: &mut LeafRead,
+) -> bool {
+    let (name, at): (&[u8], usize) = match read.dots {
+        0 => (b".", 0),
+        _ => (b"..", 12),
+    };
+    if record.name != name || record.offset != at {
+        return false;
+    }
+    let ends = bytes.get(at + 8 + name.len()) == Some(&0);
+    let typed = dir_entry_type(session, FileType::Directory);
+    let own = read.dots == 1 || record.inode == ino;
+    if !ends || !own || FileType::from_dir_byte(record.file_type) != typed {
+        read.tell(|| format!("its \"{}\"", name.escape_ascii()));
+    }
+    read.dots += 1;
+    if read.dots == 2 {
+        note_dotdot(session, ino, bytes);
+    }
+    true
+}
+
+/// The type as directories of this volume have it.
+fn dir_entry_type(session: &Session<'_, '_>, is: FileType) -> Option<FileType> {
+    session.geo.features.has_filetype().then_some(is)
+}
+
+/// The type of what a name leads to, or why it leads nowhere.
+fn verdict(
+    session: &Session<'_, '_>,
+    dir: InodeNr,
+    ino: InodeNr,
+) -> Result<FileType, &'static str> {
+    let Some(used) = session.inodes.get(&ino.0) else {
+        return Err("is not in use");
+    };
+    let elsewhere = || session.dirs.get(&ino.0).is_some_and(|d| d.parent != 0);
+    match used.kind {
+        InodeUse::Reserved => Err("is reserved"),
+        InodeUse::Value => Err("holds the value of an attribute"),
+        InodeUse::File(_) if ino == InodeNr::ROOT => Err("is the root"),
+        InodeUse::File(FileType::Directory) if ino == dir => Err("is the directory itself"),
+        InodeUse::File(FileType::Directory) if elsewhere() => Err("has a name elsewhere"),
+        InodeUse::File(file_type) => Ok(file_type),
+    }
+}
+
+/// Counts a name.
+pub(crate) fn count(session: &mut Session<'_, '_>, dir: InodeNr, ino: InodeNr) {
+    if let Some(used) = session.inodes.get_mut(&ino.0) {
+        used.names += 1;
+    }
+    if let Some(child) = session.dirs.get_mut(&ino.0) {
+        child.parent = dir.0;
+        if let Some(own) = session.dirs.get_mut(&dir.0) {
+            own.children += 1;
+        }
+    }
+}
+
+fn rebuild(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    dir: &Blocks,
+    first: bool,
+    block: BlockNr,
+    kept: &[Name],
+) -> Result<(), Error> {
+    let csum = session.has_csum();
+    let mut bytes = vec![0; session.block_size()];
+    let mut names = Vec::new();
+    if first {
+        let parent = session.dirs.get(&ino.0).map_or(0, |d| d.dotdot);
+        let parent = if session.dirs.contains_key(&parent) {
+            InodeNr(parent)
+        } else {
+            InodeNr::ROOT
+        };
+        let file_type = dir_entry_type(session, FileType::Directory);
+        names.push((b".".to_vec(), ino, file_type));
+        names.push((b"..".to_vec(), parent, file_type));
+        if let Some(state) = session.dirs.get_mut(&ino.0) {
+            state.dotdot = parent.0;
+        }
+    }
+    names.extend(kept.iter().map(|n| (n.name.clone(), n.ino, n.file_type)));
+    let mut leaf = LeafBuilder::new(&mut bytes, csum);
+    for (name, ino, file_type) in &names {
+        // What has no room is found without a name, and gets one in lost+found.
+        leaf.push(name, *ino, *file_type).map_err(Error::Format)?;
+    }
+    leaf.finish();
+    if let Some(seed) = dir.seed {
+        dir_entry::set_tail(&mut bytes, seed);
+    }
+    session.write(block, &bytes)
+}

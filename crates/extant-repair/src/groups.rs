@@ -1,0 +1,372 @@
+//! Group descriptors at the beginning; bitmaps, counts and checksums at the end.
+
+use crate::Error;
+use crate::session::{InodeUse, Session};
+use ext4_format::bitmap;
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, inode};
+use std::collections::BTreeMap;
+
+/// Reads the descriptors; what is damaged is taken from a backup, if that has places that can be.
+pub(crate) fn read(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    let geo = session.geo.clone();
+    for index in 0..geo.gdt_block_count() {
+        let bytes = session.read(geo.gdt_block(index))?;
+        let first = index * geo.descs_per_block();
+        let end = first.saturating_add(geo.descs_per_block()).min(geo.groups);
+        let records = bytes.chunks_exact(geo.desc_size.into());
+        for (raw, group) in records.zip((first..end).map(GroupNr)) {
+            let desc = read_one(session, raw, group)?;
+            session.descs.push(desc);
+        }
+    }
+    claim_metadata(session);
+    Ok(())
+}
+
+fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result<GroupDesc, Error> {
+    let geo = session.geo.clone();
+    if let Ok(desc) = GroupDesc::decode(raw, &geo, group) {
+        let uninit = desc.flags & (INODE_UNINIT | BLOCK_UNINIT) != 0;
+        if uninit && !geo.features.has_group_csum() {
+            session.whole_tables.insert(group.0);
+        }
+        return Ok(desc);
+    }
+    session.whole_tables.insert(group.0);
+    let desc = GroupDesc::decode_unchecked(raw).unwrap_or_default();
+    if desc.check_places(&geo, group).is_ok() {
+        return Ok(desc);
+    }
+    let mut desc = GroupDesc {
+        flags: 0,
+        itable_unused: 0,
+        ..desc
+    };
+    let place = format!("group {group}");
+    if let Some(backup) = backup(session, group)? {
+        if !session.ask(
+            &place,
+            "the places of its bitmaps and its inode table are taken from a backup",
+            None,
+        ) {
+            return Err(Error::Declined);
+        }
+        desc.block_bitmap = backup.block_bitmap;
+        desc.inode_bitmap = backup.inode_bitmap;
+        desc.inode_table = backup.inode_table;
+        return Ok(desc);
+    }
+    let fits = |first: BlockNr, len: u64| {
+        let start = geo.group_first_block(group).0;
+        let end = start + u64::from(geo.blocks_in_group(group));
+        geo.is_valid_data_range(first, len)
+            && (geo.features.has_flex_bg() || (first.0 >= start && first.0 + len <= end))
+    };
+    if !fits(desc.inode_table, geo.itable_blocks().into()) {
+        let table = find_table(session, group)?.ok_or(Error::Descriptors(group.0))?;
+        if !session.ask(
+            &place,
+            format!("its inode table is at block {table}, where its inodes are"),
+            None,
+        ) {
+            return Err(Error::Declined);
+        }
+        desc.inode_table = table;
+    }
+    // A bitmap without a place gets one when it is known what is free.
+    for bitmap in [&mut desc.block_bitmap, &mut desc.inode_bitmap] {
+        if !fits(*bitmap, 1) {
+            *bitmap = BlockNr(0);
+        }
+    }
+    Ok(desc)
+}
+
+/// Where the inodes of a group are, by their checksums, or by the root among them.
+fn find_table(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<BlockNr>, Error> {
+    let geo = &session.geo;
+    let first = geo.inode_nr(group, 0).0;
+    for block in geo.first_data_block..geo.blocks_count {
+        if !geo.is_valid_data_range(BlockNr(block), geo.itable_blocks().into()) {
+            continue;
+        }
+        let bytes = session.read(BlockNr(block))?;
+        let records = bytes.chunks_exact(geo.inode_size.into());
+        let mut used = records
+            .zip((first..).map(InodeNr))
+            .filter(|(raw, _)| raw.iter().any(|&b| b != 0));
+        let found = match session.has_csum() {
+            true => used
+                .next()
+                .is_some_and(|(raw, ino)| inode::decode_core(raw, geo, ino).is_ok()),
+            false => used
+                .any(|(raw, ino)| ino == InodeNr::ROOT && is_root(session, raw).unwrap_or(false)),
+        };
+        if found {
+            return Ok(Some(BlockNr(block)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a record is that of the root: a directory whose first names both lead to the root.
+fn is_root(session: &Session<'_, '_>, raw: &[u8]) -> Result<bool, Error> {
+    let Ok(core) = inode::decode_verified(raw, &session.geo, InodeNr::ROOT) else {
+        return Ok(false);
+    };
+    if core.file_type() != Some(FileType::Directory) {
+        return Ok(false);
+    }
+    let map = crate::mapping::read(session, core.flags, inode::i_block(raw)?, None)?;
+    let Some(extent) = map.extents.first() else {
+        return Ok(false);
+    };
+    let bytes = session.read(extent.physical)?;
+    Ok([0, 12]
+        .iter()
+        .all(|&at| bytes.get(at..at + 4) == Some(&[2, 0, 0, 0])))
+}
+
+/// Finds places for bitmaps that have none.
+fn place_bitmaps(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    for group in 0..session.descs.len() {
+        let Some(mut desc) = session.descs.get(group).copied() else {
+            continue;
+        };
+        for (name, bitmap) in [
+            ("block", &mut desc.block_bitmap),
+            ("inode", &mut desc.inode_bitmap),
+        ] {
+            if bitmap.0 != 0 {
+                continue;
+            }
+            let Some(block) = session.allocate_in(group as u32) else {
+                return Err(Error::Descriptors(group as u32));
+            };
+            if !session.ask(
+                format!("group {group}"),
+                format!("its {name} bitmap is now at block {block}"),
+                None,
+            ) {
+                return Err(Error::Declined);
+            }
+            session.metadata.insert(session.geo.cluster_of(block));
+            *bitmap = block;
+        }
+        if let Some(kept) = session.descs.get_mut(group) {
+            *kept = desc;
+        }
+    }
+    Ok(())
+}
+
+/// The descriptor of a group in the first backup whose places can be.
+fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<GroupDesc>, Error> {
+    let geo = &session.geo;
+    let (home, offset) = geo.desc_location(group);
+    let within = home.0 - geo.first_data_block;
+    for holder in (1..geo.groups).map(GroupNr).filter(|&g| geo.has_super(g)) {
+        let block = BlockNr(geo.group_first_block(holder).0.saturating_add(within));
+        if block.0 >= geo.blocks_count {
+            continue;
+        }
+        let bytes = session.read(block)?;
+        let raw = bytes.get(offset as usize..).unwrap_or(&[]);
+        let raw = raw.get(..geo.desc_size.into()).unwrap_or(&[]);
+        if let Some(desc) = GroupDesc::decode_unchecked(raw)
+            && desc.check_places(geo, group).is_ok()
+        {
+            return Ok(Some(desc));
+        }
+    }
+    Ok(None)
+}
+
+fn claim_metadata(session: &mut Session<'_, '_>) {
+    let geo = session.geo.clone();
+    let mut mark = |first: BlockNr, len: u64| {
+        let mut free = first.0 >= geo.first_data_block;
+        for block in
+            first.0.max(geo.first_data_block)..first.0.saturating_add(len).min(geo.blocks_count)
+        {
+            let cluster = geo.cluster_of(BlockNr(block));
+            free &= session.claims.insert(cluster) || geo.cluster_ratio > 1;
+            session.metadata.insert(cluster);
+        }
+        free
+    };
+    for group in (0..geo.groups).map(GroupNr) {
+        mark(
+            geo.group_first_block(group),
+            geo.group_base_meta_blocks(group).into(),
+        );
+    }
+    let mmp = BlockNr(session.sb.mmp_block.get());
+    if geo.features.has_mmp() && mmp.0 != 0 {
+        mark(mmp, 1);
+    }
+    for desc in &session.descs {
+        mark(desc.inode_table, geo.itable_blocks().into());
+    }
+    // A bitmap on top of something else is placed anew.
+    for desc in &mut session.descs {
+        for bitmap in [&mut desc.block_bitmap, &mut desc.inode_bitmap] {
+            if !mark(*bitmap, 1) {
+                *bitmap = BlockNr(0);
+            }
+        }
+    }
+}
+
+/// Inodes of one group.
+#[derive(Clone, Copy, Default)]
+struct GroupInodes {
+    /// Directories.
+    directories: u32,
+    /// One past the highest index in use.
+    end: u32,
+}
+
+/// Writes bitmaps, descriptors and the superblock's counts where they differ from what is in use.
+pub(crate) fn write(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    place_bitmaps(session)?;
+    let geo = session.geo.clone();
+    let mut held: BTreeMap<u32, GroupInodes> = BTreeMap::new();
+    let mut maps: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+    for (&ino, used) in &session.inodes {
+        let Some((group, index)) = geo.group_of_inode(InodeNr(ino)) else {
+            continue;
+        };
+        let inodes = held.entry(group.0).or_default();
+        inodes.end = inodes.end.max(index + 1);
+        inodes.directories += u32::from(used.kind == InodeUse::File(FileType::Directory));
+        let map = maps
+            .entry(group.0)
+            .or_insert_with(|| vec![0; geo.block_size as usize]);
+        bitmap::set(map, index);
+    }
+    let (mut free_blocks, mut free_inodes) = (0u64, 0u64);
+    for group in 0..geo.groups {
+        let map = maps
+            .remove(&group)
+            .unwrap_or_else(|| vec![0; geo.block_size as usize]);
+        let inodes = held.get(&group).copied().unwrap_or_default();
+        let free = write_group(session, GroupNr(group), map, inodes)?;
+        free_blocks += free.0;
+        free_inodes += free.1;
+    }
+    let free_blocks = free_blocks * u64::from(geo.cluster_ratio);
+    let counts = (
+        session.sb.free_blocks(),
+        u64::from(session.sb.free_inodes_count.get()),
+    );
+    if counts != (free_blocks, free_inodes)
+        && session.ask(
+            "superblock",
+            "its counts of free blocks and inodes are set",
+            None,
+        )
+    {
+        session.sb.set_free_blocks(free_blocks);
+        session.sb.free_inodes_count.set(free_inodes as u32);
+        session.write_superblock()?;
+    }
+    Ok(())
+}
+
+fn write_group(
+    session: &mut Session<'_, '_>,
+    nr: GroupNr,
+    mut inode_map: Vec<u8>,
+    inodes: GroupInodes,
+) -> Result<(u64, u64), Error> {
+    let geo = session.geo.clone();
+    let Some(old) = session.descs.get(nr.0 as usize).copied() else {
+        return Ok((0, 0));
+    };
+    let mut desc = old;
+    let bits = geo.bits_in_group(nr);
+    let mut block_map = vec![0; geo.block_size as usize];
+    session.claims.write(nr.0, &mut block_map);
+    let mut bare = vec![0; geo.block_size as usize];
+    session.metadata.write(nr.0, &mut bare);
+    let only_metadata = bare == block_map;
+    bitmap::pad(&mut block_map, bits);
+    if nr.0 == 0 {
+        bitmap::set_range(&mut inode_map, 0, geo.first_ino - 1);
+    }
+    bitmap::pad(&mut inode_map, geo.inodes_per_group);
+    desc.free_blocks = bitmap::count_zeros(&block_map, bits);
+    desc.free_inodes = bitmap::count_zeros(&inode_map, geo.inodes_per_group);
+    desc.used_dirs = inodes.directories;
+    let summed = geo.features.has_group_csum();
+    let keeps = summed && !session.whole_tables.contains(&nr.0);
+    if !keeps || !only_metadata {
+        desc.flags &= !BLOCK_UNINIT;
+    }
+    if !keeps || inodes.end > 0 {
+        desc.flags &= !INODE_UNINIT;
+    }
+    if summed {
+        let end = if nr.0 == 0 {
+            inodes.end.max(geo.first_ino - 1)
+        } else {
+            inodes.end
+        };
+        let never = geo.inodes_per_group.saturating_sub(end);
+        desc.itable_unused = if keeps {
+            never.min(desc.itable_unused)
+        } else {
+            never
+        };
+        if desc.flags & INODE_UNINIT != 0 {
+            desc.itable_unused = geo.inodes_per_group;
+        }
+    }
+    write_bitmaps(session, nr, &mut desc, &block_map, &inode_map)?;
+    let (block, offset) = geo.desc_location(nr);
+    let mut bytes = session.read(block)?;
+    let unchanged = bytes.clone();
+    let raw = bytes.get_mut(offset as usize..).unwrap_or(&mut []);
+    desc.encode(raw, &geo, nr)?;
+    let place = format!("group {nr}");
+    if bytes != unchanged && session.ask(place, "its descriptor is written", None) {
+        session.write(block, &bytes)?;
+    }
+    if let Some(kept) = session.descs.get_mut(nr.0 as usize) {
+        *kept = desc;
+    }
+    Ok((desc.free_blocks.into(), desc.free_inodes.into()))
+}
+
+/// Writes the bitmaps that a group has, and their checksums into its descriptor.
+fn write_bitmaps(
+    session: &mut Session<'_, '_>,
+    nr: GroupNr,
+    desc: &mut GroupDesc,
+    block_map: &[u8],
+    inode_map: &[u8],
+) -> Result<(), Error> {
+    let geo = session.geo.clone();
+    let place = format!("group {nr}");
+    if desc.flags & BLOCK_UNINIT == 0 {
+        if session.read(desc.block_bitmap)? != block_map
+            && session.ask(&place, "its block bitmap is written", None)
+        {
+            session.write(desc.block_bitmap, block_map)?;
+        }
+        desc.block_bitmap_csum =
+            bitmap::block_bitmap_csum(block_map, &geo).unwrap_or(desc.block_bitmap_csum);
+    }
+    if desc.flags & INODE_UNINIT == 0 {
+        if session.read(desc.inode_bitmap)? != inode_map
+            && session.ask(&place, "its inode bitmap is written", None)
+        {
+            session.write(desc.inode_bitmap, inode_map)?;
+        }
+        desc.inode_bitmap_csum =
+            bitmap::inode_bitmap_csum(inode_map, &geo).unwrap_or(desc.inode_bitmap_csum);
+    }
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! The mapping of an inode in use: claimed, compared with size and count of blocks, and written anew where it must be.
+
+use crate::Error;
+use crate::inodes::Record;
+use crate::mapping::{self, MapRead, NodePool};
+use crate::session::Session;
+use ext4_format::extent::Extent;
+use ext4_format::inode::{self, flags};
+use ext4_format::{BlockNr, FileType, InodeNr};
+
+/// An inode whose mapping is written anew when it is known which blocks are free.
+pub(crate) struct Rewrite {
+    pub(crate) ino: InodeNr,
+    extents: Vec<Extent>,
+    /// Blocks that another structure had claimed before: this inode gets a copy.
+    shared: Vec<(u32, BlockNr)>,
+    pool: Vec<BlockNr>,
+}
+
+/// Reads and claims the mapping, sets size and count of blocks, and notes what is to be written anew.
+pub(crate) fn map(
+    session: &mut Session<'_, '_>,
+    record: &mut Record,
+    attribute_blocks: u64,
+    rewrites: &mut Vec<Rewrite>,
+) -> Result<MapRead, Error> {
+    let root = *inode::i_block(&record.raw).map_err(Error::Format)?;
+    let seed = session.seed(record.ino, record.core.generation);
+    let mut map = mapping::read(session, record.core.flags, &root, seed)?;
+    let directory = record.core.file_type() == Some(FileType::Directory);
+    let bad = (map.nodes.clone(), map.blocks());
+    let mut anew = map.problem.is_some();
+    let (shared, pool) = claim(session, &map);
+    anew |= !shared.is_empty() || pool.len() != map.nodes.len();
+    if session.orphans.contains(&record.ino.0) && !directory {
+        let end = record.core.size.div_ceil(session.geo.block_size.into());
+        anew |= cut(session, &mut map, end);
+    }
+    if directory && (map.blocks() != map.end() || map.extents.is_empty()) {
+        let mut next = 0;
+        for extent in &mut map.extents {
+            extent.logical = next;
+            next += extent.len;
+        }
+        anew = true;
+    }
+    if !anew {
+        if !map.unsealed.is_empty()
+            && session.ask(record.place(), "checksums of its extent tree are set", None)
+        {
+            for &block in &map.unsealed {
+                let mut bytes = session.read(block)?;
+                if let Some(seed) = seed {
+                    ext4_format::extent::set_tail(&mut bytes, seed).map_err(Error::Format)?;
+                }
+                session.write(block, &bytes)?;
+            }
+        }
+        size(session, record, &map);
+        sectors(
+            session,
+            record,
+            clusters(session, &map) + bad.0.len() as u64 + attribute_blocks,
+        )?;
+        return Ok(map);
+    }
+    let why = map
+        .problem
+        .clone()
+        .unwrap_or_else(|| match shared.is_empty() && !directory {
+            false if !shared.is_empty() => {
+                "blocks that are claimed twice, of which it gets copies".into()
+            }
+            _ => "holes, or blocks that are not its own".to_owned(),
+        });
+    let loses = map
+        .problem
+        .is_some()
+        .then_some("what was mapped by the damaged part");
+    if session.ask(
+        record.place(),
+        format!("its mapping is written anew: {why}"),
+        loses,
+    ) {
+        let extents = map.extents.clone();
+        rewrites.push(Rewrite {
+            ino: record.ino,
+            extents,
+            shared,
+            pool,
+        });
+        if directory {
+            record.core.flags &= !flags::INDEX;
+        }
+        size(session, record, &map);
+    }
+    Ok(map)
+}
+
+/// Cuts what is mapped from a logical block on; returns whether anything was.
+fn cut(session: &mut Session<'_, '_>, map: &mut MapRead, end: u64) -> bool {
+    let before = map.end();
+    for extent in &mut map.extents {
+        let keep = end
+            .saturating_sub(extent.logical.into())
+            .min(extent.len.into()) as u32;
+        for i in keep..extent.len {
+            let cluster = session
+                .geo
+                .cluster_of(BlockNr(extent.physical.0 + u64::from(i)));
+            session.claims.remove(cluster);
+        }
+        extent.len = keep;
+    }
+    map.extents.retain(|e| e.len > 0);
+    map.end() != before
+}
+
+/// Claims the blocks of a mapping: which of the data others have, and which nodes are its own.
+fn claim(session: &mut Session<'_, '_>, map: &MapRead) -> (Vec<(u32, BlockNr)>, Vec<BlockNr>) {
+    let mut shared = Vec::new();
+    let mut pool = Vec::new();
+    for &block in &map.nodes {
+        if session.claims.insert(session.geo.cluster_of(block)) {
+            pool.push(block);
+        }
+    }
+    let mut last = None;
+    for extent in &map.extents {
+        for i in 0..extent.len {
+            let block = BlockNr(extent.physical.0 + u64::from(i));
+            let cluster = session.geo.cluster_of(block);
+            let mine = last == Some(cluster) && session.geo.cluster_ratio > 1;
+            if !mine && !session.claims.insert(cluster) {
+                shared.push((extent.logical + i, block));
+            }
+            last = Some(cluster);
+        }
+    }
+    (shared, pool)
+}
+
+fn clusters(session: &Session<'_, '_>, map: &MapRead) -> u64 {
+    let (mut count, mut last) = (0, None);
+    for extent in &map.extents {
+        let first = session.geo.cluster_of(extent.physical);
+        let end = session
+            .geo
+            .cluster_of(BlockNr(extent.physical.0 + u64::from(extent.len) - 1));
+        count += end - first + u64::from(last != Some(first) || session.geo.cluster_ratio == 1);
+        last = Some(end);
+    }
+    count
+}
+
+pub(crate) fn sectors(
+    session: &mut Session<'_, '_>,
+    record: &mut Record,
+    clusters: u64,
+) -> Result<(), Error> {
+    let each = u64::from(session.geo.sectors_per_block()) * u64::from(session.geo.cluster_ratio);
+    let counted = clusters * each;
+    if inode::sectors(&record.raw, &session.geo) != counted
+        && session.ask(record.place(), "its count of blocks is set", None)
+    {
+        inode::set_sectors(&mut record.raw, &session.geo, counted).map_err(Error::Format)?;
+        record.core.flags &= !flags::HUGE_FILE;
+    }
+    Ok(())
+}
+
+fn size(session: &mut Session<'_, '_>, record: &mut Record, map: &MapRead) {
+    let block = u64::from(session.geo.block_size);
+    let size = record.core.size;
+    let wanted = match record.core.file_type() {
+        Some(FileType::Directory) => map.end().max(1) * block,
+        Some(FileType::Regular) => {
+            let written = map
+                .extents
+                .iter()
+                .rfind(|e| !e.unwritten)
+                .map_or(0, Extent::end);
+            if written > 0 && size < (written - 1) * block && !record.has(flags::VERITY) {
+                written * block
+            } else if size > session.geo.max_addressed_size(record.has(flags::EXTENTS)) {
+                map.end() * block
+            } else {
+                size
+            }
+        }
+        _ => size,
+    };
+    if wanted != size && session.ask(record.place(), format!("its size is set to {wanted}"), None) {
+        record.core.size = wanted;
+    }
+}
+
+/// Replaces the mapping of an inode.
+pub(crate) fn remap(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    extents: Vec<Extent>,
+    pool: Vec<BlockNr>,
+) -> Result<bool, Error> {
+    rewrite(
+        session,
+        Rewrite {
+            ino,
+            extents,
+            shared: Vec::new(),
+            pool,
+        },
+    )
+}
+
+pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result<bool, Error> {
+    let Rewrite {
+        ino,
+        extents,
+        shared,
+        pool,
+    } = rewrite;
+    let Some(mut raw) = session.read_record(ino)? else {
+        return Ok(false);
+    };
+    let Ok(core) = inode::decode_verified(&raw, &session.geo, ino) else {
+        return Ok(false);
+    };
+    let mut extents = split(session, extents, &shared)?;
+    let directory = core.file_type() == Some(FileType::Directory);
+    if directory
+        && extents.is_empty()
+        && let Some(physical) = session.allocate()
+    {
+        session.write(physical, &vec![0; session.block_size()])?;
+        extents.push(Extent {
+            logical: 0,
+            len: 1,
+            physical,
+            unwritten: false,
+        });
+    }
+    let mut root = [0; inode::I_BLOCK_SIZE];
+    let with_extents = core.flags & flags::EXTENTS != 0;
+    let pool = NodePool::new(pool);
+    let Some(nodes) = mapping::build(
+        session,
+        ino,
+        core.generation,
+        with_extents,
+        &extents,
+        pool,
+        &mut root,
+    )?
+    else {
+        return Ok(false);
+    };
+    *inode::i_block_mut(&mut raw).map_err(Error::Format)? = root;
+    let map = MapRead {
+        extents,
+        ..MapRead::default()
+    };
+    let attribute = u64::from(inode::file_acl(&raw, &session.geo).0 != 0);
+    let each = u64::from(session.geo.sectors_per_block()) * u64::from(session.geo.cluster_ratio);
+    let count = (clusters(session, &map) + nodes + attribute) * each;
+    inode::set_sectors(&mut raw, &session.geo, count).map_err(Error::Format)?;
+    session.write_record(ino, &mut raw)?;
+    Ok(true)
+}
+
+/// Gives copies of shared blocks to their second owner; what there is no room for is dropped.
+fn split(
+    session: &mut Session<'_, '_>,
+    extents: Vec<Extent>,
+    shared: &[(u32, BlockNr)],
+) -> Result<Vec<Extent>, Error> {
+    if shared.is_empty() {
+        return Ok(extents);
+    }
+    let shared: std::collections::BTreeSet<BlockNr> = shared.iter().map(|s| s.1).collect();
+    let mut parts: Vec<Extent> = Vec::new();
+    for extent in extents {
+        for i in 0..extent.len {
+            let mut here = Extent {
+                logical: extent.logical + i,
+                len: 1,
+                physical: BlockNr(extent.physical.0 + u64::from(i)),
+                unwritten: extent.unwritten,
+            };
+            if shared.contains(&here.physical) {
+                let Some(copy) = session.allocate() else {
+                    continue;
+                };
+                let bytes = session.read(here.physical)?;
+                session.write(copy, &bytes)?;
+                here.physical = copy;
+            }
+            match parts.last().and_then(|last| last.merge(&here)) {
+                Some(longer) => *parts.last_mut().unwrap_or(&mut here) = longer,
+                None => parts.push(here),
+            }
+        }
+    }
+    Ok(parts)
+}

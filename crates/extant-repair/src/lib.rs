@@ -1,0 +1,194 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+mod connect;
+mod dirs;
+mod groups;
+mod inode_map;
+mod inodes;
+mod journal;
+mod mapping;
+mod orphans;
+mod overlay;
+mod session;
+mod superblock;
+mod undo;
+
+pub use blockdev;
+pub use extant_check::Report;
+pub use session::Mend;
+pub use undo::Undo;
+
+use blockdev::BlockDevice;
+use ext4_format::FormatError;
+use extant_check::{CheckOptions, Rule};
+use overlay::MemOverlay;
+use session::{Decisions, Session};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+/// Rounds after which what is left stays.
+const ROUNDS: u32 = 5;
+
+/// Why an image could not be repaired.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device or a file failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// There is no superblock to begin with.
+    #[error("no usable superblock: {0}")]
+    Superblock(#[source] FormatError),
+    /// A group's places are lost, and no backup has them.
+    #[error("the descriptor of group {0} is lost, and no backup has it")]
+    Descriptors(u32),
+    /// A mend without which nothing else can be mended was declined.
+    #[error("without this mend nothing else can be mended")]
+    Declined,
+    /// Something that cannot be written.
+    #[error("{0}")]
+    Format(#[from] FormatError),
+    /// The image cannot be checked.
+    #[error("{0}")]
+    Check(#[from] extant_check::Error),
+    /// An undo file does not fit.
+    #[error("undo file: {0}")]
+    Undo(String),
+}
+
+/// What a repair would do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The mends, in their order.
+    pub mends: Vec<Mend>,
+    /// Mends that were declined.
+    pub declined: Vec<Mend>,
+    /// What the check finds before.
+    pub before: Report,
+    /// What the check finds after it.
+    pub after: Report,
+    changes: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Plan {
+    /// Whether nothing is to be written.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Bytes that are to be written.
+    pub fn bytes(&self) -> u64 {
+        self.changes.values().map(|bytes| bytes.len() as u64).sum()
+    }
+
+    /// What takes the plan back. It is to be durable before [`Self::apply`].
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn undo(&self, image: &dyn BlockDevice) -> io::Result<Undo> {
+        Undo::before(image, self.changes.clone())
+    }
+
+    /// Writes the plan, and returns when it is durable. A cut in the middle is for [`Undo::take_back`].
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn apply(&self, image: &dyn BlockDevice) -> io::Result<()> {
+        for (at, bytes) in &self.changes {
+            image.write_at(*at, bytes)?;
+        }
+        image.flush()
+    }
+}
+
+/// Makes the plan of a repair: the image is mended on an overlay in memory, and checked there again until it is clean or no mend
+/// is left. The device is only read. `now`, in seconds, is the time of deletion of what is deleted; `decide` is asked for each mend.
+///
+/// # Errors
+/// [`Error`] if the image cannot be repaired at all.
+///
+/// ```no_run
+/// use extant_repair::blockdev::{Access, FileDevice};
+/// let image = FileDevice::open("disk.img", Access::ReadWrite)?;
+/// let plan = extant_repair::plan(&image, 1_700_000_000, &mut |mend| mend.is_safe())?;
+/// for mend in &plan.mends {
+///     println!("{mend}");
+/// }
+/// plan.undo(&image)?.write("disk.undo".as_ref())?;
+/// plan.apply(&image)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan<'d>(
+    device: &'d dyn BlockDevice,
+    now: u32,
+    decide: &'d mut dyn FnMut(&Mend) -> bool,
+) -> Result<Plan, Error> {
+    let options = CheckOptions::default();
+    let overlay = MemOverlay::new(device);
+    let mut decisions = Decisions {
+        decide,
+        done: Vec::new(),
+        declined: Vec::new(),
+    };
+    // What cannot be checked at all is reported by its first mend.
+    let as_it_is = CheckOptions {
+        replay: false,
+        ..options.clone()
+    };
+    let before = extant_check::check(&overlay, &as_it_is).unwrap_or_default();
+    let mut report = before.clone();
+    let mut whole_tables = BTreeSet::new();
+    for _ in 0..ROUNDS {
+        if before.inodes > 0 && report.findings.is_empty() {
+            break;
+        }
+        let made = decisions.done.len();
+        round(&overlay, &mut decisions, &mut whole_tables, now)?;
+        report = extant_check::check(&overlay, &as_it_is)?;
+        let resting = decisions.done.len() == made;
+        if resting || (report.findings.is_empty() && before.inodes > 0) {
+            break;
+        }
+        // A name that leads to an inode in the part of a table that was never used may lead to a lost one.
+        let strays = report
+            .findings
+            .iter()
+            .filter(|f| f.rule == Rule::EntryInode);
+        whole_tables.extend(strays.filter_map(|f| f.place.group.map(|g| g.0)));
+    }
+    let Decisions { done, declined, .. } = decisions;
+    Ok(Plan {
+        mends: done,
+        declined,
+        before,
+        after: report,
+        changes: overlay.into_changes()?,
+    })
+}
+
+fn round<'d>(
+    dev: &MemOverlay<'d>,
+    decisions: &mut Decisions<'d>,
+    whole_tables: &mut BTreeSet<u32>,
+    now: u32,
+) -> Result<(), Error> {
+    for _ in 0..2 {
+        let sb = superblock::read(dev, decisions)?;
+        let mut session = Session::new(dev, decisions, sb, whole_tables.clone(), now)?;
+        superblock::mend(&mut session)?;
+        groups::read(&mut session)?;
+        if journal::mend(&mut session)? {
+            continue;
+        }
+        orphans::mend(&mut session)?;
+        inodes::mend(&mut session)?;
+        dirs::mend(&mut session)?;
+        connect::mend(&mut session)?;
+        groups::write(&mut session)?;
+        superblock::mend_backups(&mut session)?;
+        return Ok(());
+    }
+    Ok(())
+}

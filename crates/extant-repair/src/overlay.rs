@@ -1,0 +1,147 @@
+//! The image as the repair sees it: a device that is only read, under grains in memory that take all writes.
+
+use blockdev::BlockDevice;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::io;
+
+/// Bytes of a grain. The last one of a device may be shorter.
+pub(crate) const GRAIN: u64 = 4096;
+
+/// A device under changes in memory, which can be listed afterwards; `blockdev::Overlay` keeps its changes in a store instead.
+pub(crate) struct MemOverlay<'d> {
+    base: &'d dyn BlockDevice,
+    grains: RwLock<BTreeMap<u64, Vec<u8>>>,
+}
+
+impl<'d> MemOverlay<'d> {
+    pub(crate) const fn new(base: &'d dyn BlockDevice) -> Self {
+        Self {
+            base,
+            grains: RwLock::new(BTreeMap::new()),
+        }
+    }
+
+    /// The grains that differ from those of the base, by their place in bytes.
+    pub(crate) fn into_changes(self) -> io::Result<BTreeMap<u64, Vec<u8>>> {
+        let mut changes = BTreeMap::new();
+        let mut old = Vec::new();
+        for (grain, bytes) in self.grains.into_inner() {
+            old.resize(bytes.len(), 0);
+            self.base.read_at(grain * GRAIN, &mut old)?;
+            if old != bytes {
+                changes.insert(grain * GRAIN, bytes);
+            }
+        }
+        Ok(changes)
+    }
+
+    fn check(&self, offset: u64, len: usize) -> io::Result<()> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.base.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// Calls `f` with the grain, the first byte in it, and the part of a buffer of each grain that a range touches.
+fn pieces(offset: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let at = offset + done as u64;
+        let within = (at % GRAIN) as usize;
+        let n = (GRAIN as usize - within).min(len - done);
+        f(at / GRAIN, within, done..done + n);
+        done += n;
+    }
+}
+
+impl BlockDevice for MemOverlay<'_> {
+    fn len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.check(offset, buf.len())?;
+        self.base.read_at(offset, buf)?;
+        let grains = self.grains.read();
+        pieces(offset, buf.len(), |grain, within, part| {
+            let to = buf.get_mut(part.clone());
+            let from = grains.get(&grain);
+            let from = from.and_then(|bytes| bytes.get(within..within + part.len()));
+            if let (Some(to), Some(from)) = (to, from) {
+                to.copy_from_slice(from);
+            }
+        });
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.check(offset, buf.len())?;
+        let mut grains = self.grains.write();
+        let mut done = Ok(());
+        pieces(offset, buf.len(), |grain, within, part| {
+            let bytes = match grains.entry(grain) {
+                std::collections::btree_map::Entry::Occupied(old) => old.into_mut(),
+                std::collections::btree_map::Entry::Vacant(new) => {
+                    let at = grain * GRAIN;
+                    let mut bytes = vec![0; GRAIN.min(self.base.len() - at) as usize];
+                    if let Err(error) = self.base.read_at(at, &mut bytes) {
+                        // What is not written over cannot be known.
+                        if part.len() != bytes.len() {
+                            done = Err(error);
+                            return;
+                        }
+                    }
+                    new.insert(bytes)
+                }
+            };
+            let from = buf.get(part.clone());
+            let to = bytes.get_mut(within..within + part.len());
+            if let (Some(to), Some(from)) = (to, from) {
+                to.copy_from_slice(from);
+            }
+        });
+        done
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockdev::MemDevice;
+
+    #[test]
+    fn writes_stay_above() {
+        let base = MemDevice::from_bytes(&[7; 10_000]);
+        let over = MemOverlay::new(&base);
+        over.write_at(4000, &[1; 200]).unwrap();
+        over.write_at(9990, &[2; 10]).unwrap();
+        over.write_at(0, &[7; 10]).unwrap();
+        assert!(over.write_at(9991, &[2; 10]).is_err());
+        let mut bytes = vec![0; 10_000];
+        over.read_at(0, &mut bytes).unwrap();
+        assert_eq!(
+            (
+                bytes[3999],
+                bytes[4000],
+                bytes[4199],
+                bytes[4200],
+                bytes[9999]
+            ),
+            (7, 1, 1, 7, 2)
+        );
+        assert_eq!(base.to_bytes().unwrap(), [7; 10_000]);
+        let changes = over.into_changes().unwrap();
+        let sizes: Vec<_> = changes.iter().map(|(at, b)| (*at, b.len())).collect();
+        assert_eq!(sizes, [(0, 4096), (4096, 4096), (8192, 10_000 - 8192)]);
+    }
+}

@@ -1,0 +1,321 @@
+//! What the passes of one round share: the image on its overlay, what was found in use, and the list of mends.
+
+use crate::Error;
+use crate::overlay::MemOverlay;
+use blockdev::BlockDevice;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
+use ext4_format::inode;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, checksum};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+/// One change that a repair makes.
+///
+/// ```
+/// use extant_repair::Mend;
+/// let mend = Mend::new("inode 12", "its checksum is set", None);
+/// assert!(mend.is_safe());
+/// assert_eq!(mend.to_string(), "inode 12: its checksum is set");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mend {
+    /// What is changed.
+    pub place: String,
+    /// How.
+    pub text: String,
+    /// What is lost by it, if anything is.
+    pub loses: Option<String>,
+}
+
+impl Mend {
+    /// A mend of a place.
+    pub fn new(place: impl Display, text: impl Into<String>, loses: Option<&str>) -> Self {
+        Self {
+            place: place.to_string(),
+            text: text.into(),
+            loses: loses.map(str::to_owned),
+        }
+    }
+
+    /// Whether nothing is lost by it.
+    pub const fn is_safe(&self) -> bool {
+        self.loses.is_none()
+    }
+}
+
+impl Display for Mend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)?;
+        match &self.loses {
+            Some(loses) => write!(f, "; lost: {loses}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The mends so far, and who decides on them.
+pub(crate) struct Decisions<'a> {
+    pub(crate) decide: &'a mut dyn FnMut(&Mend) -> bool,
+    pub(crate) done: Vec<Mend>,
+    pub(crate) declined: Vec<Mend>,
+}
+
+/// What an inode in use is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InodeUse {
+    File(FileType),
+    /// The value of an attribute.
+    Value,
+    /// No name leads to it.
+    Reserved,
+}
+
+/// An inode in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used {
+    pub(crate) kind: InodeUse,
+    /// Names that lead to it.
+    pub(crate) names: u32,
+}
+
+/// A directory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DirState {
+    /// The directory with a name for it; 0 if there is none.
+    pub(crate) parent: u32,
+    /// Where its ".." leads.
+    pub(crate) dotdot: u32,
+    /// Directories in it.
+    pub(crate) children: u32,
+}
+
+/// Clusters, by group; a group's bits take memory when the first one is set.
+#[derive(Debug, Default)]
+pub(crate) struct ClusterSet {
+    per_group: u64,
+    groups: BTreeMap<u64, Vec<u64>>,
+}
+
+impl ClusterSet {
+    pub(crate) fn new(geo: &Geometry) -> Self {
+        Self {
+            per_group: u64::from(geo.blocks_per_group / geo.cluster_ratio).max(1),
+            groups: BTreeMap::new(),
+        }
+    }
+
+    fn place(&self, cluster: u64) -> (u64, usize, u64) {
+        let (group, bit) = (cluster / self.per_group, cluster % self.per_group);
+        (group, (bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    pub(crate) fn has(&self, cluster: u64) -> bool {
+        let (group, word, mask) = self.place(cluster);
+        let words = self.groups.get(&group);
+        words
+            .and_then(|w| w.get(word))
+            .is_some_and(|w| w & mask != 0)
+    }
+
+    /// Sets a bit; returns whether it was clear.
+    pub(crate) fn insert(&mut self, cluster: u64) -> bool {
+        let (group, word, mask) = self.place(cluster);
+        let len = self.per_group.div_ceil(64) as usize;
+        let words = self.groups.entry(group).or_insert_with(|| vec![0; len]);
+        match words.get_mut(word) {
+            Some(w) if *w & mask == 0 => {
+                *w |= mask;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, cluster: u64) {
+        let (group, word, mask) = self.place(cluster);
+        if let Some(w) = self.groups.get_mut(&group).and_then(|w| w.get_mut(word)) {
+            *w &= !mask;
+        }
+    }
+
+    /// The bitmap of a group, without padding.
+    pub(crate) fn write(&self, group: u32, map: &mut [u8]) {
+        map.fill(0);
+        let words = self.groups.get(&u64::from(group));
+        for (bytes, word) in map.chunks_mut(8).zip(words.into_iter().flatten()) {
+            for (to, from) in bytes.iter_mut().zip(word.to_le_bytes()) {
+                *to = from;
+            }
+        }
+    }
+}
+
+/// One round of a repair.
+pub(crate) struct Session<'a, 'd> {
+    pub(crate) dev: &'a MemOverlay<'d>,
+    pub(crate) decisions: &'a mut Decisions<'d>,
+    pub(crate) sb: RawSuperblock,
+    pub(crate) geo: Geometry,
+    pub(crate) descs: Vec<GroupDesc>,
+    /// Groups whose tables are read whole, whatever their descriptors say of the part that was never used.
+    pub(crate) whole_tables: BTreeSet<u32>,
+    pub(crate) now: u32,
+    pub(crate) claims: ClusterSet,
+    pub(crate) metadata: ClusterSet,
+    pub(crate) inodes: BTreeMap<u32, Used>,
+    pub(crate) dirs: BTreeMap<u32, DirState>,
+    /// Inodes of the list of orphans and of the orphan file.
+    pub(crate) orphans: BTreeSet<u32>,
+    /// Blocks of extended attributes, and the inodes found that share each.
+    pub(crate) attribute_blocks: BTreeMap<BlockNr, u32>,
+}
+
+impl<'a, 'd> Session<'a, 'd> {
+    pub(crate) fn new(
+        dev: &'a MemOverlay<'d>,
+        decisions: &'a mut Decisions<'d>,
+        sb: RawSuperblock,
+        whole_tables: BTreeSet<u32>,
+        now: u32,
+    ) -> Result<Self, Error> {
+        let geo = Geometry::new(&sb).map_err(Error::Superblock)?;
+        Ok(Self {
+            dev,
+            decisions,
+            sb,
+            descs: Vec::new(),
+            whole_tables,
+            now,
+            claims: ClusterSet::new(&geo),
+            metadata: ClusterSet::new(&geo),
+            inodes: BTreeMap::new(),
+            dirs: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+            attribute_blocks: BTreeMap::new(),
+            geo,
+        })
+    }
+
+    /// Puts a mend on the list and says whether it is to be made.
+    pub(crate) fn ask(
+        &mut self,
+        place: impl Display,
+        text: impl Into<String>,
+        loses: Option<&str>,
+    ) -> bool {
+        let mend = Mend::new(place, text, loses);
+        let decisions = &mut *self.decisions;
+        if decisions.declined.contains(&mend) {
+            return false;
+        }
+        let yes = (decisions.decide)(&mend);
+        match yes {
+            true => decisions.done.push(mend),
+            false => decisions.declined.push(mend),
+        }
+        yes
+    }
+
+    pub(crate) const fn block_size(&self) -> usize {
+        self.geo.block_size as usize
+    }
+
+    pub(crate) fn has_csum(&self) -> bool {
+        self.geo.features.has_metadata_csum()
+    }
+
+    /// Seed of the checksums of an inode's blocks.
+    pub(crate) fn seed(&self, ino: InodeNr, generation: u32) -> Option<u32> {
+        let seed = || checksum::inode_seed(self.geo.csum_seed, ino, generation);
+        self.has_csum().then(seed)
+    }
+
+    pub(crate) fn read(&self, block: BlockNr) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; self.block_size()];
+        self.dev
+            .read_at(block.offset(self.geo.block_size), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn write(&self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
+        Ok(self
+            .dev
+            .write_at(block.offset(self.geo.block_size), bytes)?)
+    }
+
+    /// Writes the superblock as it is in memory.
+    pub(crate) fn write_superblock(&mut self) -> Result<(), Error> {
+        self.sb.set_checksum();
+        self.dev.write_at(SUPERBLOCK_OFFSET, self.sb.bytes())?;
+        self.geo = Geometry::new(&self.sb).map_err(Error::Superblock)?;
+        Ok(())
+    }
+
+    /// How many records of a group's table may be in use.
+    pub(crate) fn records_in(&self, group: u32) -> u32 {
+        let Some(desc) = self.descs.get(group as usize) else {
+            return 0;
+        };
+        let all = self.geo.inodes_per_group;
+        if !self.geo.features.has_group_csum() || self.whole_tables.contains(&group) {
+            all
+        } else if desc.flags & INODE_UNINIT != 0 {
+            0
+        } else {
+            all.saturating_sub(desc.itable_unused)
+        }
+    }
+
+    /// Where the record of an inode is: its block and the byte in it.
+    pub(crate) fn record_place(&self, ino: InodeNr) -> Option<(BlockNr, usize)> {
+        let (group, index) = self.geo.group_of_inode(ino)?;
+        let desc = self.descs.get(group.0 as usize)?;
+        Some(self.geo.inode_place(desc.inode_table, index))
+    }
+
+    pub(crate) fn read_record(&self, ino: InodeNr) -> Result<Option<Vec<u8>>, Error> {
+        let Some((block, at)) = self.record_place(ino) else {
+            return Ok(None);
+        };
+        let bytes = self.read(block)?;
+        let record = bytes.get(at..at + usize::from(self.geo.inode_size));
+        Ok(record.map(<[u8]>::to_vec))
+    }
+
+    /// Writes a record, with its checksum unless it is all zeros.
+    pub(crate) fn write_record(&self, ino: InodeNr, raw: &mut [u8]) -> Result<(), Error> {
+        let Some((block, at)) = self.record_place(ino) else {
+            return Ok(());
+        };
+        if raw.iter().any(|&b| b != 0) {
+            inode::set_checksum(raw, &self.geo, ino);
+        }
+        let offset = block.offset(self.geo.block_size) + at as u64;
+        Ok(self.dev.write_at(offset, raw)?)
+    }
+
+    /// Takes a free block, which then is claimed.
+    pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
+        (0..self.geo.groups).find_map(|group| self.allocate_in(group))
+    }
+
+    /// Takes a free block of a group.
+    pub(crate) fn allocate_in(&mut self, group: u32) -> Option<BlockNr> {
+        let per = u64::from(self.geo.blocks_per_group / self.geo.cluster_ratio);
+        let first = u64::from(group) * per;
+        let bits = u64::from(self.geo.bits_in_group(GroupNr(group)));
+        let cluster = (first..first + bits).find(|&cluster| !self.claims.has(cluster))?;
+        self.claims.insert(cluster);
+        let block = cluster * u64::from(self.geo.cluster_ratio);
+        Some(BlockNr(self.geo.first_data_block + block))
+    }
+
+    /// Frees a block.
+    pub(crate) fn free(&mut self, block: BlockNr) {
+        let cluster = self.geo.cluster_of(block);
+        self.claims.remove(cluster);
+    }
+}

@@ -1,0 +1,258 @@
+//! One kind of damage after another is mended: e2fsck finds the image clean, sound files keep their data, and a cut at any
+//! write is taken back.
+
+#[path = "../../extant/tests/common/mod.rs"]
+mod common;
+#[allow(dead_code)] // each user has its own part
+#[path = "../../extant/tests/hostile/image.rs"]
+mod image;
+#[allow(dead_code)] // each user has its own part
+#[path = "../../extant-check/tests/verdicts/judge.rs"]
+mod judge;
+
+use blockdev::{BlockDevice, MemDevice};
+use extant_repair::{Mend, Plan};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const NOW: u32 = 1_700_000_000;
+const CSUM: &[&str] = &[
+    "-t",
+    "ext4",
+    "-b",
+    "1024",
+    "-g",
+    "4096",
+    "-J",
+    "size=1",
+    "-O",
+    "metadata_csum,64bit",
+];
+
+/// An image with files, without damage.
+fn sound() -> MemDevice {
+    let device = image::populate_sized("16M", CSUM, false, 200);
+    let (clean, text) = judge::judge(&device);
+    assert!(clean, "{text}");
+    device.snapshot()
+}
+
+fn plan(device: &MemDevice) -> Plan {
+    extant_repair::plan(device, NOW, &mut |_| true).unwrap()
+}
+
+fn mended(device: &MemDevice) -> Plan {
+    let plan = plan(device);
+    plan.apply(device).unwrap();
+    let (clean, text) = judge::judge(device);
+    assert!(clean, "{:#?}\n{text}", plan.mends);
+    assert!(plan.after.is_clean());
+    plan
+}
+
+/// Flips all bits of a range.
+fn flip(device: &MemDevice, at: u64, len: usize) {
+    let mut bytes = vec![0; len];
+    device.read_at(at, &mut bytes).unwrap();
+    bytes.iter_mut().for_each(|b| *b = !*b);
+    device.write_at(at, &bytes).unwrap();
+}
+
+/// Where the bitmaps and the inode table of the first group are, in bytes.
+fn places(device: &MemDevice) -> [u64; 3] {
+    let mut desc = [0; 12];
+    device.read_at(2048, &mut desc).unwrap();
+    [0, 4, 8].map(|at| u64::from(u32::from_le_bytes(desc[at..at + 4].try_into().unwrap())) * 1024)
+}
+
+/// Every file of an image, with its bytes.
+fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, out) = (dir.path().join("image"), dir.path().join("out"));
+    common::write_image(device, &path);
+    std::fs::create_dir(&out).unwrap();
+    let request = format!("rdump / {}", out.display());
+    let status = std::process::Command::new("debugfs")
+        .args(["-R", &request])
+        .arg(&path)
+        .output();
+    assert!(status.unwrap().status.success());
+    let (mut found, mut folders) = (Vec::new(), vec![out.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                let name = path.strip_prefix(&out).unwrap().display().to_string();
+                found.push((name, std::fs::read(path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_sound_image_has_an_empty_plan() {
+    needs::tools!("mke2fs", "e2fsck");
+    let plan = plan(&sound());
+    assert!(
+        plan.is_empty() && plan.mends.is_empty() && plan.bytes() == 0,
+        "{:#?}",
+        plan.mends
+    );
+}
+
+#[test]
+fn each_structure_is_mended_and_files_keep_their_data() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    assert!(before.len() > 100);
+    let [block_bitmap, inode_bitmap, _] = places(&device);
+    let damage: [(&str, &[(u64, usize)]); 7] = [
+        ("the superblock", &[(1024, 512)]),
+        ("the superblock's checksum", &[(2044, 4)]),
+        ("a count in the superblock", &[(1024 + 12, 2)]),
+        ("the descriptors", &[(2048, 64)]),
+        ("the block bitmap", &[(block_bitmap, 300)]),
+        ("the inode bitmap", &[(inode_bitmap, 20)]),
+        (
+            "both bitmaps and a descriptor",
+            &[(block_bitmap, 9), (inode_bitmap, 9), (2048 + 12, 8)],
+        ),
+    ];
+    for (what, ranges) in damage {
+        let broken = device.snapshot();
+        ranges.iter().for_each(|&(at, len)| flip(&broken, at, len));
+        assert!(!judge::judge(&broken).0, "{what} is broken");
+        let plan = mended(&broken);
+        assert!(
+            plan.mends.iter().all(Mend::is_safe),
+            "{what}: {:#?}",
+            plan.mends
+        );
+        assert!(files(&broken) == before, "{what}: files are as they were");
+    }
+}
+
+#[test]
+fn an_inode_without_a_name_is_found_again() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    common::write_image(&device, &path);
+    let (name, bytes) = before.iter().find(|(_, bytes)| bytes.len() > 2000).unwrap();
+    // unlink leaves the inode as it is.
+    let request = format!("unlink /{name}");
+    let out = std::process::Command::new("debugfs")
+        .args(["-w", "-R", &request])
+        .arg(&path)
+        .output();
+    assert!(out.unwrap().status.success());
+    let broken = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    mended(&broken);
+    let after = files(&broken);
+    assert_eq!(after.len(), before.len());
+    assert!(
+        after
+            .iter()
+            .any(|(name, found)| name.starts_with("lost+found/#") && found == bytes)
+    );
+}
+
+#[test]
+fn what_is_declined_is_left() {
+    needs::tools!("mke2fs", "e2fsck");
+    let device = sound();
+    let [block_bitmap, ..] = places(&device);
+    flip(&device, block_bitmap, 100);
+    let plan = extant_repair::plan(&device, NOW, &mut |_| false).unwrap();
+    assert!(plan.is_empty() && !plan.declined.is_empty());
+    assert!(!plan.after.is_clean());
+}
+
+/// A device that tears a write, and takes none after it.
+struct Cut<'d> {
+    device: &'d MemDevice,
+    writes: AtomicUsize,
+    until: usize,
+}
+
+impl BlockDevice for Cut<'_> {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        match self.writes.fetch_add(1, Ordering::Relaxed) {
+            n if n < self.until => self.device.write_at(offset, buf),
+            n => {
+                if n == self.until {
+                    self.device
+                        .write_at(offset, &buf[..buf.len() / 1024 * 512])?;
+                }
+                Err(io::Error::other("cut"))
+            }
+        }
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_cut_at_any_write_is_taken_back() {
+    needs::tools!("mke2fs", "e2fsck");
+    let broken = sound();
+    let [block_bitmap, inode_bitmap, table] = places(&broken);
+    for at in [
+        1024 + 12,
+        2048 + 14,
+        block_bitmap,
+        inode_bitmap,
+        table + 256 * 20,
+    ] {
+        flip(&broken, at, 9);
+    }
+    let old = broken.to_bytes().unwrap();
+    let plan = plan(&broken);
+    let undo = plan.undo(&broken).unwrap();
+    assert!(undo.len() > 3);
+    for until in 0..undo.len() {
+        let device = broken.snapshot();
+        let cut = Cut {
+            device: &device,
+            writes: AtomicUsize::new(0),
+            until,
+        };
+        plan.apply(&cut).unwrap_err();
+        // So may the undo be cut.
+        let cut = Cut {
+            device: &device,
+            writes: AtomicUsize::new(0),
+            until: until / 2,
+        };
+        assert!(undo.take_back(&cut).is_err());
+        undo.take_back(&device).unwrap();
+        assert!(device.to_bytes().unwrap() == old, "cut at write {until}");
+    }
+    let device = broken.snapshot();
+    plan.apply(&device).unwrap();
+    assert!(judge::judge(&device).0);
+    undo.take_back(&device).unwrap();
+    assert!(device.to_bytes().unwrap() == old);
+}
