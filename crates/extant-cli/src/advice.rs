@@ -220,7 +220,7 @@ pub fn in_general(error: &anyhow::Error) -> Option<&'static str> {
             Error::Format(
                 ext4_format::FormatError::Corrupt { .. }
                 | ext4_format::FormatError::Checksum { .. },
-            ) => Some("the image is damaged: make a copy, then e2fsck -f mends it"),
+            ) => Some("the image is damaged: extant repair -n lists what it would mend"),
             Error::NoAttribute => Some("extant getfattr -m - lists those there are"),
             Error::Unsupported("attribute name space") => {
                 Some("names begin with user., trusted., security. or system.")

@@ -152,8 +152,8 @@ const HABITS: &[(&[&str], Answer)] = &[
     ),
     (&["bench", "demo"], Measure),
     (
-        &["fsck", "e2fsck", "repair", "verify"],
-        Line("write extant check IMAGE; nothing is mended here: write e2fsck -f IMAGE for that"),
+        &["fsck", "e2fsck", "verify"],
+        Line("write extant check IMAGE to look for damage, and extant repair IMAGE to mend it"),
     ),
     (
         &["resize", "resize2fs", "grow", "shrink"],

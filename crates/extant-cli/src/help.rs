@@ -25,6 +25,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "cp", "mv", "rm", "mkdir", "ln", "touch", "chmod", "chown", "setfattr",
         ],
     ),
+    ("Mend it", &["repair", "undo"]),
     (
         "Mount it, without root too",
         &[

@@ -17,7 +17,10 @@ pub fn is_asked_for(error: &clap::Error) -> bool {
 
 /// The exit code for an error of the command line: 2, and of a check that of fsck.
 pub fn exit_code(words: &[OsString]) -> i32 {
-    if command(words) == "check" { 16 } else { 2 }
+    match command(words).as_ref() {
+        "check" | "repair" => 16,
+        _ => 2,
+    }
 }
 
 /// An error of the command line in one line.

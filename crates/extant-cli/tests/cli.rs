@@ -37,6 +37,8 @@ mod mkfs;
 mod progress;
 #[path = "cli/reading.rs"]
 mod reading;
+#[path = "cli/repair.rs"]
+mod repair;
 #[path = "cli/streams.rs"]
 mod streams;
 #[path = "terminal/tmux.rs"]

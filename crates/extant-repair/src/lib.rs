@@ -13,11 +13,13 @@ mod overlay;
 mod session;
 mod superblock;
 mod undo;
+mod write;
 
 pub use blockdev;
 pub use extant_check::Report;
 pub use session::Mend;
 pub use undo::Undo;
+pub use write::{file_beside, take_back_interrupted};
 
 use blockdev::BlockDevice;
 use ext4_format::FormatError;

@@ -23,6 +23,7 @@ pub mod mkfs;
 pub mod mount;
 mod mv;
 mod remount;
+mod repair;
 mod rm;
 mod shell;
 mod stat;
@@ -46,6 +47,8 @@ pub enum Command {
     Df(df::Args),
     Map(map::Args),
     Check(check::Args),
+    Repair(repair::Args),
+    Undo(repair::UndoArgs),
     Inspect(inspect::Args),
     Ls(ls::Args),
     Tree(tree::Args),
@@ -86,6 +89,8 @@ pub fn run(command: Command) -> Result<()> {
         Command::Info(args) => info::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Repair(args) => repair::run(&args),
+        Command::Undo(args) => repair::undo(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Df(args) => df::run(&args),
         Command::Ls(args) => ls::run(&args),
