@@ -136,7 +136,7 @@ fn read_index(
     };
     let folded = dir.flags & (flags::CASEFOLD | flags::ENCRYPT) != 0;
     let hasher = DirHasher::new(root.hash_version, geo.unsigned_hash, geo.hash_seed).ok();
-    if hasher.is_none() || bytes.get(9..12) != Some(&[0; 3]) {
+    if hasher.is_none() || bytes.get(9..12) != Some(&[0; 3]) || bytes.get(22..24) != Some(&[0; 2]) {
         return Ok(None);
     }
     let mut uses = BTreeMap::from([(0, IndexUse::Node(IndexBlockKind::Root))]);

@@ -180,7 +180,9 @@ fn reserved(
         let root = inode::i_block(&record.raw).map_err(Error::Format)?;
         let slot = ext4_format::indirect::DIRECT + 1;
         if let Ok(Some(block)) = ext4_format::indirect::get(root, slot, session.geo.blocks_count) {
-            session.claims.insert(session.geo.cluster_of(block));
+            let own = session.geo.is_valid_data_range(block, 1)
+                && session.claims.insert(session.geo.cluster_of(block));
+            session.resize_map = own.then_some(block);
         }
         return Ok(true);
     }
@@ -328,8 +330,17 @@ fn attributes(
     if let Some(range) = inode::xattr_area(&record.raw, &geo) {
         let area = record.raw.get(range.clone()).unwrap_or(&[]);
         let walked = xattr::walk_inode_area(area, |index, rest, value| {
-            if let (7, b"data", Stored::Here(value)) = (index, rest, value) {
-                inline = Some(value.len());
+            match (index, rest, value) {
+                (7, b"data", Stored::Here(value)) => inline = Some(value.len()),
+                // Values are in inodes only with the feature.
+                (.., Stored::Inode(ino)) if !geo.features.has_ea_inode() => {
+                    let place = ext4_format::Where::Inode(ino);
+                    return Err(ext4_format::FormatError::corrupt(
+                        "value of an attribute",
+                        place,
+                    ));
+                }
+                _ => {}
             }
             Ok(())
         });
@@ -455,7 +466,9 @@ fn symlink(
         record.core.flags &= !flags::EXTENTS;
     }
     let size = end(&target);
-    if size == 0 || size == target.len() {
+    // A short target is in the inode.
+    let misplaced = slow && size < inode::I_BLOCK_SIZE;
+    if size == 0 || size == target.len() || misplaced {
         let cleared = (target.is_empty() || !record.has(flags::ENCRYPT))
             && clear(session, record.ino, "a symbolic link without a target")?;
         if cleared {

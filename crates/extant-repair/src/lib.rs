@@ -10,6 +10,7 @@ mod journal;
 mod mapping;
 mod orphans;
 mod overlay;
+mod resize;
 mod session;
 mod superblock;
 mod undo;
@@ -188,6 +189,7 @@ fn round<'d>(
         inodes::mend(&mut session)?;
         dirs::mend(&mut session)?;
         connect::mend(&mut session)?;
+        resize::mend(&mut session)?;
         groups::write(&mut session)?;
         superblock::mend_backups(&mut session)?;
         return Ok(());

@@ -169,6 +169,8 @@ pub(crate) struct Session<'a, 'd> {
     pub(crate) dirs: BTreeMap<u32, DirState>,
     /// Inodes of the list of orphans and of the orphan file.
     pub(crate) orphans: BTreeSet<u32>,
+    /// The block of the map of reserved descriptors, if nothing else has it.
+    pub(crate) resize_map: Option<BlockNr>,
     /// Blocks of extended attributes, and the inodes found that share each.
     pub(crate) attribute_blocks: BTreeMap<BlockNr, u32>,
 }
@@ -194,6 +196,7 @@ impl<'a, 'd> Session<'a, 'd> {
             inodes: BTreeMap::new(),
             dirs: BTreeMap::new(),
             orphans: BTreeSet::new(),
+            resize_map: None,
             attribute_blocks: BTreeMap::new(),
             geo,
         })

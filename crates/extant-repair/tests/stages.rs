@@ -166,6 +166,23 @@ fn an_inode_without_a_name_is_found_again() {
 }
 
 #[test]
+fn the_map_of_reserved_descriptors_is_made_anew() {
+    needs::tools!("mke2fs", "e2fsck");
+    let device = sound();
+    let [.., table] = places(&device);
+    // The record of inode 7, with its map.
+    flip(&device, table + 256 * 6 + 40, 60);
+    assert!(!judge::judge(&device).0);
+    let plan = mended(&device);
+    let text = "the map of reserved descriptors is made anew";
+    assert!(
+        plan.mends.iter().any(|mend| mend.text == text),
+        "{:#?}",
+        plan.mends
+    );
+}
+
+#[test]
 fn what_is_declined_is_left() {
     needs::tools!("mke2fs", "e2fsck");
     let device = sound();
