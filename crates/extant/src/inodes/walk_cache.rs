@@ -13,6 +13,7 @@
 use crate::base::locks::{self, Mutex};
 use crate::incore::inode::Inode;
 use percpu::PerSlot;
+use std::iter::Peekable;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -75,8 +76,16 @@ impl Memory {
         hash as usize & self.steps.len().wrapping_sub(1)
     }
 
-    fn find(&self, hash: u32) -> Option<&Step> {
-        self.steps.get(self.place(hash))?.as_ref()
+    /// The directory that a name of this one leads to, if it is remembered and still holds.
+    fn find(&self, parent: &Arc<Inode>, name: &[u8]) -> Option<&Arc<SlotsOwn>> {
+        let moves = parent.directory()?.moves();
+        let place = self.place(step_hash(parent, name));
+        let step = self.steps.get(place)?.as_ref()?;
+        let holds = Arc::ptr_eq(&step.parent, parent)
+            && step.moves == moves
+            && *step.name == *name
+            && step.child.0.directory().is_some_and(|d| !d.is_dead());
+        holds.then_some(&step.child)
     }
 
     /// Puts a step into its place; returns the previous one.
@@ -125,20 +134,37 @@ impl WalkCache {
         }
     }
 
-    pub(crate) fn find(
-        &self,
-        parent: &Arc<Inode>,
-        name: &[u8],
-        hash: u32,
-    ) -> Option<Arc<SlotsOwn>> {
-        let moves = parent.directory()?.moves();
+    pub(crate) fn find(&self, parent: &Arc<Inode>, name: &[u8]) -> Option<Arc<SlotsOwn>> {
         let memory = self.slots.local().lock();
-        let step = memory.find(hash)?;
-        let holds = Arc::ptr_eq(&step.parent, parent)
-            && step.moves == moves
-            && *step.name == *name
-            && step.child.0.directory().is_some_and(|d| !d.is_dead());
-        holds.then(|| Arc::clone(&step.child))
+        memory.find(parent, name).map(Arc::clone)
+    }
+
+    /// Goes as far along a path as the slot remembers, from a directory or the root, with its lock taken once and one
+    /// use counted; takes the names that it passed off the path. The last name is left unless it must be a directory's.
+    /// Permissions are not asked for.
+    pub(crate) fn ahead<'p>(
+        &self,
+        from: Option<&Arc<Inode>>,
+        path: &mut Peekable<impl Iterator<Item = &'p [u8]> + Clone>,
+        must_be_dir: bool,
+    ) -> Option<Arc<SlotsOwn>> {
+        let memory = self.slots.local().lock();
+        let mut own = match from {
+            Some(_) => None,
+            None => Some(memory.root.as_ref()?),
+        };
+        loop {
+            let parent = own.map_or(from, |own| Some(&own.0))?;
+            let mut rest = path.clone();
+            let next = rest
+                .next()
+                .filter(|_| must_be_dir || rest.peek().is_some())
+                .and_then(|name| memory.find(parent, name));
+            let Some(next) = next else {
+                return own.map(Arc::clone);
+            };
+            (own, *path) = (Some(next), rest);
+        }
     }
 
     pub(crate) fn remember(&self, step: Step) {

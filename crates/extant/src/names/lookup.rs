@@ -208,16 +208,25 @@ impl Names {
         if path.len() > PATH_MAX {
             return Err(Error::NameTooLong);
         }
-        let mut at = if path.first() == Some(&b'/') {
-            self.walk_root()?
-        } else {
-            At::Start(start)
-        };
+        let is_absolute = path.first() == Some(&b'/');
         let must_be_dir = path.last() == Some(&b'/');
         let mut parts = path
             .split(|&b| b == b'/')
             .filter(|p| !p.is_empty())
             .peekable();
+        // Directories that the slot remembers are passed at once by a caller whom their permissions do not bind.
+        let ahead = match who.is_unbound() {
+            true => {
+                let from = (!is_absolute).then_some(start);
+                self.inodes.walks.ahead(from, &mut parts, must_be_dir)
+            }
+            false => None,
+        };
+        let mut at = match ahead {
+            Some(own) => At::Remembered(own),
+            None if is_absolute => self.walk_root()?,
+            None => At::Start(start),
+        };
         while let Some(part) = parts.next() {
             if at.directory().is_none() {
                 return Err(Error::NotDirectory);

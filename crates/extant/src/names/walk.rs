@@ -27,8 +27,7 @@ impl Names {
         parent: &Arc<Inode>,
         name: &[u8],
     ) -> Result<Option<At<'static>>> {
-        let step = step_hash(parent, name);
-        if let Some(child) = self.inodes.walks.find(parent, name, step) {
+        if let Some(child) = self.inodes.walks.find(parent, name) {
             return Ok(Some(At::Remembered(child)));
         }
         let Some(names) = parent.directory().filter(|names| names.is_complete()) else {
@@ -57,7 +56,7 @@ impl Names {
         let child = Arc::new(SlotsOwn(child));
         self.inodes.walks.remember(Step {
             parent: Arc::clone(parent),
-            hash: step,
+            hash: step_hash(parent, name),
             moves,
             name: name.into(),
             child: Arc::clone(&child),
