@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux
 
-.PHONY: first-use dist cross-check demo test unit deny package msrv public-api judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-figures torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
+.PHONY: first-use dist cross-check demo test unit deny package msrv public-api judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-bench -- demo
@@ -74,10 +74,10 @@ bench:
 	$(CARGO) build --release -p extant-cli -p extant-bench
 	scripts/report.sh $(if $(PARTIAL),--partial) $(if $(QUICK),--quick)
 
-# The figures of docs/benchmarks.md, which take longer.
-bench-figures:
+# Benchmarks of larger trees, which take longer: docs/bench/long/REPORT.md.
+bench-long:
 	$(CARGO) build --release -p extant-cli -p extant-bench
-	scripts/bench.sh
+	scripts/report.sh $(if $(PARTIAL),--partial) --long $(if $(QUICK),--quick)
 
 # The command, its man pages, completions, and the names under which mount(8) looks for it. EXTANT=file installs one that is
 # built already.

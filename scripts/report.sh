@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # docs/bench/REPORT.md, with tables and plots: all benchmarks, each a command that the report shows. The figures that other
 # documents quote of it follow.
-#   scripts/report.sh [--partial] [--quick] [--out DIR]
+#   scripts/report.sh [--partial] [--long] [--quick] [--out DIR]
+# --long: docs/bench/long/REPORT.md, with benchmarks of larger trees.
 # Fails with the names of the packages whose tools are missing; --partial leaves out what needs them.
 # As root the kernel's ext4 and fuse2fs are mounted, in a mount namespace of each run. Library peers take part if
 # their crate builds: it needs libext2fs-dev, and crates that no other build uses.

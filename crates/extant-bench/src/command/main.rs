@@ -5,6 +5,7 @@ mod age;
 mod before;
 mod bulk;
 mod burst;
+mod check;
 mod conflicts;
 mod dbench;
 mod demo;
@@ -69,6 +70,7 @@ enum Workload {
     Grow(grow::GrowArgs),
     Age(age::AgeArgs),
     Bulk(bulk::BulkArgs),
+    Check(check::CheckArgs),
     /// Preallocate files of one's own, 8 KiB at a time, from many tasks
     ///
     /// Each task has a file without a name. At 1 MiB it is cut to nothing. One operation is one fallocate. Then the same
@@ -136,6 +138,7 @@ fn run(workload: &Workload) -> Result<()> {
         Workload::Grow(args) => grow::run(args),
         Workload::Age(args) => age::run(args),
         Workload::Bulk(args) => bulk::run(args),
+        Workload::Check(args) => check::run(args),
         Workload::Fallocate2(args) => repeat::run(
             args,
             &[

@@ -16,11 +16,19 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Example:\n  extant-bench report --quick --out /tmp/report")]
 pub struct ReportArgs {
     /// Where REPORT.md and its plots go
-    #[arg(long, value_name = "DIR", default_value = "docs/bench")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "docs/bench",
+        default_value_if("long", "true", "docs/bench/long")
+    )]
     out: PathBuf,
     /// Few and short rounds
     #[arg(long)]
     quick: bool,
+    /// Benchmarks of larger trees, which take longer, in place of the others
+    #[arg(long)]
+    long: bool,
     /// dbench's loadfile; without it the one of Debian's package, if that is installed
     #[arg(long, value_name = "LOADFILE")]
     dbench: Option<PathBuf>,
@@ -41,6 +49,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
         program: crate::this_program()?,
         dir: args.out.clone(),
         quick: args.quick,
+        long: args.long,
         mounts: peers::can_mount(),
         uring: peers::has_uring(),
         loadfile: args.dbench.clone().or_else(packaged),
@@ -72,11 +81,13 @@ mod tests {
 
     #[test]
     fn every_benchmark_of_a_report_is_a_command() {
-        for (quick, mounts) in [(false, false), (true, true)] {
+        let forms = [false, true].map(|long| [(long, false, false), (long, true, true)]);
+        for (long, quick, mounts) in forms.into_iter().flatten() {
             let params = Params {
                 program: "extant-bench".into(),
                 dir: "out".into(),
                 quick,
+                long,
                 mounts,
                 uring: mounts,
                 loadfile: Some(LOADFILE.into()),

@@ -81,7 +81,42 @@ pub struct Moved {
     pub peak: f64,
 }
 
-/// All of them.
+/// Names a second in the steps of a growing directory.
+#[derive(Debug, Deserialize)]
+pub struct GrowRates {
+    pub first: f64,
+    pub later: f64,
+    pub last: f64,
+}
+
+/// One target whose directory grows.
+#[derive(Debug, Deserialize)]
+pub struct Grown {
+    pub target: String,
+    pub create: GrowRates,
+    pub synced: GrowRates,
+}
+
+/// The files of one aged target.
+#[derive(Debug, Deserialize)]
+pub struct Aged {
+    pub target: String,
+    pub files: u64,
+    pub extents: u64,
+    pub in_pieces: u64,
+}
+
+/// One program that checked an image.
+#[derive(Debug, Deserialize)]
+pub struct Checked {
+    pub target: String,
+    pub tasks: u64,
+    pub seconds: f64,
+    pub cpu_seconds: f64,
+    pub peak: f64,
+}
+
+/// All ways to move a tree.
 #[derive(Debug, Deserialize)]
 pub struct Bulk {
     pub reports: Vec<Moved>,

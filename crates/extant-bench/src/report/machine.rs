@@ -61,9 +61,13 @@ pub fn head(params: &Params) -> String {
         true => "",
         false => "Without root nothing is mounted, so the kernel and fuse2fs take no part.\n",
     };
+    let (made_by, workloads) = match params.long {
+        true => ("make bench-long", "../workloads.md"),
+        false => ("make bench", "workloads.md"),
+    };
     format!(
-        "# Benchmark report\n\nMade by `make bench`; what each benchmark does is in \
-        [workloads](workloads.md). All figures are of this run. Images are in memory unless said \
+        "# Benchmark report\n\nMade by `{made_by}`; what each benchmark does is in \
+        [workloads]({workloads}). All figures are of this run. Images are in memory unless said \
         otherwise; targets take turns round by round, and medians are shown. CPU is that of the process (with \
         fuse2fs, its server's too; what the kernel's own threads do is not in it).\n{peers}\n\
         | | |\n|---|---|\n{rows}"

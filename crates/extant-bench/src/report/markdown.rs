@@ -1,6 +1,6 @@
 //! Tables.
 
-use super::figures::{Bulk, Dbench, Mdtest, Mounted, Repeated};
+use super::figures::{Aged, Bulk, Checked, Dbench, Grown, Mdtest, Mounted, Repeated};
 use crate::table::{duration, in_process_note, times};
 use extant_terminal::numbers::rate;
 
@@ -189,6 +189,71 @@ pub fn bulk(bulk: &Bulk) -> String {
         ]
     };
     table(&head, bulk.reports.iter().map(row))
+}
+
+pub fn grown(all: &[Grown]) -> String {
+    let head = [
+        "target",
+        "",
+        "first step, names/s",
+        "later steps",
+        "last step",
+        "later against first",
+        "last against first",
+    ];
+    let rows = all.iter().flat_map(|r| {
+        [("create", &r.create), ("create, synced", &r.synced)].map(|(what, rates)| {
+            let change = |other: f64| format!("{:+.0} %", 100.0 * (other / rates.first - 1.0));
+            vec![
+                r.target.clone(),
+                what.into(),
+                rate(rates.first),
+                rate(rates.later),
+                rate(rates.last),
+                change(rates.later),
+                change(rates.last),
+            ]
+        })
+    });
+    table(&head, rows)
+}
+
+pub fn aged(all: &[Aged]) -> String {
+    let head = ["target", "files", "extents", "extents a file", "in pieces"];
+    let row = |r: &Aged| {
+        let files = r.files.max(1) as f64;
+        vec![
+            r.target.clone(),
+            r.files.to_string(),
+            r.extents.to_string(),
+            format!("{:.2}", r.extents as f64 / files),
+            format!("{:.1} %", 100.0 * r.in_pieces as f64 / files),
+        ]
+    };
+    table(&head, all.iter().map(row))
+}
+
+pub fn checked(all: &[Checked]) -> String {
+    let head = [
+        "target",
+        "threads",
+        "seconds",
+        "CPU",
+        "peak",
+        "ours against it",
+    ];
+    let row = |r: &Checked| {
+        let first = ours(all, r, |o| o.tasks == r.tasks);
+        vec![
+            r.target.clone(),
+            r.tasks.to_string(),
+            format!("{:.2}", r.seconds),
+            format!("{:.2}", r.cpu_seconds),
+            format!("{:.0} MB", r.peak / 1e6),
+            against(first, |o| times(r.seconds, o.seconds)),
+        ]
+    };
+    table(&head, all.iter().map(row))
 }
 
 pub fn dbench(all: &[Dbench]) -> String {

@@ -26,6 +26,8 @@ pub struct Params {
     pub dir: PathBuf,
     /// Few and short rounds.
     pub quick: bool,
+    /// Benchmarks of larger trees, in place of the others.
+    pub long: bool,
     /// The kernel's ext4 and fuse2fs take part, as far as they are there.
     pub mounts: bool,
     /// So does FUSE over io_uring.
@@ -128,6 +130,7 @@ esac
             program,
             dir: dir.path().join("out"),
             quick: true,
+            long: false,
             mounts: true,
             uring: true,
             loadfile: Some("client.txt".into()),

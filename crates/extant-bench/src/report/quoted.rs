@@ -5,11 +5,13 @@
 //! [least|most] SECTION FIELD [NAME=VALUE]... [over target=TARGET]
 //! ```
 //!
-//! A section is the anchor of its heading, a field or name a member of its rows, `_` in a value a space. `over`: how many times
-//! as good the section's first target is as this one, row by row. Several rows give several figures, or the least or the most.
+//! A section is the anchor of its heading, a field or name a member of its rows, `_` in a value a space, `*` at its end the
+//! rest. `over`: how many times as good the section's first target is as this one, row by row. Several rows give several
+//! figures, or the least or the most.
 //!
 //! The tables of the pages that scripts write beside the report are sections too, under the names of their files: a field is a
-//! column's heading with `_` for spaces, `row` the one without a heading. Their cells are quoted as they stand.
+//! column's heading with `_` for spaces, `row` the one without a heading, `row2` a second one. Their cells are quoted as
+//! they stand. The report in the directory `long` beside it counts too, its tables as the section `long`.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -94,7 +96,11 @@ fn matches(row: &Row, condition: &str) -> Result<bool> {
         .with_context(|| format!("{condition}: not NAME=VALUE"))?;
     Ok(row.get(name).is_some_and(|value| {
         let value = value.as_str().map_or_else(|| value.to_string(), Into::into);
-        value.replace(' ', "_") == wanted
+        let value = value.replace(' ', "_");
+        match wanted.strip_suffix('*') {
+            Some(begin) => value.starts_with(begin),
+            None => value == wanted,
+        }
     }))
 }
 
@@ -113,7 +119,7 @@ fn tables(page: &str) -> Vec<Row> {
             continue;
         };
         let Some(names) = &head else {
-            head = Some(cells.iter().map(|name| heading(name)).collect::<Vec<_>>());
+            head = Some(headings(cells));
             continue;
         };
         if cells
@@ -127,12 +133,20 @@ fn tables(page: &str) -> Vec<Row> {
     rows
 }
 
-/// What a column is called in a key.
-fn heading(name: &str) -> String {
-    match name {
-        "" => "row".into(),
-        name => name.replace(' ', "_"),
-    }
+/// What columns are called in a key.
+fn headings(cells: Vec<String>) -> Vec<String> {
+    let mut unnamed = 0;
+    let name = |cell: String| {
+        if cell.is_empty() {
+            unnamed += 1;
+        }
+        match (cell.is_empty(), unnamed) {
+            (true, 1) => "row".into(),
+            (true, nth) => format!("row{nth}"),
+            (false, _) => cell.replace(' ', "_"),
+        }
+    };
+    cells.into_iter().map(name).collect()
 }
 
 impl Figures {
@@ -147,6 +161,12 @@ impl Figures {
         let text = |path: &Path| fs::read_to_string(path).with_context(|| told(path));
         let mut figures = Self::parse(&text(report)?)?;
         let beside = report.parent().context("a report lies in a directory")?;
+        let long = beside.join("long");
+        if long.exists() {
+            let rows = Self::parse(&text(&long.join("report.json"))?)?;
+            figures.0.extend(rows.0);
+            figures.add_page("long", &text(&long.join("REPORT.md"))?);
+        }
         for entry in beside.read_dir().with_context(|| told(beside))? {
             let path = entry.with_context(|| told(beside))?.path();
             if path.extension().is_some_and(|end| end == "md")
@@ -261,6 +281,7 @@ mod tests {
         for (key, figure) in [
             ("mdtest-all creates over target=kernel_ext4", "10.0×, 0.50×"),
             ("most mdtest-all creates over target=kernel_ext4", "10.0×"),
+            ("most mdtest-all creates over target=kern*", "10.0×"),
             ("least mdtest-all cpu_ns over target=kernel_ext4", "1.0×"),
             (
                 "mdtest-all latency.p99 tasks=1 over target=kernel_ext4",
@@ -287,13 +308,13 @@ mod tests {
         let mut f = figures();
         f.add_page(
             "conflicts",
-            "# A page\n\n| | cases | free of all |\n|---|---:|---|\n| 2 slots | 3 | 1.5 % |\n| 16 slots | 4 | 2 % |\n\n| x |\n|---|\n| 5 |\n",
+            "# A page\n\n| | | cases | free of all |\n|---|---|---:|---|\n| 2 slots | now | 3 | 1.5 % |\n| 16 slots | now | 4 | 2 % |\n\n| x |\n|---|\n| 5 |\n",
         );
         f.add_page("mdtest-all", "| creates |\n|---|\n| 1 |\n");
         for (key, figure) in [
             ("conflicts free_of_all row=16_slots", "2 %"),
             ("conflicts free_of_all", "1.5 %, 2 %"),
-            ("conflicts cases row=2_slots", "3"),
+            ("conflicts cases row=2_slots row2=now", "3"),
             ("conflicts x", "5"),
             ("mdtest-all creates tasks=3 over target=kernel_ext4", ""),
             ("most conflicts cases", ""),

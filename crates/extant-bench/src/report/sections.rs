@@ -1,6 +1,6 @@
 //! The sections of a report: their commands, and their form.
 
-use super::figures::{Bulk, Dbench, Mdtest, Mounted, Repeated};
+use super::figures::{Aged, Bulk, Checked, Dbench, Grown, Mdtest, Mounted, Repeated};
 use super::{Params, markdown, plots, shown};
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
@@ -16,6 +16,9 @@ enum SectionKind {
         costs: bool,
     },
     Mdtest,
+    Grow,
+    Age,
+    Check,
     Bulk,
     Dbench,
     Mounts,
@@ -52,6 +55,9 @@ impl Section {
     pub(super) fn render(&self, json: &[u8], dir: &Path) -> Result<String> {
         match self.kind {
             SectionKind::Mdtest => Ok(markdown::mdtest(&parse::<Vec<Mdtest>>(json)?)),
+            SectionKind::Grow => Ok(markdown::grown(&parse::<Vec<Grown>>(json)?)),
+            SectionKind::Age => Ok(markdown::aged(&parse::<Vec<Aged>>(json)?)),
+            SectionKind::Check => Ok(markdown::checked(&parse::<Vec<Checked>>(json)?)),
             SectionKind::Bulk => Ok(markdown::bulk(&parse::<Bulk>(json)?)),
             SectionKind::Dbench => Ok(markdown::dbench(&parse::<Vec<Dbench>>(json)?)),
             SectionKind::Mounts => Ok(markdown::mounts(&parse::<Vec<Mounted>>(json)?)),
@@ -128,9 +134,13 @@ impl Gather<'_> {
     fn add(&mut self, title: &'static str, about: &'static str, kind: SectionKind, command: &str) {
         let mut line = String::from(command);
         let against = match (self.params.mounts, kind) {
-            (true, SectionKind::Repeated { .. } | SectionKind::Mdtest | SectionKind::Dbench)
-                if !command.contains("--against") && !command.contains("before") =>
-            {
+            (
+                true,
+                SectionKind::Repeated { .. }
+                | SectionKind::Mdtest
+                | SectionKind::Dbench
+                | SectionKind::Age,
+            ) if !command.contains("--against") && !command.contains("before") => {
                 " --against kernel"
             }
             _ => "",
@@ -370,6 +380,70 @@ impl Gather<'_> {
     }
 }
 
+impl Gather<'_> {
+    /// What takes longer: larger trees, and programs that need minutes for them.
+    fn long(&mut self) {
+        self.large();
+        self.trees();
+        if self.params.mounts {
+            let rounds = self.sized(MOUNTS, MOUNTS_QUICK);
+            let row = "mount create unlink stat --target mount:classic --clients 1";
+            let sandbox = format!("{row} --against unconfined:classic {rounds}");
+            let about = "A mount, and one whose server has no sandbox.";
+            self.add("mount, sandbox", about, SectionKind::Mounts, &sandbox);
+        }
+    }
+
+    fn sized(&self, full: &'static str, quick: &'static str) -> &'static str {
+        if self.params.quick { quick } else { full }
+    }
+
+    /// A large directory, and an old volume.
+    fn large(&mut self) {
+        let names = self.sized(
+            "--names 1000000 --step 100000 --size 8G",
+            "--names 20000 --step 2000 --size 4G",
+        );
+        let grow = format!("grow {names} --journal 1024");
+        let about = "Names are made in one directory, and each step of them is made durable.";
+        self.add("a growing directory", about, SectionKind::Grow, &grow);
+        let age = self.sized("age", "age --bytes 64M --turns 2");
+        let about = "Files are made and removed until the volume is old.";
+        self.add("an aged volume", about, SectionKind::Age, age);
+    }
+
+    /// Trees into images, and their check.
+    fn trees(&mut self) {
+        let small = format!(
+            "bulk --dirs 2 --size 6 --against mke2fs --against tar --rounds-peer 1 {}",
+            self.sized("--files 50000 --iterations 5", "--files 500 --iterations 2")
+        );
+        let about = "A tree of small files in memory; peers take part in one round, for which mke2fs needs minutes.";
+        self.add("bulk, small files", about, SectionKind::Bulk, &small);
+        let system = format!(
+            "bulk --dir /var/tmp --against mke2fs --against tar {}",
+            self.sized(
+                "--from /usr/share --iterations 5",
+                "--from /usr/include --iterations 2 --rounds-peer 1"
+            )
+        );
+        let about = "The system's own files, to a disk.";
+        self.add("bulk, a system", about, SectionKind::Bulk, &system);
+        let memory = self.sized(
+            "bulk --against tar --from /usr/share --iterations 5",
+            "bulk --against tar --from /usr/include --iterations 2",
+        );
+        let about = "The same files, into memory.";
+        self.add("bulk, a system in memory", about, SectionKind::Bulk, memory);
+        let check = self.sized(
+            "check",
+            "check --dirs 30 --files 30 --size 1G --iterations 2",
+        );
+        let about = "An image of empty files is checked, in memory.";
+        self.add("check", about, SectionKind::Check, check);
+    }
+}
+
 /// All sections.
 pub fn sections(params: &Params) -> Vec<Section> {
     let mut g = Gather {
@@ -377,6 +451,10 @@ pub fn sections(params: &Params) -> Vec<Section> {
         lengths: if params.quick { QUICK } else { FULL },
         all: Vec::new(),
     };
+    if params.long {
+        g.long();
+        return g.all;
+    }
     g.mdtest();
     g.small();
     if params.mounts {
