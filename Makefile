@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux
 
-.PHONY: first-use dist cross-check demo test unit deny package msrv public-api judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-schedules torture-threads tools clean
+.PHONY: first-use dist cross-check demo test unit deny package msrv public-api judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --release --quiet -p extant-bench -- demo
@@ -125,7 +125,7 @@ cross-check:
 # that one, to see a failure again.
 #
 # All tests that cut the power: about an hour on two cores.
-torture: torture-crash torture-contents torture-programs
+torture: torture-crash torture-contents torture-programs torture-repair
 
 # Contents after one, two and three cuts, over the library and over the mount's handler.
 torture-contents:
@@ -154,6 +154,11 @@ torture-model:
 
 torture-mount:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test mount -- --nocapture
+
+# 3,000 images broken on purpose and mended; a repair killed at any moment, 200 times.
+torture-repair:
+	EXTANT_SEEDS=3000 $(CARGO) test --profile test-fast -p extant-repair --test mutants -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli repair::a_kill -- --nocapture
 
 # The engine under EXTANT_SCHEDULES schedules of each kind, 3,000 if it is not set; prints the number of turns.
 torture-schedules:

@@ -28,6 +28,36 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Notes the groups where names lead to inodes in the part of the table that the descriptor calls unused: that part is to be
+/// read before any of these names is taken away. Returns whether there are such groups.
+pub(crate) fn find_unread_inodes(session: &mut Session<'_, '_>) -> Result<bool, Error> {
+    let mut groups = BTreeSet::new();
+    for &dir in session.dirs.keys() {
+        let Some(dir) = blocks(session, InodeNr(dir))? else {
+            continue;
+        };
+        for &block in &dir.places {
+            let bytes = session.read(block)?;
+            for record in dir_entry::records(&bytes, 0, true).map_while(Result::ok) {
+                let Some((group, index)) = session.geo.group_of_inode(record.inode) else {
+                    continue;
+                };
+                if groups.contains(&group.0) || index < session.records_in(group.0) {
+                    continue;
+                }
+                let raw = session.read_record(record.inode)?.unwrap_or_default();
+                let in_use = inode::decode_core(&raw, &session.geo, record.inode)
+                    .is_ok_and(|core| core.links > 0);
+                if in_use {
+                    groups.insert(group.0);
+                }
+            }
+        }
+    }
+    session.whole_tables.extend(&groups);
+    Ok(!groups.is_empty())
+}
+
 /// What is known of a directory while its blocks are read.
 pub(crate) struct Blocks {
     pub(crate) places: Vec<BlockNr>,

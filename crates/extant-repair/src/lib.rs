@@ -24,7 +24,7 @@ pub use write::{file_beside, take_back_interrupted};
 
 use blockdev::BlockDevice;
 use ext4_format::FormatError;
-use extant_check::{CheckOptions, Rule};
+use extant_check::CheckOptions;
 use overlay::MemOverlay;
 use session::{Decisions, Session};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,9 @@ use std::io;
 
 /// Rounds after which what is left stays.
 const ROUNDS: u32 = 5;
+
+/// Beginnings of a round: one more after the journal is replayed, and one after inodes are found that were not read.
+const PASSES: u32 = 3;
 
 /// Why an image could not be repaired.
 #[derive(Debug, thiserror::Error)]
@@ -154,12 +157,6 @@ pub fn plan<'d>(
         if resting || (report.findings.is_empty() && before.inodes > 0) {
             break;
         }
-        // A name that leads to an inode in the part of a table that was never used may lead to a lost one.
-        let strays = report
-            .findings
-            .iter()
-            .filter(|f| f.rule == Rule::EntryInode);
-        whole_tables.extend(strays.filter_map(|f| f.place.group.map(|g| g.0)));
     }
     let Decisions { done, declined, .. } = decisions;
     Ok(Plan {
@@ -177,7 +174,7 @@ fn round<'d>(
     whole_tables: &mut BTreeSet<u32>,
     now: u32,
 ) -> Result<(), Error> {
-    for _ in 0..2 {
+    for _ in 0..PASSES {
         let sb = superblock::read(dev, decisions)?;
         let mut session = Session::new(dev, decisions, sb, whole_tables.clone(), now)?;
         superblock::mend(&mut session)?;
@@ -187,6 +184,10 @@ fn round<'d>(
         }
         orphans::mend(&mut session)?;
         inodes::mend(&mut session)?;
+        if dirs::find_unread_inodes(&mut session)? {
+            *whole_tables = session.whole_tables;
+            continue;
+        }
         dirs::mend(&mut session)?;
         connect::mend(&mut session)?;
         resize::mend(&mut session)?;

@@ -11,6 +11,10 @@ mod image;
 mod judge;
 
 use blockdev::{BlockDevice, MemDevice};
+use ext4_format::GroupNr;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::superblock::RawSuperblock;
 use extant_repair::{Mend, Plan};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,6 +60,12 @@ fn flip(device: &MemDevice, at: u64, len: usize) {
     device.read_at(at, &mut bytes).unwrap();
     bytes.iter_mut().for_each(|b| *b = !*b);
     device.write_at(at, &bytes).unwrap();
+}
+
+fn geometry(device: &MemDevice) -> Geometry {
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).unwrap();
+    Geometry::new(&RawSuperblock::parse(&bytes).unwrap()).unwrap()
 }
 
 /// Where the bitmaps and the inode table of the first group are, in bytes.
@@ -163,6 +173,24 @@ fn an_inode_without_a_name_is_found_again() {
             .iter()
             .any(|(name, found)| name.starts_with("lost+found/#") && found == bytes)
     );
+}
+
+#[test]
+fn inodes_in_a_part_that_a_descriptor_calls_unused_stay() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    let geo = geometry(&device);
+    let mut raw = vec![0; geo.desc_size.into()];
+    device.read_at(2048, &mut raw).unwrap();
+    let mut desc = GroupDesc::decode(&raw, &geo, GroupNr(0)).unwrap();
+    desc.itable_unused = geo.inodes_per_group - 20;
+    desc.encode(&mut raw, &geo, GroupNr(0)).unwrap();
+    device.write_at(2048, &raw).unwrap();
+    assert!(!judge::judge(&device).0);
+    let plan = mended(&device);
+    assert!(plan.mends.iter().all(Mend::is_safe), "{:#?}", plan.mends);
+    assert!(files(&device) == before);
 }
 
 #[test]
