@@ -1,0 +1,84 @@
+//! The records of the inode tables.
+
+use crate::Rescue;
+use ext4_format::inode::{self, InodeCore};
+use ext4_format::{FileType, GroupNr, InodeNr};
+
+/// An inode in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inode {
+    pub(crate) file_type: FileType,
+    pub(crate) size: u64,
+    /// Whether its checksum is right, or there is none.
+    pub(crate) sealed: bool,
+}
+
+impl Rescue<'_> {
+    /// Notes every inode that is in use.
+    pub(crate) fn read_inodes(&mut self) {
+        let size = usize::from(self.geo.inode_size);
+        let per_block = self.geo.inodes_per_block();
+        for (group, table) in (0..).map(GroupNr).zip(self.tables.clone()) {
+            let Some(first) = table.first else {
+                continue;
+            };
+            for n in 0..table.records.div_ceil(per_block) {
+                let block = ext4_format::BlockNr(first.0.saturating_add(n.into()));
+                let Some(bytes) = self.block(block) else {
+                    self.notes.add(format!(
+                        "block {block} of the inode table of group {group} cannot be read"
+                    ));
+                    continue;
+                };
+                let left = (table.records - n * per_block).min(per_block) as usize;
+                for (i, raw) in (0..).zip(bytes.chunks_exact(size).take(left)) {
+                    let ino = self.geo.inode_nr(group, n * per_block + i);
+                    self.note_inode(ino, raw);
+                }
+            }
+        }
+    }
+
+    fn note_inode(&mut self, ino: InodeNr, raw: &[u8]) {
+        let reserved = ino.0 < self.geo.first_ino && ino != InodeNr::ROOT;
+        if reserved || ino.0 == self.geo.orphan_file_ino || raw.iter().all(|&b| b == 0) {
+            return;
+        }
+        let Some((core, sealed)) = self.decode(ino, raw) else {
+            return;
+        };
+        if core.links == 0 || (core.dtime != 0 && !sealed) {
+            return;
+        }
+        if let Some(file_type) = core.file_type() {
+            let size = core.size;
+            self.inodes.insert(
+                ino.0,
+                Inode {
+                    file_type,
+                    size,
+                    sealed,
+                },
+            );
+        }
+    }
+
+    /// Decodes a record, and says whether its checksum is right.
+    fn decode(&self, ino: InodeNr, raw: &[u8]) -> Option<(InodeCore, bool)> {
+        match inode::decode_core(raw, &self.geo, ino) {
+            Ok(core) => Some((core, true)),
+            Err(_) => Some((inode::decode_verified(raw, &self.geo, ino).ok()?, false)),
+        }
+    }
+
+    /// The record of an inode.
+    pub(crate) fn record(&self, ino: InodeNr) -> Option<(Vec<u8>, InodeCore)> {
+        let (group, index) = self.geo.group_of_inode(ino)?;
+        let table = self.tables.get(group.0 as usize)?.first?;
+        let (block, at) = self.geo.inode_place(table, index);
+        let bytes = self.block(block)?;
+        let raw = bytes.get(at..at + usize::from(self.geo.inode_size))?;
+        let (core, _) = self.decode(ino, raw)?;
+        Some((raw.to_vec(), core))
+    }
+}

@@ -1,0 +1,111 @@
+//! The data of a file.
+
+use crate::{Found, Rescue};
+use ext4_format::FileType;
+use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::xattr::{self, Stored};
+use std::io;
+
+/// Bytes that are read at once.
+const PIECE: u64 = 1 << 20;
+
+impl Rescue<'_> {
+    /// The attributes of a file; `None` if its inode is lost.
+    pub fn attributes(&self, found: &Found) -> Option<InodeCore> {
+        self.record(found.ino).map(|(_, core)| core)
+    }
+
+    /// Reads the data of a regular file, or the target of a symbolic link: `sink` gets each piece with its offset, in their order.
+    /// What it does not get is a hole, or lost: the result says what is lost.
+    ///
+    /// # Errors
+    /// Those of `sink`.
+    pub fn read(
+        &self,
+        found: &Found,
+        sink: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<Vec<String>> {
+        let mut lost = Vec::new();
+        let Some((raw, core)) = self.record(found.ino) else {
+            return Ok(vec!["its inode is lost".into()]);
+        };
+        if core.flags & flags::INLINE_DATA != 0 {
+            let data = self.inline(&raw);
+            let len = (data.len() as u64).min(core.size);
+            if len < core.size {
+                lost.push("the end of its data, which are in the inode".into());
+            }
+            sink(0, data.get(..len as usize).unwrap_or(&[]))?;
+            return Ok(lost);
+        }
+        let root = inode::i_block(&raw).map_or(&[][..], |root| root);
+        let short = core.size < inode::I_BLOCK_SIZE as u64 && core.flags & flags::EXTENTS == 0;
+        if found.file_type == FileType::Symlink && short {
+            sink(0, root.get(..core.size as usize).unwrap_or(&[]))?;
+            return Ok(lost);
+        }
+        let map = self.map(&raw, &core);
+        if map.damaged {
+            lost.push("a part of its mapping is damaged".into());
+        }
+        let block = u64::from(self.geo.block_size);
+        let mut unreadable = 0_u64;
+        for extent in map.extents.iter().filter(|extent| !extent.unwritten) {
+            let begin = u64::from(extent.logical) * block;
+            let len = (u64::from(extent.len) * block).min(core.size.saturating_sub(begin));
+            let mut at = 0;
+            while at < len {
+                let piece = (len - at).min(PIECE);
+                let from = extent
+                    .physical
+                    .offset(self.geo.block_size)
+                    .saturating_add(at);
+                unreadable += self.piece(from, begin + at, piece, sink)?;
+                at += piece;
+            }
+        }
+        if unreadable > 0 {
+            lost.push(format!("{unreadable} of its blocks cannot be read"));
+        }
+        Ok(lost)
+    }
+
+    /// Passes a piece on; one that cannot be read as a whole block by block. Returns how many blocks cannot be read.
+    fn piece(
+        &self,
+        from: u64,
+        to: u64,
+        len: u64,
+        sink: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<u64> {
+        let mut bytes = vec![0; len as usize];
+        if self.dev.read_at(from, &mut bytes).is_ok() {
+            sink(to, &bytes)?;
+            return Ok(0);
+        }
+        let mut unreadable = 0;
+        let block = u64::from(self.geo.block_size);
+        for (i, part) in (0..).zip(bytes.chunks_mut(block as usize)) {
+            match self.dev.read_at(from.saturating_add(i * block), part) {
+                Ok(()) => sink(to + i * block, part)?,
+                Err(_) => unreadable += 1,
+            }
+        }
+        Ok(unreadable)
+    }
+
+    /// The data inside an inode: in the place of the mapping, and the rest in an attribute.
+    fn inline(&self, raw: &[u8]) -> Vec<u8> {
+        let mut data = inode::i_block(raw).map_or_else(|_| Vec::new(), |root| root.to_vec());
+        if let Some(area) = inode::xattr_area(raw, &self.geo).and_then(|range| raw.get(range)) {
+            // What is damaged ends the walk; the data that came before it count.
+            let _ = xattr::walk_inode_area(area, |index, name, value| {
+                if let (7, b"data", Stored::Here(value)) = (index, name, value) {
+                    data.extend_from_slice(value);
+                }
+                Ok(())
+            });
+        }
+        data
+    }
+}

@@ -1,0 +1,200 @@
+//! Where the inode tables are: by descriptors, their backups, neighbours, the layout of new volumes, or the inodes themselves.
+
+use crate::{Notes, read_block};
+use blockdev::BlockDevice;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
+use ext4_format::inode;
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+
+/// The inode table of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) first: Option<BlockNr>,
+    /// Records at its beginning that may be in use.
+    pub(crate) records: u32,
+}
+
+/// Finds the tables of the groups that the device has.
+pub(crate) fn find(dev: &dyn BlockDevice, geo: &Geometry, notes: &mut Notes) -> Vec<Table> {
+    let there = (dev.len() / u64::from(geo.block_size)).div_ceil(geo.blocks_per_group.into());
+    let groups = u64::from(geo.groups).min(there) as u32;
+    let mut tables = Vec::new();
+    let (mut backups, mut missing) = (0, 0);
+    for group in (0..groups).map(GroupNr) {
+        let (mut table, primary) = by_descriptor(dev, geo, group);
+        backups += u32::from(!primary && table.first.is_some());
+        missing += u32::from(table.first.is_none());
+        if table.first.is_none() {
+            table.records = geo.inodes_per_group;
+        }
+        tables.push(table);
+    }
+    if backups > 0 {
+        notes.add(format!(
+            "the descriptors of {backups} groups are lost; their backups stand in for them"
+        ));
+    }
+    if missing > 0 {
+        let searched = search(dev, geo, &mut tables);
+        notes.add(format!(
+            "{missing} group descriptors are lost with their backups; the inode tables of {searched} of the groups were found"
+        ));
+    }
+    tables
+}
+
+/// The table that a descriptor or its backup names, and whether it is the primary one that does.
+fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Table, bool) {
+    let (block, offset) = geo.desc_location(group);
+    let whole = geo.inodes_per_group;
+    if let Some(desc) = descriptor(dev, geo, group, block, offset) {
+        let records = if !geo.features.has_group_csum() {
+            whole
+        } else if desc.flags & INODE_UNINIT != 0 {
+            0
+        } else {
+            whole.saturating_sub(desc.itable_unused)
+        };
+        let first = Some(desc.inode_table);
+        return (Table { first, records }, true);
+    }
+    // A backup is as old as the volume: what it says of the part in use is not known to be so.
+    let index = group.0 / geo.descs_per_block();
+    let found = copies(geo, index)
+        .into_iter()
+        .find_map(|block| descriptor(dev, geo, group, block, offset));
+    let first = found.map(|desc| desc.inode_table);
+    let records = whole;
+    (Table { first, records }, false)
+}
+
+fn descriptor(
+    dev: &dyn BlockDevice,
+    geo: &Geometry,
+    group: GroupNr,
+    block: BlockNr,
+    offset: u32,
+) -> Option<GroupDesc> {
+    let bytes = read_block(dev, geo, block)?;
+    let at = offset as usize;
+    let raw = bytes.get(at..at + usize::from(geo.desc_size))?;
+    let desc = GroupDesc::decode(raw, geo, group).ok()?;
+    desc.check_places(geo, group).ok()?;
+    Some(desc)
+}
+
+/// Where the backups of a block of descriptors are.
+fn copies(geo: &Geometry, index: u32) -> Vec<BlockNr> {
+    let begin = |group: u32| geo.group_first_block(GroupNr(group)).0;
+    if geo.features.has_meta_bg() && index >= geo.first_meta_bg {
+        let per = geo.descs_per_block();
+        let first = index.saturating_mul(per);
+        return [
+            first.saturating_add(1),
+            first.saturating_add(per.saturating_sub(1)),
+        ]
+        .into_iter()
+        .filter(|&group| group < geo.groups)
+        .map(|group| BlockNr(begin(group) + u64::from(geo.has_super(GroupNr(group)))))
+        .collect();
+    }
+    let powers = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343, 625, 729];
+    let groups = powers.into_iter().chain(geo.backup_bgs);
+    groups
+        .filter(|&group| group > 0 && group < geo.groups && geo.has_super(GroupNr(group)))
+        .map(|group| BlockNr(begin(group) + 1 + u64::from(index)))
+        .collect()
+}
+
+/// Finds tables that no descriptor names; returns how many.
+fn search(dev: &dyn BlockDevice, geo: &Geometry, tables: &mut [Table]) -> u32 {
+    let flex = 1_u32
+        .checked_shl(geo.log_groups_per_flex.into())
+        .unwrap_or(u32::MAX);
+    let mut found = 0;
+    for group in 0..tables.len() as u32 {
+        if tables
+            .get(group as usize)
+            .is_none_or(|table| table.first.is_some())
+        {
+            continue;
+        }
+        let leader = group / flex * flex;
+        let near = neighbour(geo, tables, leader, group);
+        let guesses = near.into_iter().chain(layout(geo, leader, group, flex));
+        let there = guesses
+            .into_iter()
+            .find(|&table| plausible(dev, geo, group, table))
+            .or_else(|| {
+                // Where one table of a flex group was searched for in vain, the others are not searched for block by block.
+                let start = geo.group_first_block(GroupNr(group)).0;
+                let end = start + u64::from(geo.blocks_in_group(GroupNr(group)));
+                let searched = group == leader && near.is_none();
+                let mut blocks = (start..end).filter(|_| searched).map(BlockNr);
+                blocks.find(|&table| plausible(dev, geo, group, table))
+            });
+        if let (Some(table), Some(there)) = (tables.get_mut(group as usize), there) {
+            table.first = Some(there);
+            found += 1;
+        }
+    }
+    found
+}
+
+/// Where the table is if those of the flex group follow each other.
+fn neighbour(geo: &Geometry, tables: &[Table], leader: u32, group: u32) -> Option<BlockNr> {
+    let known = (leader..group)
+        .rev()
+        .find_map(|near| Some((near, tables.get(near as usize)?.first?)));
+    let (near, table) = known?;
+    let between = u64::from(group - near).checked_mul(geo.itable_blocks().into())?;
+    table.0.checked_add(between).map(BlockNr)
+}
+
+/// Where new volumes have the table.
+fn layout(geo: &Geometry, leader: u32, group: u32, flex: u32) -> Vec<BlockNr> {
+    let behind = |group: u32| {
+        let group = GroupNr(group);
+        geo.group_first_block(group).0 + u64::from(geo.group_base_meta_blocks(group))
+    };
+    let mut guesses = vec![BlockNr(behind(group) + 2)];
+    let there = flex.min(geo.groups.saturating_sub(leader));
+    for bitmaps in [flex, there] {
+        let before = u64::from(group - leader).saturating_mul(geo.itable_blocks().into());
+        let at = behind(leader) + 2 * u64::from(bitmaps);
+        guesses.push(BlockNr(at.saturating_add(before)));
+    }
+    guesses
+}
+
+/// Whether the inodes of a group are at a block.
+fn plausible(dev: &dyn BlockDevice, geo: &Geometry, group: u32, table: BlockNr) -> bool {
+    if !geo.is_valid_data_range(table, geo.itable_blocks().into()) {
+        return false;
+    }
+    let (mut good, mut bad) = (0_u32, 0_u32);
+    let mut root = false;
+    for i in 0..geo.itable_blocks().min(4) {
+        let Some(bytes) = read_block(dev, geo, BlockNr(table.0 + u64::from(i))) else {
+            return false;
+        };
+        let first = i * geo.inodes_per_block();
+        for (n, raw) in (first..).zip(bytes.chunks_exact(geo.inode_size.into())) {
+            if raw.iter().all(|&b| b == 0) {
+                continue;
+            }
+            let ino = geo.inode_nr(GroupNr(group), n);
+            match inode::decode_core(raw, geo, ino) {
+                Ok(core) if core.mode == 0 || core.file_type().is_some() => {
+                    root |= ino == InodeNr::ROOT && core.file_type() == Some(FileType::Directory);
+                    good += 1;
+                }
+                _ => bad += 1,
+            }
+        }
+    }
+    let sealed = geo.features.has_metadata_csum();
+    let enough = if sealed { bad <= good / 4 } else { bad == 0 };
+    good > 0 && enough && (root || group > 0 || sealed)
+}
