@@ -25,7 +25,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "cp", "mv", "rm", "mkdir", "ln", "touch", "chmod", "chown", "setfattr",
         ],
     ),
-    ("Mend it", &["repair", "undo"]),
+    ("Mend it", &["repair", "undo", "rescue"]),
     (
         "Mount it, without root too",
         &[

@@ -39,6 +39,8 @@ mod progress;
 mod reading;
 #[path = "cli/repair.rs"]
 mod repair;
+#[path = "cli/rescue.rs"]
+mod rescue;
 #[path = "cli/streams.rs"]
 mod streams;
 #[path = "terminal/tmux.rs"]

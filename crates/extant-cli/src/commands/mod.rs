@@ -24,6 +24,7 @@ pub mod mount;
 mod mv;
 mod remount;
 mod repair;
+mod rescue;
 mod rm;
 mod shell;
 mod stat;
@@ -49,6 +50,7 @@ pub enum Command {
     Check(check::Args),
     Repair(repair::Args),
     Undo(repair::UndoArgs),
+    Rescue(rescue::Args),
     Inspect(inspect::Args),
     Ls(ls::Args),
     Tree(tree::Args),
@@ -91,6 +93,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Check(args) => check::run(&args),
         Command::Repair(args) => repair::run(&args),
         Command::Undo(args) => repair::undo(&args),
+        Command::Rescue(args) => rescue::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Df(args) => df::run(&args),
         Command::Ls(args) => ls::run(&args),

@@ -1,0 +1,179 @@
+//! Copying what was rescued to the host. Names and targets are those of a broken image, which may be hostile: nothing that exists is
+//! written to, and symbolic links are made when nothing else is to be written any more.
+
+use super::Loss;
+use crate::progress::Progress;
+use crate::show::show;
+use anyhow::{Result, bail};
+use ext4_format::FileType;
+use extant_rescue::{Found, Rescue};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Zeros of at least so many bytes become a hole.
+const HOLE: usize = 4096;
+
+pub struct Copied {
+    pub files: u64,
+    pub lost: Vec<Loss>,
+}
+
+struct Copier<'r> {
+    rescue: &'r Rescue<'r>,
+    to: &'r Path,
+    copied: Copied,
+    /// Where the data of an inode are.
+    first: HashMap<u32, PathBuf>,
+}
+
+/// Copies everything to a directory, which is made, or empty.
+pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
+    match std::fs::read_dir(to) {
+        Ok(mut entries) => {
+            if entries.next().is_some() {
+                bail!("the directory is not empty");
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::create_dir(to)?,
+        Err(error) => return Err(error.into()),
+    }
+    let bytes = rescue.found().iter().map(|found| found.size);
+    let progress = Progress::bytes("copying", bytes.fold(0, u64::saturating_add));
+    let mut copier = Copier {
+        rescue,
+        to,
+        copied: Copied {
+            files: 0,
+            lost: Vec::new(),
+        },
+        first: HashMap::new(),
+    };
+    // By path: a directory comes before what is in it.
+    for found in rescue.found() {
+        if found.file_type != FileType::Symlink {
+            copier.note(found, |copier| copier.one(found));
+        }
+        progress.add(found.size);
+    }
+    let links = rescue.found().iter();
+    for found in links.filter(|found| found.file_type == FileType::Symlink) {
+        copier.note(found, |copier| copier.link(found));
+    }
+    // From below, as a directory that is not writable takes nothing more.
+    for found in rescue.found().iter().rev() {
+        if found.file_type == FileType::Directory {
+            copier.directory_done(found);
+        }
+    }
+    progress.done();
+    Ok(copier.copied)
+}
+
+impl Copier<'_> {
+    fn path(&self, found: &Found) -> PathBuf {
+        self.to.join(OsStr::from_bytes(&found.path))
+    }
+
+    fn lose(&mut self, found: &Found, reason: String) {
+        let path = show(&found.path);
+        self.copied.lost.push(Loss { path, reason });
+    }
+
+    fn note(&mut self, found: &Found, make: impl FnOnce(&mut Self) -> io::Result<()>) {
+        if let Err(error) = make(self) {
+            self.lose(found, error.to_string());
+        }
+    }
+
+    fn one(&mut self, found: &Found) -> io::Result<()> {
+        let path = self.path(found);
+        match found.file_type {
+            FileType::Directory => DirBuilder::new().mode(0o700).create(path),
+            FileType::Regular => match self.first.get(&found.ino.0) {
+                Some(first) => std::fs::hard_link(first, path),
+                None => self.file(found, path),
+            },
+            _ => {
+                self.lose(
+                    found,
+                    "a device, a FIFO or a socket, which is not copied".into(),
+                );
+                Ok(())
+            }
+        }
+    }
+
+    fn file(&mut self, found: &Found, path: PathBuf) -> io::Result<()> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        self.first.insert(found.ino.0, path);
+        file.set_len(found.size)?;
+        let lost = self.rescue.read(found, &mut |at, bytes| {
+            for (i, part) in (0..).zip(bytes.chunks(HOLE)) {
+                if part.iter().any(|&b| b != 0) {
+                    file.write_all_at(part, at + i * HOLE as u64)?;
+                }
+            }
+            Ok(())
+        })?;
+        for reason in lost {
+            self.lose(found, reason);
+        }
+        self.copied.files += 1;
+        self.attributes(found, &file)
+    }
+
+    /// Permissions without set-id bits, and the time of the last change.
+    fn attributes(&self, found: &Found, file: &File) -> io::Result<()> {
+        let Some(core) = self.rescue.attributes(found) else {
+            return Ok(());
+        };
+        file.set_permissions(Permissions::from_mode(u32::from(core.mode & 0o777)))?;
+        match time(core.mtime.secs(), core.mtime.nanos()) {
+            Some(time) => file.set_modified(time),
+            None => Ok(()),
+        }
+    }
+
+    fn link(&mut self, found: &Found) -> io::Result<()> {
+        let mut target = Vec::new();
+        let lost = self.rescue.read(found, &mut |at, bytes| {
+            // A target is at most one block.
+            if at == 0 {
+                target = bytes.to_vec();
+            }
+            Ok(())
+        })?;
+        for reason in lost {
+            self.lose(found, reason);
+        }
+        std::os::unix::fs::symlink(OsStr::from_bytes(&target), self.path(found))
+    }
+
+    fn directory_done(&mut self, found: &Found) {
+        // What is not a directory here was lost before, and said to be.
+        let path = self.path(found);
+        let is = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        if is {
+            self.note(found, |copier| copier.attributes(found, &File::open(path)?));
+        }
+    }
+}
+
+fn time(secs: i64, nanos: u32) -> Option<SystemTime> {
+    let whole = Duration::from_secs(secs.unsigned_abs());
+    let at = match secs < 0 {
+        true => UNIX_EPOCH.checked_sub(whole),
+        false => UNIX_EPOCH.checked_add(whole),
+    };
+    at?.checked_add(Duration::from_nanos(nanos.into()))
+}

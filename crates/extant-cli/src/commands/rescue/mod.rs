@@ -1,0 +1,176 @@
+//! `extant rescue`.
+
+mod copy;
+
+use crate::address::Rooted;
+use crate::images;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::{count, show, type_letter, type_name};
+use anyhow::{Context, Result, anyhow};
+use blockdev::{Access, FileDevice};
+use extant_rescue::Rescue;
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Something is lost.
+const LOST: u8 = 4;
+/// Nothing could be rescued.
+const FAILED: u8 = 8;
+
+/// Find and copy out what is left of a broken image
+///
+/// The image is only read. A lost superblock is replaced by a backup, which is searched for on the whole image if need be; lost
+/// group descriptors by their backups, or by a search for the inode tables; lost directories by a search for blocks of names. Files
+/// without a name have their inode's number: #12. Names whose directory is not known are in #names.
+///
+/// Without --to, what is found is listed. With --to it is copied to a new or empty directory, with holes, permissions and times, and
+/// without owners, extended attributes, devices, FIFOs and sockets. The journal is not replayed: what is only there is not found.
+///
+/// The exit code is 0 if nothing is known to be lost, 4 if something is, 8 if nothing could be rescued.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  extant rescue disk.img\n  extant rescue --to found disk.img")]
+pub struct Args {
+    /// The image
+    image: Rooted,
+    /// Copy what is found to a new or empty directory, not onto the image's own file system if that is the broken one
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    /// List what is found, with --to too
+    #[arg(long)]
+    list: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Rescued {
+    image: String,
+    notes: Vec<String>,
+    found: Vec<Item>,
+    copied: Option<u64>,
+    lost: Vec<Loss>,
+}
+
+#[derive(Serialize)]
+struct Item {
+    path: String,
+    inode: u32,
+    named: bool,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    size: u64,
+    problem: Option<&'static str>,
+}
+
+/// What could not be copied as it was.
+#[derive(Serialize)]
+struct Loss {
+    path: String,
+    reason: String,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    match rescue(args, &args.image.0.image) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(output::exit_with(LOST)),
+        Err(error) => Err(output::report_as(error, FAILED)),
+    }
+}
+
+/// Rescues, and returns whether something is lost.
+fn rescue(args: &Args, image: &Path) -> Result<bool> {
+    images::identity(image)?;
+    let name = image.display().to_string();
+    let device = FileDevice::open(image, Access::ReadOnly)
+        .map_err(|e| anyhow!("{e}"))
+        .map_err(|e| crate::advice::about_image(image, e))?;
+    let found = search(&name, &device)?;
+    let copied = match &args.to {
+        Some(to) => Some(copy::copy(&found, to).with_context(|| to.display().to_string())?),
+        None => None,
+    };
+    let lost = !found.notes().is_empty()
+        || copied
+            .as_ref()
+            .is_some_and(|copied| !copied.lost.is_empty());
+    tell(args, &name, &found, copied)?;
+    Ok(lost)
+}
+
+fn search<'d>(name: &str, device: &'d FileDevice) -> Result<Rescue<'d>> {
+    let progress = Progress::bytes(&format!("{name}: searching"), 0);
+    let mut last = 0;
+    let found = Rescue::open(device, &mut |done, _| {
+        // Each search begins at the beginning.
+        progress.add(done.saturating_sub(last));
+        last = done;
+    });
+    progress.done();
+    found.with_context(|| name.to_owned())
+}
+
+fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copied>) -> Result<()> {
+    let files = copied.as_ref().map(|copied| copied.files);
+    let lost = copied.map(|copied| copied.lost).unwrap_or_default();
+    if args.json {
+        let items = rescue.found().iter().map(|found| Item {
+            path: show(&found.path),
+            inode: found.ino.0,
+            named: found.named,
+            kind: type_name(found.file_type),
+            size: found.size,
+            problem: found.problem,
+        });
+        return output::json(&Rescued {
+            image: name.to_owned(),
+            notes: rescue.notes().to_vec(),
+            found: items.collect(),
+            copied: files,
+            lost,
+        });
+    }
+    let mut out = output::stdout();
+    if args.list || args.to.is_none() {
+        for found in rescue.found() {
+            let problem = found.problem.map(|why| format!("  ({why})"));
+            writeln!(
+                out,
+                "{} {:>12} {}{}",
+                type_letter(found.file_type),
+                found.size,
+                show(&found.path),
+                problem.unwrap_or_default()
+            )?;
+        }
+    }
+    for note in rescue.notes() {
+        writeln!(out, "{name}: {}", show(note.as_bytes()))?;
+    }
+    if rescue.more_notes() > 0 {
+        let more = count(rescue.more_notes(), "note more", "notes more");
+        writeln!(out, "{name}: {more}")?;
+    }
+    for loss in &lost {
+        writeln!(out, "{}: {}", loss.path, show(loss.reason.as_bytes()))?;
+    }
+    let nameless = rescue.found().iter().filter(|found| !found.named).count();
+    let summary = [
+        count(rescue.found().len() as u64, "name found", "names found"),
+        count(
+            nameless as u64,
+            "file without a name",
+            "files without a name",
+        ),
+    ];
+    let copied = files.map(|files| format!(", {}", count(files, "file copied", "files copied")));
+    writeln!(
+        out,
+        "{name}: {}{}",
+        summary.join(", "),
+        copied.unwrap_or_default()
+    )?;
+    Ok(out.flush()?)
+}
