@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod deleted;
 mod find;
 mod inodes;
 mod map;
@@ -49,6 +50,8 @@ pub struct Found {
     pub path: Vec<u8>,
     /// Whether the last part of the path is the file's name, not its number.
     pub named: bool,
+    /// Whether it was deleted, and is in the journal only: [`Rescue::find_deleted`] finds such files.
+    pub deleted: bool,
     /// The type.
     pub file_type: FileType,
     /// Bytes.
@@ -73,6 +76,10 @@ pub struct Rescue<'d> {
     inodes: BTreeMap<u32, Inode>,
     found: Vec<Found>,
     notes: Notes,
+    /// Blocks of directories, and the directory of each.
+    directory_blocks: BTreeMap<BlockNr, u32>,
+    old_blocks: Option<deleted::OldBlocks>,
+    old_inodes: BTreeMap<u32, deleted::OldInode>,
 }
 
 /// Notes that are kept; the others are counted.
@@ -113,6 +120,9 @@ impl<'d> Rescue<'d> {
             inodes: BTreeMap::new(),
             found: Vec::new(),
             notes,
+            directory_blocks: BTreeMap::new(),
+            old_blocks: None,
+            old_inodes: BTreeMap::new(),
         };
         rescue.read_inodes();
         let mut names = names::Names::default();

@@ -16,6 +16,8 @@ pub(crate) struct Map {
     pub(crate) damaged: bool,
     blocks: u64,
     seen: BTreeSet<BlockNr>,
+    /// Whether the nodes are to be as they were before the file was deleted.
+    old: bool,
 }
 
 impl Map {
@@ -40,7 +42,16 @@ impl Map {
     /// Reads a block of the mapping itself, each once.
     fn node(&mut self, rescue: &Rescue<'_>, block: BlockNr) -> Option<Vec<u8>> {
         let valid = rescue.geo.is_valid_data_range(block, 1) && self.seen.insert(block);
-        let bytes = if valid { rescue.block(block) } else { None };
+        let old = if self.old && valid {
+            rescue.old_node(block)
+        } else {
+            None
+        };
+        let bytes = if valid {
+            old.or_else(|| rescue.block(block))
+        } else {
+            None
+        };
         self.damaged |= bytes.is_none();
         bytes
     }
@@ -48,7 +59,19 @@ impl Map {
 
 impl Rescue<'_> {
     pub(crate) fn map(&self, raw: &[u8], core: &InodeCore) -> Map {
-        let mut map = Map::default();
+        self.mapped(raw, core, Map::default())
+    }
+
+    /// The blocks of a deleted inode, as it was.
+    pub(crate) fn old_map(&self, raw: &[u8], core: &InodeCore) -> Map {
+        let map = Map {
+            old: true,
+            ..Map::default()
+        };
+        self.mapped(raw, core, map)
+    }
+
+    fn mapped(&self, raw: &[u8], core: &InodeCore, mut map: Map) -> Map {
         let Ok(root) = inode::i_block(raw) else {
             return map;
         };

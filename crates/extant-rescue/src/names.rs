@@ -33,7 +33,7 @@ impl Names {
 }
 
 /// Whether a record can be one of a directory's: not one of the dots.
-fn is_name(record: &RawRecord<'_>) -> bool {
+pub(crate) fn is_name(record: &RawRecord<'_>) -> bool {
     dir_entry::check_name(record.name).is_ok() && !matches!(record.name, b"." | b"..")
 }
 
@@ -64,6 +64,7 @@ impl Rescue<'_> {
                     if u64::from(extent.logical) + i < end {
                         let block = BlockNr(extent.physical.0 + i);
                         lost += u64::from(!self.read_names(names, ino, block));
+                        self.directory_blocks.insert(block, ino);
                     }
                 }
             }

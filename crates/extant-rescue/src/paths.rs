@@ -95,6 +95,7 @@ impl Rescue<'_> {
             ino: InodeNr(ino),
             path,
             named,
+            deleted: false,
             file_type: inode.map_or(FileType::Directory, |inode| inode.file_type),
             size: inode.map_or(0, |inode| inode.size),
             problem,

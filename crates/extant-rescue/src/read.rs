@@ -12,7 +12,15 @@ const PIECE: u64 = 1 << 20;
 impl Rescue<'_> {
     /// The attributes of a file; `None` if its inode is lost.
     pub fn attributes(&self, found: &Found) -> Option<InodeCore> {
-        self.record(found.ino).map(|(_, core)| core)
+        self.record_of(found).map(|(_, core)| core)
+    }
+
+    fn record_of(&self, found: &Found) -> Option<(Vec<u8>, InodeCore)> {
+        if !found.deleted {
+            return self.record(found.ino);
+        }
+        let old = self.old_inodes.get(&found.ino.0)?;
+        Some((old.raw.clone(), old.core))
     }
 
     /// Reads the data of a regular file, or the target of a symbolic link: `sink` gets each piece with its offset, in their order.
@@ -26,7 +34,7 @@ impl Rescue<'_> {
         sink: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<Vec<String>> {
         let mut lost = Vec::new();
-        let Some((raw, core)) = self.record(found.ino) else {
+        let Some((raw, core)) = self.record_of(found) else {
             return Ok(vec!["its inode is lost".into()]);
         };
         if core.flags & flags::INLINE_DATA != 0 {
@@ -44,7 +52,10 @@ impl Rescue<'_> {
             sink(0, root.get(..core.size as usize).unwrap_or(&[]))?;
             return Ok(lost);
         }
-        let map = self.map(&raw, &core);
+        let map = match found.deleted {
+            true => self.old_map(&raw, &core),
+            false => self.map(&raw, &core),
+        };
         if map.damaged {
             lost.push("a part of its mapping is damaged".into());
         }

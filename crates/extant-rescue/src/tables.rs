@@ -3,7 +3,7 @@
 use crate::{Notes, read_block};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::inode;
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 
@@ -11,6 +11,8 @@ use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Table {
     pub(crate) first: Option<BlockNr>,
+    /// The block bitmap; `None` if it was never written, or is not known.
+    pub(crate) block_bitmap: Option<BlockNr>,
     /// Records at its beginning that may be in use.
     pub(crate) records: u32,
 }
@@ -57,7 +59,13 @@ fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Tabl
             whole.saturating_sub(desc.itable_unused)
         };
         let first = Some(desc.inode_table);
-        return (Table { first, records }, true);
+        let block_bitmap = (desc.flags & BLOCK_UNINIT == 0).then_some(desc.block_bitmap);
+        let table = Table {
+            first,
+            block_bitmap,
+            records,
+        };
+        return (table, true);
     }
     // A backup is as old as the volume: what it says of the part in use is not known to be so.
     let index = group.0 / geo.descs_per_block();
@@ -66,7 +74,13 @@ fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Tabl
         .find_map(|block| descriptor(dev, geo, group, block, offset));
     let first = found.map(|desc| desc.inode_table);
     let records = whole;
-    (Table { first, records }, false)
+    let block_bitmap = found.map(|desc| desc.block_bitmap);
+    let table = Table {
+        first,
+        block_bitmap,
+        records,
+    };
+    (table, false)
 }
 
 fn descriptor(

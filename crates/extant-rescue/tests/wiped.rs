@@ -21,6 +21,7 @@ use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use ext4_format::{FileType, InodeNr};
 use extant_rescue::Rescue;
+use std::sync::Arc;
 
 const ARGS: &[&str] = &[
     "-t",
@@ -181,6 +182,66 @@ fn files_are_found_without_their_directory() {
 }
 
 #[test]
+fn deleted_files_are_found_in_the_journal() {
+    needs::tools!("mke2fs", "debugfs");
+    let device = Arc::new(sound(ARGS));
+    let before = judged(&device);
+    let name = |n: usize| format!("d0/deleted{n}");
+    let bytes = |n: usize| vec![n as u8 + 1; 3000 * n + 100];
+    let volume = image::open_as(&device, false).unwrap();
+    for n in 0..5 {
+        volume.write(format!("/{}", name(n)), bytes(n)).unwrap();
+    }
+    // Extents in a block of their own.
+    let sparse = volume.create_new_file("/sparse").unwrap();
+    for n in 0..50 {
+        sparse.write_at(&[7; 1024], n * 4096).unwrap();
+    }
+    volume.sync().unwrap();
+    drop(sparse);
+    for n in 0..5 {
+        volume.remove_file(format!("/{}", name(n))).unwrap();
+    }
+    volume.remove_file("/sparse").unwrap();
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    assert!(rescued(&device) == before, "they are gone");
+    let mut rescue = Rescue::open(&*device, &mut |_, _| {}).unwrap();
+    rescue.find_deleted();
+    let data = |path: &str| {
+        let found = rescue.found().iter().find(|f| f.path == path.as_bytes());
+        let found = found.unwrap_or_else(|| panic!("{path} is found"));
+        assert!(found.deleted && found.problem.is_none(), "{found:?}");
+        let mut all = vec![0; found.size as usize];
+        let lost = rescue.read(found, &mut |at, piece| {
+            all[at as usize..][..piece.len()].copy_from_slice(piece);
+            Ok(())
+        });
+        assert!(lost.unwrap().is_empty());
+        all
+    };
+    for n in 0..5 {
+        assert!(
+            data(&format!("#deleted/{}", name(n))) == bytes(n),
+            "file {n}"
+        );
+    }
+    let sparse = data("#deleted/sparse");
+    assert_eq!(sparse.iter().filter(|&&b| b == 7).count(), 50 << 10);
+    // All blocks are in use.
+    for group in 0..4 {
+        let mut place = [0; 4];
+        device.read_at(2048 + 64 * group, &mut place).unwrap();
+        let place = u64::from(u32::from_le_bytes(place));
+        device.write_at(place * 1024, &[0xff; 512]).unwrap();
+    }
+    let mut rescue = Rescue::open(&*device, &mut |_, _| {}).unwrap();
+    rescue.find_deleted();
+    let deleted = || rescue.found().iter().filter(|found| found.deleted);
+    assert!(deleted().count() >= 5 && deleted().all(|found| found.problem.is_some()));
+}
+
+#[test]
 fn broken_images_make_no_panic() {
     needs::tools!("mke2fs");
     let dir = tempfile::tempdir().unwrap();
@@ -191,9 +252,10 @@ fn broken_images_make_no_panic() {
     let mut read = 0;
     for seed in common::seeds(0, 150, 10_000) {
         let (_, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
-        let Ok(rescue) = Rescue::open(&device, &mut |_, _| {}) else {
+        let Ok(mut rescue) = Rescue::open(&device, &mut |_, _| {}) else {
             continue;
         };
+        rescue.find_deleted();
         for found in rescue.found() {
             let whole = found
                 .path

@@ -70,3 +70,22 @@ fn what_is_no_image_is_refused() {
     assert_eq!(ran.code, Some(8));
     assert!(ran.stderr.contains("no superblock"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_deleted_file_is_copied_from_the_journal() {
+    let Some(s) = Scratch::ext4() else { return };
+    std::fs::write(s.host("letter"), "dear all\n".repeat(900)).unwrap();
+    // debugfs changes the image without a transaction, so that the journal keeps what the copy logged.
+    s.ok(&["mkdir", ":/letters"]);
+    s.ok(&["cp", "@letter", ":/letters/"]);
+    s.debugfs_write("clri /letters/letter");
+    s.debugfs_write("unlink /letters/letter");
+    let ran = s.run(&["rescue", "--deleted", "--to", "@out", "--list", "%"]);
+    assert!(
+        ran.text().contains("#deleted/letters/letter"),
+        "{}",
+        ran.text()
+    );
+    let copy = std::fs::read(s.host("out").join("#deleted/letters/letter")).unwrap();
+    assert!(copy == std::fs::read(s.host("letter")).unwrap());
+}

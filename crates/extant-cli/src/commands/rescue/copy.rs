@@ -54,6 +54,13 @@ pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
         },
         first: HashMap::new(),
     };
+    // The directories above deleted files are not listed. They are made before any link is, which could lead elsewhere.
+    for found in rescue.found().iter().filter(|found| found.deleted) {
+        let above = copier.path(found);
+        copier.note(found, |_| {
+            above.parent().map_or(Ok(()), std::fs::create_dir_all)
+        });
+    }
     // By path: a directory comes before what is in it.
     for found in rescue.found() {
         if found.file_type != FileType::Symlink {
@@ -95,6 +102,7 @@ impl Copier<'_> {
         let path = self.path(found);
         match found.file_type {
             FileType::Directory => DirBuilder::new().mode(0o700).create(path),
+            FileType::Regular if found.deleted => self.file(found, path),
             FileType::Regular => match self.first.get(&found.ino.0) {
                 Some(first) => std::fs::hard_link(first, path),
                 None => self.file(found, path),

@@ -37,6 +37,9 @@ pub struct Args {
     /// Copy what is found to a new or empty directory, not onto the image's own file system if that is the broken one
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
+    /// Look for deleted files in the journal too; they are in #deleted
+    #[arg(long)]
+    deleted: bool,
     /// List what is found, with --to too
     #[arg(long)]
     list: bool,
@@ -59,6 +62,7 @@ struct Item {
     path: String,
     inode: u32,
     named: bool,
+    deleted: bool,
     #[serde(rename = "type")]
     kind: &'static str,
     size: u64,
@@ -87,7 +91,10 @@ fn rescue(args: &Args, image: &Path) -> Result<bool> {
     let device = FileDevice::open(image, Access::ReadOnly)
         .map_err(|e| anyhow!("{e}"))
         .map_err(|e| crate::advice::about_image(image, e))?;
-    let found = search(&name, &device)?;
+    let mut found = search(&name, &device)?;
+    if args.deleted {
+        found.find_deleted();
+    }
     let copied = match &args.to {
         Some(to) => Some(copy::copy(&found, to).with_context(|| to.display().to_string())?),
         None => None,
@@ -120,6 +127,7 @@ fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copie
             path: show(&found.path),
             inode: found.ino.0,
             named: found.named,
+            deleted: found.deleted,
             kind: type_name(found.file_type),
             size: found.size,
             problem: found.problem,

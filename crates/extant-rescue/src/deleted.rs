@@ -1,0 +1,269 @@
+//! Deleted files whose inodes are still in the journal, as they were before.
+
+use crate::{Found, Rescue};
+use ext4_format::dir_entry;
+use ext4_format::extent::Node;
+use ext4_format::inode::{self, InodeCore};
+use ext4_format::jbd2::descriptor::TagFlags;
+use ext4_format::jbd2::{self, BlockType, Checksums, Format, Superblock, Tid};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap};
+use std::collections::BTreeMap;
+
+/// An image in the journal.
+#[derive(Clone, Copy, Debug)]
+struct Image {
+    tid: Tid,
+    /// Where it is on the device.
+    place: BlockNr,
+    escaped: bool,
+    checksum: u32,
+}
+
+/// What the journal has of old times.
+#[derive(Debug)]
+pub(crate) struct OldBlocks {
+    format: Format,
+    /// The images of each block, by its home.
+    images: BTreeMap<BlockNr, Vec<Image>>,
+}
+
+/// A deleted inode, as it was.
+#[derive(Debug)]
+pub(crate) struct OldInode {
+    tid: Tid,
+    pub(crate) raw: Vec<u8>,
+    pub(crate) core: InodeCore,
+    /// The directory, if it is known, and the name.
+    name: Option<(Tid, u32, Vec<u8>)>,
+}
+
+impl Rescue<'_> {
+    /// Looks in the journal for inodes that are deleted now, and adds them to what was found, below `#deleted`. Where their
+    /// directory or their name is not known any more, they have their numbers. Blocks of theirs that are in use again are a problem
+    /// that [`Found::problem`] tells.
+    pub fn find_deleted(&mut self) {
+        let Some(old) = self.old_blocks() else {
+            self.notes
+                .add("there is no journal that can be read to find deleted files in".into());
+            return;
+        };
+        let mut inodes = self.old_inodes(&old);
+        self.old_names(&old, &mut inodes);
+        self.old_blocks = Some(old);
+        let paths: BTreeMap<u32, Vec<u8>> = self
+            .found
+            .iter()
+            .filter(|found| found.file_type == FileType::Directory)
+            .map(|found| (found.ino.0, found.path.clone()))
+            .collect();
+        let mut taken = std::collections::BTreeSet::new();
+        for (ino, old) in inodes {
+            let mut path = b"#deleted/".to_vec();
+            match &old.name {
+                Some((_, dir, name)) => {
+                    if let Some(above) = paths.get(dir) {
+                        path.extend_from_slice(above);
+                        path.push(b'/');
+                    }
+                    path.extend_from_slice(name);
+                }
+                None => path.extend_from_slice(format!("#{ino}").as_bytes()),
+            }
+            if !taken.insert(path.clone()) {
+                path.extend_from_slice(format!("#{ino}").as_bytes());
+            }
+            let (core, named) = (old.core, old.name.is_some());
+            let again = self.is_used_again(&old);
+            self.old_inodes.insert(ino, old);
+            self.found.push(Found {
+                ino: InodeNr(ino),
+                path,
+                named,
+                deleted: true,
+                file_type: core.file_type().unwrap_or(FileType::Regular),
+                size: core.size,
+                problem: again.then_some("some of its blocks are in use again"),
+            });
+        }
+        self.found.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    /// Lists all images that the journal still has, also those that were written home long ago.
+    fn old_blocks(&self) -> Option<OldBlocks> {
+        let (raw, core) = self.record(InodeNr(self.geo.journal_ino))?;
+        let map = self.map(&raw, &core);
+        let place = |logical: u32| {
+            let after = map.extents.partition_point(|e| e.logical <= logical);
+            map.extents.get(after.checked_sub(1)?)?.map(logical)
+        };
+        let sb = Superblock::parse(&self.block(place(0)?)?).ok()?;
+        if sb.block_size != self.geo.block_size {
+            return None;
+        }
+        let format = sb.format();
+        let mut images: BTreeMap<BlockNr, Vec<Image>> = BTreeMap::new();
+        // Each image has a block of the log, and an old descriptor may list what newer ones list again.
+        let mut room = sb.log_range().len().saturating_mul(2);
+        for at in sb.log_range() {
+            let Some(block) = place(at) else {
+                break;
+            };
+            let Some(bytes) = self.block(block) else {
+                continue;
+            };
+            let Some((BlockType::Descriptor, tid)) = jbd2::header(&bytes) else {
+                continue;
+            };
+            let mut next = at;
+            for tag in format.tags(&bytes).unwrap_or_default() {
+                next = sb.next_block(next);
+                if let Some(place) = place(next)
+                    && let Some(less) = room.checked_sub(1)
+                {
+                    room = less;
+                    images.entry(tag.home).or_default().push(Image {
+                        tid,
+                        place,
+                        escaped: tag.flags.contains(TagFlags::ESCAPE),
+                        checksum: tag.checksum,
+                    });
+                }
+            }
+        }
+        Some(OldBlocks { format, images })
+    }
+
+    /// Reads an image; `None` if another one has overwritten it.
+    fn image(&self, old: &OldBlocks, image: &Image) -> Option<Vec<u8>> {
+        let mut bytes = self.block(image.place)?;
+        // A checksum is one of the block as it was logged.
+        let computed = old.format.image_checksum(image.tid, &bytes);
+        let right = match old.format.checksums {
+            Checksums::V3 => computed == image.checksum,
+            Checksums::V2 => computed as u16 == image.checksum as u16,
+            _ => true,
+        };
+        if image.escaped {
+            jbd2::unescape(&mut bytes);
+        }
+        right.then_some(bytes)
+    }
+
+    /// The newest images of inodes that had links then, and are free now.
+    fn old_inodes(&self, old: &OldBlocks) -> BTreeMap<u32, OldInode> {
+        let mut found: BTreeMap<u32, OldInode> = BTreeMap::new();
+        let length = u64::from(self.geo.itable_blocks());
+        for (group, table) in (0..).map(GroupNr).zip(&self.tables) {
+            let Some(first) = table.first else {
+                continue;
+            };
+            let end = BlockNr(first.0.saturating_add(length));
+            for (home, images) in old.images.range(first..end) {
+                let index = (home.0 - first.0) as u32 * self.geo.inodes_per_block();
+                for image in images {
+                    let Some(bytes) = self.image(old, image) else {
+                        continue;
+                    };
+                    let records = bytes.chunks_exact(self.geo.inode_size.into());
+                    for (n, raw) in (index..self.geo.inodes_per_group).zip(records) {
+                        let ino = self.geo.inode_nr(group, n);
+                        self.note_old(&mut found, ino, raw, image.tid);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn note_old(&self, found: &mut BTreeMap<u32, OldInode>, ino: InodeNr, raw: &[u8], tid: Tid) {
+        if ino.0 < self.geo.first_ino || self.inodes.contains_key(&ino.0) {
+            return;
+        }
+        let Ok(core) = inode::decode_core(raw, &self.geo, ino) else {
+            return;
+        };
+        let wanted = matches!(
+            core.file_type(),
+            Some(FileType::Regular | FileType::Symlink)
+        );
+        let newer = found
+            .get(&ino.0)
+            .is_none_or(|known| known.tid.is_before(tid));
+        if wanted && newer && core.links > 0 && core.size > 0 && ino.0 != self.geo.orphan_file_ino {
+            let (raw, name) = (raw.to_vec(), None);
+            found.insert(
+                ino.0,
+                OldInode {
+                    tid,
+                    raw,
+                    core,
+                    name,
+                },
+            );
+        }
+    }
+
+    /// Names of deleted inodes, from the images of directories.
+    fn old_names(&self, old: &OldBlocks, inodes: &mut BTreeMap<u32, OldInode>) {
+        for (home, images) in &old.images {
+            let Some(&dir) = self.directory_blocks.get(home) else {
+                continue;
+            };
+            for image in images {
+                let Some(bytes) = self.image(old, image) else {
+                    continue;
+                };
+                for record in dir_entry::records(&bytes, 0, true).map_while(Result::ok) {
+                    let file_type = FileType::from_dir_byte(record.file_type);
+                    if let Some(inode) = inodes.get_mut(&record.inode.0)
+                        && file_type.is_none_or(|t| Some(t) == inode.core.file_type())
+                        && crate::names::is_name(&record)
+                        && inode
+                            .name
+                            .as_ref()
+                            .is_none_or(|(tid, ..)| tid.is_before(image.tid))
+                    {
+                        inode.name = Some((image.tid, dir, record.name.to_vec()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a block of a deleted inode is in use.
+    fn is_used_again(&self, old: &OldInode) -> bool {
+        let map = self.old_map(&old.raw, &old.core);
+        let mut cached: Option<(GroupNr, Option<Vec<u8>>)> = None;
+        let mut used = |block: BlockNr| {
+            let Some((group, index)) = self.geo.group_of_block(block) else {
+                return true;
+            };
+            if cached.as_ref().is_none_or(|(known, _)| *known != group) {
+                let table = self.tables.get(group.0 as usize);
+                let place = table.and_then(|table| table.block_bitmap);
+                cached = Some((group, place.and_then(|place| self.block(place))));
+            }
+            let bits = cached.as_ref().and_then(|(_, bits)| bits.as_deref());
+            // A group without a bitmap has no block in use but its own.
+            bits.is_some_and(|bits| bitmap::test(bits, index / self.geo.cluster_ratio))
+        };
+        map.extents.iter().any(|extent| {
+            (0..u64::from(extent.len)).any(|i| used(BlockNr(extent.physical.0.saturating_add(i))))
+        })
+    }
+
+    /// The newest image of a node of a mapping that has entries.
+    pub(crate) fn old_node(&self, block: BlockNr) -> Option<Vec<u8>> {
+        let old = self.old_blocks.as_ref()?;
+        let mut images = old.images.get(&block)?.clone();
+        images.sort_by(|a, b| b.tid.order(a.tid));
+        images.iter().find_map(|image| {
+            let bytes = self.image(old, image)?;
+            let filled = match Node::view(&bytes).ok()? {
+                Node::Leaf(leaf) => !leaf.is_empty(),
+                Node::Index(index) => !index.is_empty(),
+            };
+            filled.then_some(bytes)
+        })
+    }
+}
