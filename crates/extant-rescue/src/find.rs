@@ -1,5 +1,6 @@
 //! The superblock: the primary one, a backup at a usual place, a backup anywhere, or the primary one with a wrong checksum.
 
+use crate::guess;
 use crate::scan;
 use crate::{Error, Notes, Progress};
 use blockdev::BlockDevice;
@@ -53,8 +54,17 @@ fn whichever(
             );
             Ok(geo)
         }
-        None => Err(error),
+        None => guessed(dev, notes).ok_or(error),
     }
+}
+
+fn guessed(dev: &dyn BlockDevice, notes: &mut Notes) -> Option<Geometry> {
+    let geo = guess::geometry(dev)?;
+    notes.add(format!(
+        "all superblocks are lost; the rest fits blocks of {} bytes and {} inodes in a group, and checksums are not verified",
+        geo.block_size, geo.inodes_per_group
+    ));
+    Some(geo)
 }
 
 fn usable(bytes: &[u8]) -> Result<Geometry, Error> {

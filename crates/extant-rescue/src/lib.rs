@@ -3,6 +3,7 @@
 
 mod deleted;
 mod find;
+mod guess;
 mod inodes;
 mod map;
 mod names;

@@ -3,6 +3,7 @@
 use crate::Rescue;
 use ext4_format::BlockNr;
 use ext4_format::extent::{Extent, LOGICAL_END, Node, NodeRules};
+use ext4_format::geometry::Geometry;
 use ext4_format::indirect;
 use ext4_format::inode::{self, InodeCore, flags};
 use std::collections::BTreeSet;
@@ -54,6 +55,18 @@ impl Map {
         };
         self.damaged |= bytes.is_none();
         bytes
+    }
+}
+
+/// The first block of a mapping, if the inode has it itself.
+pub(crate) fn first_block(raw: &[u8], core: &InodeCore, geo: &Geometry) -> Option<BlockNr> {
+    let root = inode::i_block(raw).ok()?;
+    if core.flags & flags::EXTENTS == 0 {
+        return indirect::get(root, 0, geo.blocks_count).ok()?;
+    }
+    match Node::parse(root, &NodeRules::root(geo.blocks_count)).ok()? {
+        Node::Leaf(leaf) => Some(leaf.get(0)?.physical),
+        Node::Index(_) => None,
     }
 }
 

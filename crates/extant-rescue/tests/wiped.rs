@@ -136,6 +136,48 @@ fn superblocks_and_descriptors_are_replaced() {
 }
 
 #[test]
+fn files_are_found_without_any_superblock() {
+    needs::tools!("mke2fs", "debugfs");
+    let wide = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-J",
+        "size=1",
+        "-O",
+        "metadata_csum,64bit",
+    ];
+    let short = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "^64bit,^flex_bg",
+        "-I",
+        "128",
+    ];
+    let large = ["-t", "ext4", "-b", "4096", "-J", "size=4"];
+    let old = ["-t", "ext2", "-b", "1024"];
+    for args in [&wide[..], &short, &large, &old] {
+        let device = sound(args);
+        let before = judged(&device);
+        wipe(&device, 0, 2048);
+        if args.contains(&"1024") {
+            wipe(&device, 8193 * 1024, 1024);
+        }
+        let rescue = Rescue::open(&device, &mut |_, _| {}).unwrap();
+        assert!(
+            rescue.notes()[0].starts_with("all superblocks are lost"),
+            "{:?}",
+            rescue.notes()
+        );
+        assert!(rescued(&device) == before, "{args:?}: {:?}", rescue.notes());
+    }
+}
+
+#[test]
 fn names_are_found_without_the_inode_of_their_directory() {
     needs::tools!("mke2fs", "debugfs");
     let device = sound(ARGS);
