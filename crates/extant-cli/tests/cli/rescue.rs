@@ -89,3 +89,23 @@ fn a_deleted_file_is_copied_from_the_journal() {
     let copy = std::fs::read(s.host("out").join("#deleted/letters/letter")).unwrap();
     assert!(copy == std::fs::read(s.host("letter")).unwrap());
 }
+
+#[test]
+fn an_archive_has_what_a_directory_has() {
+    let Some(s) = Scratch::filled() else { return };
+    let ran = s.run(&["rescue", "--tar", "@out.tar", "%"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    std::fs::create_dir(s.host("out")).unwrap();
+    let status = std::process::Command::new("tar")
+        .arg("-xf")
+        .arg(s.host("out.tar"))
+        .arg("-C")
+        .arg(s.host("out"))
+        .status();
+    assert!(status.unwrap().success());
+    let motd = std::fs::read_to_string(s.host("out").join("etc/motd"));
+    assert_eq!(motd.unwrap(), "welcome\n");
+    let link = std::fs::read_link(s.host("out").join("etc/link")).unwrap();
+    assert_eq!(link.to_str(), Some("motd"));
+    assert_eq!(s.run(&["rescue", "--tar", "@out.tar", "%"]).code, Some(8));
+}

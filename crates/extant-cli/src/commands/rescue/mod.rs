@@ -1,5 +1,6 @@
 //! `extant rescue`.
 
+mod archive;
 mod copy;
 
 use crate::address::Rooted;
@@ -8,7 +9,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::show::{count, show, type_letter, type_name};
 use anyhow::{Context, Result, anyhow};
-use blockdev::{Access, FileDevice};
+use blockdev::{Access, BlockDevice, FileDevice};
 use extant_rescue::Rescue;
 use serde::Serialize;
 use std::io::Write;
@@ -25,7 +26,7 @@ const FAILED: u8 = 8;
 /// group descriptors by their backups, or by a search for the inode tables; lost directories by a search for blocks of names. Files
 /// without a name have their inode's number: #12. Names whose directory is not known are in #names.
 ///
-/// Without --to, what is found is listed. With --to it is copied to a new or empty directory, with holes, permissions and times, and
+/// Without --to or --tar, what is found is listed. With --to it is copied to a new or empty directory, with holes, permissions and times, and
 /// without owners, extended attributes, devices, FIFOs and sockets. The journal is not replayed: what is only there is not found.
 ///
 /// The exit code is 0 if nothing is known to be lost, 4 if something is, 8 if nothing could be rescued.
@@ -40,7 +41,10 @@ pub struct Args {
     /// Look for deleted files in the journal too; they are in #deleted
     #[arg(long)]
     deleted: bool,
-    /// List what is found, with --to too
+    /// Write what is found to a new tar archive, with owners
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
+    tar: Option<PathBuf>,
+    /// List what is found, with --to or --tar too
     #[arg(long)]
     list: bool,
     /// As JSON
@@ -97,7 +101,13 @@ fn rescue(args: &Args, image: &Path) -> Result<bool> {
     }
     let copied = match &args.to {
         Some(to) => Some(copy::copy(&found, to).with_context(|| to.display().to_string())?),
-        None => None,
+        None => match &args.tar {
+            Some(tar) => Some(
+                archive::pack(&found, tar, device.len())
+                    .with_context(|| tar.display().to_string())?,
+            ),
+            None => None,
+        },
     };
     let lost = !found.notes().is_empty()
         || copied
@@ -141,7 +151,7 @@ fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copie
         });
     }
     let mut out = output::stdout();
-    if args.list || args.to.is_none() {
+    if args.list || (args.to.is_none() && args.tar.is_none()) {
         for found in rescue.found() {
             let problem = found.problem.map(|why| format!("  ({why})"));
             writeln!(

@@ -1,0 +1,149 @@
+//! What was rescued, as a tar archive.
+
+use super::Loss;
+use super::copy::Copied;
+use crate::progress::Progress;
+use crate::show::show;
+use anyhow::Result;
+use ext4_format::FileType;
+use extant_rescue::{Found, Rescue};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use tar::{Builder, EntryType, Header};
+
+struct Packer<'r> {
+    rescue: &'r Rescue<'r>,
+    out: Builder<BufWriter<File>>,
+    /// Where files are while they are read: beside the archive.
+    dir: &'r Path,
+    /// Beyond it a file is all holes.
+    most: u64,
+    copied: Copied,
+    first: HashMap<u32, &'r Found>,
+}
+
+/// Writes everything to a new archive. Files larger than `most` bytes are left out: an archive has no holes.
+pub fn pack<'r>(rescue: &'r Rescue<'r>, path: &'r Path, most: u64) -> Result<Copied> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let lost = Vec::new();
+    let mut packer = Packer {
+        rescue,
+        out: Builder::new(BufWriter::with_capacity(1 << 18, file)),
+        dir: dir.unwrap_or(Path::new(".")),
+        most,
+        copied: Copied { files: 0, lost },
+        first: HashMap::new(),
+    };
+    let bytes = rescue.found().iter().map(|found| found.size);
+    let progress = Progress::bytes("packing", bytes.fold(0, u64::saturating_add));
+    for found in rescue.found() {
+        packer.one(found)?;
+        progress.add(found.size);
+    }
+    progress.done();
+    packer.out.into_inner()?.flush()?;
+    Ok(packer.copied)
+}
+
+impl<'r> Packer<'r> {
+    fn lose(&mut self, found: &Found, reason: impl Into<String>) {
+        let (path, reason) = (show(&found.path), reason.into());
+        self.copied.lost.push(Loss { path, reason });
+    }
+
+    fn one(&mut self, found: &'r Found) -> io::Result<()> {
+        let path = Path::new(OsStr::from_bytes(&found.path));
+        let mut header = self.header(found);
+        match found.file_type {
+            FileType::Directory => {
+                header.set_entry_type(EntryType::Directory);
+                self.out.append_data(&mut header, path, io::empty())
+            }
+            FileType::Symlink => {
+                let target = self.data(found)?;
+                header.set_entry_type(EntryType::Symlink);
+                let mut bytes = Vec::new();
+                target.take(1 << 16).read_to_end(&mut bytes)?;
+                self.link(&mut header, path, found, &bytes)
+            }
+            FileType::Regular if found.size > self.most => {
+                self.lose(
+                    found,
+                    "it is larger than the image, and an archive has no holes",
+                );
+                Ok(())
+            }
+            FileType::Regular => {
+                let first = self.first.get(&found.ino.0).filter(|_| !found.deleted);
+                if let Some(first) = first.copied() {
+                    header.set_entry_type(EntryType::Link);
+                    return self.link(&mut header, path, found, &first.path);
+                }
+                let data = self.data(found)?;
+                header.set_size(found.size);
+                self.out.append_data(&mut header, path, data)?;
+                self.copied.files += 1;
+                if !found.deleted {
+                    self.first.insert(found.ino.0, found);
+                }
+                Ok(())
+            }
+            _ => {
+                self.lose(found, "a device, a FIFO or a socket, which is not copied");
+                Ok(())
+            }
+        }
+    }
+
+    fn link(
+        &mut self,
+        header: &mut Header,
+        path: &Path,
+        found: &Found,
+        target: &[u8],
+    ) -> io::Result<()> {
+        if target.is_empty() {
+            self.lose(found, "its target is lost");
+            return Ok(());
+        }
+        let target = OsStr::from_bytes(target);
+        self.out.append_link(header, path, target)
+    }
+
+    /// Owner, permissions without set-id bits, and the time of the last change.
+    fn header(&self, found: &Found) -> Header {
+        let core = self.rescue.attributes(found).unwrap_or_default();
+        let directory = found.file_type == FileType::Directory;
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Regular);
+        header.set_size(0);
+        header.set_mode(match core.mode {
+            0 if directory => 0o755,
+            mode => u32::from(mode & 0o777),
+        });
+        header.set_uid(core.uid.into());
+        header.set_gid(core.gid.into());
+        header.set_mtime(core.mtime.secs().try_into().unwrap_or(0));
+        header
+    }
+
+    /// The data in a file without a name, with holes, to be read from its beginning.
+    fn data(&mut self, found: &Found) -> io::Result<File> {
+        let mut file = blockdev::unnamed_file(self.dir)?;
+        file.set_len(found.size.min(self.most))?;
+        let lost = self
+            .rescue
+            .read(found, &mut |at, bytes| file.write_all_at(bytes, at))?;
+        for reason in lost {
+            self.lose(found, reason);
+        }
+        file.rewind()?;
+        Ok(file)
+    }
+}
