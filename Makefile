@@ -4,7 +4,7 @@
 
 CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
-  qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux
+  qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img
 
 .PHONY: first-use dist cross-check demo test unit deny package msrv public-api judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean
 
@@ -18,7 +18,7 @@ IGNORED = $${CARGO_TARGET_DIR:-target}/ignored-tests
 
 unit:
 	@rm -f "$(IGNORED)"
-	EXTANT_IGNORED="$$(realpath -m "$(IGNORED)")" $(CARGO) test --workspace --profile test-fast
+	EXTANT_IGNORED="$$(realpath -m "$(IGNORED)")" $(CARGO) test --workspace --profile test-fast --no-fail-fast
 	$(CARGO) test --workspace --profile test-fast --doc
 	@if [ -s "$(IGNORED)" ]; then echo "Ignored here:"; sort -u "$(IGNORED)"; fi
 
@@ -155,10 +155,13 @@ torture-model:
 torture-mount:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test mount -- --nocapture
 
-# 3,000 images broken on purpose and mended; a repair killed at any moment, 200 times.
+# 3,000 images broken on purpose and mended; a repair and a change killed at any moment, 200 times each.
 torture-repair:
 	EXTANT_SEEDS=3000 $(CARGO) test --profile test-fast -p extant-repair --test mutants -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli repair::a_kill -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli tune::a_kill -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli resize::a_kill -- --nocapture
+	EXTANT_SEEDS=300 $(CARGO) test --profile test-fast -p extant-resize --test shapes by_chance -- --nocapture
 
 # The engine under EXTANT_SCHEDULES schedules of each kind, 3,000 if it is not set; prints the number of turns.
 torture-schedules:
@@ -174,7 +177,7 @@ tools:
 	  echo "tests need:$$missing; installing with apt"; \
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr valgrind \
-	    fuse3 git gcc libc6-dev rsync sqlite3 fio stress-ng dbench curl uidmap tmux; \
+	    fuse3 git gcc libc6-dev rsync sqlite3 fio stress-ng dbench curl uidmap tmux fdisk gdisk qemu-utils xz-utils bzip2 cpio libarchive-tools android-sdk-libsparse-utils; \
 	  $$sudo apt-get install -y -q --no-install-recommends qemu-system-x86 busybox-static mmdebstrap zsh fish; \
 	fi
 	scripts/qemu.sh --fetch || [ -z "$$CI" ]

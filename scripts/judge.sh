@@ -4,9 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Quick ones first; of the engine's own tests those of metadata blocks in memory.
-tests=(promise extant contents)
+tests=(promise extant defragment contents)
 
-built=$(cargo test --profile test-fast -p extant --features planted-faults --lib --test promise --test contents \
+built=$(cargo test --profile test-fast -p extant --features planted-faults --lib --test promise --test defragment --test contents \
     --no-run --message-format json)
 run() {
     local name=$1 filter=()

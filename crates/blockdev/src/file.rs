@@ -325,6 +325,17 @@ impl BlockDevice for FileDevice {
         }
     }
 
+    fn extend(&self, len: u64) -> io::Result<()> {
+        if self.block_special {
+            let end = (&self.file).seek(SeekFrom::End(0))?;
+            self.len.store(end, Ordering::Release);
+        }
+        match len <= self.len() {
+            true => Ok(()),
+            false => self.set_len(len),
+        }
+    }
+
     fn read_only(&self) -> bool {
         self.access == Access::ReadOnly
     }

@@ -10,6 +10,8 @@
 //! | [`TimedDevice`] | any device, with the beginning and end of every write and flush | what programs were promised, with [`TimedReplay`] |
 //! | [`FaultDevice`] | any device, failing on demand | tests of error paths |
 //! | [`Overlay`] | a device that is only read under a store that takes all writes | trying things out |
+//! | [`PartDevice`] | a part of another device | partitions |
+//! | [`SnapshotDevice`] | any device, of which a moment is kept while it is written on | checks and copies of a volume in use |
 //! | [`SlowDevice`] | any device, with flushes that take time | tests and benchmarks of fsync |
 //!
 //! ```
@@ -35,18 +37,22 @@ mod file;
 mod kernel;
 mod mem;
 mod overlay;
+mod part;
 mod record;
 mod replay;
 mod slow;
+mod snapshot;
 mod timed;
 
 pub use fault::{FaultDevice, Op};
 pub use file::{Access, FileDevice, unnamed_file, write_protection};
 pub use mem::MemDevice;
 pub use overlay::{Overlay, apply_overlay};
+pub use part::PartDevice;
 pub use record::{Event, Log, RecordingDevice};
 pub use replay::{Crash, Fate, Replayer};
 pub use slow::SlowDevice;
+pub use snapshot::{Snapshot, SnapshotDevice, SnapshotOptions};
 pub use timed::{TimedDevice, TimedEvent, TimedReplay};
 
 use std::io;
@@ -119,6 +125,28 @@ pub trait BlockDevice: Send + Sync {
         ))
     }
 
+    /// Makes the device at least `len` bytes long, the new ones zeros: a file becomes longer, a block device is looked at anew. A
+    /// device that is shorter and stays so answers `Unsupported`.
+    ///
+    /// ```
+    /// use extant_blockdev::{BlockDevice, MemDevice};
+    /// let dev = MemDevice::new(4096);
+    /// dev.extend(8192).unwrap();
+    /// assert_eq!(dev.len(), 8192);
+    /// ```
+    fn extend(&self, len: u64) -> io::Result<()> {
+        match len <= self.len() {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "the device has {} bytes and does not become longer",
+                    self.len()
+                ),
+            )),
+        }
+    }
+
     /// Whether writes are refused.
     fn read_only(&self) -> bool;
 }
@@ -144,6 +172,7 @@ macro_rules! forward {
             fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).trim(offset, len)
             }
+            fn extend(&self, len: u64) -> io::Result<()> { (**self).extend(len) }
             fn read_only(&self) -> bool { (**self).read_only() }
         }
     )*};

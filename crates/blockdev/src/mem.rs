@@ -214,6 +214,13 @@ impl BlockDevice for MemDevice {
         self.discard(offset, len)
     }
 
+    fn extend(&self, len: u64) -> io::Result<()> {
+        if len > self.len() {
+            self.set_len(len);
+        }
+        Ok(())
+    }
+
     fn read_only(&self) -> bool {
         false
     }

@@ -103,7 +103,25 @@ impl DirHasher {
     }
 
     /// (major, minor) hash of a name. The htree is ordered by major; minor only refines the cookie.
+    #[inline]
     pub fn hash(&self, name: &[u8]) -> (u32, u32) {
+        match (self.version, name.len()) {
+            (HashVersion::HalfMd4, 1..=32) => self.half_md4_once::<false>(name),
+            (HashVersion::HalfMd4Unsigned, 1..=32) => self.half_md4_once::<true>(name),
+            _ => self.hash_any(name),
+        }
+    }
+
+    /// Half-MD4 of a name of one piece, as nearly all are.
+    #[inline(never)]
+    fn half_md4_once<const U: bool>(&self, name: &[u8]) -> (u32, u32) {
+        let mut state = self.init;
+        half_md4_round(&mut state, &words::<8, U>(name));
+        Self::place(state[1], state[2])
+    }
+
+    #[inline(never)]
+    fn hash_any(&self, name: &[u8]) -> (u32, u32) {
         let (major, minor) = match self.version {
             HashVersion::Legacy => (legacy::<false>(name), 0),
             HashVersion::LegacyUnsigned => (legacy::<true>(name), 0),
@@ -112,15 +130,16 @@ impl DirHasher {
             HashVersion::Tea => self.tea::<false>(name),
             HashVersion::TeaUnsigned => self.tea::<true>(name),
         };
-        let major = major & !1;
-        (
-            if major == HTREE_EOF {
-                HTREE_EOF - 2
-            } else {
-                major
-            },
-            minor,
-        )
+        Self::place(major, minor)
+    }
+
+    /// The bit that marks collisions is clear, and no name stands at the end of the directory.
+    #[inline(always)]
+    fn place(major: u32, minor: u32) -> (u32, u32) {
+        match major & !1 {
+            HTREE_EOF => (HTREE_EOF - 2, minor),
+            major => (major, minor),
+        }
     }
 
     fn half_md4<const U: bool>(&self, name: &[u8]) -> (u32, u32) {
@@ -177,13 +196,26 @@ fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
     let piece = &rest[..rest.len().min(4 * N)];
     let mut out = [pad; N];
     // Without a sign bit the sum is plain big-endian, and the padding each byte of it.
-    let (whole, tail) = piece.as_chunks::<4>();
+    let (eights, rest) = piece.as_chunks::<8>();
     let mut signs = 0;
-    for (word, chunk) in out.iter_mut().zip(whole) {
-        *word = u32::from_be_bytes(*chunk);
-        signs |= *word;
+    for (pair, eight) in out.as_chunks_mut::<2>().0.iter_mut().zip(eights) {
+        let both = u64::from_be_bytes(*eight);
+        *pair = [(both >> 32) as u32, both as u32];
+        signs |= (both | both >> 32) as u32;
     }
-    if let Some(word) = out.get_mut(whole.len()) {
+    let mut left = out.iter_mut().skip(2 * eights.len());
+    let tail = match rest.split_first_chunk::<4>() {
+        Some((four, tail)) => {
+            let word = u32::from_be_bytes(*four);
+            signs |= word;
+            if let Some(place) = left.next() {
+                *place = word;
+            }
+            tail
+        }
+        None => rest,
+    };
+    if let Some(word) = left.next() {
         for &byte in tail {
             *word = *word << 8 | u32::from(byte);
             signs |= u32::from(byte);

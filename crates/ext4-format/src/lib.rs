@@ -10,20 +10,28 @@ pub mod checksum;
 pub mod features;
 pub mod geometry;
 pub mod group_desc;
+pub mod growth;
 pub mod inode;
 pub mod layout;
+pub mod mount_options;
+pub mod resize_inode;
 pub mod superblock;
 pub mod timestamp;
 
 // what inodes hold
 pub mod acl;
 pub mod dir_entry;
+pub mod directory;
 pub mod extent;
 pub mod hash;
 pub mod htree;
 pub mod indirect;
 pub mod jbd2;
+pub mod mapping;
+pub mod mmp;
 pub mod orphan_file;
+pub mod quota;
+pub mod remapping;
 pub mod xattr;
 
 pub use error::{FormatError, Result, Where};

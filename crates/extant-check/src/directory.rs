@@ -81,6 +81,11 @@ impl Builder {
                     format!("{size} bytes, and {} blocks", mapped.end)
                 });
             }
+            if mapped.unwritten > 0 {
+                findings.add(Rule::Extents, place, || {
+                    format!("{} blocks of a directory are unwritten", mapped.unwritten)
+                });
+            }
             if mapped.data < mapped.end {
                 let holes = mapped.end - mapped.data;
                 findings.add(Rule::DirectoryHole, place, || format!("{holes} blocks"));
@@ -210,6 +215,8 @@ pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
     let indexes = indexes(check, directories);
     directories.order_by_place();
     let directories = &*directories;
+    let blocks = directories.runs.iter().map(|run| u64::from(run.run.len));
+    check.steps.begin(2, blocks.sum());
     let states = directories.each_block(
         check,
         || Names::new(check, directories),
@@ -219,6 +226,7 @@ pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
                 .ok()
                 .and_then(|i| Some(&indexes.get(i)?.1));
             names.block(directory, index, (logical, at), bytes);
+            check.steps.add(1);
         },
     );
     let inline: Vec<&Directory> = directories

@@ -129,6 +129,7 @@ struct Totals {
 pub(crate) fn check_counts(check: &Check<'_>, directories: &Directories) -> (u64, u64) {
     let geo = &check.volume.geo;
     let directories_of = directories_by_group(check, directories);
+    check.steps.begin(5, check.groups.len() as u64);
     let states = work::each(
         check.threads,
         check.groups.len(),
@@ -149,6 +150,7 @@ pub(crate) fn check_counts(check: &Check<'_>, directories: &Directories) -> (u64
             };
             counts.blocks(totals, stored, wanted);
             counts.inodes(totals, stored, wanted);
+            check.steps.add(1);
         },
     );
     let mut all = Totals::default();

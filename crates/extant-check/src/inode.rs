@@ -7,7 +7,7 @@ use crate::mapping::{Mapped, Walker};
 use crate::report::{FindingPlace, Rule};
 use crate::work;
 use crate::xattrs;
-use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::inode::{self, InodeCore, flags, reserved};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 
 /// Bytes of inode tables read at once.
@@ -24,6 +24,8 @@ struct Piece {
 /// Checks all inodes, and returns the directories among them.
 pub(crate) fn check_tables(check: &Check<'_>) -> Directories {
     let pieces = pieces(check);
+    let inodes = pieces.iter().map(|piece| u64::from(piece.inodes));
+    check.steps.begin(1, inodes.sum());
     let builders = work::each(
         check.threads,
         pieces.len(),
@@ -31,6 +33,7 @@ pub(crate) fn check_tables(check: &Check<'_>) -> Directories {
         |(buf, builder), i| {
             if let Some(piece) = pieces.get(i) {
                 check_piece(check, piece, buf, builder);
+                check.steps.add(piece.inodes.into());
             }
         },
     );
@@ -165,26 +168,41 @@ fn check_deletion(check: &Check<'_>, subject: &Subject<'_>, reserved: bool) {
 
 /// A reserved inode: the journal, a quota file and their like, none of which has a name.
 fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
-    let Subject { ino, core, .. } = subject;
-    if core.links == 0 && core.mode == 0 && core.size == 0 {
+    let Subject { ino, core, raw } = subject;
+    let (sb, place) = (&check.volume.sb, subject.place());
+    let fits = reserved::check(raw, sb, *ino);
+    if fits.is_ok() && reserved::is_unused(raw, core, *ino) {
         return;
     }
     check.inodes.insert(*ino, InodeKind::Reserved, 0);
-    let place = subject.place();
-    // The inode of bad blocks has a mapping and no mode.
-    let fits = core.file_type() == Some(FileType::Regular) || (core.mode == 0 && ino.0 == 1);
-    if !fits {
-        check.findings.add(Rule::InodeReserved, place, || {
-            format!("mode {:o}, which is no regular file's", core.mode)
-        });
+    if let Err(e) = fits {
+        check.findings.add_error(Rule::InodeReserved, place, &e);
         return;
     }
     if *ino == InodeNr::RESIZE && check.volume.geo.features.has_resize_inode() {
+        check_large(check, subject);
         crate::special::check_resize(check, subject);
         return;
     }
-    let mapped = map(check, subject, false);
-    check_space(check, subject, &mapped, 0);
+    match core.file_type() {
+        // A mapping and no mode.
+        None if *ino == reserved::BAD_BLOCKS => drop(map(check, subject, false)),
+        None => check_space(check, subject, &Mapped::default(), 0),
+        // What the superblock could name as a file, and does not, has no blocks.
+        Some(_) if reserved::can_be_named(*ino) && !reserved::is_named(sb, *ino) => {}
+        Some(file_type) => {
+            check_flags(check, subject, file_type);
+            let attributes = xattrs::check_inode(check, subject);
+            let mapped = match file_type {
+                FileType::Regular if !subject.has(flags::INLINE_DATA) => map(check, subject, false),
+                _ => Mapped::default(),
+            };
+            check_space(check, subject, &mapped, attributes.blocks);
+            if file_type == FileType::Regular {
+                check_regular(check, subject, &mapped, attributes.inline_data);
+            }
+        }
+    }
 }
 
 /// An inode that a name should lead to.
@@ -217,6 +235,15 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
             format!("address of a fragment {fragment:#x}, which must be 0")
         });
     }
+    let unused = inode::unused_halves(subject.raw, geo);
+    if unused != 0 {
+        findings.add(Rule::InodeFlags, place, || {
+            format!("high halves of its blocks and of its attributes' block {unused:#x}, which must be 0")
+        });
+    }
+    if inode::unused_size_half(subject.raw, geo) != 0 {
+        tell_size(check, subject, || "its high half must be 0".into());
+    }
     let attributes = xattrs::check_inode(check, subject);
     let mapped = match file_type {
         _ if subject.has(flags::INLINE_DATA) => Mapped::default(),
@@ -229,6 +256,7 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
         _ => Mapped::default(),
     };
     check_space(check, subject, &mapped, attributes.blocks);
+    check.quota.add(subject, &check.volume);
     match file_type {
         FileType::Directory => builder.add(check, subject, &mapped, attributes.inline_data),
         FileType::Regular => check_regular(check, subject, &mapped, attributes.inline_data),
@@ -296,6 +324,7 @@ fn check_flags(check: &Check<'_>, subject: &Subject<'_>, file_type: FileType) {
             has(flags::INDEX) && !features.has_dir_index(),
             "an index without the feature",
         ),
+        (has(flags::IMAGIC), "the flag of AFS"),
         (
             has(flags::EA_INODE) && !features.has_ea_inode(),
             "the value of an attribute without the feature",
@@ -355,6 +384,7 @@ fn tell_size(check: &Check<'_>, subject: &Subject<'_>, why: impl FnOnce() -> Str
 fn check_regular(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inline: Option<usize>) {
     let geo = &check.volume.geo;
     let size = subject.core.size;
+    check_large(check, subject);
     if subject.has(flags::INLINE_DATA) {
         check_inline(check, subject, inline);
         return;
@@ -368,6 +398,16 @@ fn check_regular(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inli
         tell_size(check, subject, || format!("block {last} was written"));
     } else if size > geo.max_addressed_size(subject.has(flags::EXTENTS)) {
         tell_size(check, subject, || "no mapping reaches so far".into());
+    }
+}
+
+/// A file of 2 GiB or more needs a feature.
+fn check_large(check: &Check<'_>, subject: &Subject<'_>) {
+    let size = subject.core.size;
+    if size > i32::MAX as u64 && !check.volume.geo.features.has_large_file() {
+        check.findings.add(Rule::Features, subject.place(), || {
+            format!("{size} bytes, without large_file")
+        });
     }
 }
 

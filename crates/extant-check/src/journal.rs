@@ -19,10 +19,15 @@ pub(crate) fn check(
 ) -> Result<(), Error> {
     let ino = InodeNr(volume.geo.journal_ino);
     let other = volume.sb.journal_uuid != [0; 16];
-    if !volume.geo.features.has_journal() && !other {
+    let place = FindingPlace::inode(ino);
+    if !volume.geo.features.has_journal() {
+        if ino.0 != 0 || other {
+            findings.add(Rule::Journal, FindingPlace::default(), || {
+                "one is named, without has_journal".into()
+            });
+        }
         return Ok(());
     }
-    let place = FindingPlace::inode(ino);
     if ino.0 == 0 || other {
         findings.add(Rule::Journal, FindingPlace::default(), || {
             "it is on another device, which is not here".into()
@@ -36,35 +41,11 @@ pub(crate) fn check(
             return Ok(());
         }
     };
-    let mut first = vec![0; volume.block_size()];
-    let Some(block) = block_of(&runs, 0) else {
-        findings.add(Rule::Journal, place, || "its first block is a hole".into());
+    let Some(sb) = unreplayed(volume, &runs, place, findings) else {
         return Ok(());
     };
-    volume.read_or_tell(block, &mut first, place, findings);
-    let sb = match jbd2::Superblock::parse(&first) {
-        Ok(sb) => sb,
-        Err(e) => {
-            findings.add_error(Rule::Journal, place.block(block), &e);
-            return Ok(());
-        }
-    };
-    let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
-    let wrong = [
-        (
-            sb.block_size != volume.geo.block_size,
-            "another block size than the volume's",
-        ),
-        (u64::from(sb.max_len) > blocks, "longer than its inode"),
-    ];
-    for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
-        findings.add(Rule::Journal, place.block(block), || what.into());
-    }
-    if wrong.iter().any(|(wrong, _)| *wrong) || sb.is_clean() {
-        return Ok(());
-    }
     if !volume.geo.features.has_needs_recovery() {
-        findings.add(Rule::Journal, place.block(block), || {
+        findings.add(Rule::Journal, place, || {
             "it holds transactions, and the superblock says that it does not".into()
         });
     }
@@ -80,6 +61,53 @@ pub(crate) fn check(
         Err(e) => findings.add_error(Rule::Journal, place, &e),
     }
     Ok(())
+}
+
+/// Checks the journal's superblock, and returns it if it can be used and the log holds transactions.
+fn unreplayed(
+    volume: &Volume<'_>,
+    runs: &[Run],
+    place: FindingPlace,
+    findings: &Findings,
+) -> Option<jbd2::Superblock> {
+    let mut first = vec![0; volume.block_size()];
+    let Some(block) = block_of(runs, 0) else {
+        findings.add(Rule::Journal, place, || "its first block is a hole".into());
+        return None;
+    };
+    volume.read_or_tell(block, &mut first, place, findings);
+    let sb = match jbd2::Superblock::parse(&first) {
+        Ok(sb) => sb,
+        Err(e) => {
+            findings.add_error(Rule::Journal, place.block(block), &e);
+            return None;
+        }
+    };
+    let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+    let wrong = [
+        (
+            sb.block_size != volume.geo.block_size,
+            "another block size than the volume's",
+        ),
+        (u64::from(sb.max_len) > blocks, "longer than its inode"),
+    ];
+    for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
+        findings.add(Rule::Journal, place.block(block), || what.into());
+    }
+    if jbd2::Superblock::has_foreign_fields(&first) {
+        findings.add(Rule::Journal, place.block(block), || {
+            "several users, or features of another version".into()
+        });
+    }
+    if wrong.iter().any(|(wrong, _)| *wrong) {
+        return None;
+    }
+    if sb.is_clean() && sb.errno != 0 && !volume.geo.features.has_needs_recovery() {
+        findings.add(Rule::ErrorState, place.block(block), || {
+            format!("number {} in the journal", sb.errno as i32)
+        });
+    }
+    (!sb.is_clean()).then_some(sb)
 }
 
 /// The runs of the journal, whose inode is read before anything else of the volume is.
@@ -100,15 +128,20 @@ pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, Format
     let raw = block.get(from..from + usize::from(geo.inode_size));
     let raw = raw.unwrap_or(&[]);
     let core = inode::decode_core(raw, geo, ino)?;
-    if core.links == 0 || core.file_type() != Some(FileType::Regular) {
+    let encrypted = core.flags & inode::flags::ENCRYPT != 0;
+    if core.links == 0 || core.file_type() != Some(FileType::Regular) || encrypted {
         return Err(bad("no regular file"));
+    }
+    let blocks = core.size / u64::from(geo.block_size);
+    if blocks < u64::from(jbd2::MIN_BLOCKS) {
+        return Err(bad("size"));
     }
     // What is wrong with the mapping is found again when the inode is checked like all others.
     let ignored = Findings::new(0);
     let seed = volume.inode_seed(ino, core.generation);
     let walker = Walker::new(volume, &ignored, None, ino, seed).with_runs(true);
     let mapped = walker.walk(core.flags, inode::i_block(raw)?);
-    match mapped.damaged {
+    match mapped.damaged || mapped.end < blocks {
         true => Err(bad("mapping")),
         false => Ok(mapped.runs),
     }

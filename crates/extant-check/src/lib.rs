@@ -13,6 +13,8 @@ pub mod inspect;
 mod journal;
 mod mapping;
 mod paths;
+mod progress;
+mod quota;
 mod report;
 mod special;
 mod superblock;
@@ -21,6 +23,7 @@ mod work;
 mod xattrs;
 
 pub use blockdev;
+pub use progress::CheckStep;
 pub use report::{Finding, FindingPlace, Report, Rule, Severity};
 
 use blockdev::BlockDevice;
@@ -30,6 +33,7 @@ use ext4_format::{BlockNr, FormatError, InodeNr};
 use groups::Group;
 use inode_table::InodeTable;
 use parking_lot::Mutex;
+use progress::Steps;
 use report::Findings;
 use std::collections::HashMap;
 use std::io;
@@ -93,6 +97,26 @@ pub enum Error {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Report, Error> {
+    check_telling(device, options, &|_| {})
+}
+
+/// [`check`], which tells how far it is; the function is called from several threads.
+///
+/// # Errors
+/// The same.
+///
+/// ```no_run
+/// use extant_check::blockdev::{Access, FileDevice};
+/// let device = FileDevice::open("disk.img", Access::ReadOnly)?;
+/// let tell = |step: extant_check::CheckStep| eprintln!("{}: {} of {}", step.pass_name(), step.done, step.total);
+/// extant_check::check_telling(&device, &extant_check::CheckOptions::default(), &tell)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn check_telling(
+    device: &dyn BlockDevice,
+    options: &CheckOptions,
+    tell: &(dyn Fn(CheckStep) + Sync),
+) -> Result<Report, Error> {
     let findings = Findings::new(options.max_findings);
     let mut volume = Volume::open(device, &findings)?;
     superblock::refuse_unknown(&volume)?;
@@ -108,17 +132,22 @@ pub fn check(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Report,
         inodes: InodeTable::new(&volume.geo),
         attribute_blocks: Mutex::default(),
         value_inodes: Mutex::default(),
+        quota: quota::Counted::of(&volume),
         volume,
         groups,
         findings,
         threads,
+        steps: Steps::new(tell),
     };
     groups::claim_metadata(&check);
     let mut directories = inode::check_tables(&check);
     xattrs::check_references(&check);
     special::check(&check);
+    quota::check(&check);
     let names = directory::check(&check, &mut directories);
+    check.steps.begin(3, directories.len() as u64);
     connect::check(&check, &directories);
+    check.steps.add(directories.len() as u64);
     let (inodes, blocks) = groups::check_counts(&check, &directories);
     Ok(finish(check, &directories, [inodes, blocks, names]))
 }
@@ -129,12 +158,15 @@ struct Check<'d> {
     groups: Vec<Group>,
     findings: Findings,
     threads: usize,
+    steps: Steps<'d>,
     /// Blocks in use, by who claims them.
     claims: Claims,
     /// Inodes in use.
     inodes: InodeTable,
     /// Blocks of extended attributes: how many inodes they say that they have, and how many were found.
     attribute_blocks: Mutex<HashMap<BlockNr, xattrs::SharedBlock>>,
+    /// What each user, group and project uses.
+    quota: quota::Counted,
     /// Inodes that hold values of attributes, with the attributes found that name them.
     value_inodes: Mutex<HashMap<InodeNr, u32>>,
 }

@@ -27,6 +27,8 @@ pub(crate) struct Mapped {
     pub(crate) nodes: u64,
     /// One past the last block that is mapped.
     pub(crate) end: u64,
+    /// Blocks that were allocated and not written.
+    pub(crate) unwritten: u64,
     /// One past the last block that is mapped and was written.
     pub(crate) written_end: u64,
     /// Whether the walk met damage, so that the counts above mean nothing.
@@ -148,7 +150,9 @@ impl<'c, 'd> Walker<'c, 'd> {
         self.mapped.data += len;
         self.mapped.clusters += end - first;
         self.mapped.end = self.mapped.end.max(extent.end());
-        if !extent.unwritten {
+        if extent.unwritten {
+            self.mapped.unwritten += len;
+        } else {
             self.mapped.written_end = self.mapped.written_end.max(extent.end());
         }
         if let Some(claims) = self.claims.filter(|_| first < end) {
@@ -207,6 +211,11 @@ impl<'c, 'd> Walker<'c, 'd> {
                     self.findings.add(Rule::Extents, place, || {
                         "room for fewer entries than there is".into()
                     });
+                }
+                Ok(_) if ExtentHeader::parse(&bytes).is_ok_and(|header| header.entries == 0) => {
+                    self.mapped.damaged = true;
+                    self.findings
+                        .add(Rule::Extents, place, || "no entries".into());
                 }
                 Ok(node) => {
                     if let Some(seed) = self.seed

@@ -53,7 +53,7 @@ rules! {
     SuperblockValue Fault "superblock-value" "a value in the superblock is impossible";
     Features Fault "features" "features exclude each other, or lack what they need";
     VolumeSize Fault "volume-size" "the volume is larger than its device";
-    ErrorState Note "error-state" "the superblock says that errors were met";
+    ErrorState Note "error-state" "errors that were met are recorded";
     Backup Note "backup" "a backup of the superblock or of descriptors does not agree";
     Descriptor Fault "descriptor" "a group descriptor is damaged";
     DescriptorPlace Fault "descriptor-place" "a bitmap or inode table lies where it must not be";
@@ -107,6 +107,7 @@ rules! {
     Orphans Fault "orphans" "the list of orphans is damaged";
     OrphanFile Fault "orphan-file" "the orphan file is damaged";
     Quota Fault "quota" "a quota file is damaged";
+    QuotaUsage Fault "quota-usage" "a quota file counts wrongly what is used";
     Unreadable Fault "unreadable" "a block cannot be read";
 }
 

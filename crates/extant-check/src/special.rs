@@ -5,13 +5,28 @@ use crate::inode::{self as inodes, Subject};
 use crate::mapping::{Mapped, Run, Walker};
 use crate::report::{FindingPlace, Rule};
 use ext4_format::inode::{self, flags};
-use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, indirect, orphan_file};
+use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, indirect, orphan_file};
 
 /// Checks what the superblock names: the list of orphans and the orphan file.
 pub(crate) fn check(check: &Check<'_>) {
     check_orphan_list(check);
     check_orphan_file(check);
+    check_named(check);
     check_resize_feature(check);
+}
+
+/// A file that the superblock names is one of a feature.
+fn check_named(check: &Check<'_>) {
+    for (name, ino) in ext4_format::inode::reserved::named_in_vain(&check.volume.sb) {
+        let raw = crate::directory::read_record(check, ino);
+        if raw.is_some_and(|raw| inode::reserved::is_filled(&raw, &check.volume.sb)) {
+            check
+                .findings
+                .add(Rule::SuperblockValue, FindingPlace::inode(ino), || {
+                    format!("it is named as {name}, without the feature")
+                });
+        }
+    }
 }
 
 /// The inode of reserved descriptors maps blocks that are in the groups' starts, so it claims only the block of its map.
@@ -20,24 +35,9 @@ pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
     let geo = &volume.geo;
     let (findings, place) = (&check.findings, subject.place());
     let tell = |what: &str| findings.add(Rule::ResizeInode, place, || what.into());
-    let Ok(root) = inode::i_block(subject.raw) else {
-        return;
-    };
-    if subject.has(flags::EXTENTS) {
-        return tell("it is mapped by extents");
-    }
-    let double = indirect::DIRECT + 1;
-    let slots = (0..indirect::SLOTS as u32).filter(|&slot| slot != double);
-    if slots
-        .into_iter()
-        .any(|slot| indirect::get(root, slot, geo.blocks_count) != Ok(None))
-    {
-        return tell("it maps other blocks than those in two levels");
-    }
-    let map = match indirect::get(root, double, geo.blocks_count) {
-        Ok(Some(map)) => map,
-        _ if geo.reserved_gdt_blocks == 0 => return,
-        _ => return tell("it maps nothing"),
+    let map = match resize_map(check, subject) {
+        Ok(map) => map,
+        Err(what) => return tell(what),
     };
     let cluster = geo.cluster_of(map);
     check.claims.claim(cluster, cluster + 1, place, findings);
@@ -95,13 +95,36 @@ pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
     inodes::check_space(check, subject, &mapped, 0);
 }
 
+/// The block of the map in two levels, which is all that the inode maps; or what is wrong.
+fn resize_map(check: &Check<'_>, subject: &Subject<'_>) -> Result<BlockNr, &'static str> {
+    let geo = &check.volume.geo;
+    let Ok(root) = inode::i_block(subject.raw) else {
+        return Err("its record is short");
+    };
+    if subject.core.links == 0 || subject.core.file_type() != Some(FileType::Regular) {
+        return Err("it is no regular file");
+    }
+    if subject.has(flags::EXTENTS) {
+        return Err("it is mapped by extents");
+    }
+    let double = indirect::DIRECT + 1;
+    let slots = (0..indirect::SLOTS as u32).filter(|&slot| slot != double);
+    if slots
+        .into_iter()
+        .any(|slot| indirect::get(root, slot, geo.blocks_count) != Ok(None))
+    {
+        return Err("it maps other blocks than those in two levels");
+    }
+    match indirect::get(root, double, geo.blocks_count) {
+        Ok(Some(map)) => Ok(map),
+        _ => Err("it maps nothing"),
+    }
+}
+
 /// With the feature there is an inode of reserved descriptors.
 fn check_resize_feature(check: &Check<'_>) {
     let geo = &check.volume.geo;
-    if geo.features.has_resize_inode()
-        && geo.reserved_gdt_blocks > 0
-        && check.inodes.get(InodeNr::RESIZE).is_none()
-    {
+    if geo.features.has_resize_inode() && check.inodes.get(InodeNr::RESIZE).is_none() {
         let place = FindingPlace::inode(InodeNr::RESIZE);
         check
             .findings
@@ -134,7 +157,7 @@ fn check_orphan_file(check: &Check<'_>) {
     let Ok(core) = inode::decode_verified(&raw, geo, ino) else {
         return tell("its inode is damaged".into());
     };
-    if core.links == 0 || core.file_type() != Some(ext4_format::FileType::Regular) {
+    if core.links == 0 || core.file_type() != Some(FileType::Regular) {
         return tell("it is no regular file".into());
     }
     let seed = check.volume.inode_seed(ino, core.generation);

@@ -3,9 +3,12 @@
 use crate::Error;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
-use ext4_format::GroupNr;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 use ext4_format::superblock::{RawSuperblock, STATE_ERROR};
+use ext4_format::{BlockNr, GroupNr};
+
+/// The one encoding of case-folded names.
+const UTF8_12_1: u16 = 1;
 
 const COMPAT: Compat = Compat::all().difference(
     Compat::LAZY_BG
@@ -97,6 +100,7 @@ pub(crate) fn check(volume: &Volume<'_>, findings: &Findings) {
             "clusters larger than blocks without bigalloc".into()
         });
     }
+    check_values(volume, findings);
     if sb.rev_level.get() > 1 {
         findings.add(Rule::SuperblockValue, place, || {
             format!("revision {}", sb.rev_level.get())
@@ -104,10 +108,42 @@ pub(crate) fn check(volume: &Volume<'_>, findings: &Findings) {
     }
     if sb.state.get() & STATE_ERROR != 0 {
         findings.add(Rule::ErrorState, place, || {
-            format!("{} of them", sb.error_count.get())
+            format!("{} of them in the superblock", sb.error_count.get())
         });
     }
     check_backups(volume, findings);
+}
+
+/// Values that mean something with a feature alone, and that e2fsck looks at in any case.
+fn check_values(volume: &Volume<'_>, findings: &Findings) {
+    let (sb, geo) = (&volume.sb, &volume.geo);
+    let features = &geo.features;
+    let desc_size = sb.desc_size.get();
+    let mmp = BlockNr(sb.mmp_block.get());
+    let wrong = [
+        (
+            desc_size != 0 && (!desc_size.is_power_of_two() || desc_size > 1024),
+            "size of descriptors that is no power of two",
+        ),
+        (sb.log_groups_per_flex > 31, "groups per flex group"),
+        (
+            features.has_mmp() && !geo.is_valid_data_range(mmp, 1),
+            "block of mmp outside the volume",
+        ),
+        (
+            features.has_casefold() && sb.encoding.get() != UTF8_12_1,
+            "unknown encoding of names",
+        ),
+        (
+            features.has_bigalloc() && !features.has_extents(),
+            "bigalloc without extents",
+        ),
+    ];
+    for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
+        findings.add(Rule::SuperblockValue, FindingPlace::default(), || {
+            what.into()
+        });
+    }
 }
 
 /// A backup must be of this volume, and of this shape; its counts may be old.

@@ -53,6 +53,12 @@ pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attribute
     let block = inode::file_acl(subject.raw, geo);
     if block.0 != 0 {
         attributes.blocks = 1;
+        if !geo.features.has_ext_attr() {
+            let findings = &check.findings;
+            findings.add(Rule::Features, place, || {
+                "a block of attributes, without ext_attr".into()
+            });
+        }
         if geo.is_valid_data_range(block, 1) {
             use_block(check, block, place);
         } else {

@@ -1,7 +1,8 @@
 //! By the instruction of SSE 4.2, which takes eight bytes. It gives its result three cycles later and can begin every
 //! cycle, so long pieces are summed in three strands at once, which are joined by carry-less multiplication.
-#![allow(unsafe_code)] // one call, of a function that needs instructions which the processor is asked for before
+#![allow(unsafe_code)] // calls of two functions that need instructions which the processor is asked for before
 
+use crate::RECORD;
 use core::arch::x86_64::{
     _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
 };
@@ -25,6 +26,36 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> Option<u32> {
         return Some(unsafe { summed(seed, bytes) });
     }
     None
+}
+
+/// As [`crate::crc32c_record`], or `None` if the processor lacks the instructions.
+#[inline]
+pub(crate) fn crc32c_record(seed: u32, key: u64, record: &[u8; RECORD]) -> Option<u32> {
+    if is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq") {
+        // SAFETY: the processor has both features.
+        return Some(unsafe { summed_record(seed, key, record) });
+    }
+    None
+}
+
+/// Words of a strand of a record: three strands are the key and the record.
+const RECORD_STRAND: usize = 11;
+const _: () = assert!(3 * RECORD_STRAND == 1 + RECORD / 8);
+
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn summed_record(seed: u32, key: u64, record: &[u8; RECORD]) -> u32 {
+    // Of known length, so that no step asks how many words are left.
+    let (words, _) = record.as_chunks::<8>();
+    let word = |i: usize| words.get(i).map_or(0, |word| u64::from_le_bytes(*word));
+    let mut crcs = [_mm_crc32_u64(seed.into(), key), 0, 0];
+    for i in 0..RECORD_STRAND {
+        if i > 0 {
+            crcs[0] = _mm_crc32_u64(crcs[0], word(i - 1));
+        }
+        crcs[1] = _mm_crc32_u64(crcs[1], word(RECORD_STRAND - 1 + i));
+        crcs[2] = _mm_crc32_u64(crcs[2], word(2 * RECORD_STRAND - 1 + i));
+    }
+    joined::<{ 8 * RECORD_STRAND }>(crcs) as u32
 }
 
 #[target_feature(enable = "sse4.2,pclmulqdq")]
@@ -71,13 +102,20 @@ fn strands<const ALL: usize, const STRAND: usize>(mut crc: u64, mut bytes: &[u8]
                 ];
             }
         }
-        let two_strands = const { power(8 * 2 * STRAND - 33) };
-        let one_strand = const { power(8 * STRAND - 33) };
-        let joined = times(crcs[0], two_strands) ^ times(crcs[1], one_strand);
-        crc = _mm_crc32_u64(0, joined) ^ crcs[2];
+        crc = joined::<STRAND>(crcs);
         bytes = rest;
     }
     (crc, bytes)
+}
+
+/// The checksum of three strands of `STRAND` bytes that follow each other.
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+#[inline]
+fn joined<const STRAND: usize>(crcs: [u64; 3]) -> u64 {
+    let two_strands = const { power(8 * 2 * STRAND - 33) };
+    let one_strand = const { power(8 * STRAND - 33) };
+    let joined = times(crcs[0], two_strands) ^ times(crcs[1], one_strand);
+    _mm_crc32_u64(0, joined) ^ crcs[2]
 }
 
 /// A strand in steps.

@@ -160,7 +160,7 @@ fn without_feature(image: &Path, why: &str) -> Option<String> {
         .and_then(|w| w.split(' ').next());
     let feature = feature.filter(|f| ["quota", "project", "mmp"].contains(f))?;
     Some(format!(
-        "tune2fs -O ^{feature} {} takes it out",
+        "extant tune {} -O ^{feature} takes it out",
         image.display()
     ))
 }
@@ -176,7 +176,7 @@ fn not_ext4(image: &Path) -> Option<String> {
         }
         Some(held @ ("an MBR partition table" | "a GPT partition table")) => {
             format!(
-                "it begins with {held}: losetup -fP --show {name} makes devices of its partitions"
+                "it begins with {held}: extant info {name} lists its partitions, {name}@p1 is the first"
             )
         }
         Some(held @ ("gzip data" | "zstd data" | "a tar archive")) => {

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 /// Layers of an image, the lowest first, as files; those that were unpacked are gone when this is dropped.
@@ -194,14 +194,8 @@ fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
 }
 
 /// An archive, unpacked if it is compressed.
-fn open(path: &Path) -> io::Result<Box<dyn Read>> {
-    let mut file = BufReader::new(File::open(path)?);
-    let head = io::BufRead::fill_buf(&mut file)?;
-    Ok(match head {
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(file)),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(zstd::Decoder::with_buffer(file)?),
-        _ => Box::new(file),
-    })
+fn open(path: &Path) -> io::Result<impl Read> {
+    extant::mkfs::decompressed(Box::new(File::open(path)?))
 }
 
 /// Whether this name is at the top of an image's archive, and of no root file system.

@@ -78,7 +78,7 @@ const HABITS: &[(&[&str], Answer)] = &[
         Line("write extant cp IMAGE:/PATH FILE, change FILE, then extant cp FILE IMAGE:/PATH"),
     ),
     (
-        &["ea_list", "xattr", "getxattr", "lsattr", "getfacl"],
+        &["ea_list", "xattr", "getxattr", "getfacl"],
         Command("getfattr -d -m -", "IMAGE:/PATH"),
     ),
     (&["ea_get"], Command("getfattr -n NAME", "IMAGE:/PATH")),
@@ -155,20 +155,20 @@ const HABITS: &[(&[&str], Answer)] = &[
         &["fsck", "e2fsck", "verify"],
         Line("write extant check IMAGE to look for damage, and extant repair IMAGE to mend it"),
     ),
+    (&["tune2fs"], Command("tune", "IMAGE")),
     (
-        &["resize", "resize2fs", "grow", "shrink"],
-        Line("sizes stay here: write resize2fs IMAGE SIZE"),
+        &["fstrim", "zerofree", "sparsify"],
+        Command("trim", "IMAGE"),
+    ),
+    (&["e4defrag", "defragment"], Command("defrag", "IMAGE")),
+    (
+        &["resize2fs", "grow", "shrink"],
+        Command("resize", "IMAGE 2G"),
     ),
     (
-        &[
-            "tune2fs",
-            "tune",
-            "debugfs",
-            "set_super_value",
-            "set_inode_field",
-        ],
+        &["debugfs", "set_super_value", "set_inode_field"],
         Line(
-            "extant inspect IMAGE shows what is inside; changes are e2fsprogs' work: write tune2fs or debugfs -w IMAGE",
+            "extant inspect IMAGE shows what is inside; single fields are changed by debugfs -w IMAGE",
         ),
     ),
 ];

@@ -11,21 +11,24 @@ use std::fmt::Write;
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Make an image, fill it, take out what is in it",
-        &["mkfs", "import", "export"],
+        &["mkfs", "disk", "import", "export"],
     ),
     (
         "Look into it",
         &[
-            "ls", "tree", "cat", "stat", "getfattr", "df", "info", "map", "check", "inspect",
+            "ls", "tree", "cat", "stat", "lsattr", "getfattr", "df", "info", "map", "check",
+            "inspect", "diff",
         ],
     ),
     (
         "Change what is in it",
         &[
-            "cp", "mv", "rm", "mkdir", "ln", "touch", "chmod", "chown", "setfattr",
+            "cp", "mv", "rm", "mkdir", "ln", "touch", "chmod", "chown", "chattr", "setfattr",
+            "resize",
         ],
     ),
     ("Mend it", &["repair", "undo", "rescue"]),
+    ("Change what it is", &["tune", "trim", "defrag"]),
     (
         "Mount it, without root too",
         &[

@@ -2,11 +2,15 @@
 
 use crate::address::Address;
 use crate::advice;
+use crate::ending::open_when_free;
 use crate::patterns::{NoMatch, expand};
 use crate::place::ImagePlace;
 use crate::progress::Progress;
+use crate::store;
 use anyhow::{Context, Result, bail};
+use blockdev::Access;
 use extant::{Volume, VolumeOptions};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,11 +62,19 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
     }
     // A journal may be long, and orphans many.
     let progress = Progress::wait(&format!("{}: opening", image.display()));
-    let opened = telling(VolumeOptions::new(), image)
+    let options = telling(VolumeOptions::new(), image)
         .read_only(!writing)
         .noload(noload)
-        .cache_bytes(CACHE)
-        .open(image);
+        .cache_bytes(CACHE);
+    let opened = if !store::is_plain(image) {
+        let access = match writing {
+            true => Access::ReadWrite,
+            false => Access::ReadOnly,
+        };
+        options.open_device(store::open(image, access)?)
+    } else {
+        open_when_free(image, || options.clone().open(image))
+    };
     progress.done();
     let volume = opened
         .map_err(plain)
@@ -123,7 +135,7 @@ fn closing(volume: Volume, image: &Path) -> extant::Result<()> {
 
 /// An image that is open.
 struct Opened {
-    identity: (u64, u64),
+    identity: Identity,
     path: PathBuf,
     volume: Volume,
 }
@@ -140,6 +152,9 @@ impl Images {
         let identity = identity(image)?;
         if let Some(opened) = self.open.iter().find(|o| o.identity == identity) {
             return Ok(opened.volume.clone());
+        }
+        if let Some(opened) = self.open.iter().find(|o| o.identity.overlaps(&identity)) {
+            bail!("{} and {} overlap", opened.path.display(), image.display());
         }
         let volume = open(image, self.writing)?;
         self.open.push(Opened {
@@ -192,15 +207,40 @@ impl Images {
     }
 }
 
-/// Device and inode of an image: two names of one image are one image.
-pub fn identity(image: &Path) -> Result<(u64, u64)> {
+/// The file of an image and its place there.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Device and inode of the file.
+    pub file: store::FileId,
+    /// The bytes of the file that it takes.
+    range: Range<u64>,
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        self.file == other.file && self.range.start == other.range.start
+    }
+}
+
+impl Identity {
+    fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (&self.range, &other.range);
+        self.file == other.file && a.start < b.end && b.start < a.end
+    }
+}
+
+/// The identity of an image: two names of one image are one image.
+pub fn identity(image: &Path) -> Result<Identity> {
     crate::streams::no_image(image)?;
-    let meta = image.metadata().map_err(|e| match e.kind() {
+    let meta = store::file(image).metadata().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => anyhow::anyhow!("no such file or directory"),
         _ => e.into(),
     });
     let meta = meta
         .with_context(|| image.display().to_string())
         .map_err(|e| advice::about_image(image, e))?;
-    Ok((meta.dev(), meta.ino()))
+    Ok(Identity {
+        file: (meta.dev(), meta.ino()),
+        range: store::range(image)?,
+    })
 }

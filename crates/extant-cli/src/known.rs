@@ -1,23 +1,34 @@
 //! The present content of a device or file, for a warning before it is overwritten.
 
-use std::fs::File;
+use crate::advice::advised;
+use anyhow::{Context, Result, bail};
+use extant::mkfs::{DeviceTable, Manifest, Source};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 /// Marks of file systems, partition tables and the like: offset, bytes, name. The first that fits is told.
 const MARKS: &[(u64, &[u8], &str)] = &[
+    // First what may hold the marks of others by chance.
+    (0, b"\x1f\x8b", "gzip data"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd data"),
+    (0, b"\xfd7zXZ\0", "xz data"),
+    (0, b"BZh", "bzip2 data"),
+    (0, b"0707", "a cpio archive"),
+    (257, b"ustar", "a tar archive"),
     (0, b"XFSB", "an XFS file system"),
     (0, b"LUKS\xba\xbe", "a LUKS volume"),
     (0, b"hsqs", "a SquashFS file system"),
-    (0, b"\x1f\x8b", "gzip data"),
-    (0, b"\x28\xb5\x2f\xfd", "zstd data"),
     (0, b"QFI\xfb", "a qcow2 image"),
+    (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
+    (0, b"conectix", "a VHD"),
+    (0, b"vhdxfile", "a VHDX"),
+    (0, b"KDMV", "a VMDK"),
+    (0, b"# Disk Descriptor", "a VMDK"),
     (3, b"NTFS    ", "an NTFS file system"),
     (3, b"EXFAT   ", "an exFAT file system"),
     (54, b"FAT", "a FAT file system"),
     (82, b"FAT32", "a FAT file system"),
-    (257, b"ustar", "a tar archive"),
     (512, b"EFI PART", "a GPT partition table"),
     (536, b"LVM2 001", "an LVM physical volume"),
     (1024, b"\x10\x20\xf5\xf2", "an F2FS file system"),
@@ -39,21 +50,67 @@ const LOOKED_AT: usize = 66 << 10;
 
 /// The content of the file or device: a file system by name, or data of any kind; `None` if it begins with zeros.
 pub fn content(path: &Path) -> io::Result<Option<String>> {
-    let file = File::open(path)?;
-    let mut head = vec![0; LOOKED_AT];
-    let mut read = 0;
-    while read < head.len() {
-        match file.read_at(&mut head[read..], read as u64)? {
-            0 => break,
-            n => read += n,
-        }
+    Ok(name(&crate::store::head(path, LOOKED_AT)?))
+}
+
+/// Whether a source is an image, or a disk with one: by its name, as `disk.img@p2`, or by what it begins with. Archives
+/// are none, whatever is in them.
+pub fn is_image(source: &Path) -> io::Result<bool> {
+    if crate::streams::is_stream(source) || source.is_dir() {
+        return Ok(false);
     }
-    head.truncate(read);
-    Ok(name(&head))
+    let compressed = crate::store::format(source).is_compressed();
+    if !crate::store::is_plain(source) && (!compressed || crate::store::split(source).is_some()) {
+        return Ok(true);
+    }
+    let head = crate::store::head(source, LOOKED_AT)?;
+    let is_archive = head.starts_with(b"0707") || head.get(257..262) == Some(b"ustar");
+    Ok(!is_archive && has_ext_magic(&head))
+}
+
+/// The list of files that a source is, if its first line says so.
+pub fn list(source: &Path) -> Result<Option<Source>> {
+    if crate::streams::is_stream(source) || source.is_dir() || !crate::store::is_plain(source) {
+        return Ok(None);
+    }
+    let head =
+        crate::store::head(source, LOOKED_AT).with_context(|| source.display().to_string())?;
+    Ok(if DeviceTable::is_table(&head) {
+        Some(Source::Table(DeviceTable::open(source)?))
+    } else {
+        Manifest::is_manifest(&head).then(|| mtree(source))
+    })
+}
+
+/// A list in the format of mtree(5); paths in it start where this program runs.
+pub fn mtree(source: &Path) -> Source {
+    Source::Other(Box::new(Manifest::new(source, "")))
+}
+
+/// Fails for a source that is a disk with partitions, of which one must be named, or another file system.
+pub fn no_disk(source: &Path) -> Result<()> {
+    if crate::streams::is_stream(source) || !source.metadata().is_ok_and(|m| m.is_file()) {
+        return Ok(());
+    }
+    let shown = source.display();
+    match content(source).with_context(|| shown.to_string())? {
+        Some(name) if name.ends_with("partition table") => Err(advised(
+            format_args!("{shown}: holds {name}"),
+            format_args!("name a partition, as {shown}@p1"),
+        )),
+        Some(name) if name.ends_with("file system") => {
+            bail!("{shown}: holds {name}, which is not read")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn has_ext_magic(head: &[u8]) -> bool {
+    head.get(EXT_MAGIC.0..EXT_MAGIC.0 + 2) == Some(&EXT_MAGIC.1)
 }
 
 fn name(head: &[u8]) -> Option<String> {
-    if head.get(EXT_MAGIC.0..EXT_MAGIC.0 + 2) == Some(&EXT_MAGIC.1) {
+    if has_ext_magic(head) {
         let text = |range: std::ops::Range<usize>| {
             let bytes = head.get(range).unwrap_or(&[]);
             let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());

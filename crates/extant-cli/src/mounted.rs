@@ -38,6 +38,39 @@ impl Mounted {
         Ok(Self { dir: full, entry })
     }
 
+    /// The mount that a path lies on, if it is one of ours.
+    pub fn below(path: &Path) -> Option<Self> {
+        let full = path.canonicalize().ok()?;
+        let mounts = fuse_server::mounts().ok()?;
+        // The nearest directory above it that anything is mounted on.
+        let target = full
+            .ancestors()
+            .find(|dir| mounts.iter().any(|entry| entry.target == *dir))?;
+        let entry = mounts.iter().rposition(|entry| entry.target == target)?;
+        let entry = mounts.into_iter().nth(entry)?;
+        TYPES.contains(&entry.kind.as_str()).then(|| Self {
+            dir: PathBuf::from(&entry.target),
+            entry,
+        })
+    }
+
+    /// The mount of an image, if it has one of ours.
+    pub fn of_image(image: &Path) -> Option<Self> {
+        let image = image.canonicalize().ok()?;
+        let mounts = fuse_server::mounts().ok()?;
+        let is = |entry: &fuse_server::Mounted| {
+            TYPES.contains(&entry.kind.as_str())
+                && Path::new(&entry.source)
+                    .canonicalize()
+                    .is_ok_and(|source| source == image)
+        };
+        let entry = mounts.into_iter().rev().find(is)?;
+        Some(Self {
+            dir: PathBuf::from(&entry.target),
+            entry,
+        })
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir

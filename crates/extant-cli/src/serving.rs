@@ -2,8 +2,10 @@
 
 use crate::advice::{about_image, advised};
 use crate::confine::{self, Needs};
+use crate::ending::open_when_free;
 use crate::keeper::{How, Keeper};
 use crate::progress::Progress;
+use crate::store;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant::unstable::Node;
@@ -85,7 +87,7 @@ impl Serving<'_> {
         if options.read_only || self.scratch.is_some() {
             return Ok(options);
         }
-        if let Some(why) = blockdev::write_protection(&self.image)? {
+        if let Some(why) = store::write_protection(&self.image)? {
             let image = self.image.display();
             ensure!(
                 !options.read_write,
@@ -123,12 +125,27 @@ impl Serving<'_> {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
+        if !store::is_plain(&self.image) {
+            return Ok(match self.scratch {
+                Some(changes) => {
+                    let base = store::open(&self.image, Access::ReadOnly)?;
+                    self.named(scratch::device_over(
+                        base,
+                        store::file(&self.image),
+                        changes,
+                    ))?
+                }
+                None => store::open_unread(&self.image, access)?,
+            });
+        }
         let device: extant::Result<Arc<dyn BlockDevice>> = match self.scratch {
             Some(changes) => scratch::device(&self.image, changes),
-            None if held && !allowed.read_only => FileDevice::open_held(&self.image)
-                .map(|d| Arc::new(d) as _)
-                .map_err(failed),
-            None => FileDevice::open(&self.image, access)
+            None if held && !allowed.read_only => {
+                open_when_free(&self.image, || FileDevice::open_held(&self.image))
+                    .map(|d| Arc::new(d) as _)
+                    .map_err(failed)
+            }
+            None => open_when_free(&self.image, || FileDevice::open(&self.image, access))
                 .map(|d| Arc::new(d) as _)
                 .map_err(failed),
         };
@@ -179,10 +196,8 @@ impl Serving<'_> {
         );
         // Checks that the image exists, with the error that all commands give.
         crate::images::identity(&self.image)?;
-        let image = self
-            .image
-            .canonicalize()
-            .with_context(|| self.image.display().to_string())?;
+        let image =
+            store::canonical(&self.image).with_context(|| self.image.display().to_string())?;
         Ok((dir, image))
     }
 

@@ -27,6 +27,11 @@ fn local_in(t: Timestamp, zone: &TimeZone) -> String {
     zoned(t, zone).strftime("%F %T").to_string()
 }
 
+/// `Sat Jan 31 12:34:56 2026`, as ctime(3) writes it.
+pub fn as_ctime(t: Timestamp) -> String {
+    zoned(t, &ZONE).strftime("%a %b %e %H:%M:%S %Y").to_string()
+}
+
 /// `2026-01-31 12:34:56.000000789 +0100`.
 pub fn local_ns(t: Timestamp) -> String {
     local_ns_in(t, &ZONE)

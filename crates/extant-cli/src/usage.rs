@@ -46,9 +46,9 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             let name = of(ContextKind::InvalidSubcommand).unwrap_or_default();
             let similar = of(ContextKind::SuggestedSubcommand);
             let instead = match similar.filter(|s| !s.is_empty()) {
-                Some(similar) => format!("is {similar} meant?"),
                 // The user left the command out.
-                None if names_image(&name) => format!("write extant ls {name}"),
+                _ if names_image(&name) => format!("write extant ls {name}"),
+                Some(similar) => format!("is {similar} meant?"),
                 None => format!("extant {command} --help lists those there are").replace("  ", " "),
             };
             format!("{at}{name}: no such command: {instead}")
@@ -115,7 +115,7 @@ fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
     }
     match argument {
         "-d" => Some("write --from DIR".into()),
-        "-q" | "-v" => Some("leave it out".into()),
+        "-v" => Some("leave it out".into()),
         size if extant_terminal::numbers::size(size).is_ok() => {
             Some(format!("write --size {size}"))
         }

@@ -55,7 +55,7 @@ const IN_INODE: u64 = 4;
 
 /// The least number of extents on disk for a run.
 #[inline]
-fn extents_of(run: &Run) -> u64 {
+pub fn extents_of(run: &Run) -> u64 {
     if run.len <= extent::MAX_UNWRITTEN_LEN {
         return 1; // nearly always, and without a division
     }
@@ -79,6 +79,11 @@ impl ExtentMap {
     #[inline]
     pub fn nodes(&self) -> u64 {
         self.nodes
+    }
+
+    /// The least number of extents on disk that say this: runs that are longer than an extent can be take several.
+    pub fn extents(&self) -> u64 {
+        self.extents
     }
 
     /// Counts one more block of the tree that was read.

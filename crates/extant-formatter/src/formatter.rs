@@ -18,12 +18,13 @@ use crate::system_zone::SystemZone;
 use crate::units::{Crew, Part, Shared};
 use crate::workspace::Workspace;
 use crate::xattrs::{XattrBatch, XattrBlocks};
-use crate::{bits, superblock};
+use crate::{bits, growth, superblock};
 use ext4_format::geometry::Geometry;
-use ext4_format::hash::DirHasher;
-use ext4_format::{BlockNr, InodeNr};
 #[cfg(test)]
-use ext4_format::{GroupNr, group_desc::GroupDesc};
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::growth::Growth;
+use ext4_format::hash::DirHasher;
+use ext4_format::{BlockNr, GroupNr, InodeNr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,8 @@ pub struct Output {
     pub published: Vec<Published>,
     /// Inode numbers that were in use on disk before this batch and are free after it.
     pub freed_inodes: Vec<InodeNr>,
+    /// The volume became larger by this.
+    pub grown: Option<Box<Growth>>,
     /// Metadata blocks taken from [`MetaSpace`].
     pub taken: u64,
     /// Time that bringing the items into order took.
@@ -86,6 +89,8 @@ pub struct Formatter {
     pub(crate) orphans: Orphans,
     /// The volume's new name, for the next batch.
     label: Option<[u8; 16]>,
+    /// The volume becomes larger with the next batch.
+    growth: Option<Box<Growth>>,
     xattrs: XattrBlocks,
     gaps: Gaps,
     /// State bits of the superblock when the volume was opened.
@@ -100,6 +105,23 @@ impl Formatter {
     /// The volume gets a name with the next batch.
     pub fn set_label(&mut self, label: [u8; 16]) {
         self.label = Some(label);
+    }
+
+    /// The volume becomes larger with the next batch. What is past its old end is on the device by then; the change of the old
+    /// blocks fits half a transaction.
+    pub fn grow(&mut self, growth: Growth) {
+        self.growth = Some(Box::new(growth));
+    }
+
+    /// The last group of a volume that becomes larger with the next batch.
+    pub fn grows_from(&self) -> Option<GroupNr> {
+        let growth = self.growth.as_ref()?;
+        Some(GroupNr(growth.old.groups.saturating_sub(1)))
+    }
+
+    /// The volume's own blocks.
+    pub fn zone(&self) -> &Arc<SystemZone> {
+        &self.zone
     }
 
     /// A formatter for a volume whose journal is recovered, that uses up to `threads` threads for a large batch. Reads the
@@ -124,6 +146,7 @@ impl Formatter {
             orphans: Orphans::load(geometry, &descs, images, &zone)?,
             zone,
             label: None,
+            growth: None,
             xattrs: XattrBlocks::default(),
             gaps: Gaps::default(),
             found_state: found.state.get(),
@@ -163,10 +186,17 @@ impl Formatter {
         most: usize,
     ) -> Result<Option<Output>> {
         let (gaps, free, label) = (self.gaps.clone(), self.free, self.label);
-        let output = self.apply(items, images, space)?;
+        let mut output = self.apply(items, images, space)?;
         if output.blocks.len() <= most {
+            if let Some(growth) = &output.grown {
+                // From now on descriptors are read from the images that the caller publishes.
+                self.geometry = growth.new.clone();
+                self.descs = DescTable::new(&self.geometry);
+                self.zone = Arc::new(self.zone.grown(&self.geometry));
+            }
             return Ok(Some(output));
         }
+        self.growth = output.grown.take();
         // Read again from the images, which this batch has not changed.
         self.descs = DescTable::new(&self.geometry);
         self.free = free;
@@ -218,7 +248,16 @@ impl Formatter {
         let (blocks, inodes) = groups.change;
         self.free.blocks = self.free.blocks.saturating_add_signed(blocks);
         self.free.inodes = self.free.inodes.saturating_add_signed(inodes);
-        let descriptors = groups.descriptors()?;
+        let mut descriptors = groups.descriptors()?;
+        let grown = self.growth.take();
+        if let Some(growth) = &grown {
+            descriptors.extend(growth::apply(&mut ws, &mut self.descs, growth)?);
+            descriptors.sort_unstable();
+            descriptors.dedup();
+            let (blocks, inodes) = growth.free();
+            self.free.blocks += blocks;
+            self.free.inodes += inodes;
+        }
         let (blocks, revoked) = ws.finish();
         Ok(Output {
             blocks,
@@ -227,6 +266,7 @@ impl Formatter {
             revoked,
             published: done.published,
             freed_inodes: done.freed,
+            grown,
             taken: ledger.taken,
             sorting,
         })

@@ -110,12 +110,17 @@ impl DescTable {
         images: &dyn BlockImages,
         ino: InodeNr,
     ) -> Result<(BlockNr, usize)> {
-        let (group, index) = geometry
-            .group_of_inode(ino)
-            .ok_or_else(|| FormatError::corrupt("inode number", Where::Inode(ino)))?;
+        let (group, index) = group_of(geometry, ino)?;
         let table = self.get(geometry, images, group)?.inode_table;
         Ok(geometry.inode_place(table, index))
     }
+}
+
+/// The group of an inode, and its place there.
+#[inline]
+fn group_of(geometry: &Geometry, ino: InodeNr) -> Result<(GroupNr, u32)> {
+    let found = geometry.group_of_inode(ino);
+    Ok(found.ok_or_else(|| FormatError::corrupt("inode number", Where::Inode(ino)))?)
 }
 
 fn decode(image: &[u8], geometry: &Geometry, group: GroupNr) -> Result<GroupDesc> {
@@ -124,6 +129,19 @@ fn decode(image: &[u8], geometry: &Geometry, group: GroupNr) -> Result<GroupDesc
         .get(offset as usize..offset as usize + usize::from(geometry.desc_size))
         .ok_or_else(|| FormatError::corrupt("descriptor position", Where::Group(group)))?;
     Ok(GroupDesc::decode(bytes, geometry, group)?)
+}
+
+/// Block and byte offset of an inode's record, by its group's descriptor alone: before a journal is replayed others may be half
+/// written, or those of a larger volume than the superblock tells of.
+pub fn inode_location_alone(
+    geometry: &Geometry,
+    images: &dyn BlockImages,
+    ino: InodeNr,
+) -> Result<(BlockNr, usize)> {
+    let (group, index) = group_of(geometry, ino)?;
+    let image = images.image(geometry.desc_location(group).0)?;
+    let desc = decode(&image, geometry, group)?;
+    Ok(geometry.inode_place(desc.inode_table, index))
 }
 
 /// Adds up the counts of all descriptors, one after the other, and keeps none in memory.

@@ -111,6 +111,15 @@ struct RecordPlace {
     bit: u64,
 }
 
+/// An inode's record in its block.
+struct RecordBytes<'r> {
+    raw: &'r mut [u8],
+    /// Its checksum was verified, or made, since it was read.
+    is_sound: bool,
+    /// It is all zeros.
+    is_blank: bool,
+}
+
 /// The net effect of one inode's misc items.
 #[derive(Default)]
 struct MiscChanges<'i> {
@@ -151,16 +160,22 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             return Ok(());
         };
         let end = place.offset + usize::from(self.ws.geometry.inode_size);
+        let is_blank = table.bytes.len() <= place.offset;
         if table.bytes.len() < end {
             table.bytes.resize(end, 0);
         }
-        let is_sound = table.sound & place.bit != 0;
         let raw = table.bytes.get_mut(place.offset..end);
         let raw = raw.ok_or_else(|| Error::corrupt_inode("inode position", changes.ino))?;
+        let is_sound = table.sound & place.bit != 0;
+        let record = RecordBytes {
+            raw,
+            is_sound,
+            is_blank,
+        };
         match changes.fate {
             Fate::Nothing => {}
-            Fate::Freed(item) => self.free((raw, is_sound), changes.ino, item)?,
-            Fate::Lives { init, core } => self.live((raw, is_sound), changes, init, core)?,
+            Fate::Freed(item) => self.free(record, changes.ino, item)?,
+            Fate::Lives { init, core } => self.live(record, changes, init, core)?,
         }
         inode::set_checksum(raw, self.ws.geometry, changes.ino);
         table.sound |= place.bit;
@@ -267,25 +282,21 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     /// The record as it was; an error if no inode is there. The flag says that its checksum is known to be right.
     #[inline(always)]
-    fn old(&self, (raw, is_sound): (&[u8], bool), ino: InodeNr) -> Result<InodeCore> {
-        if !is_sound {
-            inode::decode_core(raw, self.ws.geometry, ino)?;
+    fn old(&self, record: &RecordBytes<'_>, ino: InodeNr) -> Result<InodeCore> {
+        if !record.is_sound {
+            inode::decode_core(record.raw, self.ws.geometry, ino)?;
         }
         // In line, so that fields which the caller has no use for are not read.
-        let core = inode::decode_verified(raw, self.ws.geometry, ino)?;
+        let core = inode::decode_verified(record.raw, self.ws.geometry, ino)?;
         if core.mode == 0 {
             return Err(Error::corrupt_inode("inode in use without a mode", ino));
         }
         Ok(core)
     }
 
-    fn free(
-        &mut self,
-        (raw, is_sound): (&mut [u8], bool),
-        ino: InodeNr,
-        item: &InodeItem,
-    ) -> Result<()> {
-        let old = Former::of(&self.old((raw, is_sound), ino)?);
+    fn free(&mut self, record: RecordBytes<'_>, ino: InodeNr, item: &InodeItem) -> Result<()> {
+        let old = Former::of(&self.old(&record, ino)?);
+        let raw = record.raw;
         self.free_metadata(raw, old, ino)?;
         self.done.bits.changed.push((ino, false));
         self.done.freed.push(ino);
@@ -297,13 +308,11 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             given => given,
         };
         inode::encode_freed(raw, self.ws.geometry, ctime, dtime);
-        inode::i_block_mut(raw)?.fill(0);
-        if old.flags & flags::EXTENTS != 0 {
+        *inode::i_block_mut(raw)? = match old.flags & flags::EXTENTS {
+            0 => [0; _],
             // As the kernel leaves it; e2fsck takes a block of records without one for garbage.
-            extent::write_leaf(inode::i_block_mut(raw)?, 0, [])?;
-        }
-        inode::set_sectors(raw, self.ws.geometry, 0)?;
-        inode::set_file_acl(raw, BlockNr(0));
+            _ => extent::EMPTY_ROOT,
+        };
         Ok(())
     }
 
@@ -312,12 +321,15 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     fn free_metadata(&mut self, raw: &[u8], old: Former, ino: InodeNr) -> Result<()> {
         let geometry = self.ws.geometry;
         let acl = inode::file_acl(raw, geometry);
+        let is_dir = old.file_type == Some(FileType::Directory);
+        if acl.0 == 0 && !is_dir && is_unmapped(raw, old.flags) {
+            return Ok(());
+        }
         let acl_sectors = if acl.0 != 0 {
             u64::from(geometry.sectors_per_block())
         } else {
             0
         };
-        let is_dir = old.file_type == Some(FileType::Directory);
         let mapped = match old.file_type {
             Some(FileType::Regular | FileType::Directory) => true,
             Some(FileType::Symlink) => inode::sectors(raw, geometry) > acl_sectors,
@@ -338,7 +350,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     fn live(
         &mut self,
-        (raw, is_sound): (&mut [u8], bool),
+        mut record: RecordBytes<'_>,
         changes: &InodeChanges<'_, 'i>,
         init: Option<&InodeItem>,
         last: Option<&InodeItem>,
@@ -351,7 +363,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         } else {
             NamesSum::default()
         };
-        let (mut core, links) = self.core((raw, is_sound), changes, (init, last), &misc)?;
+        let (mut core, links) = self.core(&mut record, changes, (init, last), &misc)?;
+        let raw = record.raw;
         if let Some(target) = misc.target {
             put_target(raw, target, ino)?;
         }
@@ -405,7 +418,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     /// The core that an inode gets, and the links that it had. One that is born is initialised.
     fn core(
         &mut self,
-        (raw, is_sound): (&mut [u8], bool),
+        record: &mut RecordBytes<'_>,
         changes: &InodeChanges<'_, 'i>,
         (init, last): (Option<&InodeItem>, Option<&InodeItem>),
         misc: &MiscChanges<'_>,
@@ -413,22 +426,26 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let geometry = self.ws.geometry;
         let ino = changes.ino;
         let Some(init) = init else {
-            let old = self.old((raw, is_sound), ino)?;
+            let old = self.old(record, ino)?;
             let links = old.links;
             return Ok((last.map_or(Ok(old), |last| next_core(last, &old))?, links));
         };
         if changes.was_used {
-            let old = Former::of(&self.old((raw, is_sound), ino)?);
-            self.free_metadata(raw, old, ino)?;
+            let old = Former::of(&self.old(record, ino)?);
+            self.free_metadata(record.raw, old, ino)?;
             self.done.orphans.push((ino, OrphanChange::Remove));
         } else {
             self.done.bits.changed.push((ino, true));
         }
         let by_extents = geometry.features.has_extents();
         let born = first_core(last.unwrap_or(init), init, misc, by_extents);
-        inode::init(raw, geometry);
+        if record.is_blank {
+            inode::init_blank(record.raw, geometry);
+        } else {
+            inode::init(record.raw, geometry);
+        }
         if born.flags & flags::EXTENTS != 0 {
-            extent::write_leaf(inode::i_block_mut(raw)?, 0, [])?;
+            *inode::i_block_mut(record.raw)? = extent::EMPTY_ROOT;
         }
         if born.file_type() == Some(FileType::Directory) {
             self.done.bits.dirs.push((ino, 1));
@@ -519,6 +536,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 }
 
 /// Whether the root of a mapping by extents holds none: nothing hangs on it.
+#[inline]
 fn is_unmapped(raw: &[u8], inode_flags: u32) -> bool {
     inode_flags & flags::EXTENTS != 0
         && inode::i_block(raw)

@@ -42,6 +42,7 @@ mod formatter;
 mod gaps;
 mod group_images;
 pub mod groups;
+mod growth;
 pub mod image;
 mod indirect_map;
 mod inode_phase;

@@ -35,24 +35,42 @@ pub struct Name(Bytes);
 
 const _: () = assert!(size_of::<Name>() == 24);
 
-impl Name {
-    /// Checks length and bytes; "." and ".." are no names to create, so they are refused.
-    pub fn new(bytes: &[u8]) -> Result<Self, NameError> {
-        Self::check(bytes)?;
-        Ok(Self::of_checked(bytes))
-    }
+/// Bytes that were checked to be a name, and stay where they are.
+///
+/// ```
+/// use extant_formatter::name::NameRef;
+/// let name = NameRef::new(b"file").unwrap();
+/// assert_eq!(name.as_bytes(), b"file");
+/// assert_eq!(name.to_name().as_bytes(), b"file");
+/// assert!(NameRef::new(b"a/b").is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NameRef<'a>(&'a [u8]);
 
-    /// Fails for bytes that are no name.
+impl<'a> NameRef<'a> {
+    /// Checks length and bytes; "." and ".." are no names to create, so they are refused.
     #[inline]
-    pub fn check(bytes: &[u8]) -> Result<(), NameError> {
+    pub fn new(bytes: &'a [u8]) -> Result<Self, NameError> {
         let refused = match bytes {
             [] | [b'.'] | [b'.', b'.'] => true,
             _ => bytes.len() > NAME_MAX || holds_refused(bytes),
         };
         match refused {
             true => Err(Self::why_refused(bytes)),
-            false => Ok(()),
+            false => Ok(Self(bytes)),
         }
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// A name of its own of these bytes.
+    #[inline]
+    pub fn to_name(self) -> Name {
+        Name::of_checked(self.0)
     }
 
     #[cold]
@@ -67,10 +85,16 @@ impl Name {
             _ => NameError::TooLong,
         }
     }
+}
 
-    /// A name of bytes that [`Name::check`] has accepted.
+impl Name {
+    /// Checks the bytes as [`NameRef::new`] does.
+    pub fn new(bytes: &[u8]) -> Result<Self, NameError> {
+        NameRef::new(bytes).map(NameRef::to_name)
+    }
+
     #[inline]
-    pub fn of_checked(bytes: &[u8]) -> Self {
+    fn of_checked(bytes: &[u8]) -> Self {
         let mut inline = [0; INLINE];
         Self(match inline.get_mut(..bytes.len()) {
             Some(place) => {

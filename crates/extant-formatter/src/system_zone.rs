@@ -117,6 +117,11 @@ impl SystemZone {
         }
     }
 
+    /// The zone of the volume once it is larger.
+    pub fn grown(&self, geometry: &Geometry) -> Self {
+        Self::new(geometry, &self.journal)
+    }
+
     /// A zone without any blocks of the volume's own.
     #[cfg(test)]
     pub fn empty(geometry: &Geometry) -> Self {

@@ -3,6 +3,7 @@
 use crate::control::Status;
 use crate::counters::Counters;
 use crate::nodes::Nodes;
+use extant::blockdev::Snapshot;
 use extant::unstable::Node;
 use extant::{Frozen, Volume};
 use lockmeter::{Mutex, lock_class};
@@ -92,6 +93,11 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether it was remounted read-only.
+    pub fn is_still(&self) -> bool {
+        self.still.lock().is_some()
+    }
+
     /// The mount may be written again.
     pub fn end_read_only(&self) {
         let still = self.still.lock().take();
@@ -104,6 +110,15 @@ impl Shared {
         self.end_read_only();
         if let Err(e) = self.volume.clone().close() {
             self.trouble(&e);
+        }
+    }
+
+    /// Keeps this moment of the image.
+    pub fn snapshot(&self) -> extant::Result<Snapshot> {
+        // Held still already where the mount is read-only.
+        match &*self.still.lock() {
+            Some(still) => still.snapshot(),
+            None => self.volume.snapshot(),
         }
     }
 

@@ -44,9 +44,9 @@ pub enum MkfsError {
         /// The broken rule.
         what: String,
     },
-    /// A tar archive that breaks a rule of its format.
+    /// An archive that breaks a rule of its format.
     #[error("{archive}: at byte {offset}: {what}")]
-    Tar {
+    Archive {
         /// Name of the archive.
         archive: String,
         /// Byte offset in the (decompressed) archive.

@@ -2,13 +2,12 @@
 
 use super::error::Result;
 use super::gather::Gather;
-use super::mapping;
 use super::plan::{Mapped, Plan};
-use super::space::Run;
 use blockdev::BlockDevice;
 use ext4_format::checksum::inode_seed;
 use ext4_format::geometry::Geometry;
-use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::inode::{self, InodeCore};
+use ext4_format::mapping::{self, Run};
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{GroupNr, InodeNr, indirect, jbd2, orphan_file};
@@ -70,30 +69,12 @@ fn mapped_record(
     geo: &Geometry,
     ino: InodeNr,
     mapped: &Mapped,
-    mut core: InodeCore,
+    core: InodeCore,
     out: &mut Gather<'_>,
 ) -> Result<Vec<u8>> {
-    let mut raw = vec![0; geo.inode_size.into()];
-    inode::init(&mut raw, geo);
-    if geo.features.has_extents() {
-        core.flags |= flags::EXTENTS;
-    }
-    inode::encode_core(&core, &mut raw, geo);
-    let seed = inode_seed(geo.csum_seed, ino, core.generation);
-    let root = inode::i_block_mut(&mut raw)?;
-    mapping::build(
-        geo,
-        &mapped.runs,
-        &mapped.nodes,
-        seed,
-        root,
-        &mut |nr, b| out.push(nr, b),
-    )?;
-    let data: u64 = mapped.runs.iter().map(|r| u64::from(r.len)).sum();
-    let blocks = data + mapped.nodes.len() as u64;
-    inode::set_sectors(&mut raw, geo, blocks * u64::from(geo.sectors_per_block()))?;
-    inode::set_checksum(&mut raw, geo, ino);
-    Ok(raw)
+    mapping::file_record(geo, ino, &mapped.runs, &mapped.nodes, core, &mut |nr, b| {
+        out.push(nr, b)
+    })
 }
 
 /// The resize inode: a double indirect block whose entries are the primary's reserved descriptor

@@ -3,18 +3,32 @@
 //! white-outs (`.wh.NAME`, `.wh..wh..opq`) remove names of lower layers.
 
 use super::adopt::{Adopter, RawXattrs};
+use super::archive::member::{Member, MemberKind};
 use super::error::{MkfsError, Result, show};
-use super::tar::member::{Member, MemberKind};
 use super::tree::{Body, Draft, DraftDir, Inode, ROOT, XattrPool};
 use super::white_out::WhiteOut;
 use ext4_format::FileType;
 use ext4_format::dir_entry;
-use ext4_format::inode::makedev;
+use ext4_format::inode::{flags, makedev};
 use ext4_format::timestamp::Timestamp;
 use std::collections::BTreeMap;
 
 /// The most symbolic links on the way to a member.
 const MAX_LINKS: u32 = 40;
+
+/// Flags that a new file system takes over: those that ask nothing of its features and say nothing of how it stores a file.
+const KEPT_FLAGS: u32 = flags::SECRM
+    | flags::UNRM
+    | flags::COMPR
+    | flags::SYNC
+    | flags::IMMUTABLE
+    | flags::APPEND
+    | flags::NODUMP
+    | flags::NOATIME
+    | flags::JOURNAL_DATA
+    | flags::NOTAIL
+    | flags::DIRSYNC
+    | flags::TOPDIR;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -278,6 +292,42 @@ impl Layers {
         Ok(dir)
     }
 
+    /// The inode at a path, if there is one; the last name is not followed.
+    pub(super) fn inode_at(&mut self, path: &[u8]) -> Result<Option<u32>, String> {
+        let mut parts = components(path).ok_or("a path with \"..\"")?;
+        let Some(name) = parts.pop() else {
+            return Ok(Some(ROOT));
+        };
+        let Ok(dir) = self.walk(0, &parts, &mut 0, false) else {
+            return Ok(None);
+        };
+        let entry = self.dirs[dir as usize].names.get(name);
+        Ok(entry.map(|e| e.inode))
+    }
+
+    /// The directory that an inode is, if it is one.
+    pub(super) fn directory_of(&self, inode: u32) -> Option<u32> {
+        match self.inodes[inode as usize].body {
+            Body::Directory(dir) => Some(dir),
+            _ => None,
+        }
+    }
+
+    pub(super) fn inode_mut(&mut self, inode: u32) -> &mut Inode {
+        &mut self.inodes[inode as usize] // a number of this tree
+    }
+
+    /// The inodes that a directory's names lead to.
+    pub(super) fn inodes_in(&self, dir: u32) -> Vec<u32> {
+        let names = self.dirs[dir as usize].names.values();
+        names.map(|e| e.inode).collect()
+    }
+
+    /// The time of what no source describes.
+    pub(super) fn implied(&self) -> Timestamp {
+        self.implied
+    }
+
     /// The inode that a hard link's target names.
     fn target(&mut self, target: &[u8]) -> Result<u32, String> {
         let what = |e: &str| format!("hard link to {}: {e}", show(target));
@@ -358,6 +408,7 @@ impl Layers {
                 (FileType::BlockDevice, makedev(a, b), 0, Body::Special)
             }
             MemberKind::Fifo => (FileType::Fifo, 0, 0, Body::Special),
+            MemberKind::Socket => (FileType::Socket, 0, 0, Body::Special),
             MemberKind::Directory | MemberKind::HardLink(_) => {
                 (FileType::Directory, 0, 0, Body::Special)
             }
@@ -378,6 +429,7 @@ impl Layers {
             atime: member.atime,
             mtime: member.mtime,
             ctime: member.ctime,
+            flags: flags::of_type(ftype, member.flags & KEPT_FLAGS),
             body,
         };
         self.warn(

@@ -1,4 +1,4 @@
-//! Making an ext2, ext3 or ext4 file system, empty or filled with a directory tree or tar archives.
+//! Making an ext2, ext3 or ext4 file system, empty or filled with a directory tree or archives.
 //!
 //! Everything is known before anything is written: *scan* the source into a compact tree in memory
 //! (no file data), *plan* where every inode and block goes, then *write*, file data first, from
@@ -11,13 +11,15 @@
 //! | `options`, `owners`, `progress`, `error` | what the caller says and hears |
 //! | `tree` | the content in memory, names in the order of the directory hash |
 //! | `scan`, `inspect`, `files` | a directory as the source: attributes, then data |
-//! | `tar/` | archives as the source |
-//! | `sources`, `layers`, `white_out` | several sources, each over those before it |
+//! | `archive/`, `tar/`, `cpio/` | archives as the source |
+//! | `manifest/` | lists of files and devices |
+//! | `other` | trees that something else reads, as the source |
+//! | `sources`, `layers`, `white_out`, `amend` | several sources, each over those before it |
 //! | `adopt` | attributes on their way from a source into the tree |
 //! | `size` | how large the volume must be |
 //! | `space`, `numbers`, `plan`, `xattrs` | where everything goes |
 //! | `data` | copying file data |
-//! | `directory`, `mapping`, `records`, `fixed`, `tables` | metadata, built whole |
+//! | `directory`, `records`, `fixed`, `tables` | metadata, built whole |
 //! | `gather`, `write` | putting it on the device, the superblock last |
 //! | `system` | what Linux has, and what other systems have in its place |
 //!
@@ -36,6 +38,9 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod amend;
+mod archive;
+mod cpio;
 mod data;
 mod directory;
 mod error;
@@ -44,9 +49,10 @@ mod fixed;
 mod gather;
 mod inspect;
 mod layers;
-mod mapping;
+mod manifest;
 mod numbers;
 mod options;
+mod other;
 mod owners;
 mod plan;
 mod progress;
@@ -65,20 +71,23 @@ mod xattrs;
 
 #[doc(hidden)]
 pub use adopt::is_kept_xattr;
+pub use archive::{ArchiveInput, ArchiveKind, ArchiveMember, decompressed, read_archive};
 pub use blockdev;
 pub use error::{MkfsError, Result};
+pub use manifest::{DeviceTable, Manifest};
 pub use options::MkfsOptions;
+pub use other::ReadTree;
 pub use owners::{IdMap, ModeMap};
 pub use progress::{Phase, Progress};
 pub use scan::TreeSource;
 pub use sources::Source;
-pub use tar::{TarInput, TarKind, TarMember, read_tar};
 pub use white_out::WhiteOut;
 
 use blockdev::BlockDevice;
 use data::{Content, NoContent};
 use ext4_format::FileType;
 use ext4_format::features::Features;
+use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::timestamp::Timestamp;
 use plan::Plan;
@@ -267,6 +276,11 @@ impl Prepared {
             || blocks.next_multiple_of(1 << 20),
             |given| given.max(blocks),
         )
+    }
+
+    /// The geometry of the volume to be.
+    pub const fn geometry(&self) -> &Geometry {
+        &self.plan.layout.geometry
     }
 
     /// Warnings so far.

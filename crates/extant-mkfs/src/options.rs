@@ -7,10 +7,14 @@ use ext4_format::checksum::crc32c;
 use ext4_format::features::{Features, FsType, Incompat};
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::{Inodes, LayoutParams, Usage};
+use ext4_format::superblock::{DEFM_ACL, DEFM_XATTR_USER, ERRORS_CONTINUE};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Blocks of the smallest journal that the kernel takes.
+const LEAST_JOURNAL: u32 = 1024;
 
 /// A caller's choices about a new file system and its content. The names in brackets are those of mke2fs.
 ///
@@ -28,6 +32,9 @@ pub struct MkfsOptions {
     pub size: Option<u64>,
     /// Percentage of the volume that stays free where its size is found from the content.
     pub free_percent: f64,
+    /// A size that is found for the content has no room for growth: inodes as many as the content has, and the smallest journal,
+    /// where [`inodes`](Self::inodes) and [`journal_size`](Self::journal_size) do not say otherwise.
+    pub tight: bool,
     /// Default set of features (`-t`).
     pub fs_type: FsType,
     /// Usage type (`-T`); `None`: by the size.
@@ -59,6 +66,10 @@ pub struct MkfsOptions {
     pub blocks_per_group: Option<u32>,
     /// Blocks to which the volume may grow later (`-E resize`).
     pub resize_to: Option<u64>,
+    /// What happens when an error is found (`-e`): one of the `ERRORS_` of [`ext4_format::superblock`].
+    pub errors: u16,
+    /// Mount options that the volume itself says, as bits ([`ext4_format::mount_options`]).
+    pub mount_options: u32,
     /// Owner and group of the root directory (`-E root_owner`); `None`: the source's.
     pub root_owner: Option<(u32, u32)>,
     /// Permissions of the root directory; `None`: the source's, 0755 without one.
@@ -79,6 +90,9 @@ pub struct MkfsOptions {
     /// times, which reading changes, become those of modification. With this and a [`uuid`](Self::uuid)
     /// the same source gives the same bytes.
     pub source_date_epoch: Option<i64>,
+    /// The time of creation, in seconds; `None`: [`source_date_epoch`](Self::source_date_epoch), else now. Files keep
+    /// their times.
+    pub time: Option<i64>,
     /// Threads; 0: one per CPU.
     pub threads: usize,
     /// The device is known to read as zeros where nothing was written (a new sparse file).
@@ -100,6 +114,7 @@ impl Default for MkfsOptions {
         Self {
             size: None,
             free_percent: 0.0,
+            tight: false,
             fs_type: FsType::Ext4,
             usage: None,
             block_size: None,
@@ -115,6 +130,8 @@ impl Default for MkfsOptions {
             flex_bg_size: 16,
             blocks_per_group: None,
             resize_to: None,
+            errors: ERRORS_CONTINUE,
+            mount_options: DEFM_XATTR_USER | DEFM_ACL,
             root_owner: None,
             root_mode: None,
             uid: None,
@@ -124,6 +141,7 @@ impl Default for MkfsOptions {
             mode_map: ModeMap::default(),
             xattrs: true,
             source_date_epoch: None,
+            time: None,
             threads: 0,
             zeroed_device: false,
             lazy_itable_init: false,
@@ -168,7 +186,7 @@ impl MkfsOptions {
 
     /// The time everything is created at, in seconds.
     pub(super) fn now(&self) -> i64 {
-        self.source_date_epoch.unwrap_or_else(|| {
+        self.time.or(self.source_date_epoch).unwrap_or_else(|| {
             let since = SystemTime::now().duration_since(UNIX_EPOCH);
             since.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0))
         })
@@ -204,6 +222,10 @@ impl MkfsOptions {
     }
 
     /// Parameters of a volume of `size` bytes.
+    pub(super) const fn is_tight(&self) -> bool {
+        self.tight && self.size.is_none()
+    }
+
     pub(super) fn layout_params(&self, size: u64, time: i64) -> Result<LayoutParams> {
         let block_size = Some(self.chosen_block_size());
         let mut p = LayoutParams::new(size, self.fs_type, self.usage, block_size);
@@ -226,6 +248,8 @@ impl MkfsOptions {
                 Some(u32::try_from(blocks).map_err(|_| {
                     MkfsError::Options("a journal of more than 2^32 blocks".into())
                 })?);
+        } else if self.is_tight() && p.features.has_journal() {
+            p.journal_blocks = Some(LEAST_JOURNAL);
         }
         Ok(p)
     }

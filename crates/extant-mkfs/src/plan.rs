@@ -5,15 +5,16 @@
 //! flex group of data; each batch has its inodes in one stretch, in the flex group its data begins
 //! in where possible, then the blocks of its directories in one stretch, then its files' data.
 
-use super::directory::{Shape, least_blocks};
+use super::directory::{least_blocks, shape_of};
 use super::error::{MkfsError, Result};
-use super::mapping::{address_blocks, extent_nodes};
 use super::numbers::{Numbers, Stretch};
-use super::space::{Run, Space};
+use super::space::Space;
 use super::tree::{Body, Inode, ROOT, Tree};
 use super::xattrs::XattrPlan;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::Layout;
+use ext4_format::mapping::Run;
+use ext4_format::mapping::{address_blocks, extent_nodes};
 use ext4_format::{FileType, InodeNr};
 use std::collections::HashMap;
 
@@ -364,7 +365,7 @@ impl Planner<'_> {
             let inode = tree.dirs[d as usize].inode;
             check_inode(geo, tree, inode)?;
             let least = least_blocks(geo, lost_found == Some(inode));
-            let blocks = Shape::of(geo, tree.names_of(d), least).blocks;
+            let blocks = shape_of(geo, tree.names_of(d), least).blocks;
             self.place(geo, inode, &[(0, blocks)])?;
             self.dirs.push(d);
         }

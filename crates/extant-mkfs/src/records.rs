@@ -1,16 +1,16 @@
 //! Inode tables: whole stretches of records at once, each with the map of its file.
 
-use super::directory::{Shape, least_blocks};
+use super::directory::{least_blocks, shape_of};
 use super::error::{MkfsError, Result};
 use super::fixed::Records;
 use super::gather::Gather;
-use super::mapping;
 use super::plan::{FAST_SYMLINK, Plan};
 use super::tree::{Body, ROOT, Tree};
 use blockdev::BlockDevice;
 use ext4_format::checksum::{crc32c, inode_seed};
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::mapping;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, InodeNr};
 
@@ -125,7 +125,7 @@ impl RecordWriter<'_> {
             uid: i.uid,
             gid: i.gid,
             size: i.size,
-            flags: 0,
+            flags: i.flags,
             generation: generation(geo, ino),
             atime: i.atime,
             mtime: i.mtime,
@@ -140,7 +140,7 @@ impl RecordWriter<'_> {
                 let data: u64 = runs.iter().map(|r| u64::from(r.len)).sum();
                 core.size = data * u64::from(geo.block_size);
                 let least = least_blocks(geo, self.plan.lost_found == Some(index));
-                if Shape::of(geo, self.tree.names_of(*d), least).is_indexed() {
+                if shape_of(geo, self.tree.names_of(*d), least).is_indexed() {
                     core.flags |= flags::INDEX;
                 }
             }

@@ -1,17 +1,17 @@
 //! How large a volume must be for its content, and the layout of one that is.
 
-use super::directory::{Shape, least_blocks};
+use super::directory::{least_blocks, shape_of};
 use super::error::{MkfsError, Result};
-use super::mapping::{address_blocks, nodes_for};
 use super::options::MkfsOptions;
 use super::plan::{Failure, Plan, logical_ranges, lost_found, orphan_file_blocks, plan};
-use super::space::Run;
 use super::tree::Tree;
 use super::xattrs::XattrPlan;
 use ext4_format::extent::MAX_INIT_LEN;
 use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::{Inodes, Layout, LayoutParams};
+use ext4_format::mapping::Run;
+use ext4_format::mapping::{address_blocks, nodes_for};
 
 /// A size found for the content is a multiple of this, or of a sixteenth of it where that is more than a hundredth.
 const ROUND: u64 = 1 << 20;
@@ -36,7 +36,7 @@ impl Needs {
         let lost_found = lost_found(tree);
         for (d, dir) in (0..).zip(&tree.dirs) {
             let least = least_blocks(geo, lost_found == Some(dir.inode));
-            let n = Shape::of(geo, tree.names_of(d), least).blocks;
+            let n = shape_of(geo, tree.names_of(d), least).blocks;
             blocks += u64::from(n) + map_blocks(geo, &[(0, n)]);
         }
         for inode in &tree.inodes {
@@ -91,7 +91,7 @@ impl Sizer<'_> {
         } else {
             needs.inodes + 1
         };
-        if have < wanted {
+        if have < wanted || self.options.is_tight() {
             if self.options.inodes.is_some() {
                 if have < needs.inodes + 1 {
                     return Err(MkfsError::TooFewInodes {
@@ -121,6 +121,8 @@ impl Sizer<'_> {
         let version = self.options.hash_version;
         let sb = &mut layout.superblock;
         sb.def_hash_version = version.stored();
+        sb.errors.set(self.options.errors);
+        sb.default_mount_opts.set(self.options.mount_options);
         sb.flags.set(if version.is_unsigned() {
             ext4_format::superblock::FLAG_UNSIGNED_HASH
         } else {

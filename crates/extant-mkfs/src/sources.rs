@@ -1,15 +1,17 @@
 //! Several sources as one: each a layer over those before it.
 
 use super::adopt::Adopter;
+use super::archive::stream::Store;
+use super::archive::{self, ArchiveInput, ArchiveReader};
 use super::data::{Content, ContentReader};
 use super::error::{MkfsError, Result};
 use super::files::{Places, TreeContent, TreeReader, TreeRoot};
 use super::layers::Layers;
+use super::manifest::DeviceTable;
 use super::options::MkfsOptions;
-use super::progress::Monitor;
+use super::other::{self, OtherReader, ReadTree};
+use super::progress::{Monitor, Phase};
 use super::scan::{self, TreeSource};
-use super::tar::stream::Store;
-use super::tar::{self, TarInput, TarReader};
 use super::tree::{Body, Draft, Tree, XattrPool};
 use ext4_format::timestamp::Timestamp;
 
@@ -17,16 +19,20 @@ use ext4_format::timestamp::Timestamp;
 /// of OCI images; in a single source such names are ordinary names.
 ///
 /// ```
-/// use extant_mkfs::{Source, TarInput, TreeSource};
-/// let base = Source::Tar(TarInput::File("base.tar.zst".into()));
+/// use extant_mkfs::{Source, ArchiveInput, TreeSource};
+/// let base = Source::Archive(ArchiveInput::File("base.tar.zst".into()));
 /// let ours = Source::Tree(TreeSource::new("overlay/"));
 /// # drop([base, ours]);
 /// ```
 pub enum Source {
     /// A directory tree.
     Tree(TreeSource),
-    /// A tar archive.
-    Tar(TarInput),
+    /// An archive: tar or cpio.
+    Archive(ArchiveInput),
+    /// A tree that something else reads, such as another file system.
+    Other(Box<dyn ReadTree>),
+    /// Changes to what the sources before have, and devices. It is no layer.
+    Table(DeviceTable),
 }
 
 impl From<Source> for Vec<Source> {
@@ -49,7 +55,9 @@ pub(super) fn scan(
         return Ok((draft, Box::new(TreeContent::new(root))));
     }
     let mut pool = XattrPool::default();
-    let mut layers = Layers::new(sources.len() > 1, Timestamp::new(time, 0));
+    let is_layer = |s: &&Source| !matches!(s, Source::Table(_));
+    let several = sources.iter().filter(is_layer).count() > 1;
+    let mut layers = Layers::new(several, Timestamp::new(time, 0));
     let mut content = LayeredContent::default();
     for source in sources.drain(..) {
         match source {
@@ -64,15 +72,27 @@ pub(super) fn scan(
                 } = draft;
                 pool = xattrs;
                 layers.enter_tree(inodes, dirs, |dir, name| files.add(number, dir, name))?;
-                content.trees.push(files);
+                content.trees.push(Kept::Tree(files));
             }
-            Source::Tar(input) => {
+            Source::Other(tree) => {
+                monitor.phase(Phase::Scan, 0);
+                let number = tree_number(content.trees.len())?;
                 let adopter = Adopter {
                     options,
                     pool: &pool,
                     monitor,
                 };
-                tar::scan(input, &mut content.store, &mut layers, &adopter)?;
+                other::scan(&*tree, &mut layers, &adopter, |file| origin(number, file))?;
+                content.trees.push(Kept::Other(tree));
+            }
+            Source::Table(table) => layers.apply(&table, options, &pool, monitor)?,
+            Source::Archive(input) => {
+                let adopter = Adopter {
+                    options,
+                    pool: &pool,
+                    monitor,
+                };
+                archive::scan(input, &mut content.store, &mut layers, &adopter)?;
             }
         }
         layers.next_layer();
@@ -82,6 +102,17 @@ pub(super) fn scan(
 
 /// Marks the origin of a file that is read from a tree: then the number of the tree, and of the file there.
 const TREE: u64 = 1 << 63;
+
+/// The number of a tree, if it is not too large for an origin.
+fn tree_number(tree: usize) -> Result<u32> {
+    let number = u32::try_from(tree).ok().filter(|t| t >> 31 == 0);
+    number.ok_or_else(|| MkfsError::Options("more than 2^31 sources".into()))
+}
+
+/// The origin of a file.
+fn origin(tree: u32, file: u32) -> u64 {
+    TREE | u64::from(tree) << 32 | u64::from(file)
+}
 
 /// Which tree, and which of its files.
 fn in_tree(origin: u64) -> Option<(usize, usize)> {
@@ -120,28 +151,42 @@ impl TreeFiles {
     fn add(&mut self, tree: usize, dir: u32, name: &[u8]) -> Result<u64> {
         let many = || MkfsError::Options("more than 2^32 files in a source".into());
         let file = u32::try_from(self.files.len()).map_err(|_| many())?;
-        let tree = u32::try_from(tree).ok().filter(|t| t >> 31 == 0);
         self.files.push((dir, name.into()));
-        Ok(TREE | u64::from(tree.ok_or_else(many)?) << 32 | u64::from(file))
+        Ok(origin(tree_number(tree)?, file))
     }
+}
+
+/// A source whose files are read where they are.
+enum Kept {
+    Tree(TreeFiles),
+    Other(Box<dyn ReadTree>),
 }
 
 /// The data of all sources' files.
 #[derive(Default)]
 struct LayeredContent {
     store: Store,
-    trees: Vec<TreeFiles>,
+    trees: Vec<Kept>,
 }
 
 impl Content for LayeredContent {
     fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a> {
-        let of_tree = |files: &'a TreeFiles| {
-            let places = OfLayer { tree, files };
-            TreeReader::new(&files.root, tree, places)
+        let of_tree = |kept: &'a Kept| -> Box<dyn ContentReader + 'a> {
+            match kept {
+                Kept::Tree(files) => {
+                    let places = OfLayer { tree, files };
+                    Box::new(TreeReader::new(&files.root, tree, places))
+                }
+                Kept::Other(source) => Box::new(OtherReader {
+                    source: &**source,
+                    tree,
+                    number: |origin| origin as u32, // the low bits
+                }),
+            }
         };
         Box::new(LayeredReader {
             tree,
-            tar: TarReader::new(&self.store, tree),
+            archives: ArchiveReader::new(&self.store, tree),
             trees: self.trees.iter().map(of_tree).collect(),
         })
     }
@@ -177,8 +222,8 @@ impl Places for OfLayer<'_> {
 
 struct LayeredReader<'a> {
     tree: &'a Tree,
-    tar: TarReader<'a>,
-    trees: Vec<TreeReader<'a, OfLayer<'a>>>,
+    archives: ArchiveReader<'a>,
+    trees: Vec<Box<dyn ContentReader + 'a>>,
 }
 
 impl ContentReader for LayeredReader<'_> {
@@ -189,7 +234,7 @@ impl ContentReader for LayeredReader<'_> {
         };
         match reader {
             Some(tree) => tree.read(inode, offset, buf),
-            None => self.tar.read(inode, offset, buf),
+            None => self.archives.read(inode, offset, buf),
         }
     }
 }

@@ -3,14 +3,7 @@
 
 use ext4_format::BlockNr;
 use ext4_format::layout::Layout;
-
-/// Logical blocks of a file on consecutive physical ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub logical: u32,
-    pub len: u32,
-    pub physical: u64,
-}
+use ext4_format::mapping::Run;
 
 /// Free blocks: half-open, sorted, disjoint ranges.
 pub(super) struct Space {

@@ -30,7 +30,7 @@ pub(super) enum Body {
     /// Index into [`Tree::dirs`].
     Directory(u32),
     /// The position of the data in the source (a name of the tree, or an offset in the archive), and the ranges
-    /// that are not holes (`None`: all of it is a hole).
+    /// that are not holes (`None`: nothing of it is a hole).
     File {
         origin: u64,
         map: Option<Box<[Segment]>>,
@@ -56,6 +56,8 @@ pub(super) struct Inode {
     pub atime: Timestamp,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
+    /// Flags as chattr sets them, as far as the type has them.
+    pub flags: u32,
     pub body: Body,
 }
 
@@ -73,6 +75,7 @@ impl Inode {
             atime: time,
             mtime: time,
             ctime: time,
+            flags: 0,
             body: Body::Directory(dir),
         }
     }
@@ -113,6 +116,12 @@ impl XattrPool {
             pool.sets.push(set);
         }
         id
+    }
+
+    /// The set of a number.
+    pub fn get(&self, id: u32) -> Option<XattrSet> {
+        let place = (id as usize).checked_sub(1)?;
+        self.0.lock().sets.get(place).cloned()
     }
 
     pub fn into_sets(self) -> Vec<XattrSet> {

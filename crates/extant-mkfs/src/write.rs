@@ -2,7 +2,7 @@
 //! goes first, the new one comes last, after everything else is durable.
 
 use super::data::{self, Content};
-use super::directory::{Shape, Writer, least_blocks};
+use super::directory::{Writer, least_blocks, shape_of};
 use super::error::{MkfsError, Result};
 use super::gather::{self, Gather};
 use super::options::MkfsOptions;
@@ -201,7 +201,7 @@ fn write_directory(
     };
     let names = tree.names_of(d);
     let least = least_blocks(geo, plan.lost_found == Some(dir.inode));
-    let shape = Shape::of(geo, names, least);
+    let shape = shape_of(geo, names, least);
     let runs = plan.runs[dir.inode as usize].as_slice();
     let mut places = runs
         .iter()

@@ -4,6 +4,10 @@
 mod compare;
 #[path = "mkfs/empty.rs"]
 mod empty;
+#[path = "mkfs/from_cpio.rs"]
+mod from_cpio;
+#[path = "mkfs/from_lists.rs"]
+mod from_lists;
 #[path = "mkfs/from_tar.rs"]
 mod from_tar;
 #[path = "mkfs/from_tree.rs"]

@@ -7,8 +7,10 @@ use crate::session::{DirState, InodeUse, Session, Used};
 use ext4_format::dir_entry;
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::{FileType, InodeNr};
+use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::BTreeSet;
+
+const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// Attaches what has no name, then sets ".." and counts of links.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
@@ -21,17 +23,26 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
         )?;
     }
     let mut homeless: Vec<InodeNr> = unreached(session).into_iter().map(InodeNr).collect();
-    let nameless = session.inodes.iter().filter(|(ino, used)| {
-        used.names == 0
-            && matches!(used.kind, InodeUse::File(file_type) if file_type != FileType::Directory)
-            && **ino != 2
-    });
-    homeless.extend(nameless.map(|(ino, _)| InodeNr(*ino)));
+    if !homeless.is_empty() || nameless(session).next().is_some() {
+        // Another thing of this name loses it, and is without one then.
+        lost_and_found(session)?;
+    }
+    homeless.extend(nameless(session));
     for ino in homeless {
         attach(session, ino)?;
     }
     parents(session)?;
     links(session)
+}
+
+/// Inodes without a name that are no directories.
+fn nameless(session: &Session<'_, '_>) -> impl Iterator<Item = InodeNr> {
+    let nameless = session.inodes.iter().filter(|(ino, used)| {
+        used.names == 0
+            && matches!(used.kind, InodeUse::File(file_type) if file_type != FileType::Directory)
+            && **ino != 2
+    });
+    nameless.map(|(ino, _)| InodeNr(*ino))
 }
 
 /// Directories that the root does not lead to: of each such tree or loop the one that is to be attached.
@@ -60,17 +71,22 @@ fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Erro
     };
     for &block in &root.places {
         let bytes = session.read(block)?;
-        for entry in dir_entry::entries(&bytes).map_while(Result::ok) {
-            if entry.name == b"lost+found" && session.dirs.contains_key(&entry.inode.0) {
-                return Ok(Some(entry.inode));
-            }
+        let found = dir_entry::entries(&bytes)
+            .map_while(Result::ok)
+            .find(|entry| entry.name == LOST_AND_FOUND)
+            .map(|entry| entry.inode);
+        match found {
+            Some(ino) if session.dirs.contains_key(&ino.0) => return Ok(Some(ino)),
+            Some(ino) if !take_name(session, (block, bytes), root.seed, ino)? => return Ok(None),
+            _ => {}
         }
     }
+    // The first record of the part that was never used will do, too.
     let free = (session.geo.first_ino..=session.geo.inodes_count)
         .map(InodeNr)
         .find(|ino| {
             let place = session.geo.group_of_inode(*ino);
-            place.is_some_and(|(group, index)| index < session.records_in(group.0))
+            place.is_some_and(|(group, index)| index <= session.records_in(group.0))
                 && !session.inodes.contains_key(&ino.0)
         });
     let Some(ino) = free else {
@@ -79,10 +95,32 @@ fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Erro
     if !make_directory(session, ino, InodeNr::ROOT, "lost+found is made")? {
         return Ok(None);
     }
-    match add_name(session, InodeNr::ROOT, b"lost+found", ino)? {
+    match add_name(session, InodeNr::ROOT, LOST_AND_FOUND, ino)? {
         true => Ok(Some(ino)),
         false => Ok(None),
     }
+}
+
+/// Takes the name lost+found from what is no directory, in a block of the root.
+fn take_name(
+    session: &mut Session<'_, '_>,
+    (block, mut bytes): (BlockNr, Vec<u8>),
+    seed: Option<u32>,
+    ino: InodeNr,
+) -> Result<bool, Error> {
+    let text = "it is no directory, and does not keep the name lost+found";
+    if !session.ask(format!("inode {ino}"), text, None) {
+        return Ok(false);
+    }
+    dir_entry::remove(&mut bytes, LOST_AND_FOUND).map_err(Error::Format)?;
+    if let Some(seed) = seed {
+        dir_entry::set_tail(&mut bytes, seed);
+    }
+    session.write(block, &bytes)?;
+    if let Some(used) = session.inodes.get_mut(&ino.0) {
+        used.names = used.names.saturating_sub(1);
+    }
+    Ok(true)
 }
 
 fn make_directory(

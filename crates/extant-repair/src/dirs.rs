@@ -117,6 +117,12 @@ fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
     for (logical, &block) in (0u32..).zip(&dir.places) {
         let mut bytes = session.read(block)?;
         if let Some(IndexUse::Node(kind)) = index.get(&logical) {
+            if logical == 0 && dots_of_root(session, ino, &mut bytes) {
+                if let Some(seed) = dir.seed {
+                    htree::set_checksum(&mut bytes, *kind, seed).map_err(Error::Format)?;
+                }
+                session.write(block, &bytes)?;
+            }
             if let Some(seed) = dir.seed
                 && htree::verify_checksum(&bytes, *kind, seed).is_err()
                 && session.ask(&place, "the checksum of its index is set", None)
@@ -132,6 +138,27 @@ fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
         leaf(session, ino, &dir, (logical, block), &mut bytes)?;
     }
     Ok(())
+}
+
+/// Sets the number of "." and the types of both dots in the root of an index; returns whether that was wrong.
+fn dots_of_root(session: &mut Session<'_, '_>, ino: InodeNr, bytes: &mut [u8]) -> bool {
+    let file_type = dir_entry_type(session, FileType::Directory);
+    let file_type = file_type.map_or(0, |file_type| file_type as u8);
+    let mut sound = bytes.to_vec();
+    if let Some(number) = sound.get_mut(..4) {
+        number.copy_from_slice(&ino.0.to_le_bytes());
+    }
+    for at in [7, 19] {
+        if let Some(byte) = sound.get_mut(at) {
+            *byte = file_type;
+        }
+    }
+    let place = format!("directory {ino}");
+    let wrong = sound != bytes && session.ask(place, "the dots before its index are set", None);
+    if wrong {
+        bytes.copy_from_slice(&sound);
+    }
+    wrong
 }
 
 fn note_dotdot(session: &mut Session<'_, '_>, ino: InodeNr, bytes: &[u8]) {

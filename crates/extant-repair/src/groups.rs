@@ -1,14 +1,17 @@
 //! Group descriptors at the beginning; bitmaps, counts and checksums at the end.
 
 use crate::Error;
+use crate::resize;
 use crate::session::{InodeUse, Session};
 use ext4_format::bitmap;
+use ext4_format::features::Incompat;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, inode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads the descriptors; what is damaged is taken from a backup, if that has places that can be.
 pub(crate) fn read(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    resize::shorten_reserved(session)?;
     let geo = session.geo.clone();
     for index in 0..geo.gdt_block_count() {
         let bytes = session.read(geo.gdt_block(index))?;
@@ -20,8 +23,73 @@ pub(crate) fn read(session: &mut Session<'_, '_>) -> Result<(), Error> {
             session.descs.push(desc);
         }
     }
+    part(session)?;
     claim_metadata(session);
     Ok(())
+}
+
+/// Takes the places of structures that overlap from a backup, where that has others: it says which of the two is misplaced.
+fn part(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    for group in overlapping(session) {
+        let Some(backup) = backup(session, group)? else {
+            continue;
+        };
+        let Some(mut desc) = session.descs.get(group.0 as usize).copied() else {
+            continue;
+        };
+        let places = |desc: &GroupDesc| (desc.block_bitmap, desc.inode_bitmap, desc.inode_table);
+        if places(&desc) == places(&backup)
+            || !session.ask(format!("group {group}"), FROM_BACKUP, None)
+        {
+            continue;
+        }
+        take_places(&mut desc, &backup);
+        session.whole_tables.insert(group.0);
+        if let Some(kept) = session.descs.get_mut(group.0 as usize) {
+            *kept = desc;
+        }
+    }
+    Ok(())
+}
+
+/// Groups with a bitmap or an inode table that overlaps another such structure, or the start of a group.
+fn overlapping(session: &Session<'_, '_>) -> BTreeSet<GroupNr> {
+    let geo = &session.geo;
+    let mut ranges = Vec::new();
+    for (desc, group) in session.descs.iter().zip((0..).map(GroupNr)) {
+        let table = u64::from(geo.itable_blocks());
+        for (first, len) in [
+            (
+                geo.group_first_block(group),
+                geo.group_base_meta_blocks(group).into(),
+            ),
+            (desc.block_bitmap, 1),
+            (desc.inode_bitmap, 1),
+            (desc.inode_table, table),
+        ] {
+            if first.0 != 0 && len > 0 {
+                ranges.push((first.0, first.0.saturating_add(len), group));
+            }
+        }
+    }
+    ranges.sort_unstable();
+    let mut groups = BTreeSet::new();
+    let mut last = (0, GroupNr(0));
+    for (first, end, group) in ranges {
+        if first < last.0 {
+            groups.extend([group, last.1]);
+        }
+        last = last.max((end, group));
+    }
+    groups
+}
+
+const FROM_BACKUP: &str = "the places of its bitmaps and its inode table are taken from a backup";
+
+fn take_places(desc: &mut GroupDesc, from: &GroupDesc) {
+    desc.block_bitmap = from.block_bitmap;
+    desc.inode_bitmap = from.inode_bitmap;
+    desc.inode_table = from.inode_table;
 }
 
 fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result<GroupDesc, Error> {
@@ -45,17 +113,20 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
     };
     let place = format!("group {group}");
     if let Some(backup) = backup(session, group)? {
-        if !session.ask(
-            &place,
-            "the places of its bitmaps and its inode table are taken from a backup",
-            None,
-        ) {
+        if !session.ask(&place, FROM_BACKUP, None) {
             return Err(Error::Declined);
         }
-        desc.block_bitmap = backup.block_bitmap;
-        desc.inode_bitmap = backup.inode_bitmap;
-        desc.inode_table = backup.inode_table;
+        take_places(&mut desc, &backup);
         return Ok(desc);
+    }
+    if !geo.features.has_flex_bg() {
+        let mut flexible = geo.clone();
+        flexible.features.incompat |= Incompat::FLEX_BG;
+        if desc.check_places(&flexible, group).is_ok() {
+            let text = "flex_bg is set, as structures of groups are in others";
+            crate::superblock::need_to_read(session, Incompat::FLEX_BG, text)?;
+            return Ok(desc);
+        }
     }
     let fits = |first: BlockNr, len: u64| {
         let start = geo.group_first_block(group).0;
@@ -83,31 +154,60 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
     Ok(desc)
 }
 
-/// Where the inodes of a group are, by their checksums, or by the root among them.
+/// Where the inodes of a group are, by their checksums, or by the root among them. The journal may hold copies of parts of a
+/// table: the place where most records of a whole table are sound is taken.
 fn find_table(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<BlockNr>, Error> {
     let geo = &session.geo;
-    let first = geo.inode_nr(group, 0).0;
-    for block in geo.first_data_block..geo.blocks_count {
-        if !geo.is_valid_data_range(BlockNr(block), geo.itable_blocks().into()) {
+    let mut best: Option<(i64, BlockNr)> = None;
+    for block in (geo.first_data_block..geo.blocks_count).map(BlockNr) {
+        if !geo.is_valid_data_range(block, geo.itable_blocks().into()) {
             continue;
         }
-        let bytes = session.read(BlockNr(block))?;
-        let records = bytes.chunks_exact(geo.inode_size.into());
-        let mut used = records
-            .zip((first..).map(InodeNr))
-            .filter(|(raw, _)| raw.iter().any(|&b| b != 0));
+        let bytes = session.read(block)?;
+        let mut used = used_records(session, group, 0, &bytes);
         let found = match session.has_csum() {
-            true => used
-                .next()
-                .is_some_and(|(raw, ino)| inode::decode_core(raw, geo, ino).is_ok()),
+            true => used.any(|(raw, ino)| inode::decode_core(raw, geo, ino).is_ok()),
             false => used
                 .any(|(raw, ino)| ino == InodeNr::ROOT && is_root(session, raw).unwrap_or(false)),
         };
-        if found {
-            return Ok(Some(BlockNr(block)));
+        if !found {
+            continue;
+        }
+        let score = score(session, group, block)?;
+        if best.is_none_or(|(most, _)| score > most) {
+            best = Some((score, block));
         }
     }
-    Ok(None)
+    Ok(best.map(|(_, block)| block))
+}
+
+/// The records of a block of a group's table that were ever written, with their numbers.
+fn used_records<'b>(
+    session: &Session<'_, '_>,
+    group: GroupNr,
+    nth: u32,
+    bytes: &'b [u8],
+) -> impl Iterator<Item = (&'b [u8], InodeNr)> {
+    let geo = &session.geo;
+    let first = geo.inode_nr(group, nth * geo.inodes_per_block()).0;
+    bytes
+        .chunks_exact(geo.inode_size.into())
+        .zip((first..).map(InodeNr))
+        .filter(|(raw, _)| raw.iter().any(|&b| b != 0))
+}
+
+/// Sound records of a table that would begin at a block, less those that are not.
+fn score(session: &Session<'_, '_>, group: GroupNr, first: BlockNr) -> Result<i64, Error> {
+    let mut score = 0;
+    for nth in 0..session.geo.itable_blocks() {
+        let bytes = session.read(BlockNr(first.0 + u64::from(nth)))?;
+        for (raw, ino) in used_records(session, group, nth, &bytes) {
+            let core = inode::decode_core(raw, &session.geo, ino);
+            let sound = core.is_ok_and(|core| core.mode == 0 || core.file_type().is_some());
+            score += if sound { 1 } else { -1 };
+        }
+    }
+    Ok(score)
 }
 
 /// Whether a record is that of the root: a directory whose first names both lead to the root.

@@ -36,14 +36,7 @@ pub(crate) fn map(
         let end = record.core.size.div_ceil(session.geo.block_size.into());
         anew |= cut(session, &mut map, end);
     }
-    if directory && (map.blocks() != map.end() || map.extents.is_empty()) {
-        let mut next = 0;
-        for extent in &mut map.extents {
-            extent.logical = next;
-            next += extent.len;
-        }
-        anew = true;
-    }
+    anew |= directory && straighten(&mut map);
     if !anew {
         if !map.unsealed.is_empty()
             && session.ask(record.place(), "checksums of its extent tree are set", None)
@@ -95,6 +88,19 @@ pub(crate) fn map(
         size(session, record, &map);
     }
     Ok(map)
+}
+
+/// Makes the blocks of a directory written ones without holes; returns whether they were others.
+fn straighten(map: &mut MapRead) -> bool {
+    let mut changed = map.blocks() != map.end() || map.extents.is_empty();
+    let mut next = 0;
+    for extent in &mut map.extents {
+        // What a directory holds was written, whatever its extents say.
+        changed |= std::mem::take(&mut extent.unwritten);
+        extent.logical = next;
+        next = extent.len.saturating_add(next);
+    }
+    changed
 }
 
 /// Cuts what is mapped from a logical block on; returns whether anything was.

@@ -2,12 +2,15 @@
 
 use crate::Error;
 use crate::inode_map::{Rewrite, map, sectors};
-use crate::mapping::MapRead;
+use crate::mapping::{self, MapRead};
 use crate::session::{DirState, InodeUse, Session, Used};
+use crate::superblock;
 use ext4_format::extent::{Node, NodeRules};
-use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::features::{Compat, Features, Incompat, RoCompat};
+use ext4_format::geometry::Geometry;
+use ext4_format::inode::{self, InodeCore, flags, reserved};
 use ext4_format::xattr::{self, Stored};
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where};
 
 /// A record that is being mended.
 pub(crate) struct Record {
@@ -27,9 +30,11 @@ impl Record {
 }
 
 /// Offsets of fields that only a repair sets.
-const FRAGMENT: usize = 0x70;
 const SIZE_HI: usize = 0x6c;
 const EXTRA_ISIZE: usize = 0x80;
+
+/// Index and rest of the name of the attribute with the rest of inline data: `system.data`.
+const INLINE: (u8, &[u8]) = (7, b"data");
 
 fn put(raw: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(to) = raw.get_mut(at..at + bytes.len()) {
@@ -155,18 +160,16 @@ fn reserved(
     rewrites: &mut Vec<Rewrite>,
 ) -> Result<bool, Error> {
     let core = record.core;
-    if core.links == 0 && core.mode == 0 && core.size == 0 {
+    if let Err(error) = reserved::check(&record.raw, &session.sb, record.ino) {
+        let what = match error {
+            FormatError::Corrupt { what, .. } => what,
+            _ => "a reserved inode in use",
+        };
+        if clear(session, record.ino, what)? {
+            return Ok(false);
+        }
+    } else if reserved::is_unused(&record.raw, &core, record.ino) {
         return Ok(true);
-    }
-    let fits = core.file_type() == Some(FileType::Regular) || (core.mode == 0 && record.ino.0 == 1);
-    if !fits
-        && clear(
-            session,
-            record.ino,
-            "a reserved inode that is no regular file",
-        )?
-    {
-        return Ok(false);
     }
     session.inodes.insert(
         record.ino.0,
@@ -184,9 +187,107 @@ fn reserved(
                 && session.claims.insert(session.geo.cluster_of(block));
             session.resize_map = own.then_some(block);
         }
+        large(session, record)?;
         return Ok(true);
     }
-    map(session, record, 0, rewrites)?;
+    match core.file_type() {
+        None if record.ino == reserved::BAD_BLOCKS => return bad_blocks(session, record),
+        None => sectors(session, record, 0)?,
+        Some(_)
+            if reserved::can_be_named(record.ino)
+                && !reserved::is_named(&session.sb, record.ino) => {}
+        Some(file_type) => {
+            mapping_features(session, record, file_type)?;
+            flags_of(session, record, file_type);
+            let (attribute_blocks, inline) = attributes(session, record)?;
+            if record.has(flags::INLINE_DATA) {
+                inline_size(session, record, inline, file_type);
+                sectors(session, record, attribute_blocks)?;
+            } else if file_type == FileType::Regular {
+                map(session, record, attribute_blocks, rewrites)?;
+                large(session, record)?;
+            } else {
+                sectors(session, record, attribute_blocks)?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Sets the feature that a file of 2 GiB needs.
+fn large(session: &mut Session<'_, '_>, record: &Record) -> Result<(), Error> {
+    let needed = Features {
+        ro_compat: RoCompat::LARGE_FILE,
+        ..Features::default()
+    };
+    match record.core.size > i32::MAX as u64 {
+        true => superblock::need(
+            session,
+            needed,
+            "large_file is set, as there are large files",
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Whether the record holds the root of an extent tree.
+fn has_tree(session: &Session<'_, '_>, raw: &[u8]) -> bool {
+    let rules = NodeRules::root(session.geo.blocks_count);
+    inode::i_block(raw).is_ok_and(|root| Node::parse(root, &rules).is_ok())
+}
+
+/// Sets the features that extents and inline data need, if an inode has such and does not only say so.
+fn mapping_features(
+    session: &mut Session<'_, '_>,
+    record: &Record,
+    file_type: FileType,
+) -> Result<(), Error> {
+    let geo = session.geo.clone();
+    let mapped = matches!(
+        file_type,
+        FileType::Regular | FileType::Directory | FileType::Symlink
+    );
+    let inline = record.has(flags::INLINE_DATA);
+    if mapped && record.has(flags::EXTENTS) && !inline && has_tree(session, &record.raw) {
+        let text = "extents is set, as there are extent trees";
+        superblock::need_to_read(session, Incompat::EXTENT, text)?;
+    }
+    let mut held = false;
+    let area = inode::xattr_area(&record.raw, &geo).and_then(|range| record.raw.get(range));
+    let walked = xattr::walk_inode_area(area.unwrap_or(&[]), |index, rest, _| {
+        held |= (index, rest) == INLINE;
+        Ok(())
+    });
+    if mapped && inline && !record.has(flags::EXTENTS) && held && walked.is_ok() {
+        let text = "inline_data is set, as there are inodes with their data";
+        superblock::need_to_read(session, Incompat::INLINE_DATA, text)?;
+    }
+    Ok(())
+}
+
+/// Claims the bad blocks. A list with blocks that cannot be is cleared.
+fn bad_blocks(session: &mut Session<'_, '_>, record: &Record) -> Result<bool, Error> {
+    let root = inode::i_block(&record.raw).map_err(Error::Format)?;
+    let map = mapping::read(session, record.core.flags, root, None)?;
+    let blocks = map
+        .extents
+        .iter()
+        .flat_map(|e| (0..e.len).filter_map(|i| e.map(e.logical + i)));
+    let all: Vec<BlockNr> = blocks.chain(map.nodes.iter().copied()).collect();
+    let taken = |block: &BlockNr| session.claims.has(session.geo.cluster_of(*block));
+    if (map.problem.is_some() || all.iter().any(taken))
+        && clear(
+            session,
+            record.ino,
+            "a list of bad blocks that cannot be bad",
+        )?
+    {
+        session.inodes.remove(&record.ino.0);
+        return Ok(false);
+    }
+    for block in all {
+        session.claims.insert(session.geo.cluster_of(block));
+    }
     Ok(true)
 }
 
@@ -212,22 +313,17 @@ fn in_use(
         && geo.features.has_ea_inode();
     let hidden = geo.features.has_orphan_file() && ino.0 == geo.orphan_file_ino
         || session.sb.prj_quota_inum.get() == ino.0 && geo.features.has_project();
+    mapping_features(session, record, file_type)?;
     self::flags_of(session, record, file_type);
-    let high = record
-        .raw
-        .get(SIZE_HI..SIZE_HI + 4)
-        .is_some_and(|high| high != [0; 4]);
-    if high
-        && file_type != FileType::Regular
-        && !geo.features.has_large_dir()
+    if inode::unused_size_half(&record.raw, &geo) != 0
         && session.ask(record.place(), "the high half of its size is cleared", None)
     {
-        put(&mut record.raw, SIZE_HI, &[0; 4]);
+        inode::clear_unused_size_half(&mut record.raw, &geo);
     }
-    if inode::fragment(&record.raw) != 0
-        && session.ask(record.place(), "its address of a fragment is cleared", None)
+    if (inode::fragment(&record.raw) != 0 || inode::unused_halves(&record.raw, &geo) != 0)
+        && session.ask(record.place(), "fields that nothing uses are cleared", None)
     {
-        put(&mut record.raw, FRAGMENT, &[0; 4]);
+        inode::clear_unused(&mut record.raw, &geo);
     }
     let (attribute_blocks, inline) = attributes(session, record)?;
     let mapped = match file_type {
@@ -236,7 +332,11 @@ fn in_use(
             MapRead::default()
         }
         FileType::Directory | FileType::Regular => {
-            map(session, record, attribute_blocks, rewrites)?
+            let map = map(session, record, attribute_blocks, rewrites)?;
+            if file_type == FileType::Regular {
+                large(session, record)?;
+            }
+            map
         }
         FileType::Symlink => match symlink(session, record, attribute_blocks, rewrites)? {
             Some(map) => map,
@@ -307,16 +407,24 @@ fn flags_of(session: &mut Session<'_, '_>, record: &mut Record, file_type: FileT
         record.core.flags &= !wrong;
     }
     // A tree without the flag is a tree all the same.
-    let root = inode::i_block(&record.raw).ok();
-    let tree =
-        root.and_then(|root| Node::parse(root, &NodeRules::root(session.geo.blocks_count)).ok());
     if mapped
-        && tree.is_some()
+        && has_tree(session, &record.raw)
         && features.has_extents()
         && !record.has(flags::EXTENTS | flags::INLINE_DATA)
         && session.ask(record.place(), "the flag of its extents is set", None)
     {
         record.core.flags |= flags::EXTENTS;
+    }
+}
+
+/// Values of attributes are in inodes only with the feature.
+fn value_place(geo: &Geometry, value: Stored<'_>) -> ext4_format::Result<()> {
+    match value {
+        Stored::Inode(ino) if !geo.features.has_ea_inode() => Err(FormatError::corrupt(
+            "value of an attribute",
+            Where::Inode(ino),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -331,16 +439,10 @@ fn attributes(
         let area = record.raw.get(range.clone()).unwrap_or(&[]);
         let walked = xattr::walk_inode_area(area, |index, rest, value| {
             match (index, rest, value) {
-                (7, b"data", Stored::Here(value)) => inline = Some(value.len()),
-                // Values are in inodes only with the feature.
-                (.., Stored::Inode(ino)) if !geo.features.has_ea_inode() => {
-                    let place = ext4_format::Where::Inode(ino);
-                    return Err(ext4_format::FormatError::corrupt(
-                        "value of an attribute",
-                        place,
-                    ));
+                (index, rest, Stored::Here(value)) if (index, rest) == INLINE => {
+                    inline = Some(value.len())
                 }
-                _ => {}
+                _ => value_place(&geo, value)?,
             }
             Ok(())
         });
@@ -365,11 +467,17 @@ fn attributes(
     let usable = known
         || geo.is_valid_data_range(block, 1) && {
             let bytes = session.read(block)?;
-            let readable = xattr::walk_block(&bytes, |_, _, _| Ok(())).is_ok();
+            let readable =
+                xattr::walk_block(&bytes, |_, _, value| value_place(&geo, value)).is_ok();
             let claimed = session.claims.has(geo.cluster_of(block));
             readable && !claimed
         };
     if usable {
+        let needed = Features {
+            compat: Compat::EXT_ATTR,
+            ..Features::default()
+        };
+        superblock::need(session, needed, "ext_attr is set, as there are attributes")?;
         session.claims.insert(geo.cluster_of(block));
         *session.attribute_blocks.entry(block).or_default() += 1;
         return Ok((1, inline));

@@ -10,11 +10,9 @@ use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
 
 /// Whether the volume was changed under the session, so that the round begins anew.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
-    let other = session.sb.journal_uuid != [0; 16];
-    if !session.geo.features.has_journal() || other {
+    let Some(ino) = named(session)? else {
         return Ok(false);
-    }
-    let ino = InodeNr(session.geo.journal_ino);
+    };
     let Some(map) = readable(session, ino)? else {
         return give_up(session, ino);
     };
@@ -27,22 +25,13 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     };
     let mut bytes = session.read(first)?;
     let len = map.blocks().min(u32::MAX.into()) as u32;
-    let parsed = jbd2::Superblock::parse(&bytes);
-    let sb = parsed
-        .ok()
-        .filter(|sb| sb.block_size == session.geo.block_size && sb.max_len <= len);
-    let Some(mut sb) = sb else {
+    let Some(mut sb) = superblock(session, &bytes, len) else {
         return empty(session, ino, first, len);
     };
-    let recover = session.geo.features.has_needs_recovery();
+    fields(session, first, &mut bytes, &mut sb)?;
     if sb.is_clean() {
-        if recover
-            && session.ask(
-                "superblock",
-                "needs_recovery is cleared, as the journal is empty",
-                None,
-            )
-        {
+        let text = "needs_recovery is cleared, as the journal is empty";
+        if session.geo.features.has_needs_recovery() && session.ask("superblock", text, None) {
             clear_recover(session)?;
         }
         return Ok(false);
@@ -91,30 +80,132 @@ fn clear_recover(session: &mut Session<'_, '_>) -> Result<(), Error> {
     session.write_superblock()
 }
 
+/// The journal's superblock, if it is one of this volume.
+fn superblock(session: &Session<'_, '_>, bytes: &[u8], len: u32) -> Option<jbd2::Superblock> {
+    let sb = jbd2::Superblock::parse(bytes).ok()?;
+    (sb.block_size == session.geo.block_size && sb.max_len <= len).then_some(sb)
+}
+
+/// Clears fields that do not belong in the superblock of a sound journal.
+fn fields(
+    session: &mut Session<'_, '_>,
+    first: BlockNr,
+    bytes: &mut [u8],
+    sb: &mut jbd2::Superblock,
+) -> Result<(), Error> {
+    let text = "fields that only a journal on another device has are cleared";
+    let foreign = jbd2::Superblock::has_foreign_fields(bytes) && session.ask("journal", text, None);
+    let text = "its record of an error is cleared";
+    let error = sb.errno != 0 && sb.is_clean() && session.ask("journal", text, None);
+    if foreign {
+        jbd2::Superblock::clear_foreign_fields(bytes);
+        sb.nr_users = 1;
+    }
+    if error {
+        sb.errno = 0;
+    }
+    if foreign || error {
+        sb.write(bytes).map_err(Error::Format)?;
+        session.write(first, bytes)?;
+    }
+    Ok(())
+}
+
+/// The inode of the journal, where the volume has one inside. What the superblock says of it is set if another inode is the
+/// journal, and if there is none.
+fn named(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Error> {
+    let has = session.geo.features.has_journal();
+    let outside = session.sb.journal_uuid != [0; 16];
+    let ino = InodeNr(session.geo.journal_ino);
+    if has && !outside && (ino == InodeNr::JOURNAL || is_journal(session, ino)?) {
+        return Ok(Some(ino));
+    }
+    if !has && !outside && ino.0 == 0 {
+        return Ok(None);
+    }
+    let loses = outside.then_some("transactions in a journal on another device");
+    let text = "it names inode 8 as the journal, which it is";
+    if is_journal(session, InodeNr::JOURNAL)? && session.ask("superblock", text, loses) {
+        name(session, true)?;
+        return Ok(Some(InodeNr::JOURNAL));
+    }
+    if has {
+        return Ok((!outside).then_some(ino));
+    }
+    let text = "it names no journal, without has_journal";
+    if session.ask("superblock", text, None) {
+        name(session, false)?;
+    }
+    Ok(None)
+}
+
+/// Has the superblock name the journal's usual inode, or none.
+fn name(session: &mut Session<'_, '_>, usual: bool) -> Result<(), Error> {
+    let mut has = session.sb.feature_compat.get() & !Compat::HAS_JOURNAL.bits();
+    if usual {
+        has |= Compat::HAS_JOURNAL.bits();
+    }
+    let sb = &mut session.sb;
+    sb.feature_compat.set(has);
+    sb.journal_inum
+        .set(if usual { InodeNr::JOURNAL.0 } else { 0 });
+    sb.journal_dev.set(0);
+    sb.journal_uuid = [0; 16];
+    session.write_superblock()
+}
+
+/// Whether an inode holds a journal of this volume.
+fn is_journal(session: &Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> {
+    let Some(raw) = session.read_record(ino)? else {
+        return Ok(false);
+    };
+    let Some(map) = sound_map(session, &raw, ino)? else {
+        return Ok(false);
+    };
+    let Some(first) = map.extents.first().and_then(|e| e.map(0)) else {
+        return Ok(false);
+    };
+    let len = map.blocks().min(u32::MAX.into()) as u32;
+    Ok(superblock(session, &session.read(first)?, len).is_some())
+}
+
+/// Whether an inode and its mapping can be those of a journal.
+fn fits(session: &Session<'_, '_>, core: &InodeCore, map: &MapRead) -> bool {
+    let blocks = core.size / u64::from(session.geo.block_size);
+    core.links > 0
+        && core.flags & flags::ENCRYPT == 0
+        && (u64::from(jbd2::MIN_BLOCKS)..=map.end()).contains(&blocks)
+        && core.file_type() == Some(FileType::Regular)
+        && map.problem.is_none()
+        && map.unsealed.is_empty()
+        && map.blocks() == map.end()
+        && map.end() >= u64::from(jbd2::MIN_BLOCKS)
+}
+
+/// The mapping of an inode that can be the journal's.
+fn sound_map(
+    session: &Session<'_, '_>,
+    raw: &[u8],
+    ino: InodeNr,
+) -> Result<Option<MapRead>, Error> {
+    let Ok(core) = inode::decode_verified(raw, &session.geo, ino) else {
+        return Ok(None);
+    };
+    let root = inode::i_block(raw).map_err(Error::Format)?;
+    let seed = session.seed(ino, core.generation);
+    let map = mapping::read(session, core.flags, root, seed)?;
+    Ok(fits(session, &core, &map).then_some(map))
+}
+
 /// The mapping of the journal's inode, which may be restored from the superblock's copy of it.
 fn readable(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<Option<MapRead>, Error> {
     let Some(mut raw) = session.read_record(ino)? else {
         return Ok(None);
     };
-    let fits = |core: &InodeCore, map: &MapRead| {
-        core.links > 0
-            && core.file_type() == Some(FileType::Regular)
-            && map.problem.is_none()
-            && map.unsealed.is_empty()
-            && map.blocks() == map.end()
-            && map.end() >= u64::from(jbd2::MIN_BLOCKS)
-    };
-    if let Ok(core) = inode::decode_verified(&raw, &session.geo, ino) {
-        let root = inode::i_block(&raw).map_err(Error::Format)?;
-        let map = mapping::read(
-            session,
-            core.flags,
-            root,
-            session.seed(ino, core.generation),
-        )?;
-        if fits(&core, &map) {
-            return Ok(Some(map));
-        }
+    if let Some(map) = sound_map(session, &raw, ino)? {
+        // The first block of a file that is another's is no place for a journal.
+        let known = ino == InodeNr::JOURNAL || is_journal(session, ino)?;
+        return Ok(known.then_some(map));
     }
     // The copy: the mapping, then the high and the low half of the size.
     if session.sb.jnl_backup_type != 1 || ino != InodeNr::JOURNAL {
@@ -140,7 +231,7 @@ fn readable(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<Option<MapRea
         &root,
         session.seed(ino, core.generation),
     )?;
-    if !fits(&core, &map)
+    if !fits(session, &core, &map)
         || !session.ask(
             "journal",
             "its inode is restored from the superblock's copy",
@@ -198,7 +289,8 @@ fn give_up(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> {
     ) {
         return Ok(false);
     }
-    if ino.0 != 0
+    // Another inode is a file of a user.
+    if ino == InodeNr::JOURNAL
         && let Some(mut raw) = session.read_record(ino)?
     {
         raw.fill(0);

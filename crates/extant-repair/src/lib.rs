@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod changes;
 mod connect;
 mod dirs;
 mod groups;
@@ -10,6 +11,7 @@ mod journal;
 mod mapping;
 mod orphans;
 mod overlay;
+mod quota;
 mod resize;
 mod session;
 mod superblock;
@@ -17,7 +19,9 @@ mod undo;
 mod write;
 
 pub use blockdev;
+pub use changes::Changes;
 pub use extant_check::Report;
+pub use overlay::MemOverlay;
 pub use session::Mend;
 pub use undo::Undo;
 pub use write::{file_beside, take_back_interrupted};
@@ -25,9 +29,8 @@ pub use write::{file_beside, take_back_interrupted};
 use blockdev::BlockDevice;
 use ext4_format::FormatError;
 use extant_check::CheckOptions;
-use overlay::MemOverlay;
 use session::{Decisions, Session};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 
 /// Rounds after which what is left stays.
@@ -75,7 +78,7 @@ pub struct Plan {
     pub before: Report,
     /// What the check finds after it.
     pub after: Report,
-    changes: BTreeMap<u64, Vec<u8>>,
+    changes: Changes,
 }
 
 impl Plan {
@@ -86,7 +89,7 @@ impl Plan {
 
     /// Bytes that are to be written.
     pub fn bytes(&self) -> u64 {
-        self.changes.values().map(|bytes| bytes.len() as u64).sum()
+        self.changes.bytes()
     }
 
     /// What takes the plan back. It is to be durable before [`Self::apply`].
@@ -94,7 +97,7 @@ impl Plan {
     /// # Errors
     /// Those of the device.
     pub fn undo(&self, image: &dyn BlockDevice) -> io::Result<Undo> {
-        Undo::before(image, self.changes.clone())
+        self.changes.undo(image)
     }
 
     /// Writes the plan, and returns when it is durable. A cut in the middle is for [`Undo::take_back`].
@@ -102,10 +105,7 @@ impl Plan {
     /// # Errors
     /// Those of the device.
     pub fn apply(&self, image: &dyn BlockDevice) -> io::Result<()> {
-        for (at, bytes) in &self.changes {
-            image.write_at(*at, bytes)?;
-        }
-        image.flush()
+        self.changes.apply(image)
     }
 }
 
@@ -191,6 +191,7 @@ fn round<'d>(
         dirs::mend(&mut session)?;
         connect::mend(&mut session)?;
         resize::mend(&mut session)?;
+        quota::mend(&mut session)?;
         groups::write(&mut session)?;
         superblock::mend_backups(&mut session)?;
         return Ok(());

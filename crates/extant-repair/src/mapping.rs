@@ -2,11 +2,15 @@
 
 use crate::Error;
 use crate::session::Session;
-use ext4_format::extent::{self, Extent, ExtentHeader, ExtentIndex, Node, NodeRules};
+use ext4_format::extent::{self, Extent, ExtentHeader, Node, NodeRules};
 use ext4_format::indirect;
 use ext4_format::inode::flags;
+use ext4_format::remapping::MapSink;
 use ext4_format::{BlockNr, InodeNr};
 use std::collections::BTreeSet;
+
+/// Wild numbers that a block of addresses may have more than others and still be one, as e2fsck has it for an inode.
+const MOST_WILD: u32 = 11;
 
 /// What was read of a mapping.
 #[derive(Debug, Default)]
@@ -95,6 +99,9 @@ fn node(
         let room = ExtentHeader::parse(bytes).map_or(0, |h| usize::from(h.max) + 2);
         if room < extent::capacity(bytes.len()) {
             map.tell("a node with room for fewer entries than there is");
+        }
+        if ExtentHeader::parse(bytes).is_ok_and(|h| h.entries == 0) {
+            map.tell("a node without entries");
         }
     }
     match node {
@@ -190,7 +197,7 @@ fn addresses(
         Err(_) => wild += 1,
         Ok(None) => {}
     });
-    if wild > good && wild > 1 {
+    if wild > good && wild > MOST_WILD {
         map.tell("an address block that is none");
         return Ok(());
     }
@@ -257,17 +264,18 @@ pub(crate) fn build(
     mut pool: NodePool,
     root: &mut [u8],
 ) -> Result<Option<u64>, Error> {
-    root.fill(0);
-    let built = if with_extents {
-        let seed = session.seed(ino, generation);
-        build_tree(session, seed, extents, &mut pool, root)?
-    } else {
-        build_block_map(session, extents, &mut pool, root)?
+    let seed = session.seed(ino, generation);
+    let block_size = session.geo.block_size;
+    let tree = with_extents.then_some(seed);
+    let mut sink = Sink {
+        session,
+        pool: &mut pool,
     };
+    let built = ext4_format::remapping::build(&mut sink, block_size, tree, extents, root)?;
     for block in pool.blocks.drain(..) {
         session.free(block);
     }
-    if built.is_none() {
+    if !built {
         for block in pool.fresh {
             session.free(block);
         }
@@ -276,111 +284,20 @@ pub(crate) fn build(
     Ok(Some(pool.used))
 }
 
-fn build_tree(
-    session: &mut Session<'_, '_>,
-    seed: Option<u32>,
-    extents: &[Extent],
-    pool: &mut NodePool,
-    root: &mut [u8],
-) -> Result<Option<()>, Error> {
-    let in_root = extent::capacity(extent::ROOT_LEN);
-    if extents.len() <= in_root {
-        extent::write_leaf(root, 0, extents.iter().copied()).map_err(Error::Format)?;
-        return Ok(Some(()));
-    }
-    let in_block = extent::capacity(session.block_size());
-    let mut level = Vec::new();
-    for part in extents.chunks(in_block) {
-        let Some(child) = pool.take(session) else {
-            return Ok(None);
-        };
-        let mut bytes = vec![0; session.block_size()];
-        extent::write_leaf(&mut bytes, 0, part.iter().copied()).map_err(Error::Format)?;
-        seal_and_write(session, seed, child, &mut bytes)?;
-        level.push(ExtentIndex {
-            logical: part.first().map_or(0, |e| e.logical),
-            child,
-        });
-    }
-    let mut depth = 1;
-    while level.len() > in_root {
-        let mut above = Vec::new();
-        for part in level.chunks(in_block) {
-            let Some(child) = pool.take(session) else {
-                return Ok(None);
-            };
-            let mut bytes = vec![0; session.block_size()];
-            extent::write_index(&mut bytes, depth, 0, part.iter().copied())
-                .map_err(Error::Format)?;
-            seal_and_write(session, seed, child, &mut bytes)?;
-            above.push(ExtentIndex {
-                logical: part.first().map_or(0, |e| e.logical),
-                child,
-            });
-        }
-        level = above;
-        depth += 1;
-    }
-    extent::write_index(root, depth, 0, level).map_err(Error::Format)?;
-    Ok(Some(()))
+/// Gives a mapping its blocks, and writes them.
+struct Sink<'s, 'a, 'd> {
+    session: &'s mut Session<'a, 'd>,
+    pool: &'s mut NodePool,
 }
 
-fn seal_and_write(
-    session: &Session<'_, '_>,
-    seed: Option<u32>,
-    block: BlockNr,
-    bytes: &mut [u8],
-) -> Result<(), Error> {
-    if let Some(seed) = seed {
-        extent::set_tail(bytes, seed).map_err(Error::Format)?;
-    }
-    session.write(block, bytes)
-}
+impl MapSink for Sink<'_, '_, '_> {
+    type Error = Error;
 
-fn build_block_map(
-    session: &mut Session<'_, '_>,
-    extents: &[Extent],
-    pool: &mut NodePool,
-    root: &mut [u8],
-) -> Result<Option<()>, Error> {
-    // The address blocks on the way to the block before, each with its slot above it.
-    let mut open: Vec<(u32, BlockNr, Vec<u8>)> = Vec::new();
-    for extent in extents {
-        for i in 0..extent.len {
-            let physical = BlockNr(extent.physical.0 + u64::from(i));
-            let Some(path) = indirect::path(
-                u64::from(extent.logical) + u64::from(i),
-                session.geo.block_size,
-            ) else {
-                return Ok(None);
-            };
-            let steps = path.steps();
-            let (Some(&last), above) = (steps.last(), steps.get(..steps.len() - 1).unwrap_or(&[]))
-            else {
-                return Ok(None);
-            };
-            let same = open
-                .iter()
-                .zip(above)
-                .take_while(|(o, s)| o.0 == **s)
-                .count();
-            for (_, block, bytes) in open.drain(same..) {
-                session.write(block, &bytes)?;
-            }
-            for &step in above.get(same..).unwrap_or(&[]) {
-                let Some(block) = pool.take(session) else {
-                    return Ok(None);
-                };
-                let parent = open.last_mut().map_or(&mut *root, |o| &mut o.2);
-                indirect::set(parent, step, Some(block)).map_err(Error::Format)?;
-                open.push((step, block, vec![0; session.geo.block_size as usize]));
-            }
-            let parent = open.last_mut().map_or(&mut *root, |o| &mut o.2);
-            indirect::set(parent, last, Some(physical)).map_err(Error::Format)?;
-        }
+    fn take(&mut self) -> Option<BlockNr> {
+        self.pool.take(self.session)
     }
-    for (_, block, bytes) in open {
-        session.write(block, &bytes)?;
+
+    fn write(&mut self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
+        self.session.write(block, bytes)
     }
-    Ok(Some(()))
 }

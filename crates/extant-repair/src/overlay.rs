@@ -1,39 +1,60 @@
-//! The image as the repair sees it: a device that is only read, under grains in memory that take all writes.
+//! The image as a repair sees it: a device that is only read, under grains in memory that take all writes.
 
+use crate::Changes;
 use blockdev::BlockDevice;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::io;
 
-/// Bytes of a grain. The last one of a device may be shorter.
-pub(crate) const GRAIN: u64 = 4096;
-
 /// A device under changes in memory, which can be listed afterwards; `blockdev::Overlay` keeps its changes in a store instead.
-pub(crate) struct MemOverlay<'d> {
+///
+/// ```
+/// use extant_repair::{MemOverlay, blockdev::{BlockDevice, MemDevice}};
+/// let image = MemDevice::from_bytes(&[1; 8192]);
+/// let overlay = MemOverlay::new(&image);
+/// overlay.write_at(512, &[2; 512])?;
+/// let changes = overlay.into_changes()?;
+/// assert_eq!((image.to_bytes()?, changes.bytes()), (vec![1; 8192], 4096));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MemOverlay<'d> {
     base: &'d dyn BlockDevice,
+    /// Bytes of a grain. The last one of a device may be shorter.
+    grain: u64,
     grains: RwLock<BTreeMap<u64, Vec<u8>>>,
 }
 
 impl<'d> MemOverlay<'d> {
-    pub(crate) const fn new(base: &'d dyn BlockDevice) -> Self {
+    /// An overlay without changes.
+    pub const fn new(base: &'d dyn BlockDevice) -> Self {
+        Self::with_grain(base, 4096)
+    }
+
+    /// An overlay whose changes are listed in pieces of so many bytes, a power of two from 512 to 1 MiB: what is not
+    /// written stays out of the changes, as far as it is in another piece.
+    pub const fn with_grain(base: &'d dyn BlockDevice, grain: u32) -> Self {
         Self {
             base,
+            grain: grain as u64,
             grains: RwLock::new(BTreeMap::new()),
         }
     }
 
-    /// The grains that differ from those of the base, by their place in bytes.
-    pub(crate) fn into_changes(self) -> io::Result<BTreeMap<u64, Vec<u8>>> {
+    /// The grains that differ from those of the base.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn into_changes(self) -> io::Result<Changes> {
         let mut changes = BTreeMap::new();
         let mut old = Vec::new();
         for (grain, bytes) in self.grains.into_inner() {
             old.resize(bytes.len(), 0);
-            self.base.read_at(grain * GRAIN, &mut old)?;
+            self.base.read_at(grain * self.grain, &mut old)?;
             if old != bytes {
-                changes.insert(grain * GRAIN, bytes);
+                changes.insert(grain * self.grain, bytes);
             }
         }
-        Ok(changes)
+        Ok(Changes(changes))
     }
 
     fn check(&self, offset: u64, len: usize) -> io::Result<()> {
@@ -45,13 +66,18 @@ impl<'d> MemOverlay<'d> {
 }
 
 /// Calls `f` with the grain, the first byte in it, and the part of a buffer of each grain that a range touches.
-fn pieces(offset: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+fn pieces(
+    grain: u64,
+    offset: u64,
+    len: usize,
+    mut f: impl FnMut(u64, usize, std::ops::Range<usize>),
+) {
     let mut done = 0;
     while done < len {
         let at = offset + done as u64;
-        let within = (at % GRAIN) as usize;
-        let n = (GRAIN as usize - within).min(len - done);
-        f(at / GRAIN, within, done..done + n);
+        let within = (at % grain) as usize;
+        let n = (grain as usize - within).min(len - done);
+        f(at / grain, within, done..done + n);
         done += n;
     }
 }
@@ -65,7 +91,7 @@ impl BlockDevice for MemOverlay<'_> {
         self.check(offset, buf.len())?;
         self.base.read_at(offset, buf)?;
         let grains = self.grains.read();
-        pieces(offset, buf.len(), |grain, within, part| {
+        pieces(self.grain, offset, buf.len(), |grain, within, part| {
             let to = buf.get_mut(part.clone());
             let from = grains.get(&grain);
             let from = from.and_then(|bytes| bytes.get(within..within + part.len()));
@@ -80,12 +106,12 @@ impl BlockDevice for MemOverlay<'_> {
         self.check(offset, buf.len())?;
         let mut grains = self.grains.write();
         let mut done = Ok(());
-        pieces(offset, buf.len(), |grain, within, part| {
+        pieces(self.grain, offset, buf.len(), |grain, within, part| {
             let bytes = match grains.entry(grain) {
                 std::collections::btree_map::Entry::Occupied(old) => old.into_mut(),
                 std::collections::btree_map::Entry::Vacant(new) => {
-                    let at = grain * GRAIN;
-                    let mut bytes = vec![0; GRAIN.min(self.base.len() - at) as usize];
+                    let at = grain * self.grain;
+                    let mut bytes = vec![0; self.grain.min(self.base.len() - at) as usize];
                     if let Err(error) = self.base.read_at(at, &mut bytes) {
                         // What is not written over cannot be known.
                         if part.len() != bytes.len() {
@@ -141,7 +167,7 @@ mod tests {
         );
         assert_eq!(base.to_bytes().unwrap(), [7; 10_000]);
         let changes = over.into_changes().unwrap();
-        let sizes: Vec<_> = changes.iter().map(|(at, b)| (*at, b.len())).collect();
+        let sizes: Vec<_> = changes.0.iter().map(|(at, b)| (*at, b.len())).collect();
         assert_eq!(sizes, [(0, 4096), (4096, 4096), (8192, 10_000 - 8192)]);
     }
 }

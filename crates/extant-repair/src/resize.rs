@@ -2,26 +2,25 @@
 
 use crate::Error;
 use crate::session::{InodeUse, Session, Used};
-use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{self, InodeCore};
+use ext4_format::resize_inode::{DOUBLE, ReservedMap};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, indirect};
-
-/// The slot of the map in two levels, the only one that is used.
-const DOUBLE: u32 = indirect::DIRECT + 1;
 
 /// Compares the map with the reserved blocks, and writes it where it differs.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let geo = session.geo.clone();
-    if !geo.features.has_resize_inode() || geo.reserved_gdt_blocks == 0 || geo.cluster_ratio > 1 {
+    if !geo.features.has_resize_inode() || geo.cluster_ratio > 1 {
         return Ok(());
     }
     let Some(old) = session.read_record(InodeNr::RESIZE)? else {
         return Ok(());
     };
-    let (map, below, backups) = wanted(&geo)?;
-    let reserved = u64::from(geo.reserved_gdt_blocks);
-    let blocks = 1 + reserved * (1 + backups);
-    let sectors = blocks * u64::from(geo.sectors_per_block());
+    let ReservedMap {
+        map,
+        below,
+        sectors,
+    } = ReservedMap::new(&geo)?;
     let core = inode::decode_verified(&old, &geo, InodeNr::RESIZE).unwrap_or_default();
     let place = map_place(session, &old);
     let sound = core.links > 0
@@ -55,6 +54,48 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     write_record(session, core, place, sectors)
 }
 
+/// Has the reserved descriptors end before the first structure of the groups that lies among them. Only where no backup says how
+/// many there are: their count is one number, and the places of the structures are many.
+pub(crate) fn shorten_reserved(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    let geo = session.geo.clone();
+    let has_backup = (1..geo.groups)
+        .map(GroupNr)
+        .any(|group| geo.has_super(group));
+    if !geo.features.has_resize_inode() || has_backup {
+        return Ok(());
+    }
+    let first = geo.first_data_block + 1 + u64::from(geo.gdt_block_count());
+    let end = first + u64::from(geo.reserved_gdt_blocks);
+    let mut without = geo.clone();
+    without.reserved_gdt_blocks = 0;
+    let mut least = end;
+    for index in 0..geo.gdt_block_count() {
+        let bytes = session.read(geo.gdt_block(index))?;
+        let groups = (index * geo.descs_per_block()..geo.groups).map(GroupNr);
+        for (raw, group) in bytes.chunks_exact(geo.desc_size.into()).zip(groups) {
+            // Only a sound descriptor tells of a wrong count.
+            let Ok(desc) = GroupDesc::decode(raw, &without, group) else {
+                continue;
+            };
+            let places = [desc.block_bitmap.0, desc.inode_bitmap.0, desc.inode_table.0];
+            let among = places
+                .into_iter()
+                .filter(|place| (first..end).contains(place));
+            least = among.fold(least, u64::min);
+        }
+    }
+    if least == end {
+        return Ok(());
+    }
+    let count = (least - first) as u16; // less than before
+    let text = format!("{count} blocks are reserved for descriptors, as others are behind them");
+    if session.ask("superblock", text, None) {
+        session.sb.reserved_gdt_blocks.set(count);
+        session.write_superblock()?;
+    }
+    Ok(())
+}
+
 fn write_record(
     session: &mut Session<'_, '_>,
     old: InodeCore,
@@ -63,51 +104,12 @@ fn write_record(
 ) -> Result<(), Error> {
     let geo = session.geo.clone();
     let mut raw = vec![0; geo.inode_size.into()];
-    inode::init(&mut raw, &geo);
-    let per = u64::from(indirect::per_block(geo.block_size));
-    let core = InodeCore {
-        mode: FileType::Regular.mode_bits() | 0o600,
-        links: 1,
-        size: (u64::from(indirect::DIRECT) + per + per * per) * u64::from(geo.block_size),
-        flags: 0,
-        dtime: 0,
-        ..old
-    };
-    inode::encode_core(&core, &mut raw, &geo);
-    indirect::set(inode::i_block_mut(&mut raw)?, DOUBLE, Some(map))?;
-    inode::set_sectors(&mut raw, &geo, sectors)?;
+    ext4_format::resize_inode::write_record(&mut raw, &geo, old, map, sectors)?;
     let kind = InodeUse::Reserved;
     session
         .inodes
         .insert(InodeNr::RESIZE.0, Used { kind, names: 0 });
     session.write_record(InodeNr::RESIZE, &mut raw)
-}
-
-/// A block, and what it is to hold.
-type Written = (BlockNr, Vec<u8>);
-
-/// The map, the blocks below it, and how many backups each of those leads to.
-fn wanted(geo: &Geometry) -> Result<(Vec<u8>, Vec<Written>, u64), Error> {
-    let backups: Vec<GroupNr> = (1..geo.groups)
-        .map(GroupNr)
-        .filter(|&g| geo.has_super(g))
-        .collect();
-    let per = indirect::per_block(geo.block_size);
-    let descriptors = geo.gdt_block_count();
-    let mut map = vec![0; geo.block_size as usize];
-    let mut below = Vec::new();
-    for i in 0..u32::from(geo.reserved_gdt_blocks) {
-        let within = 1 + u64::from(descriptors) + u64::from(i);
-        let block = BlockNr(geo.first_data_block + within);
-        indirect::set(&mut map, (descriptors + i) % per, Some(block))?;
-        let mut bytes = vec![0; geo.block_size as usize];
-        for (slot, &group) in (0..per).zip(&backups) {
-            let backup = BlockNr(geo.group_first_block(group).0 + within);
-            indirect::set(&mut bytes, slot, Some(backup))?;
-        }
-        below.push((block, bytes));
-    }
-    Ok((map, below, backups.len() as u64))
 }
 
 /// Where the map is, if it is the only thing that the inode maps and no other structure has the block.

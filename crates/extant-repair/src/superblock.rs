@@ -3,12 +3,13 @@
 use crate::Error;
 use crate::session::{Decisions, Mend, Session};
 use blockdev::BlockDevice;
-use ext4_format::features::{Compat, Incompat, RoCompat};
+use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
+use ext4_format::inode::reserved;
 use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use ext4_format::{FormatError, GroupNr};
+use ext4_format::{BlockNr, FormatError, GroupNr};
 
 /// Reads the superblock, from a backup if need be, which is then written to its place.
 pub(crate) fn read(
@@ -24,16 +25,16 @@ pub(crate) fn read(
     if matches!(error, FormatError::Incompatible(_)) {
         return Err(Error::Superblock(error));
     }
-    let (mut sb, text, loses) = match backup(dev) {
-        Some(sb) => (sb, "it is taken from a backup", None),
-        None => {
-            let sb = resealed(&bytes, dev.len()).ok_or(Error::Superblock(error))?;
-            (
-                sb,
-                "its checksum is set, as there is no backup",
-                Some("certainty of what it says"),
-            )
-        }
+    let uncertain = Some("certainty of what it says");
+    let (mut sb, text, loses) = if let Some(sb) = backup(dev) {
+        (sb, "it is taken from a backup", None)
+    } else if let Some(sb) = resealed(&bytes, dev.len()) {
+        let text = "its checksum is set, as there is no backup";
+        (sb, text, uncertain)
+    } else {
+        let sb = recounted(&bytes, dev.len()).ok_or(Error::Superblock(error))?;
+        let text = "its counts of inodes and meta groups are set, as there is no backup";
+        (sb, text, uncertain)
     };
     let mend = Mend::new("superblock", text, loses);
     if !(decisions.decide)(&mend) {
@@ -69,6 +70,32 @@ fn resealed(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     };
     *bytes.last_chunk_mut::<4>()? = computed.to_le_bytes();
     usable(&bytes, len).ok()
+}
+
+/// The superblock with as many inodes as its groups have and no more meta groups, if nothing but the counts is wrong. Groups have a multiple of eight
+/// inodes; if only the count says so, it is the one that is right.
+fn recounted(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
+    let mut sb = RawSuperblock::parse(bytes).ok()?;
+    let blocks = sb
+        .blocks_count()
+        .checked_sub(sb.first_data_block.get().into())?;
+    let per_group = u64::from(sb.blocks_per_group.get());
+    let groups = (per_group > 0).then(|| blocks.div_ceil(per_group))?;
+    let counted = u64::from(sb.inodes_count.get());
+    if !sb.inodes_per_group.get().is_multiple_of(8) && counted.is_multiple_of(groups.max(1) * 8) {
+        sb.inodes_per_group
+            .set(u32::try_from(counted / groups.max(1)).ok()?);
+    }
+    if Features::of(&sb).has_meta_bg() {
+        let bytes = groups.checked_mul(sb.desc_size.get().max(32).into())?;
+        let block = 1024u64.checked_shl(sb.log_block_size.get())?;
+        let all = u32::try_from(bytes.div_ceil(block.max(1))).ok()?;
+        sb.first_meta_bg.set(sb.first_meta_bg.get().min(all));
+    }
+    let inodes = groups.checked_mul(sb.inodes_per_group.get().into())?;
+    sb.inodes_count.set(u32::try_from(inodes).ok()?);
+    sb.set_checksum();
+    usable(sb.bytes(), len).ok()
 }
 
 /// The first good backup: where groups of the usual sizes begin, then at the beginning of a second group of any size.
@@ -155,6 +182,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     {
         session.sb.log_cluster_size = session.sb.log_block_size;
     }
+    numbers(session)?;
     if session.sb.rev_level.get() > 1 && session.ask("superblock", "its revision is 1", None) {
         session.sb.rev_level.set(1);
     }
@@ -166,6 +194,75 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     }
     if *session.sb.bytes() != before {
         session.write_superblock()?;
+    }
+    Ok(())
+}
+
+/// Sets a feature that something on the volume needs and that is most likely to have been there.
+pub(crate) fn need(
+    session: &mut Session<'_, '_>,
+    needed: Features,
+    text: &str,
+) -> Result<(), Error> {
+    let has = session.geo.features;
+    let there = has.compat.contains(needed.compat)
+        && has.incompat.contains(needed.incompat)
+        && has.ro_compat.contains(needed.ro_compat);
+    if there || !session.ask("superblock", text, None) {
+        return Ok(());
+    }
+    let sb = &mut session.sb;
+    sb.feature_compat.set((has.compat | needed.compat).bits());
+    sb.feature_incompat
+        .set((has.incompat | needed.incompat).bits());
+    sb.feature_ro_compat
+        .set((has.ro_compat | needed.ro_compat).bits());
+    session.write_superblock()
+}
+
+/// [`need`] of a feature in the word that programs must know to read.
+pub(crate) fn need_to_read(
+    session: &mut Session<'_, '_>,
+    incompat: Incompat,
+    text: &str,
+) -> Result<(), Error> {
+    let needed = Features {
+        incompat,
+        ..Features::default()
+    };
+    need(session, needed, text)
+}
+
+/// Clears numbers that only go with features that the volume does not have.
+fn numbers(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    let features = session.geo.features;
+    let size = session.sb.desc_size.get();
+    let possible = size == 0 || size.is_power_of_two() && size <= 1024;
+    let text = "the size of descriptors is cleared, without 64bit";
+    if !features.has_64bit() && !possible && session.ask("superblock", text, None) {
+        session.sb.desc_size.set(0);
+    }
+    let text = "the groups of a flex group are cleared, without flex_bg";
+    let flex = session.sb.log_groups_per_flex > 31;
+    if !features.has_flex_bg() && flex && session.ask("superblock", text, None) {
+        session.sb.log_groups_per_flex = 0;
+    }
+    let mmp = BlockNr(session.sb.mmp_block.get());
+    let text = "mmp is cleared, as its block cannot be";
+    if features.has_mmp() && !session.geo.is_valid_data_range(mmp, 1) {
+        remove_incompat(session, Incompat::MMP, text);
+        session.sb.mmp_block.set(0);
+    }
+    if reserved::named_in_vain(&session.sb).next().is_some() {
+        let text = "it names no files of features that are not there";
+        if session.ask("superblock", text, None) {
+            if !features.has_orphan_file() {
+                session.sb.orphan_file_inum.set(0);
+            }
+            if !(features.has_project() && features.has_quota()) {
+                session.sb.prj_quota_inum.set(0);
+            }
+        }
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ struct UndoRecord {
 /// ```
 /// use extant_repair::{Undo, blockdev::{BlockDevice, MemDevice}};
 /// let image = MemDevice::from_bytes(&[1; 8192]);
-/// let undo = Undo::before(&image, [(4096, vec![2; 512])].into())?;
+/// let undo = Undo::before(&image, &[(4096, vec![2; 512])].into())?;
 /// image.write_at(4096, &[2; 512])?;
 /// undo.take_back(&image)?;
 /// assert_eq!(image.to_bytes()?, [1; 8192]);
@@ -50,8 +50,8 @@ impl Undo {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn before(image: &dyn BlockDevice, changes: BTreeMap<u64, Vec<u8>>) -> io::Result<Self> {
-        let records = changes.into_iter().map(|(offset, new)| {
+    pub fn before(image: &dyn BlockDevice, changes: &BTreeMap<u64, Vec<u8>>) -> io::Result<Self> {
+        let records = changes.iter().map(|(&offset, new)| {
             let mut old = vec![0; new.len()];
             image.read_at(offset, &mut old)?;
             let new = new.chunks(SECTOR as usize).map(sum).collect();
@@ -238,7 +238,7 @@ mod tests {
         let path = dir.path().join("undo");
         let image = MemDevice::from_bytes(&[1; 8192]);
         let changes: BTreeMap<_, _> = [(0, vec![2; 4096]), (4096, vec![3; 100])].into();
-        let undo = Undo::before(&image, changes.clone()).unwrap();
+        let undo = Undo::before(&image, &changes).unwrap();
         undo.write(&path).unwrap();
         assert!(
             undo.write(&path).is_err(),
@@ -264,7 +264,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("undo");
         let image = MemDevice::from_bytes(&[1; 8192]);
-        let undo = Undo::before(&image, [(512, vec![2; 1024])].into()).unwrap();
+        let undo = Undo::before(&image, &[(512, vec![2; 1024])].into()).unwrap();
         undo.write(&path).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {

@@ -1,7 +1,7 @@
 //! A plan written into an image file, so that a cut at any moment can be taken back.
 
 use crate::undo::sync_folder;
-use crate::{Error, Plan, Undo};
+use crate::{Changes, Error, Plan, Undo};
 use blockdev::BlockDevice;
 use std::ffi::OsString;
 use std::io;
@@ -37,8 +37,8 @@ pub fn take_back_interrupted(device: &dyn BlockDevice, beside: &Path) -> Result<
     Ok(undo.is_some())
 }
 
-impl Plan {
-    /// Writes the plan, with an undo file that is kept (`keep`) and one `beside` the image that is there only meanwhile; both are
+impl Changes {
+    /// Writes the changes, with an undo file that is kept (`keep`) and one `beside` the image that is there only meanwhile; both are
     /// durable before the first write. A device has no place beside it that outlives the system.
     ///
     /// # Errors
@@ -59,5 +59,20 @@ impl Plan {
             sync_folder(beside)?;
         }
         Ok(())
+    }
+}
+
+impl Plan {
+    /// Writes the plan: see [`Changes::write`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write(
+        &self,
+        device: &dyn BlockDevice,
+        keep: Option<&Path>,
+        beside: Option<&Path>,
+    ) -> Result<(), Error> {
+        self.changes.write(device, keep, beside)
     }
 }

@@ -301,3 +301,173 @@ fn a_cut_at_any_write_is_taken_back() {
     undo.take_back(&device).unwrap();
     assert!(device.to_bytes().unwrap() == old);
 }
+
+/// What debugfs says.
+fn debugfs(device: &MemDevice, request: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    common::write_image(device, &path);
+    let out = std::process::Command::new("debugfs")
+        .args(["-R", request])
+        .arg(&path)
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// The image after requests to debugfs.
+fn edited(device: &MemDevice, requests: &[&str]) -> MemDevice {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    common::write_image(device, &path);
+    for request in requests {
+        let out = std::process::Command::new("debugfs")
+            .args(["-w", "-R", request])
+            .arg(&path)
+            .output();
+        assert!(out.unwrap().status.success());
+    }
+    MemDevice::from_bytes(&std::fs::read(&path).unwrap())
+}
+
+/// The first number behind a word of what debugfs says.
+fn told(device: &MemDevice, request: &str, word: &str) -> u64 {
+    let text = debugfs(device, request);
+    let at = text.find(word).unwrap() + word.len();
+    let digits = text[at..].trim_start();
+    let end = digits.find(|c: char| !c.is_ascii_digit());
+    digits[..end.unwrap()].parse().unwrap()
+}
+
+/// Writes over the image, mends it, and returns the plan; e2fsck complains before.
+fn broken_and_mended(device: &MemDevice, writes: &[(u64, &[u8])]) -> Plan {
+    for (at, bytes) in writes {
+        device.write_at(*at, bytes).unwrap();
+    }
+    assert!(!judge::judge(device).0, "it is broken");
+    mended(device)
+}
+
+/// A sound image of blocks of 1 KiB.
+fn shaped(args: &[&str]) -> MemDevice {
+    let args = [&["-b", "1024"], args].concat();
+    image::populate_sized("8M", &args, false, 200).snapshot()
+}
+
+#[test]
+fn the_dots_before_an_index_are_set_and_the_index_stays() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    let root = told(&device, "bmap /big 0", "") * 1024;
+    let plan = broken_and_mended(&device, &[(root, &99u32.to_le_bytes()), (root + 7, &[1])]);
+    assert!(plan.mends.iter().all(Mend::is_safe), "{:#?}", plan.mends);
+    assert!(files(&device) == before);
+    assert!(debugfs(&device, "htree_dump /big").contains("Root node dump"));
+}
+
+#[test]
+fn values_of_attributes_in_inodes_need_the_feature() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    let block = told(&device, "stat /d1/f1", "File ACL:") * 1024;
+    assert!(block > 0);
+    broken_and_mended(&device, &[(block + 36, &[7, 7])]);
+    assert!(files(&device) == before);
+}
+
+#[test]
+fn a_table_of_inodes_is_told_from_its_copies_in_the_journal() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = shaped(&[
+        "-t",
+        "ext4",
+        "-J",
+        "size=1",
+        "-O",
+        "metadata_csum,64bit,meta_bg,^resize_inode",
+    ]);
+    let before = files(&device);
+    broken_and_mended(&device, &[(2048, &[0; 64])]);
+    assert!(files(&device) == before);
+}
+
+#[test]
+fn another_thing_named_lost_and_found_loses_the_name() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device).len();
+    let device = edited(
+        &device,
+        &[
+            "rmdir /lost+found",
+            "write /dev/null /lost+found",
+            "unlink /d1/f1",
+        ],
+    );
+    mended(&device);
+    let after = files(&device);
+    let found = after
+        .iter()
+        .filter(|(name, _)| name.starts_with("lost+found/#"));
+    assert_eq!((found.count(), after.len()), (2, before + 1));
+}
+
+#[test]
+fn lost_and_found_is_made_where_no_inode_was_free_before() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device).len();
+    let root = told(&device, "bmap / 0", "") * 1024;
+    broken_and_mended(&device, &[(root, &[0xff; 1024])]);
+    assert_eq!(files(&device).len(), before);
+}
+
+#[test]
+fn a_journal_that_the_superblock_does_not_name_rightly_is_found() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    for request in [
+        "ssv journal_inum 12",
+        "ssv journal_uuid 01234567-89ab-cdef-0123-456789abcdef",
+        "feature -has_journal",
+    ] {
+        let broken = edited(&device, &[request]);
+        // e2fsck tells of a journal without the feature, and its exit code does not.
+        let (clean, text) = judge::judge(&broken);
+        assert!(!clean || text.contains("a journal is present"), "{request}");
+        mended(&broken);
+        assert!(files(&broken) == before, "{request}");
+        assert!(debugfs(&broken, "stats").contains("has_journal"));
+        assert_eq!(told(&broken, "stats", "Journal inode:"), 8, "{request}");
+    }
+}
+
+#[test]
+fn tables_of_inodes_that_overlap_are_where_a_backup_has_them() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = shaped(&["-t", "ext4", "-g", "2048", "-O", "^metadata_csum,uninit_bg"]);
+    let before = files(&device);
+    let first = told(&device, "stats", "inode table at ");
+    let broken = edited(
+        &device,
+        &[
+            &format!("set_bg 1 inode_table {}", first + 1),
+            "set_bg 1 checksum calc",
+        ],
+    );
+    assert!(!judge::judge(&broken).0);
+    mended(&broken);
+    assert!(files(&broken) == before);
+}
+
+#[test]
+fn a_count_of_inodes_without_a_backup_is_that_of_the_groups() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = shaped(&["-t", "ext2"]);
+    let before = files(&device);
+    broken_and_mended(&device, &[(1024, &[7])]);
+    assert!(files(&device) == before);
+}

@@ -127,7 +127,7 @@ impl Progress {
 
     /// Counts up to a total.
     pub fn up_to(what: &str, total: u64) -> Self {
-        let template = "{msg} [{bar:40}] {human_pos}/{human_len} {eta} left";
+        let template = "{msg} [{bar:40}] {human_pos}/{human_len} ({per_sec}) {eta} left";
         line(style(template), what, total)
     }
 

@@ -3,7 +3,7 @@
 //! directory is a tree; anything else is an archive, `-` is one on standard input.
 
 use blockdev::FileDevice;
-use extant::mkfs::{self, MkfsOptions, Phase, Progress, Source, TarInput, TreeSource};
+use extant::mkfs::{self, ArchiveInput, MkfsOptions, Phase, Progress, Source, TreeSource};
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -58,12 +58,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     options.spool_dir = image.parent().map(Into::into);
     let start = Instant::now();
     let source = |path: &PathBuf| match path.to_str() {
-        Some("-") => Source::Tar(TarInput::Reader {
+        Some("-") => Source::Archive(ArchiveInput::Reader {
             name: "standard input".into(),
             reader: Box::new(std::io::stdin()),
         }),
         _ if path.is_dir() => Source::Tree(TreeSource::new(path)),
-        _ => Source::Tar(TarInput::File(path.clone())),
+        _ => Source::Archive(ArchiveInput::File(path.clone())),
     };
     let prepared = match sources {
         [] => mkfs::prepare(&options)?,

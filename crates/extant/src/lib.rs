@@ -61,6 +61,7 @@ pub use blockdev;
 pub use commit::journal::recovery::Recovery;
 pub use commit::stages::{PushStage, StageTimes};
 pub use commit::statistics::{LogState, PushTimes, SlotState, Statistics};
+pub use data::defragment::Defragmented;
 pub use data::extents::Extent;
 pub use data::fallocate::Fallocate;
 pub use ext4_format as format;

@@ -252,6 +252,36 @@ fn import(s: &mut Script<'_>) {
     s.sync();
 }
 
+/// A file in many pieces, with a hole and with blocks that were set aside, is moved into few; a write between two rounds.
+fn defragment(s: &mut Script<'_>) {
+    let content = |n: u64| vec![n as u8 + 1; 4096];
+    let file = s.volume.create_new_file("/f").unwrap();
+    s.op(|_| Ok(()));
+    // Backwards, so that no block follows its neighbour.
+    for n in (0..24).rev() {
+        s.op(|_| file.write_all_at(&content(n), n * 4096));
+        s.op(|_| file.sync_all());
+    }
+    let keep = Fallocate::Allocate { keep_size: true };
+    s.op(|_| file.fallocate(keep, 30 * 4096, 8 * 4096));
+    s.op(|_| file.fallocate(Fallocate::PunchHole, 8 * 4096, 2 * 4096));
+    s.sync();
+    s.op(|_| {
+        file.defragment()
+            .map(|done| assert!(done.before > 20 && done.after <= 4, "{done:?}"))
+    });
+    s.op(|v| v.write("/other", vec![9; 60_000]));
+    s.sync();
+    for n in [3, 2, 1] {
+        s.op(|_| file.fallocate(Fallocate::PunchHole, n * 4096, 4096));
+        s.sync();
+        s.op(|_| file.write_all_at(&content(n), n * 4096));
+        s.sync();
+    }
+    s.op(|_| file.defragment().map(drop));
+    s.sync();
+}
+
 /// A state after a crash against one the program saw: names, types and links must agree; a file may
 /// have less data than was written, because write-back had not come to it, unless it was synced.
 fn agrees(found: &Tree, state: &Tree, data: bool) -> bool {
@@ -431,6 +461,7 @@ workloads! {
     unnamed: &["-t", "ext4", "-J", "size=4", "-O", "orphan_file"];
     whiteout: &["-t", "ext4", "-J", "size=4"];
     import: &["-t", "ext4", "-J", "size=4"];
+    defragment: &["-t", "ext4", "-J", "size=4"];
 }
 
 /// Such a file once left the orphan list while it was cut in steps: only e2fsck sees that.
@@ -449,6 +480,11 @@ fn contexts_in_parts() {
     run("growth, in parts", args, directory_growth);
     run("import, in parts", args, import);
     run("truncate, in parts", args, truncate);
+    run(
+        "defragment, in parts",
+        &["-t", "ext4", "-J", "size=4"],
+        defragment,
+    );
     run(FILE_WITHOUT_NAME, args, grow_and_cut);
 }
 

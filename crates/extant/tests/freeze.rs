@@ -407,3 +407,62 @@ fn access_times_of_a_frozen_volume() {
     v.close().unwrap();
     assert_clean(&device, "closed");
 }
+
+/// While others create, write, rename and remove: each snapshot is a clean volume with the files of its moment, however often it is
+/// read and whatever happens meanwhile.
+#[test]
+fn a_snapshot_stays_while_work_goes_on() {
+    if !have_tools() {
+        return;
+    }
+    for args in KINDS {
+        let device = mem_image("64M", args);
+        let v = open_lively(&device);
+        v.write("/fixed", [7; 10_000]).unwrap();
+        for task in 0..3 {
+            v.create_dir(format!("/t{task}")).unwrap();
+        }
+        let (end, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|s| {
+            for task in 0..3 {
+                let (v, end, done) = (&v, &end, &done);
+                s.spawn(move || {
+                    for n in 0.. {
+                        if end.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        work(v, task, n).unwrap();
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let _end = Ends(&end);
+            for round in 0..5 {
+                v.write("/fixed", [round; 10_000]).unwrap();
+                let snapshot = Arc::new(v.snapshot().unwrap());
+                assert!(matches!(v.snapshot(), Err(Error::Busy(_))));
+                let at = done.load(Ordering::Relaxed);
+                v.write("/fixed", [99; 10_000]).unwrap();
+                v.sync().unwrap();
+                while done.load(Ordering::Relaxed) < at + 300 {
+                    std::thread::yield_now();
+                }
+                let mut bytes = vec![0; snapshot.len() as usize];
+                snapshot.read_at(0, &mut bytes).unwrap();
+                let copy = Arc::new(MemDevice::from_bytes(&bytes));
+                let again = open(&copy);
+                assert!(again.recovery().transactions == 0, "{args:?}: not clean");
+                // Files without a name were freed at opening.
+                again.close().unwrap();
+                assert_clean(&copy, "a snapshot");
+                let then = VolumeOptions::new()
+                    .read_only(true)
+                    .open_device(snapshot)
+                    .unwrap();
+                assert_eq!(then.read("/fixed").unwrap(), [round; 10_000], "{args:?}");
+            }
+        });
+        v.close().unwrap();
+        assert_clean(&device, "after its snapshots");
+    }
+}

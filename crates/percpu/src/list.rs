@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 
 use crate::per_slot::PerSlot;
 use crate::slot::{self, SlotId};
-use crate::sync::{Mutex, classes};
+use crate::sync::{AtomicUsize, Mutex, Ordering, classes};
 
 /// Where an element is: on which list, at which entry. Never zero, so `Option<Position>` is one word, too.
 ///
@@ -25,23 +25,24 @@ use crate::sync::{Mutex, classes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position(NonZeroU64);
 
-const INDEX_BITS: u32 = 48;
+/// Bits of the index, above the lowest bit, which is always set.
+const INDEX_BITS: u32 = 47;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 impl Position {
     fn new(slot: usize, index: usize) -> Self {
-        // The addition makes it nonzero.
         let raw = (slot as u64) << INDEX_BITS | (index as u64 & INDEX_MASK);
-        Position(NonZeroU64::MIN.saturating_add(raw))
+        Position(NonZeroU64::MIN | raw << 1)
     }
 
     /// The slot whose list the element is on.
     pub fn slot(self) -> SlotId {
-        SlotId::new(((self.0.get() - 1) >> INDEX_BITS) as u32)
+        SlotId::new((self.0.get() >> (INDEX_BITS + 1)) as u32)
     }
 
-    fn index(self) -> usize {
-        ((self.0.get() - 1) & INDEX_MASK) as usize
+    /// The entry of that list, from zero.
+    pub fn index(self) -> usize {
+        (self.0.get() >> 1 & INDEX_MASK) as usize
     }
 
     /// The word, never zero.
@@ -89,10 +90,9 @@ impl<T> Slab<T> {
         let index = self.free;
         match self.entries.get_mut(index) {
             Some(entry) => {
-                if let Entry::Free { next } = *entry {
+                if let Entry::Free { next } = std::mem::replace(entry, Entry::Live(item)) {
                     self.free = next;
                 }
-                *entry = Entry::Live(item);
                 index
             }
             None => {
@@ -103,10 +103,11 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    fn remove(&mut self, index: usize) -> Option<T> {
+    fn remove_if(&mut self, index: usize, agree: impl FnOnce(&T) -> bool) -> Option<T> {
         let entry = self.entries.get_mut(index)?;
-        if let Entry::Free { .. } = entry {
-            return None;
+        match entry {
+            Entry::Live(item) if agree(item) => {}
+            _ => return None,
         }
         let entry = std::mem::replace(entry, Entry::Free { next: self.free });
         self.free = index;
@@ -146,7 +147,33 @@ impl<T> Slab<T> {
 /// ```
 #[derive(Debug)]
 pub struct SlotList<T> {
-    lists: PerSlot<Mutex<Slab<T>, classes::List>>,
+    lists: PerSlot<List<T>>,
+}
+
+/// The list of one slot.
+#[derive(Debug)]
+struct List<T> {
+    slab: Mutex<Slab<T>, classes::List>,
+    /// The slab's number of elements, for those who do not take its lock.
+    live: AtomicUsize,
+}
+
+impl<T> List<T> {
+    fn new() -> Self {
+        List {
+            slab: Mutex::new(Slab::new()),
+            live: AtomicUsize::new(0),
+        }
+    }
+
+    /// Changes the slab.
+    #[inline(always)]
+    fn with<R>(&self, change: impl FnOnce(&mut Slab<T>) -> R) -> R {
+        let mut slab = self.slab.lock();
+        let result = change(&mut slab);
+        self.live.store(slab.live, Ordering::Relaxed);
+        result
+    }
 }
 
 impl<T> SlotList<T> {
@@ -158,7 +185,7 @@ impl<T> SlotList<T> {
     /// Empty lists for `slots` slots, rounded up to a power of two.
     pub fn with_slots(slots: usize) -> Self {
         SlotList {
-            lists: PerSlot::with_slots(slots, |_| Mutex::new(Slab::new())),
+            lists: PerSlot::with_slots(slots, |_| List::new()),
         }
     }
 
@@ -172,7 +199,7 @@ impl<T> SlotList<T> {
     #[inline]
     pub fn add_on(&self, slot: SlotId, item: T) -> Position {
         let list = slot.index() & (self.lists.slots() - 1);
-        Position::new(list, self.lists.get(slot).lock().insert(item))
+        Position::new(list, self.lists.get(slot).with(|slab| slab.insert(item)))
     }
 
     /// Adds an element as [`add`](SlotList::add) does and runs `then` with its position before the list is
@@ -191,29 +218,30 @@ impl<T> SlotList<T> {
     }
 
     /// [`add_then`](SlotList::add_then) to the list of a given slot.
-    #[inline]
+    #[inline(always)]
     pub fn add_then_on(&self, slot: SlotId, item: T, then: impl FnOnce(Position)) -> Position {
         let list = slot.index() & (self.lists.slots() - 1);
-        let mut slab = self.lists.get(SlotId::new(list as u32)).lock();
-        let position = Position::new(list, slab.insert(item));
-        then(position);
-        position
+        self.lists.get(SlotId::new(list as u32)).with(
+            #[inline(always)]
+            |slab| {
+                let position = Position::new(list, slab.insert(item));
+                then(position);
+                position
+            },
+        )
     }
 
     /// Removes an element as [`remove`](SlotList::remove) does, if `agree` returns true for it. An iteration that
     /// comes to this list later does not meet the element, and finds done what `agree` did.
     #[inline]
     pub fn remove_if(&self, position: Position, agree: impl FnOnce(&T) -> bool) -> Option<T> {
-        let mut slab = self.lists.get(position.slot()).lock();
-        match slab.entries.get(position.index()) {
-            Some(Entry::Live(item)) if agree(item) => slab.remove(position.index()),
-            _ => None,
-        }
+        let list = self.lists.get(position.slot());
+        list.with(|slab| slab.remove_if(position.index(), agree))
     }
 
     /// Waits for the thread that is adding to or removing from the list of this position.
     pub fn wait(&self, position: Position) {
-        drop(self.lists.get(position.slot()).lock());
+        drop(self.lists.get(position.slot()).slab.lock());
     }
 
     /// Removes the element at `position`, on whichever list that is. The position can be reused at once, so the
@@ -221,15 +249,14 @@ impl<T> SlotList<T> {
     #[inline]
     pub fn remove(&self, position: Position) -> Option<T> {
         // The lock is released before the caller may drop the element.
-        self.lists
-            .get(position.slot())
-            .lock()
-            .remove(position.index())
+        self.remove_if(position, |_| true)
     }
 
-    /// Elements on all lists.
+    /// Elements on all lists, looked at without a lock: exact while nobody adds or removes, and then for a thread that
+    /// knows of all that was added and removed before.
     pub fn len(&self) -> usize {
-        self.lists.iter().map(|l| l.lock().live).sum()
+        let lists = self.lists.iter();
+        lists.map(|l| l.live.load(Ordering::Relaxed)).sum()
     }
 
     /// Whether all lists are empty.
@@ -292,7 +319,8 @@ impl<T: Clone> Iterator for Iter<'_, T> {
 
     fn next(&mut self) -> Option<T> {
         while self.batch.is_empty() && self.slot < self.list.lists.slots() {
-            let slab = self.list.lists.get(SlotId::new(self.slot as u32)).lock();
+            let list = self.list.lists.get(SlotId::new(self.slot as u32));
+            let slab = list.slab.lock();
             let stop = self.next.saturating_add(SCAN);
             while self.next < stop && self.batch.len() < BATCH {
                 match slab.entries.get(self.next) {

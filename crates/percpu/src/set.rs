@@ -44,6 +44,26 @@ impl AtomicSet {
         }
     }
 
+    /// The numbers below `n`, in a set that has room for those below `bound`.
+    ///
+    /// ```
+    /// let set = extant_percpu::AtomicSet::first(70, 1000);
+    /// assert_eq!((set.next(69, 1000), set.next(70, 1000)), (Some(69), None));
+    /// set.insert(999);
+    /// assert_eq!(set.next(70, 1000), Some(999));
+    /// ```
+    pub fn first(n: u32, bound: u32) -> Self {
+        let (full, mut set) = (Self::full(n.min(bound)), Self::new(bound));
+        let tables = [
+            (full.words, &mut set.words),
+            (full.summary, &mut set.summary),
+        ];
+        for (from, to) in tables {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from);
+        }
+        set
+    }
+
     /// The set of all numbers below `bound`.
     ///
     /// ```

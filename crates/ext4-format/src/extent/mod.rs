@@ -29,6 +29,13 @@ pub const MAX_INIT_LEN: u32 = 1 << 15;
 pub const MAX_UNWRITTEN_LEN: u32 = MAX_INIT_LEN - 1;
 /// Bytes of a root node in an inode.
 pub const ROOT_LEN: usize = 60;
+/// A root without extents, as a new file has it: what [`write_leaf`] makes of none.
+pub const EMPTY_ROOT: [u8; ROOT_LEN] = {
+    let ([magic, magic_high], mut root) = (MAGIC.to_le_bytes(), [0; ROOT_LEN]);
+    (root[0], root[1]) = (magic, magic_high);
+    root[4] = capacity(ROOT_LEN) as u8;
+    root
+};
 /// One past the last logical block a file can have (the last number itself is reserved).
 pub const LOGICAL_END: u64 = u32::MAX as u64;
 

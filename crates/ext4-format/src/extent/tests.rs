@@ -18,6 +18,13 @@ fn rule(bytes: &[u8], rules: &NodeRules) -> &'static str {
 }
 
 #[test]
+fn the_empty_root_is_a_leaf_of_no_extents() {
+    let mut root = [7; ROOT_LEN];
+    write_leaf(&mut root, 0, []).unwrap();
+    assert_eq!(root, EMPTY_ROOT);
+}
+
+#[test]
 fn room_for_the_checksum_at_every_block_size() {
     for size in (10..=16).map(|b| 1_usize << b) {
         assert!(HEADER_LEN + capacity(size) * ENTRY_LEN + 4 <= size);

@@ -5,6 +5,7 @@
 //! shorter one as corrupt or empty, never as a reason to panic.
 
 pub mod flags;
+pub mod reserved;
 
 use crate::checksum::{crc32c, inode_seed};
 use crate::error::{FormatError, Result, Where};
@@ -12,6 +13,7 @@ use crate::geometry::Geometry;
 use crate::timestamp::Timestamp;
 use crate::types::{BlockNr, FileType, InodeNr};
 use core::ops::Range;
+use extant_checksum::{RECORD, crc32c_record};
 
 /// Bytes of the part every inode has.
 pub const GOOD_OLD_SIZE: usize = 128;
@@ -242,8 +244,15 @@ pub fn decode_verified(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<Inode
 }
 
 /// Makes a record empty: zeros, and the size of the extra part that new inodes have.
+#[inline]
 pub fn init(raw: &mut [u8], geo: &Geometry) {
     raw.fill(0);
+    init_blank(raw, geo);
+}
+
+/// [`init`] of a record of zeros.
+#[inline]
+pub fn init_blank(raw: &mut [u8], geo: &Geometry) {
     if raw.len() > GOOD_OLD_SIZE {
         put(raw, at::EXTRA_ISIZE, geo.want_extra_isize.to_le_bytes());
     }
@@ -315,8 +324,9 @@ pub fn encode_core(core: &InodeCore, raw: &mut [u8], geo: &Geometry) {
     }
 }
 
-/// Writes what changes in a record when its inode is freed: no links, no size, and these times. As [`encode_core`], it
-/// leaves the mapping, the count of sectors, the attribute block and the checksum to the caller.
+/// Writes what changes in a record when its inode is freed: no links, no size, no sectors, no attribute block, and these
+/// times. The mapping and the checksum are left to the caller.
+#[inline]
 pub fn encode_freed(raw: &mut [u8], geo: &Geometry, ctime: Timestamp, dtime: u32) {
     let end = fixed_end(raw);
     let Some((base, extra)) = raw.split_first_chunk_mut::<GOOD_OLD_SIZE>() else {
@@ -327,6 +337,13 @@ pub fn encode_freed(raw: &mut [u8], geo: &Geometry, ctime: Timestamp, dtime: u32
     if has_wide_size(u16_at(base, at::MODE), geo) {
         put(base, at::SIZE_HI, 0u32.to_le_bytes());
     }
+    put(base, at::BLOCKS, 0u32.to_le_bytes());
+    if geo.features.has_huge_file() {
+        put(base, at::BLOCKS_HI, 0u16.to_le_bytes());
+    }
+    let word = u32_at(base, at::FLAGS) & !flags::HUGE_FILE;
+    put(base, at::FLAGS, word.to_le_bytes());
+    set_file_acl(base, BlockNr(0));
     put(base, at::DTIME, dtime.to_le_bytes());
     if at::CTIME_EXTRA + 4 <= end {
         let (seconds, more) = ctime.encode();
@@ -341,6 +358,7 @@ pub fn encode_freed(raw: &mut [u8], geo: &Geometry, ctime: Timestamp, dtime: u32
 ///
 /// # Errors
 /// [`FormatError::Corrupt`] if the record is too short.
+#[inline]
 pub fn i_block(raw: &[u8]) -> Result<&[u8; I_BLOCK_SIZE]> {
     raw.get(at::BLOCK..at::BLOCK + I_BLOCK_SIZE)
         .and_then(|b| b.try_into().ok())
@@ -354,6 +372,7 @@ pub fn i_block(raw: &[u8]) -> Result<&[u8; I_BLOCK_SIZE]> {
 ///
 /// # Errors
 /// [`FormatError::Corrupt`] if the record is too short.
+#[inline]
 pub fn i_block_mut(raw: &mut [u8]) -> Result<&mut [u8; I_BLOCK_SIZE]> {
     raw.get_mut(at::BLOCK..at::BLOCK + I_BLOCK_SIZE)
         .and_then(|b| b.try_into().ok())
@@ -408,6 +427,7 @@ pub fn set_sectors(raw: &mut [u8], geo: &Geometry, sectors: u64) -> Result<()> {
 }
 
 /// Block of the extended attributes; 0 is none.
+#[inline]
 pub fn file_acl(raw: &[u8], geo: &Geometry) -> BlockNr {
     let lo = u64::from(u32_at(raw, at::FILE_ACL));
     if geo.features.has_64bit() {
@@ -422,7 +442,42 @@ pub fn fragment(raw: &[u8]) -> u32 {
     u32_at(raw, at::FADDR)
 }
 
+/// The high half of the count of sectors without `huge_file`, and above it that of the attribute block's number without `64bit`:
+/// 0 in a sound inode.
+pub fn unused_halves(raw: &[u8], geo: &Geometry) -> u32 {
+    let unless = |used, at| if used { 0 } else { u32::from(u16_at(raw, at)) };
+    let blocks = unless(geo.features.has_huge_file(), at::BLOCKS_HI);
+    blocks | unless(geo.features.has_64bit(), at::FILE_ACL_HI) << 16
+}
+
+/// The high half of the size of what has a size of 32 bits: 0 in a sound inode.
+pub fn unused_size_half(raw: &[u8], geo: &Geometry) -> u32 {
+    match has_wide_size(u16_at(raw, at::MODE), geo) {
+        true => 0,
+        false => u32_at(raw, at::SIZE_HI),
+    }
+}
+
+/// Makes [`unused_size_half`] 0.
+pub fn clear_unused_size_half(raw: &mut [u8], geo: &Geometry) {
+    if !has_wide_size(u16_at(raw, at::MODE), geo) {
+        put(raw, at::SIZE_HI, [0; 4]);
+    }
+}
+
+/// Makes [`fragment`] and [`unused_halves`] 0.
+pub fn clear_unused(raw: &mut [u8], geo: &Geometry) {
+    put(raw, at::FADDR, [0; 4]);
+    if !geo.features.has_huge_file() {
+        put(raw, at::BLOCKS_HI, [0; 2]);
+    }
+    if !geo.features.has_64bit() {
+        put(raw, at::FILE_ACL_HI, [0; 2]);
+    }
+}
+
 /// Sets the block of the extended attributes.
+#[inline]
 pub fn set_file_acl(raw: &mut [u8], block: BlockNr) {
     put(raw, at::FILE_ACL, (block.0 as u32).to_le_bytes());
     put(raw, at::FILE_ACL_HI, ((block.0 >> 32) as u16).to_le_bytes());
@@ -447,37 +502,44 @@ fn has_csum_hi(raw: &[u8]) -> bool {
     fixed_end(raw) >= at::CSUM_HI + 2
 }
 
-/// Number and generation of an inode and its record, as the checksum goes over them.
-#[repr(align(8))]
-struct Summed([u8; SUMMED_KEY + SUMMED_RECORD]);
-
-const SUMMED_KEY: usize = 8;
-/// Most records are not longer.
-const SUMMED_RECORD: usize = 256;
+/// The checksum over number and generation of an inode and its record, whose own fields for it are zeros.
+#[inline]
+fn sum_of_zeroed(raw: &[u8], geo: &Geometry, ino: InodeNr) -> u32 {
+    let generation = u32_at(raw, at::GENERATION);
+    match <&[u8; RECORD]>::try_from(raw) {
+        Ok(record) => {
+            let key = u64::from(ino.0) | u64::from(generation) << 32;
+            crc32c_record(geo.csum_seed, key, record)
+        }
+        Err(_) => crc32c(inode_seed(geo.csum_seed, ino, generation), raw),
+    }
+}
 
 /// The checksum the record should carry; its own fields count as zeros.
 fn computed_checksum(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Option<u32> {
-    if raw.len() < GOOD_OLD_SIZE {
-        return None;
-    }
-    // In one piece: a sum of many short ones takes three times as long.
-    let mut summed = Summed([0; _]);
-    let (key, record) = summed.0.split_at_mut(SUMMED_KEY);
-    key[..4].copy_from_slice(&ino.0.to_le_bytes());
-    key[4..].copy_from_slice(&u32_at(raw, at::GENERATION).to_le_bytes());
-    let (first, rest) = raw.split_at(raw.len().min(SUMMED_RECORD));
-    record.get_mut(..first.len())?.copy_from_slice(first);
     let whole = has_csum_hi(raw);
-    record.get_mut(at::CSUM..at::CSUM + 2)?.fill(0);
-    if whole {
-        record.get_mut(at::CSUM_HI..at::CSUM_HI + 2)?.fill(0);
-    }
-    let crc = crc32c(geo.csum_seed, summed.0.get(..SUMMED_KEY + first.len())?);
-    let crc = crc32c(crc, rest);
+    let crc = if let Ok(mut record) = <[u8; RECORD]>::try_from(raw) {
+        put(&mut record, at::CSUM, [0; 2]);
+        if whole {
+            put(&mut record, at::CSUM_HI, [0; 2]);
+        }
+        sum_of_zeroed(&record, geo, ino)
+    } else {
+        let (base, extra) = raw.split_at_checked(GOOD_OLD_SIZE)?;
+        let (zero, half) = ([0; 2], at::CSUM_HI - GOOD_OLD_SIZE);
+        let seed = inode_seed(geo.csum_seed, ino, u32_at(raw, at::GENERATION));
+        let low = [&base[..at::CSUM], &zero, &base[at::CSUM + 2..]];
+        let high = match extra.split_at_checked(half + 2).filter(|_| whole) {
+            Some((before, behind)) => [&before[..half], &zero, behind],
+            None => [extra, &[], &[]],
+        };
+        low.into_iter().chain(high).fold(seed, crc32c)
+    };
     Some(if whole { crc } else { crc & 0xffff })
 }
 
 /// Sets the checksum if the volume has metadata checksums. Call it last.
+#[inline]
 pub fn set_checksum(raw: &mut [u8], geo: &Geometry, ino: InodeNr) {
     if !geo.features.has_metadata_csum() || raw.len() < GOOD_OLD_SIZE {
         return;
@@ -487,8 +549,7 @@ pub fn set_checksum(raw: &mut [u8], geo: &Geometry, ino: InodeNr) {
     if whole {
         put(raw, at::CSUM_HI, [0; 2]);
     }
-    let seed = inode_seed(geo.csum_seed, ino, u32_at(raw, at::GENERATION));
-    let crc = crc32c(seed, raw);
+    let crc = sum_of_zeroed(raw, geo, ino);
     put(raw, at::CSUM, (crc as u16).to_le_bytes());
     if whole {
         put(raw, at::CSUM_HI, ((crc >> 16) as u16).to_le_bytes());

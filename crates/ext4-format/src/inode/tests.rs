@@ -57,6 +57,8 @@ fn freeing_writes_what_encoding_the_whole_core_would() {
             let mut whole = vec![0; size.into()];
             init(&mut whole, &geo);
             encode_core(&InodeCore { mode, ..sample() }, &mut whole, &geo);
+            set_sectors(&mut whole, &geo, 1 << 48).unwrap();
+            set_file_acl(&mut whole, BlockNr(1 << 40 | 7));
             let mut freed = whole.clone();
             let (ctime, dtime) = (Timestamp::new(1 << 32, 17), 11);
             let old = decode_verified(&whole, &geo, InodeNr(12)).unwrap();
@@ -68,6 +70,8 @@ fn freeing_writes_what_encoding_the_whole_core_would() {
                 ..old
             };
             encode_core(&core, &mut whole, &geo);
+            set_sectors(&mut whole, &geo, 0).unwrap();
+            set_file_acl(&mut whole, BlockNr(0));
             encode_freed(&mut freed, &geo, ctime, dtime);
             assert_eq!(freed, whole, "{mode:o} in {size}");
         }

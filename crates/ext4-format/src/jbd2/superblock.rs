@@ -185,6 +185,33 @@ impl Superblock {
         Ok(())
     }
 
+    /// Whether the journal's first block says, in the fields of version 2, what a journal inside its volume cannot: that it has
+    /// several users, or features although it is of version 1. e2fsck does not read such a journal.
+    pub fn has_foreign_fields(block: &[u8]) -> bool {
+        let Ok((raw, _)) = Raw::ref_from_prefix(block) else {
+            return false;
+        };
+        let features = raw.compat.get() | raw.incompat.get() | raw.ro_compat.get();
+        if raw.header.kind.get() == BlockType::SuperblockV1 as u32 {
+            features != 0 || raw.nr_users.get() != 0
+        } else {
+            raw.nr_users.get() > 1
+        }
+    }
+
+    /// Clears what [`Self::has_foreign_fields`] finds. The checksum is left to [`Self::write`].
+    pub fn clear_foreign_fields(block: &mut [u8]) {
+        let Ok((raw, _)) = Raw::mut_from_prefix(block) else {
+            return;
+        };
+        if raw.header.kind.get() == BlockType::SuperblockV1 as u32 {
+            (raw.compat, raw.incompat, raw.ro_compat) = (0.into(), 0.into(), 0.into());
+            raw.nr_users = 0.into();
+        } else {
+            raw.nr_users = 1.into();
+        }
+    }
+
     /// Writes the superblock, checksum included, over the first [`LEN`] bytes of a block. The list
     /// of an external journal's users and what this crate does not know is kept.
     ///

@@ -153,6 +153,10 @@ pub fn walk_block(
 ) -> Result<()> {
     refcount(block)?;
     walk(block, HEADER_LEN, true, |at, raw, rest, value| {
+        // A name in an inode may be without an index, as e2fsck has it.
+        if raw.name_index == 0 {
+            return Err(corrupt("extended attribute name", at));
+        }
         check_unused(block, at, raw)?;
         f(raw.name_index, rest, value)
     })

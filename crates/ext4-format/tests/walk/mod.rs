@@ -69,6 +69,11 @@ impl Volume {
         desc.inode_table.offset(geo.block_size) + u64::from(index) * u64::from(geo.inode_size)
     }
 
+    /// The block with the record of an inode.
+    pub fn inode_block(&self, nr: InodeNr) -> BlockNr {
+        BlockNr(self.inode_offset(nr) / u64::from(self.geo.block_size))
+    }
+
     pub fn inode(&self, nr: InodeNr) -> Inode {
         let mut raw = vec![0; self.geo.inode_size.into()];
         self.file

@@ -43,11 +43,21 @@ const REQUESTS: &[(&str, &[&str], usize, usize, &str)] = &[
 const MANY: usize = usize::MAX;
 
 impl Request {
-    /// The request that a line says. Words are separated by blanks; double quotes keep those inside of them together.
+    /// The request that a line says, by its [words](Self::words_of).
     ///
     /// # Errors
     /// [`InspectError::Request`].
     pub fn from_line(line: &[u8]) -> Result<Self, InspectError> {
+        Self::new(Self::words_of(line))
+    }
+
+    /// The words of a line. Blanks separate them; double quotes keep those inside of them together.
+    ///
+    /// ```
+    /// use extant_check::inspect::Request;
+    /// assert_eq!(Request::words_of(b"stat \"/a b\""), [&b"stat"[..], b"/a b"]);
+    /// ```
+    pub fn words_of(line: &[u8]) -> Vec<Vec<u8>> {
         let (mut words, mut word, mut quoted) = (Vec::new(), None, false);
         for &byte in line {
             match byte {
@@ -60,7 +70,7 @@ impl Request {
             }
         }
         words.extend(word);
-        Self::new(words)
+        words
     }
 
     /// The request that words say.

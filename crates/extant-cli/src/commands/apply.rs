@@ -33,7 +33,13 @@ pub fn run(args: &Args) -> Result<()> {
         .transpose()?;
     let overlay = spooled.as_ref().map_or(&*args.overlay, |file| file.path());
     let progress = Progress::wait("apply");
-    let applied = extant::scratch::apply(&args.image, overlay);
+    let applied = match crate::store::is_plain(&args.image) {
+        false => {
+            let base = crate::store::open(&args.image, blockdev::Access::ReadWrite)?;
+            extant::scratch::apply_to(&base, overlay)
+        }
+        true => extant::scratch::apply(&args.image, overlay),
+    };
     progress.done();
     let bytes = applied
         .map_err(|e| match e {

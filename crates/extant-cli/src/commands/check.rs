@@ -2,38 +2,61 @@
 
 use crate::address::Rooted;
 use crate::images;
+use crate::mounted::Mounted;
+use crate::online;
 use crate::output;
+use crate::paced::PacedDevice;
 use crate::progress::Progress;
 use crate::show::{count, show};
-use anyhow::{Context, Result, anyhow};
-use blockdev::{Access, FileDevice};
-use extant_check::{CheckOptions, Finding, Report, Severity};
+use crate::store;
+use anyhow::{Context, Result};
+use blockdev::{Access, BlockDevice};
+use extant_check::{CheckOptions, CheckStep, Finding, Report, Severity};
+use extant_terminal::numbers::size;
+use lockmeter::{Mutex, lock_class};
 use serde::Serialize;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+
+lock_class!(
+    /// What is shown of a check.
+    Steps = "steps of a check"
+);
 
 /// The image has faults.
 const FAULTS: u8 = 4;
 /// The image could not be checked.
 const FAILED: u8 = 8;
 
-/// Look for damage in an image, without changing it
+/// Look for damage in an image, mounted or not, without changing it
 ///
 /// The image is checked on all processors, by the rules by which e2fsck -fn does it: superblock, group descriptors and bitmaps, inodes with their
 /// mappings and extended attributes, blocks claimed twice, directories with their names, indexes and checksums, the way to every
 /// inode, counts of links and of what is free, the journal's superblock and the orphan file. An image whose journal was not
-/// replayed is seen as it will be after that; --noload has it seen as it stands. Not checked are the contents of quota files,
+/// replayed is seen as it will be after that; --noload has it seen as it stands. Quota files are compared with what is used. Not checked are
 /// external journals, hashes in directories that fold case, counts of references of inodes that hold values of attributes, and
 /// the map of reserved descriptors of volumes with clusters. Nothing is mended.
+///
+/// A mounted image (by its directory, or its name) is checked while it is used: the mount keeps the moment at which the check began, and
+/// writers wait only while it is taken; files without a name that
+/// are open count as ended. If more than 256 MiB of what was there are written over meanwhile, the check fails.
 ///
 /// Notes are about what the kernel and e2fsck mend without a question, or do not look at; they are not counted as faults.
 ///
 /// The exit code is that of fsck: 0 for no fault, 4 for faults, 8 if the image could not be checked, 16 for wrong usage.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  extant check disk.img\n  extant check --json disk.img")]
+#[command(
+    after_help = "Examples:\n  extant check disk.img\n  extant check --json disk.img\n  extant check /mnt\n  \
+                  extant check --scrub=20M /mnt"
+)]
 pub struct Args {
-    /// The image
+    /// The image, or the directory that it is mounted on
     image: Rooted,
+    /// Read at most so many bytes in a second, so that others can go on: structures with all their checksums [default: 32M]
+    #[arg(long, value_name = "BYTES", value_parser = size, num_args = 0..=1, require_equals = true, default_missing_value = "32M")]
+    scrub: Option<u64>,
     /// Threads; without it as many as processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -43,6 +66,9 @@ pub struct Args {
     /// Faults alone, no notes and no summary
     #[arg(short, long)]
     quiet: bool,
+    /// Write how far the check is to this descriptor, a line "pass done total image" each time, as e2fsck -C does
+    #[arg(long, value_name = "FD")]
+    progress_fd: Option<u32>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -106,19 +132,20 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn check(args: &Args, image: &Path) -> Result<Report> {
-    images::identity(image)?;
     let name = image.display().to_string();
-    let device = FileDevice::open(image, Access::ReadOnly)
-        .map_err(|e| anyhow!("{e}"))
-        .map_err(|e| crate::advice::about_image(image, e))?;
+    let threads = args.threads.map_or(0, usize::from);
+    let mut device = open(image, threads)?;
+    if let Some(rate) = args.scrub {
+        device = Arc::new(PacedDevice::new(device, rate));
+    }
     let options = CheckOptions {
-        threads: args.threads.map_or(0, usize::from),
+        threads,
         max_findings: args.max,
         replay: !images::journals_are_left(),
     };
-    let progress = Progress::wait(&format!("{name}: checking"));
-    let report = extant_check::check(&device, &options);
-    progress.done();
+    let shown = ShownSteps::new(&name, args.progress_fd)?;
+    let report = extant_check::check_telling(&device, &options, &|step| shown.tell(step));
+    drop(shown);
     let report = report.with_context(|| name.clone())?;
     if args.json {
         output::json(&Checked {
@@ -136,6 +163,67 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
         print(args, &name, &report)?;
     }
     Ok(report)
+}
+
+/// How far the check is, for people and programs.
+struct ShownSteps<'n> {
+    name: &'n str,
+    fd: Option<File>,
+    /// The pass, its line, and what the line and the program were told of it last.
+    pass: Mutex<(u8, Option<Progress>, u64), Steps>,
+}
+
+impl<'n> ShownSteps<'n> {
+    fn new(name: &'n str, fd: Option<u32>) -> Result<Self> {
+        let open = |fd: u32| {
+            let path = format!("/proc/self/fd/{fd}");
+            let file = OpenOptions::new().append(true).open(path);
+            file.with_context(|| format!("--progress-fd {fd}"))
+        };
+        Ok(Self {
+            name,
+            fd: fd.map(open).transpose()?,
+            pass: Mutex::new((0, None, 0)),
+        })
+    }
+
+    fn tell(&self, step: CheckStep) {
+        let mut pass = self.pass.lock();
+        if pass.0 != step.pass {
+            let what = format!("{}: {}", self.name, step.pass_name());
+            *pass = (step.pass, Some(Progress::up_to(&what, step.total)), 0);
+        } else if step.done < pass.2 + (step.total / 200).max(1) && step.done < step.total {
+            return;
+        }
+        if let Some(line) = &pass.1 {
+            line.add(step.done.saturating_sub(pass.2));
+        }
+        pass.2 = pass.2.max(step.done);
+        if let Some(mut fd) = self.fd.as_ref() {
+            // Who does not read it does without.
+            let _ = writeln!(fd, "{} {} {} {}", step.pass, pass.2, step.total, self.name);
+        }
+    }
+}
+
+/// The image as it lies there, or as it is now if it is mounted.
+fn open(image: &Path, threads: usize) -> Result<Arc<dyn BlockDevice>> {
+    if image.is_dir() {
+        return mounted(&Mounted::at(image)?, threads);
+    }
+    images::identity(image)?;
+    store::open(image, Access::ReadOnly).or_else(|error| match Mounted::of_image(image) {
+        Some(of) => mounted(&of, threads),
+        None => Err(error),
+    })
+}
+
+fn mounted(mounted: &Mounted, threads: usize) -> Result<Arc<dyn BlockDevice>> {
+    let threads = match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    };
+    online::image(mounted, threads)
 }
 
 fn print(args: &Args, name: &str, report: &Report) -> Result<()> {

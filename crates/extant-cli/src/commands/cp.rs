@@ -119,7 +119,7 @@ impl Job<'_> {
         let mut same = false;
         for location in self.from {
             if let Location::Image(a) = location {
-                same |= images::identity(&a.image)? == id;
+                same |= images::identity(&a.image)?.file == id.file;
             }
         }
         if same {

@@ -15,22 +15,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Write a tree of an image to a directory or a tar archive
+/// Write a tree of an image to a directory or an archive
 ///
 /// All cores work on it. A directory gets what is in the tree, with holes and hard links; owners and devices only when root
-/// asks (or with --owner). An archive has everything but sockets, in pax format, and is the same
-/// whatever the number of threads.
+/// asks (or with --owner). A tar archive has everything but sockets, in pax format. A cpio archive, in the format newc
+/// that Linux boots from, has no extended attributes. Archives are the same whatever the number of threads.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant export disk.img rootfs/\n  extant export disk.img:/etc etc.tar.zst\n  extant export disk.img - | tar tv"
+    after_help = "Examples:\n  extant export disk.img rootfs/\n  extant export disk.img:/etc etc.tar.zst\n  extant export disk.img - | tar tv\n  extant export disk.img initrd.img --format cpio.zst"
 )]
 pub struct Args {
     /// What to export; a bare IMAGE is its root
     #[arg(value_name = "IMAGE[:/PATH]")]
     source: Rooted,
-    /// A directory, an archive by its name (.tar, .tar.gz, .tgz, .tar.zst, .tzst), or - for a plain
-    /// archive on standard output
+    /// A directory, an archive by its name (.tar, .tar.gz, .tgz, .tar.zst, .tzst, .cpio, .cpio.gz, .cpio.zst), or -
+    /// for an archive on standard output
     dest: PathBuf,
+    /// An archive whatever its name: tar, tar.gz, tar.zst, cpio, cpio.gz or cpio.zst; without this a plain tar
+    /// archive on standard output
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Packing>,
     /// Threads; 0: one for each CPU
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -39,6 +43,22 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     owner: OwnerArgs,
+}
+
+impl Args {
+    /// How to pack an archive, if it is to be one.
+    fn packing(&self, stdout: bool) -> Result<Option<Packing>> {
+        ensure!(
+            self.format.is_none() || !self.dest.is_dir(),
+            "{}: is a directory: --format is for archives",
+            self.dest.display()
+        );
+        Ok(match self.format {
+            None if stdout => Some(Packing::TAR),
+            None => Packing::of_name(&self.dest),
+            given => given,
+        })
+    }
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -59,11 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (image, from) = (ImageSide::at(&place), &place.path[..]);
     let mut rules = Rules::all(args.threads).with(&args.owner, &volume)?;
     let monitor = Monitor::new("export");
-    let packing = if stdout {
-        Some(Packing::Plain)
-    } else {
-        Packing::of_name(&args.dest)
-    };
+    let packing = args.packing(stdout)?;
     check_name(args, &place, packing)?;
     if address.path == b"/" {
         // Nearly all that the volume holds is data.
@@ -128,7 +144,7 @@ fn check_name(args: &Args, place: &ImagePlace, packing: Option<Packing>) -> Resu
     if packing.is_none() && OTHERS.iter().any(|end| name.ends_with(end)) {
         ensure!(
             into,
-            "{name}: not an archive that can be written: use .tar, .tar.gz or .tar.zst; or make the \
+            "{name}: not an archive that can be written: use .tar, .tar.gz, .tar.zst, .cpio, .cpio.gz or .cpio.zst; or make the \
              directory first, if it is to be one"
         );
     }
@@ -143,7 +159,7 @@ fn check_name(args: &Args, place: &ImagePlace, packing: Option<Packing>) -> Resu
 }
 
 /// Endings of other kinds of archives: a directory of such a name is hardly meant.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 14] = [
     ".tar.xz",
     ".txz",
     ".tar.bz2",
@@ -153,7 +169,9 @@ const OTHERS: [&str; 12] = [
     ".tar.Z",
     ".tar.br",
     ".zip",
-    ".cpio",
+    ".cpio.xz",
+    ".cpio.bz2",
+    ".cpio.lz4",
     ".7z",
     ".squashfs",
 ];

@@ -2,18 +2,22 @@
 
 use crate::address::host_path;
 use crate::commands::mkdir;
-use crate::commands::mkfs::{check_sources, tar_input};
+use crate::commands::mkfs::{archive_input, check_sources, is_image};
 use crate::images;
+use crate::known;
 use crate::output;
-use crate::transfer::{self, Counts, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules};
-use anyhow::{Context, Result, ensure};
-use extant::mkfs::MkfsError;
+use crate::transfer::{
+    self, Counts, Feed, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules, Side,
+};
+use anyhow::{Context, Result, bail, ensure};
+use extant::Volume;
+use extant::mkfs::{MkfsError, Source};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Put directory trees and tar archives into an image
+/// Put directory trees and archives into an image
 ///
 /// All cores work on it. The contents of each SOURCE go into the image's root, or the directory that --to names, with
 /// owners, permissions, times, extended attributes, ACLs, hard links, devices and holes. Directories are merged,
@@ -26,7 +30,8 @@ use std::time::Instant;
 pub struct Args {
     /// The image
     image: PathBuf,
-    /// Directories, tar archives (plain, gzip, zstd), or - for an archive on standard input
+    /// Directories, tar and cpio archives (plain, or compressed with gzip, zstd, xz or bzip2), - for an archive on
+    /// standard input, images of ext2, ext3 and ext4, lists of files in the format of mtree(5)
     #[arg(required = true)]
     sources: Vec<PathBuf>,
     /// Directory in the image; made if it does not exist
@@ -76,32 +81,9 @@ pub fn run(args: &Args) -> Result<()> {
         let mut rules = Rules::all(args.threads).with(&args.owner, volume)?;
         rules.layer = args.layers || args.sources.len() > 1;
         rules.one_file_system = args.one_file_system;
-        rules.skip = Some(id);
+        rules.skip = Some(id.file);
         for source in &args.sources {
-            if source.is_dir() {
-                if let Some(slash) = to.iter().rposition(|&b| b == b'/').filter(|&at| at > 0) {
-                    mkdir::make_all(volume, &to[..slash], 0o755)
-                        .with_context(|| host_path(to).display().to_string())?;
-                }
-                let from = source.as_os_str().as_bytes();
-                Route {
-                    src: &HostSide::new(),
-                    dst: &image,
-                    rules: &rules,
-                    monitor: &monitor,
-                }
-                .tree(from, to)?;
-            } else {
-                mkdir::make_all(volume, to, 0o755)
-                    .with_context(|| host_path(to).display().to_string())?;
-                let read = transfer::read_tar(tar_input(source), &image, to, &rules, &monitor);
-                read.map_err(|e| match e.downcast_ref() {
-                    Some(MkfsError::Tar { what, .. }) if what.starts_with("not a tar archive") => {
-                        e.context("a source is a directory or an archive (cp copies files)")
-                    }
-                    _ => e,
-                })?;
-            }
+            enter(source, volume, &image, to, &rules, &monitor)?;
         }
         closing = Instant::now();
         Ok(())
@@ -117,4 +99,57 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         output::summary(&counts.line())
     }
+}
+
+/// Puts one source into a directory of the image.
+fn enter(
+    source: &Path,
+    volume: &Volume,
+    image: &ImageSide,
+    to: &[u8],
+    rules: &Rules,
+    monitor: &Monitor,
+) -> Result<()> {
+    let make = |path: &[u8]| {
+        let made = mkdir::make_all(volume, path, 0o755);
+        made.with_context(|| host_path(to).display().to_string())
+    };
+    let route = |src: &dyn Side, from: &[u8]| {
+        if let Some(slash) = to.iter().rposition(|&b| b == b'/').filter(|&at| at > 0) {
+            make(&to[..slash])?;
+        }
+        Route {
+            src,
+            dst: image,
+            rules,
+            monitor,
+        }
+        .tree(from, to)
+    };
+    if source.is_dir() {
+        return route(&HostSide::new(), source.as_os_str().as_bytes());
+    }
+    if is_image(source)? {
+        let other = images::read(source)?;
+        return route(&ImageSide::new(&other, source), b"/");
+    }
+    let feed = match known::list(source)? {
+        Some(Source::Other(tree)) => Feed::Tree(tree),
+        Some(_) => bail!(
+            "{}: is a device table, which mkfs --from applies when it makes an image",
+            source.display()
+        ),
+        None => {
+            known::no_disk(source)?;
+            Feed::Archive(archive_input(source))
+        }
+    };
+    make(to)?;
+    let read = transfer::read_archive(feed, image, to, rules, monitor);
+    read.map_err(|e| match e.downcast_ref() {
+        Some(MkfsError::Archive { what, .. }) if what.starts_with("not an archive") => {
+            e.context("a source is a directory or an archive (cp copies files)")
+        }
+        _ => e,
+    })
 }

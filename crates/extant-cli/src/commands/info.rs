@@ -1,5 +1,6 @@
 //! `extant info`.
 
+use super::partitions;
 use crate::address::Rooted;
 use crate::images;
 use crate::output;
@@ -310,7 +311,13 @@ struct Everything {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let volume = images::read(&args.image.0.image)?;
+    let image = &args.image.0.image;
+    let volume = match images::read(image) {
+        Ok(volume) => volume,
+        // A disk with partitions is no image itself.
+        Err(_) if partitions::is_disk(image) => return partitions::list(image, args.json),
+        Err(error) => return Err(error),
+    };
     let geo = volume.geometry();
     let info = info(&volume)?;
     let groups = (0..)

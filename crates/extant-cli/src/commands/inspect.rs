@@ -1,16 +1,19 @@
 //! `extant inspect`.
 
+mod prompt;
+
 use crate::address::Rooted;
 use crate::images;
 use crate::output;
 use crate::show::show;
 use anyhow::{Context, Result, anyhow, bail};
-use blockdev::{Access, FileDevice};
+use blockdev::{Access, BlockDevice};
 use extant_check::inspect::{InspectError, Inspector, Layout, Record, Request, Value};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Show the structures inside an image, field by field
 ///
@@ -36,12 +39,15 @@ use std::path::PathBuf;
 ///
 /// INODE is a path in the image, or a number as <12>. Symbolic links in paths are not followed.
 ///
+/// Without a request they are asked for at a prompt, with completion and a history, or read from standard input. cd, pwd, cat, dump, help and
+/// quit are known there, too.
+///
 /// Damage ends no answer that can go on: it is told where it is met, with the checksum that is wrong. An image whose journal
 /// was not replayed is seen as it will be after that; --noload has it seen as it stands.
 #[derive(clap::Args, Debug)]
 #[command(
     verbatim_doc_comment,
-    after_help = "Examples:\n  extant inspect disk.img stat /etc/passwd\n  extant inspect disk.img dump-block 1027\n  extant inspect --json disk.img -R 'icheck 5000 5001'"
+    after_help = "Examples:\n  extant inspect disk.img\n  extant inspect disk.img stat /etc/passwd\n  extant inspect disk.img dump-block 1027\n  extant inspect --json disk.img -R 'icheck 5000 5001'"
 )]
 pub struct Args {
     /// The image
@@ -63,11 +69,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let requests = requests(args)?;
     let image = &args.image.0.image;
-    images::identity(image)?;
     let name = image.display().to_string();
-    let device = FileDevice::open(image, Access::ReadOnly)
-        .map_err(|e| anyhow!("{e}"))
-        .map_err(|e| crate::advice::about_image(image, e))?;
+    let device = open(image)?;
     let inspector = Inspector::open(&device, !images::journals_are_left());
     let inspector = inspector.with_context(|| name.clone())?;
     for finding in inspector.findings() {
@@ -76,23 +79,70 @@ pub fn run(args: &Args) -> Result<()> {
             show(finding.to_string().as_bytes())
         ));
     }
+    let answers = Answers { json: args.json };
+    if requests.is_empty() {
+        return match prompt::Session::new(&inspector, image, answers).run()? {
+            true => Ok(()),
+            false => bail!("no request; there are {}", Request::names()),
+        };
+    }
     let mut out = output::stdout();
     let done = output::each(requests, |request| {
-        let answered = match args.json {
-            true => answer_json(&inspector, &request, &mut out),
-            false => answer(&inspector, &request, &mut out),
-        };
-        answered.map_err(|e| match e {
-            InspectError::Output(e) => e.into(),
-            e => anyhow!(
-                "{name}: {}: {}",
-                request.name(),
-                show(e.to_string().as_bytes())
-            ),
-        })
+        let answered = answers.give(&inspector, &request, &mut out);
+        answered.map_err(|e| failed(image, &request, e))
     });
     out.flush()?;
     done
+}
+
+/// The form of answers.
+#[derive(Clone, Copy)]
+struct Answers {
+    json: bool,
+}
+
+impl Answers {
+    fn give(
+        self,
+        inspector: &Inspector<'_>,
+        request: &Request,
+        out: &mut impl Write,
+    ) -> Result<(), InspectError> {
+        match self.json {
+            true => answer_json(inspector, request, out),
+            false => answer(inspector, request, out),
+        }
+    }
+}
+
+/// Why a request has no answer.
+fn failed(image: &Path, request: &Request, error: InspectError) -> anyhow::Error {
+    match error {
+        InspectError::Output(e) => e.into(),
+        e => anyhow!(
+            "{}: {}: {}",
+            image.display(),
+            request.name(),
+            show(e.to_string().as_bytes())
+        ),
+    }
+}
+
+/// Opens an image whose structures are looked at.
+pub fn open(image: &Path) -> Result<Arc<dyn BlockDevice>> {
+    images::identity(image)?;
+    crate::store::open(image, Access::ReadOnly)
+}
+
+/// Shows the superblock.
+pub(super) fn superblock(image: &Rooted, json: bool) -> Result<()> {
+    run(&Args {
+        image: image.clone(),
+        words: vec!["superblock".into()],
+        request: Vec::new(),
+        file: None,
+        json,
+    })
 }
 
 /// All requests, in the order of the options' help.
@@ -113,9 +163,6 @@ fn requests(args: &Args) -> Result<Vec<Request>> {
                 requests.push(Request::from_line(line)?);
             }
         }
-    }
-    if requests.is_empty() {
-        bail!("no request; there are {}", Request::names());
     }
     Ok(requests)
 }
@@ -173,7 +220,7 @@ fn row(record: &Record, is_new: bool, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A value for people.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Nothing => "-".into(),
         Value::Is(true) => "yes".into(),

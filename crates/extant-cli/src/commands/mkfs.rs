@@ -1,25 +1,35 @@
 //! `extant mkfs`.
 
 use crate::advice::advised;
+use crate::clock;
+use crate::commands::mkfs_report::{Made, WouldMake, Written, tell};
+use crate::commands::mkfs_size::Size;
+use crate::commands::tune_values::errors;
 use crate::container;
 use crate::interrupt;
 use crate::known;
+use crate::new_file::{Format, NewFile};
 use crate::output;
 use crate::owners::OwnerSpec;
 use crate::progress::Progress;
-use crate::show::{count, human};
+use crate::show::human;
+use crate::store;
 use crate::streams;
-use crate::transfer::OwnerArgs;
+use crate::transfer::{ImageTree, OwnerArgs};
 use anyhow::{Context, Result, bail, ensure};
-use blockdev::{Access, BlockDevice, FileDevice};
+use blockdev::{Access, BlockDevice};
 use ext4_format::FormatError;
 use ext4_format::features::FsType;
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::{Inodes, Usage};
-use extant::mkfs::{self, MkfsError, MkfsOptions, MkfsReport, Phase, Source, TarInput, TreeSource};
+use extant::mkfs::{
+    self, ArchiveInput, MkfsError, MkfsOptions, Phase, Prepared, Source, TreeSource,
+};
+use extant_disk::Format::Raw;
+use extant_disk::NewFormat;
 use extant_terminal::numbers::size;
-use serde::Serialize;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -32,19 +42,29 @@ use std::time::Instant;
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant mkfs disk.img --size 8G\n  extant mkfs root.img --from rootfs/ -L root\n  \
-    docker export CONTAINER | extant mkfs root.img --from - --free 20%\n  docker save IMAGE > image.tar && extant mkfs root.img --from image.tar\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
+    docker export CONTAINER | extant mkfs root.img --from - --free 20%\n  extant mkfs root.img --from rootfs/ --size min\n  docker save IMAGE > image.tar && extant mkfs root.img --from image.tar\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
 )]
 pub struct Args {
-    /// File to make, or block device
+    /// File to make, block device, or partition of a disk, as disk.img@p2. A name that ends in .zst or .simg has it packed
     image: PathBuf,
-    /// Bytes of the file system, with K, M, G or T for powers of 1024; without a letter, bytes
-    #[arg(long, value_parser = size, value_name = "SIZE")]
-    size: Option<u64>,
-    /// A directory, a tar archive (plain, gzip, zstd) or - for one on standard input; of several, each
-    /// is a layer over those before it, with the white-outs of container images. An image of a container (an
+    /// Format of the file; by the ending of its name if left out
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Bytes of the file system, with K, M, G or T for powers of 1024; without a letter, bytes. With --from also min, no more than
+    /// its content needs, or +20%, so much of that more
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    size: Option<Size>,
+    /// A directory, a tar or cpio archive (plain, or compressed with gzip, zstd, xz or bzip2), - for one on standard input, an
+    /// image of ext2, ext3 or ext4, also disk.img@p2, or a list of files (see --manifest); of several, each is a layer
+    /// over those before it, with the white-outs of container images. An image of a container (an
     /// OCI layout, or what docker save wrote) stands for its layers
     #[arg(long, value_name = "SOURCE")]
     from: Vec<PathBuf>,
+    /// List of files for what is in the sources and beside it: in the format of mtree(5), with data in files of the
+    /// host, or a device table as of genext2fs and Buildroot (NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT),
+    /// which adds devices and sets owners and permissions. --from knows both by their first line
+    #[arg(long, value_name = "FILE")]
+    manifest: Vec<PathBuf>,
     /// Part of the file system that stays free when its size is found from its content
     #[arg(long, value_name = "PERCENT%", value_parser = percent, conflicts_with = "size", requires = "from")]
     free: Option<f64>,
@@ -92,6 +112,12 @@ pub struct Args {
     /// Blocks in a group
     #[arg(short = 'g', value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
+    /// After an error: continue, remount-ro or panic
+    #[arg(short, long, value_name = "BEHAVIOUR", default_value = "continue", value_parser = errors)]
+    errors: u16,
+    /// Mount options that the volume says itself, with commas between, as tune2fs -o has them
+    #[arg(long, value_name = "OPTIONS", default_value = "acl,user_xattr", value_parser = mount_options)]
+    mount_options: u32,
     /// Groups in a flex group
     #[arg(short = 'G', value_name = "GROUPS", default_value_t = 16)]
     flex_groups: u32,
@@ -102,6 +128,12 @@ pub struct Args {
     /// Threads; 0: one for each CPU
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Show what would be made; nothing is written
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// No summary
+    #[arg(short, long)]
+    quiet: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -110,7 +142,7 @@ pub struct Args {
 }
 
 /// A percentage of something that cannot be all of it.
-fn percent(text: &str) -> Result<f64> {
+pub fn percent(text: &str) -> Result<f64> {
     let number = text.trim_end_matches('%').parse().ok();
     let number = number.filter(|n: &f64| (0.0..=90.0).contains(n));
     number.with_context(|| "write 0% to 90%".to_string())
@@ -130,6 +162,11 @@ fn usage(text: &str) -> Result<Usage> {
         .context("use floppy, small, default, big, huge, news, largefile or largefile4")
 }
 
+fn mount_options(text: &str) -> Result<u32> {
+    let bits = ext4_format::mount_options::change(0, text);
+    bits.map_err(|name| anyhow::anyhow!("{name}: no mount option of a superblock"))
+}
+
 fn uuid(text: &str) -> Result<uuid::Uuid> {
     Ok(match text {
         "clear" | "null" => uuid::Uuid::nil(),
@@ -141,9 +178,20 @@ fn uuid(text: &str) -> Result<uuid::Uuid> {
 }
 
 impl Args {
+    /// The sources, and what must stay until they are read.
+    fn sources(&self, scratch: &Path) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
+        check_sources(&self.manifest)?;
+        let (mut all, unpacked) = sources(&self.from, &self.image, self.one_file_system, scratch)?;
+        for file in &self.manifest {
+            all.push(known::list(file)?.unwrap_or_else(|| known::mtree(file)));
+        }
+        Ok((all, unpacked))
+    }
+
     fn options(&self) -> Result<MkfsOptions> {
         let mut o = MkfsOptions {
-            size: self.size,
+            size: self.size.and_then(Size::bytes),
+            tight: self.size == Some(Size::Min),
             fs_type: self.fs_type,
             usage: self.usage,
             block_size: self.block_size,
@@ -153,20 +201,17 @@ impl Args {
             label: self.label.clone(),
             uuid: self.uuid.map(|u| *u.as_bytes()),
             flex_bg_size: self.flex_groups,
+            errors: self.errors,
+            mount_options: self.mount_options,
             blocks_per_group: self.blocks_per_group,
             threads: self.threads,
-            free_percent: self.free.unwrap_or(0.0),
-            xattrs: !self.owner.no_xattrs,
-            uid_map: self.owner.uid_map.clone().unwrap_or_default(),
-            gid_map: self.owner.gid_map.clone().unwrap_or_default(),
-            mode_map: self.owner.mode_map.clone().unwrap_or_default(),
-            cancel: Some(interrupt::flag()),
+            free_percent: self
+                .size
+                .map_or(self.free.unwrap_or(0.0), Size::free_percent),
             ..MkfsOptions::default()
         };
-        if let Some(owner) = &self.owner.owner {
-            (o.uid, o.gid) = owner.numbers().context("--owner")?;
-        }
-        if self.from.is_empty() {
+        common(&mut o, &self.owner, &self.image)?;
+        if self.from.is_empty() && self.manifest.is_empty() {
             // An empty volume consists of its root directory, which its maker wants to write to.
             let me = (rustix::process::getuid(), rustix::process::getgid());
             let root = (
@@ -194,42 +239,74 @@ impl Args {
         {
             extended(&mut o, option).with_context(|| format!("-E {option}"))?;
         }
-        if let Some(epoch) = std::env::var_os("SOURCE_DATE_EPOCH") {
-            let secs = epoch.to_str().and_then(|t| t.parse().ok());
-            o.source_date_epoch = Some(secs.context("SOURCE_DATE_EPOCH is no number of seconds")?);
-        }
-        // Beside the image, where there must be room for it anyway; memory file systems may be small.
-        o.spool_dir = self.image.parent().map(|p| {
-            if p.as_os_str().is_empty() {
-                ".".into()
-            } else {
-                p.into()
-            }
-        });
         Ok(o)
     }
+}
 
-    /// The sources, and what must stay until they are read.
-    fn sources(&self, scratch: &Path) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
-        check_sources(&self.from)?;
-        let (mut sources, mut unpacked) = (Vec::new(), Vec::new());
-        for path in &self.from {
-            match container::layers(path, scratch)? {
-                Some(layers) => {
-                    let (files, keeps) = layers.into_parts();
-                    sources.extend(files.into_iter().map(|f| Source::Tar(TarInput::File(f))));
-                    unpacked.extend(keeps);
-                }
-                None if path.is_dir() => sources.push(Source::Tree(TreeSource {
-                    one_file_system: self.one_file_system,
-                    exclude: vec![self.image.clone()],
-                    ..TreeSource::new(path)
-                })),
-                None => sources.push(Source::Tar(tar_input(path))),
+/// What new file systems have in common: owners, the time, and a place for what must be read twice, beside the image.
+pub fn common(o: &mut MkfsOptions, owner: &OwnerArgs, image: &Path) -> Result<()> {
+    o.xattrs = !owner.no_xattrs;
+    o.uid_map = owner.uid_map.clone().unwrap_or_default();
+    o.gid_map = owner.gid_map.clone().unwrap_or_default();
+    o.mode_map = owner.mode_map.clone().unwrap_or_default();
+    o.cancel = Some(interrupt::flag());
+    if let Some(owner) = &owner.owner {
+        (o.uid, o.gid) = owner.numbers().context("--owner")?;
+    }
+    o.source_date_epoch = clock::source_date_epoch()?;
+    o.time = clock::fake()?;
+    // Beside the image, where there must be room for it anyway; memory file systems may be small.
+    o.spool_dir = store::file(image).parent().map(|p| {
+        if p.as_os_str().is_empty() {
+            ".".into()
+        } else {
+            p.into()
+        }
+    });
+    Ok(())
+}
+
+/// The sources of a new image, and what must stay until they are read.
+pub fn sources(
+    from: &[PathBuf],
+    image: &Path,
+    one_file_system: bool,
+    scratch: &Path,
+) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
+    check_sources(from)?;
+    let (mut sources, mut unpacked) = (Vec::new(), Vec::new());
+    for path in from {
+        if is_image(path)? {
+            not_itself(path, image)?;
+            sources.push(Source::Other(Box::new(ImageTree::open(path)?)));
+            continue;
+        }
+        if let Some(list) = known::list(path)? {
+            sources.push(list);
+            continue;
+        }
+        match container::layers(path, scratch)? {
+            Some(layers) => {
+                let (files, keeps) = layers.into_parts();
+                sources.extend(
+                    files
+                        .into_iter()
+                        .map(|f| Source::Archive(ArchiveInput::File(f))),
+                );
+                unpacked.extend(keeps);
+            }
+            None if path.is_dir() => sources.push(Source::Tree(TreeSource {
+                one_file_system,
+                exclude: vec![store::file(image).to_path_buf()],
+                ..TreeSource::new(path)
+            })),
+            None => {
+                known::no_disk(path)?;
+                sources.push(Source::Archive(archive_input(path)));
             }
         }
-        Ok((sources, unpacked))
     }
+    Ok((sources, unpacked))
 }
 
 /// Sources must be there before anything is done; standard input can be read once.
@@ -243,22 +320,43 @@ pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
         streams::archive_from_stdin()?;
     }
     for file in files {
-        let found = file.try_exists();
+        let found = store::file(file).try_exists();
         let found = found.with_context(|| file.display().to_string())?;
         ensure!(found, "{}: no such file or directory", file.display());
     }
     Ok(())
 }
 
+/// A new image cannot be its own source.
+fn not_itself(source: &Path, image: &Path) -> Result<()> {
+    let id = |path: &Path| {
+        store::file(path)
+            .metadata()
+            .map(|m| (m.dev(), m.ino()))
+            .ok()
+    };
+    ensure!(
+        id(source) != id(image) || store::split(source).is_some(),
+        "{}: is to be made from itself: nothing was written",
+        source.display()
+    );
+    Ok(())
+}
+
+/// Whether a source is an image of ext2, ext3 or ext4, in a disk or not.
+pub fn is_image(source: &Path) -> Result<bool> {
+    known::is_image(source).with_context(|| source.display().to_string())
+}
+
 /// An archive, or `-` for standard input.
-pub fn tar_input(path: &Path) -> TarInput {
+pub fn archive_input(path: &Path) -> ArchiveInput {
     if streams::is_stream(path) {
-        TarInput::Reader {
+        ArchiveInput::Reader {
             name: "standard input".into(),
             reader: Box::new(std::io::stdin()),
         }
     } else {
-        TarInput::File(path.into())
+        ArchiveInput::File(path.into())
     }
 }
 
@@ -297,61 +395,9 @@ fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
     Ok(())
 }
 
-#[derive(Serialize)]
-struct Made {
-    image: String,
-    size: u64,
-    block_size: u32,
-    blocks: u64,
-    free_blocks: u64,
-    inodes: u32,
-    free_inodes: u32,
-    groups: u32,
-    journal_blocks: u32,
-    features: Vec<String>,
-    uuid: String,
-    directories: u64,
-    files: u64,
-    symlinks: u64,
-    specials: u64,
-    hard_links: u64,
-    data_bytes: u64,
-    /// The time of the whole work, and the part of it that waited for the device at the end.
-    seconds: f64,
-    sync_seconds: f64,
-    warnings: Vec<String>,
-}
-
-impl Made {
-    fn of(image: &Path, r: MkfsReport, (seconds, sync_seconds): (f64, f64)) -> Self {
-        Self {
-            image: image.display().to_string(),
-            size: r.size,
-            block_size: r.block_size,
-            blocks: r.blocks,
-            free_blocks: r.free_blocks,
-            inodes: r.inodes,
-            free_inodes: r.free_inodes,
-            groups: r.groups,
-            journal_blocks: r.journal_blocks,
-            features: r.features.names(),
-            uuid: uuid::Uuid::from_bytes(r.uuid).to_string(),
-            directories: r.directories,
-            files: r.files,
-            symlinks: r.symlinks,
-            specials: r.specials,
-            hard_links: r.hard_links,
-            data_bytes: r.data_bytes,
-            seconds,
-            sync_seconds,
-            warnings: r.warnings,
-        }
-    }
-}
-
 /// Shows a phase at a time, and knows when the last one began.
 #[derive(Default)]
-struct Bar {
+pub struct Bar {
     shown: Mutex<Option<Progress>>,
     flush: Mutex<Option<Instant>>,
 }
@@ -362,7 +408,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Bar {
-    fn change(&self, next: Option<Progress>) {
+    /// Shows another phase, or none.
+    pub fn change(&self, next: Option<Progress>) {
         if let Some(old) = std::mem::replace(&mut *lock(&self.shown), next) {
             old.done();
         }
@@ -392,7 +439,7 @@ impl mkfs::Progress for Bar {
 }
 
 /// The cause, so that an interrupt is recognised, and the advice.
-fn failed(e: MkfsError) -> anyhow::Error {
+pub fn failed(e: MkfsError) -> anyhow::Error {
     match &e {
         MkfsError::Interrupted => interrupt::Interrupted.into(),
         MkfsError::TooSmall { needed, .. } => {
@@ -403,7 +450,7 @@ fn failed(e: MkfsError) -> anyhow::Error {
             advised(&e, format_args!("use --size {size}"))
         }
         MkfsError::TooFewInodes { needed, .. } => advised(&e, format_args!("use -N {needed}")),
-        MkfsError::Tar { what, .. } if what.starts_with("not a tar archive") => {
+        MkfsError::Archive { what, .. } if what.starts_with("not an archive") => {
             anyhow::Error::new(e).context("a source is a directory or an archive (cp copies files)")
         }
         MkfsError::Format(FormatError::Incompatible(name)) => {
@@ -416,12 +463,63 @@ fn failed(e: MkfsError) -> anyhow::Error {
     }
 }
 
+/// The file system that would be made, and the size that it is planned for. Nothing is written, and nobody asked.
+pub fn planned(args: &Args) -> Result<Prepared> {
+    let mut options = args.options()?;
+    let image = &args.image;
+    let there = store::file(image).try_exists()?;
+    let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
+    let (sources, _unpacked) = args.sources(&scratch)?;
+    if options.size.is_none() {
+        options.size = size_there(args, !store::is_plain(image), sources.is_empty(), there)?;
+    }
+    prepared(&options, sources)
+}
+
+fn prepared(options: &MkfsOptions, sources: Vec<Source>) -> Result<Prepared> {
+    let prepared = match sources.is_empty() {
+        false => mkfs::prepare_from(options, sources),
+        true => mkfs::prepare(options),
+    };
+    prepared.map_err(failed)
+}
+
+/// Says what would be made.
+fn show_planned(args: &Args) -> Result<()> {
+    let would = WouldMake::of(&args.image, &planned(args)?);
+    if args.json {
+        return output::json(&would);
+    }
+    let mut out = output::stdout();
+    writeln!(
+        out,
+        "{}: would be {}, {} blocks of {} bytes, {} inodes",
+        would.image,
+        human(would.size),
+        would.blocks,
+        would.block_size,
+        would.inodes
+    )?;
+    writeln!(out, "UUID {}", would.uuid)?;
+    Ok(out.flush()?)
+}
+
 pub fn run(args: Args) -> Result<()> {
+    if args.dry_run {
+        return show_planned(&args);
+    }
     let mut options = args.options()?;
     let image = &args.image;
     streams::no_image(image)?;
-    let there = image.metadata().ok();
-    let is_file = there.as_ref().is_none_or(|m| m.is_file());
+    let in_place = store::format(image);
+    let part = store::split(image).is_some() || (in_place != Raw && in_place.is_written());
+    if part {
+        // Says what is wrong with the disk or the partition.
+        crate::images::identity(image)?;
+    }
+    let there = store::file(image).metadata().ok();
+    let is_file = !part && there.as_ref().is_none_or(|m| m.is_file());
+    let format = Format::of(args.format, image).filter(|_| is_file || args.format.is_some());
     let context = || image.display().to_string();
     if there.as_ref().is_some_and(|m| m.is_dir()) {
         bail!(
@@ -429,100 +527,113 @@ pub fn run(args: Args) -> Result<()> {
             context()
         );
     }
+    ensure!(
+        is_file || format.is_none(),
+        "{}: is written as it is: --format is for files of their own",
+        context()
+    );
     if there.is_some() {
         may_overwrite(image, args.force)?;
     }
     let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
     let (sources, _unpacked) = args.sources(&scratch)?;
-    if sources.is_empty() && options.size.is_none() {
-        let len = there.as_ref().map_or(Ok(0), |_| {
-            FileDevice::open(image, Access::ReadOnly).map(|d| d.len())
-        });
-        options.size = Some(len.with_context(context)?).filter(|&len| len > 0);
-        ensure!(
-            options.size.is_some(),
-            "{}: how large? Use --size 1G, or --from with what it is to hold",
-            context()
-        );
+    if options.size.is_none() {
+        options.size = size_there(&args, part, sources.is_empty(), there.is_some())?;
     }
     let bar = Arc::new(Bar::default());
     let start = Instant::now();
     options.progress = Some(Arc::clone(&bar) as Arc<dyn mkfs::Progress>);
     options.zeroed_device = is_file;
-    let made = make(image, is_file, there.is_none(), &options, sources);
-    let flush = lock(&bar.flush).map_or(0.0, |at| at.elapsed().as_secs_f64());
-    let seconds = (start.elapsed().as_secs_f64(), flush);
+    let target = Target {
+        image,
+        is_file,
+        new: there.is_none(),
+        format,
+    };
+    let made = make(&target, &options, sources, &bar);
     bar.change(None);
-    let report = made?;
-    for warning in &report.warnings {
+    let written = made?;
+    for warning in &written.report.warnings {
         output::complain(format_args!("warning: {warning}"));
     }
-    let made = Made::of(image, report, seconds);
-    if args.json {
-        return output::json(&made);
+    let made = Made::of(image, written, start.elapsed().as_secs_f64());
+    let from_source = !args.from.is_empty() || !args.manifest.is_empty();
+    tell(&made, args.json, args.quiet, from_source)
+}
+
+/// The size of what is there already, if the content does not decide.
+fn size_there(args: &Args, part: bool, empty: bool, there: bool) -> Result<Option<u64>> {
+    let image = &args.image;
+    let by_content = args.free.is_some() || args.size.is_some();
+    if by_content && empty {
+        bail!(
+            "{}: --size min and +N% are of the content of --from",
+            image.display()
+        );
     }
-    let mut out = output::stdout();
-    let Made {
-        blocks,
-        block_size,
-        inodes,
-        files,
-        directories,
-        data_bytes,
-        ..
-    } = &made;
-    writeln!(
-        out,
-        "{}: {}, {blocks} blocks of {block_size} bytes, {inodes} inodes",
-        made.image,
-        human(made.size)
-    )?;
-    writeln!(out, "UUID {}", made.uuid)?;
-    if !args.from.is_empty() {
-        writeln!(
-            out,
-            "{}, {}, {} of data",
-            count(*files, "file", "files"),
-            count(*directories, "directory", "directories"),
-            human(*data_bytes)
-        )?;
+    if !empty && (by_content || !part) {
+        return Ok(None);
     }
-    Ok(out.flush()?)
+    let len = match there {
+        true => store::open(image, Access::ReadOnly)?.len(),
+        false => 0,
+    };
+    ensure!(
+        len > 0,
+        "{}: how large? Use --size 1G, or --from with what it is to hold",
+        image.display()
+    );
+    Ok(Some(len))
+}
+
+/// What the file system is made in.
+struct Target<'a> {
+    image: &'a Path,
+    is_file: bool,
+    /// There was no file.
+    new: bool,
+    format: Option<NewFormat>,
 }
 
 fn make(
-    image: &Path,
-    is_file: bool,
-    new: bool,
+    target: &Target<'_>,
     options: &MkfsOptions,
     sources: Vec<Source>,
-) -> Result<MkfsReport> {
-    let prepared = match sources.is_empty() {
-        false => mkfs::prepare_from(options, sources),
-        true => mkfs::prepare(options),
-    };
+    bar: &Bar,
+) -> Result<Written> {
     // Until here nothing is written, and the image not even opened.
-    let prepared = prepared.map_err(failed)?;
+    let prepared = prepared(options, sources)?;
+    let image = target.image;
     let context = || image.display().to_string();
-    let device = if is_file {
-        FileDevice::create(image, prepared.size())
-    } else {
-        FileDevice::open(image, Access::ReadWrite)
+    let (mut file, mut place) = (None, None);
+    let device: &dyn BlockDevice = match target.is_file {
+        true => {
+            let made = NewFile::create(image, target.format, prepared.size());
+            file.insert(made.with_context(context)?).device()
+        }
+        false => place.insert(store::open(image, Access::ReadWrite)?),
     };
-    let device = device
-        .map_err(|e| no_place(image, e))
-        .with_context(context)?;
-    let written = prepared.write(&device);
-    drop(device);
-    if written.is_err() && new {
+    let written = prepared.write(device);
+    let sync_seconds = lock(&bar.flush).map_or(0.0, |at| at.elapsed().as_secs_f64());
+    drop(place);
+    if written.is_err() && target.new {
+        drop(file.take());
         // Half a file system is of no use to anybody; the error that matters is the first one.
         let _ = std::fs::remove_file(image);
     }
-    written.map_err(failed).with_context(context)
+    let report = written.map_err(failed).with_context(context)?;
+    let packed = file
+        .map(|file| file.finish(options.threads, bar))
+        .transpose()?;
+    Ok(Written {
+        report,
+        packed_bytes: packed.flatten(),
+        sync_seconds,
+    })
 }
 
 /// Why an image cannot be made where it is to be.
-fn no_place(image: &Path, e: std::io::Error) -> anyhow::Error {
+pub fn no_place(image: &Path, e: std::io::Error) -> anyhow::Error {
     let kind = e.kind();
     let error = bare(e);
     let dir = image
@@ -552,9 +663,9 @@ fn bare(e: std::io::Error) -> anyhow::Error {
 }
 
 /// A device in use is never overwritten, and what holds anything only if that is insisted on, or confirmed at a terminal.
-fn may_overwrite(image: &Path, force: bool) -> Result<()> {
+pub fn may_overwrite(image: &Path, force: bool) -> Result<()> {
     let context = || image.display().to_string();
-    if let Some(user) = known::user(image).with_context(context)? {
+    if let Some(user) = known::user(store::file(image)).with_context(context)? {
         bail!("{}: is {user}: nothing was written", context());
     }
     if force {

@@ -2,29 +2,39 @@
 
 mod apply;
 mod cat;
+mod chattr;
 mod check;
 mod chmod;
 mod chown;
 mod cp;
 mod cp_checks;
+mod defrag;
+mod defrag_online;
 mod df;
+mod diff;
+mod disk;
 mod doctor;
 mod enter;
 mod export;
 mod generate;
 mod import;
 mod info;
-mod inspect;
+pub mod inspect;
 mod ln;
 mod ls;
+mod lsattr;
 mod map;
 mod mkdir;
 pub mod mkfs;
+mod mkfs_report;
+mod mkfs_size;
 pub mod mount;
 mod mv;
+mod partitions;
 mod remount;
 mod repair;
 mod rescue;
+pub mod resize;
 mod rm;
 mod shell;
 mod stat;
@@ -33,6 +43,9 @@ mod sync;
 mod top;
 mod touch;
 mod tree;
+mod trim;
+mod tune;
+mod tune_values;
 mod umount;
 mod xattr;
 
@@ -42,6 +55,7 @@ use clap::Subcommand;
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Mkfs(Box<mkfs::Args>),
+    Disk(disk::Args),
     Import(import::Args),
     Export(export::Args),
     Info(info::Args),
@@ -51,8 +65,14 @@ pub enum Command {
     Repair(repair::Args),
     Undo(repair::UndoArgs),
     Rescue(rescue::Args),
+    Tune(Box<tune::Args>),
+    Trim(trim::Args),
+    Defrag(defrag::Args),
+    Resize(resize::Args),
     Inspect(inspect::Args),
+    Diff(diff::Args),
     Ls(ls::Args),
+    Lsattr(lsattr::Args),
     Tree(tree::Args),
     Cat(cat::Args),
     Stat(stat::Args),
@@ -62,6 +82,7 @@ pub enum Command {
     Mkdir(mkdir::Args),
     Ln(ln::Args),
     Touch(touch::Args),
+    Chattr(chattr::Args),
     Chmod(chmod::Args),
     Chown(chown::Args),
     Getfattr(xattr::GetArgs),
@@ -86,6 +107,7 @@ pub enum Command {
 pub fn run(command: Command) -> Result<()> {
     match command {
         Command::Mkfs(args) => mkfs::run(*args),
+        Command::Disk(args) => disk::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Info(args) => info::run(&args),
@@ -94,8 +116,13 @@ pub fn run(command: Command) -> Result<()> {
         Command::Repair(args) => repair::run(&args),
         Command::Undo(args) => repair::undo(&args),
         Command::Rescue(args) => rescue::run(&args),
+        Command::Tune(args) => tune::run(&args),
+        Command::Trim(args) => trim::run(&args),
+        Command::Defrag(args) => defrag::run(&args),
+        Command::Resize(args) => resize::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Df(args) => df::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Tree(args) => tree::run(&args),
         Command::Cat(args) => cat::run(&args),
@@ -106,6 +133,8 @@ pub fn run(command: Command) -> Result<()> {
         Command::Mkdir(args) => mkdir::run(&args),
         Command::Ln(args) => ln::run(&args),
         Command::Touch(args) => touch::run(&args),
+        Command::Chattr(args) => chattr::run(&args),
+        Command::Lsattr(args) => lsattr::run(&args),
         Command::Chmod(args) => chmod::run(&args),
         Command::Chown(args) => chown::run(&args),
         Command::Getfattr(args) => xattr::get(&args),

@@ -1,19 +1,20 @@
 //! `extant repair` and `extant undo`.
 
 use crate::address::Rooted;
-use crate::advice::about_image;
+use crate::clock;
 use crate::images;
 use crate::output;
 use crate::progress::Progress;
 use crate::show::{count, show};
-use anyhow::{Context, Result, anyhow, bail};
-use blockdev::{Access, FileDevice};
+use crate::store;
+use anyhow::{Context, Result, bail};
+use blockdev::{Access, BlockDevice};
 use extant_repair::{Mend, Plan, Undo, file_beside};
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
 
 /// Something was mended.
 const MENDED: u8 = 1;
@@ -57,9 +58,9 @@ pub struct Args {
     json: bool,
 }
 
-/// Make an image what it was before a repair
+/// Make an image what it was before a change
 ///
-/// The undo file is that of extant repair --undo, or the one that an interrupted repair left beside the image. An image that was
+/// The undo file is that of --undo of extant repair, tune and defrag, or the one that an interrupted change left beside the image. An image that was
 /// changed since is left alone. The undo file stays.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant undo disk.undo disk.img")]
@@ -108,47 +109,71 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn open(image: &Path, access: Access) -> Result<FileDevice> {
+fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     images::identity(image)?;
-    let device = FileDevice::open(image, access).map_err(|e| anyhow!("{e}"));
-    device.map_err(|e| about_image(image, e))
+    store::open(image, access)
 }
 
 /// The undo file beside the image; none for a device, beside which nothing outlives the system.
-fn beside(args: &Args, image: &Path) -> Result<Option<PathBuf>> {
-    let kind = std::fs::metadata(image)?.file_type();
+fn beside(image: &Path, undo: Option<&Path>, dry_run: bool) -> Result<Option<PathBuf>> {
+    let file = store::file(image);
+    let kind = std::fs::metadata(file)?.file_type();
     if !kind.is_block_device() {
         // A link leads to the file that is written.
-        let image = image.canonicalize()?;
-        return Ok(Some(file_beside(&image)));
+        let mut name = file.canonicalize()?.into_os_string();
+        if store::split(image).is_some() {
+            // A partition has several names and one place.
+            name.push(format!("@{}", store::range(image)?.start));
+        }
+        return Ok(Some(file_beside(name.as_ref())));
     }
-    if args.undo.is_none() && !args.dry_run {
+    if undo.is_none() && !dry_run {
         bail!("a block device needs --undo FILE, on another file system");
     }
     Ok(None)
 }
 
+/// Opens an image to be changed, with the place of the undo file while that is written; a change that was interrupted is taken back
+/// first.
+pub(super) fn ready(
+    image: &Path,
+    undo: Option<&Path>,
+    dry_run: bool,
+) -> Result<(Arc<dyn BlockDevice>, Option<PathBuf>)> {
+    let access = match dry_run {
+        true => Access::ReadOnly,
+        false => Access::ReadWrite,
+    };
+    let device = open(image, access)?;
+    let beside = taken_back(image, &device, undo, dry_run)?;
+    Ok((device, beside))
+}
+
+/// Takes a change back that was interrupted, and returns the place of the undo file while another is written.
+pub(super) fn taken_back(
+    image: &Path,
+    device: &dyn BlockDevice,
+    undo: Option<&Path>,
+    dry_run: bool,
+) -> Result<Option<PathBuf>> {
+    let name = image.display();
+    let beside = beside(image, undo, dry_run)?;
+    if let Some(beside) = beside.as_deref().filter(|path| path.exists()) {
+        if dry_run {
+            bail!("{name}: an earlier change was interrupted; extant repair takes it back");
+        }
+        let taken = extant_repair::take_back_interrupted(device, beside);
+        if taken.with_context(|| beside.display().to_string())? {
+            output::complain(format!("{name}: an interrupted change was taken back"));
+        }
+    }
+    Ok(beside)
+}
+
 /// Repairs the image and returns the exit code.
 fn repair(args: &Args, image: &Path) -> Result<u8> {
     let name = image.display().to_string();
-    let access = if args.dry_run {
-        Access::ReadOnly
-    } else {
-        Access::ReadWrite
-    };
-    let device = open(image, access)?;
-    let beside = beside(args, image)?;
-    if let Some(beside) = beside.as_deref().filter(|path| path.exists()) {
-        if args.dry_run {
-            bail!(
-                "{name}: an earlier repair was interrupted; extant repair without -n takes it back"
-            );
-        }
-        let taken = extant_repair::take_back_interrupted(&device, beside);
-        if taken.with_context(|| beside.display().to_string())? {
-            output::complain(format!("{name}: an interrupted repair was taken back"));
-        }
-    }
+    let (device, beside) = ready(image, args.undo.as_deref(), args.dry_run)?;
     let (plan, failed) = planned(args, &name, &device)?;
     if let Some(error) = failed {
         return Err(error);
@@ -168,9 +193,12 @@ fn repair(args: &Args, image: &Path) -> Result<u8> {
 }
 
 /// Makes the plan, with a question for each mend if nothing else was said.
-fn planned(args: &Args, name: &str, device: &FileDevice) -> Result<(Plan, Option<anyhow::Error>)> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |now| now.as_secs().min(u32::MAX.into()) as u32);
+fn planned(
+    args: &Args,
+    name: &str,
+    device: &dyn BlockDevice,
+) -> Result<(Plan, Option<anyhow::Error>)> {
+    let now = u32::try_from(clock::stamp()?.max(0)).unwrap_or(u32::MAX);
     let mut failed = None;
     let asks = !(args.dry_run || args.safe || args.yes);
     let progress = (!asks).then(|| Progress::wait(&format!("{name}: making the plan")));

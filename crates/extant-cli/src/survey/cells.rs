@@ -74,6 +74,21 @@ impl Layout {
         Some((part * self.per_part() + rest / self.cell, end.min(self.end)))
     }
 
+    /// Tells for `len` blocks from `start` on how many are in which cell; blocks outside of the volume are in none.
+    fn spread(&self, start: u64, len: u64, mut tell: impl FnMut(usize, u32)) {
+        let mut at = start.max(self.first);
+        let end = start.saturating_add(len).min(self.end);
+        while at < end
+            && let Some((cell, cell_end)) = self.cell_of(at)
+        {
+            let upto = cell_end.min(end);
+            if let Ok(cell) = usize::try_from(cell) {
+                tell(cell, u32::try_from(upto - at).unwrap_or(u32::MAX));
+            }
+            at = upto;
+        }
+    }
+
     /// The first block of a cell, and one past its last; none if it has no block.
     pub fn blocks(&self, cell: u64) -> Option<(u64, u64)> {
         let (part, rest) = (cell / self.per_part(), cell % self.per_part());
@@ -135,22 +150,13 @@ impl Cells {
 
     /// Counts `len` blocks from `start` on; blocks outside of the volume do not count.
     pub fn add(&mut self, what: Use, start: u64, len: u64) {
-        let mut at = start.max(self.layout.first);
-        let end = start.saturating_add(len).min(self.layout.end);
-        while at < end
-            && let Some((cell, cell_end)) = self.layout.cell_of(at)
-        {
-            let upto = cell_end.min(end);
-            if let Some(counts) = usize::try_from(cell)
-                .ok()
-                .and_then(|c| self.counts.get_mut(c))
-            {
+        let counts = &mut self.counts;
+        self.layout.spread(start, len, |cell, more| {
+            if let Some(counts) = counts.get_mut(cell) {
                 let count = &mut counts.0[what as usize];
-                let more = u32::try_from(upto - at).unwrap_or(u32::MAX);
                 *count = count.saturating_add(more);
             }
-            at = upto;
-        }
+        });
     }
 
     /// Everything has been added: [`Use::Other`] and [`Use::Unknown`] counted all blocks that are in use, or may be, and
@@ -180,6 +186,57 @@ impl Cells {
     /// Blocks of a use in all cells.
     pub fn total(&self, what: Use) -> u64 {
         self.counts.iter().map(|c| c.get(what)).sum()
+    }
+}
+
+/// Blocks of some files, for each cell of a layout.
+pub struct Owned {
+    layout: Layout,
+    inodes: Vec<u32>,
+    counts: Vec<[u32; Self::MOST]>,
+}
+
+impl Owned {
+    /// Files that are told apart.
+    pub const MOST: usize = 8;
+
+    /// Of these files, without counts.
+    pub fn new(layout: Layout, inodes: &[u32]) -> Self {
+        let count = usize::try_from(layout.count()).unwrap_or(usize::MAX);
+        Self {
+            layout,
+            inodes: inodes.iter().copied().take(Self::MOST).collect(),
+            counts: vec![[0; Self::MOST]; count],
+        }
+    }
+
+    /// Counts blocks of a file, if it is one of these.
+    pub fn add(&mut self, ino: u32, start: u64, len: u64) {
+        let Some(file) = self.inodes.iter().position(|own| *own == ino) else {
+            return;
+        };
+        let counts = &mut self.counts;
+        self.layout.spread(start, len, |cell, more| {
+            if let Some(counts) = counts.get_mut(cell) {
+                counts[file] = counts[file].saturating_add(more);
+            }
+        });
+    }
+
+    /// The counts of each cell, in the order of the files.
+    pub fn cells(&self) -> impl Iterator<Item = &[u32; Self::MOST]> {
+        self.counts.iter()
+    }
+
+    /// Blocks of each file.
+    pub fn totals(&self) -> [u64; Self::MOST] {
+        let mut totals = [0; Self::MOST];
+        for counts in &self.counts {
+            for (total, count) in totals.iter_mut().zip(counts) {
+                *total += u64::from(*count);
+            }
+        }
+        totals
     }
 }
 
@@ -228,6 +285,18 @@ mod tests {
             );
             assert_eq!(layout.cell_of(blocks), None);
         }
+    }
+
+    #[test]
+    fn blocks_of_a_file_are_counted_for_it_alone() {
+        let layout = layout(0, 100, 50, 1, 2);
+        let mut owned = Owned::new(layout, &[12, 13]);
+        owned.add(12, 40, 20);
+        owned.add(13, 60, 5);
+        owned.add(14, 70, 5);
+        let cells: Vec<_> = owned.cells().map(|cell| (cell[0], cell[1])).collect();
+        assert_eq!(cells, [(10, 0), (10, 5)]);
+        assert_eq!(owned.totals()[..3], [20, 5, 0]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 mod cells;
 mod mapping;
 
-pub use cells::{Cells, Counts, Layout};
+pub use cells::{Cells, Counts, Layout, Owned};
 
 use anyhow::Result;
 use ext4_format::bitmap;
@@ -96,6 +96,8 @@ pub struct Survey {
     pub picture: Cells,
     pub fragmentation: Fragmentation,
     free_runs: [FreeRuns; 64],
+    /// The regular files with the most blocks, and how many they have.
+    largest: Vec<(u64, u32)>,
     /// Groups and inodes that break a rule.
     pub damaged: u64,
     /// The first of them.
@@ -105,33 +107,53 @@ pub struct Survey {
 impl Survey {
     /// Looks at a whole image; `each` is told of every group that is done.
     pub fn of(volume: &Volume, picture: Layout, each: impl FnMut() -> Result<()>) -> Result<Self> {
-        let geometry = volume.geometry();
-        let mut free_runs = [FreeRuns::default(); 64];
-        for (log, runs) in free_runs.iter_mut().enumerate() {
-            runs.at_least = 1 << log;
-        }
-        let found = Self {
-            groups: Cells::new(Layout::groups(geometry)),
-            picture: Cells::new(picture),
-            fragmentation: Fragmentation::default(),
-            free_runs,
-            damaged: 0,
-            first_damage: None,
-        };
-        let mut surveyor = Surveyor {
-            volume,
-            geometry,
-            found,
-            walker: Walker::new(volume),
-            claimed: 0,
-            run: 0,
-        };
+        let mut surveyor = Surveyor::new(volume, picture, &[]);
         surveyor.all(each)?;
         surveyor.end_run();
         let mut found = surveyor.found;
         found.groups.finish();
         found.picture.finish();
         Ok(found)
+    }
+
+    fn new(geometry: &Geometry, picture: Layout) -> Self {
+        let mut free_runs = [FreeRuns::default(); 64];
+        for (log, runs) in free_runs.iter_mut().enumerate() {
+            runs.at_least = 1 << log;
+        }
+        Self {
+            groups: Cells::new(Layout::groups(geometry)),
+            picture: Cells::new(picture),
+            fragmentation: Fragmentation::default(),
+            free_runs,
+            largest: Vec::new(),
+            damaged: 0,
+            first_damage: None,
+        }
+    }
+
+    /// The inodes of the regular files with the most blocks, the largest first.
+    pub fn largest(&self) -> Vec<u32> {
+        self.largest.iter().map(|(_, ino)| *ino).collect()
+    }
+
+    /// Where the blocks of these files are in the picture.
+    pub fn owned(&self, volume: &Volume, inodes: &[u32]) -> Owned {
+        let mut surveyor = Surveyor::new(volume, self.picture.layout, inodes);
+        for ino in inodes {
+            // The survey has told of what is damaged.
+            let _ = surveyor.one(InodeNr(*ino));
+        }
+        surveyor.owned
+    }
+
+    /// Notes a file if it is one of the largest; of equal ones the first stays.
+    fn note_size(&mut self, ino: u32, blocks: u64) {
+        let after = self.largest.partition_point(|(more, _)| *more >= blocks);
+        if blocks > 0 && after < Owned::MOST {
+            self.largest.insert(after, (blocks, ino));
+            self.largest.truncate(Owned::MOST);
+        }
     }
 
     /// Free runs by length, up to the longest there are.
@@ -152,9 +174,40 @@ struct Surveyor<'a> {
     claimed: u64,
     /// Length of the free run that goes on.
     run: u64,
+    owned: Owned,
 }
 
-impl Surveyor<'_> {
+impl<'a> Surveyor<'a> {
+    fn new(volume: &'a Volume, picture: Layout, inodes: &[u32]) -> Self {
+        let geometry = volume.geometry();
+        Self {
+            volume,
+            geometry,
+            found: Survey::new(geometry, picture),
+            walker: Walker::new(volume),
+            claimed: 0,
+            run: 0,
+            owned: Owned::new(picture, inodes),
+        }
+    }
+
+    /// Counts the blocks of one inode.
+    fn one(&mut self, ino: InodeNr) -> extant::Result<()> {
+        let geometry = self.geometry;
+        let (group, index) = geometry
+            .group_of_inode(ino)
+            .ok_or(extant::Error::NotFound)?;
+        let desc = self.volume.groups().nth(group.0 as usize);
+        let table = desc.ok_or(extant::Error::NotFound)??.inode_table.0;
+        let per_block = geometry.inodes_per_block();
+        let records = self
+            .volume
+            .metadata_block(BlockNr(table.saturating_add((index / per_block).into())))?;
+        let mut records = records.chunks_exact(geometry.inode_size.into());
+        let record = records.nth((index % per_block) as usize);
+        self.inode(ino, record.ok_or(extant::Error::NotFound)?)
+    }
+
     fn all(&mut self, mut each: impl FnMut() -> Result<()>) -> Result<()> {
         for (nr, desc) in (0..).map(GroupNr).zip(self.volume.groups()) {
             each()?;
@@ -316,7 +369,7 @@ impl Surveyor<'_> {
             generation: core.generation,
             extents: core.flags & flags::EXTENTS != 0,
         };
-        let found = &mut self.found;
+        let (found, owned) = (&mut self.found, &mut self.owned);
         let mut left = geometry.blocks_count.saturating_sub(self.claimed);
         let before = left;
         let mut pieces = Pieces::default();
@@ -329,12 +382,14 @@ impl Surveyor<'_> {
                 left = rest;
                 found.groups.add(what, start.0, len);
                 found.picture.add(what, start.0, len);
+                owned.add(ino.0, start.0, len);
                 pieces.add(logical, start.0, len);
                 true
             });
         self.claimed += before - left;
         if what == Use::Files && kind == FileType::Regular {
             self.found.fragmentation.add(ino.0, pieces.count);
+            self.found.note_size(ino.0, before - left);
         }
         walked
     }

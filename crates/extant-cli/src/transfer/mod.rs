@@ -1,27 +1,29 @@
-//! Moving trees between the host, images and tar archives, with everything they hold.
+//! Moving trees between the host, images and archives, with everything they hold.
 //!
 //! [`Side`] is a directory of either kind and what is below it; `copy` moves between two of them from many
-//! threads; `tar_read` and `tar_write` move between one of them and an archive. [`Rules`] say what is
+//! threads; `archive_read` and `archive_write` move between one of them and an archive. [`Rules`] say what is
 //! kept and what is changed on the way.
 
+mod archive_files;
+mod archive_read;
+mod archive_write;
 mod copy;
 mod host;
 mod host_file;
 mod image;
+mod image_tree;
 mod layers;
 mod ordered;
 mod rules;
 mod steps;
-mod tar_files;
-mod tar_read;
-mod tar_write;
 
+pub use archive_read::{Feed, read_archive};
+pub use archive_write::{Packing, pack};
 pub use copy::Route;
 pub use host::HostSide;
 pub use image::ImageSide;
+pub use image_tree::ImageTree;
 pub use rules::{OwnerArgs, Rules};
-pub use tar_read::read_tar;
-pub use tar_write::{Packing, pack};
 
 use crate::advice::advised;
 use crate::progress::Progress;

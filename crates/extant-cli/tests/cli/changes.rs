@@ -2,6 +2,7 @@
 
 use crate::support::{Mounted, Scratch};
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
 #[test]
 fn makes_directories() {
@@ -82,6 +83,56 @@ fn changes_modes_owners_times() {
         );
         assert_eq!((of("l").mode(), of("l").uid()), (0o120777, 1000));
         assert_eq!(of("f").mtime(), 1_000_000_000);
+    }
+    s.clean();
+}
+
+#[test]
+fn flags_are_those_of_lsattr() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&["mkdir", "-p", ":/d/sub"]);
+    s.ok(&["touch", ":/d/f", ":/d/.hidden", ":/d/sub/g"]);
+    s.ok(&["ln", "-s", "f", ":/d/l"]);
+    s.ok(&["chattr", "+iA", ":/d/f"]);
+    s.ok(&["chattr", "-R", "+d", ":/d/sub"]);
+    s.ok(&["chattr", "=S", ":/d/.hidden"]);
+    let mine = s.ok(&["lsattr", "-R", "-a", ":/d"]);
+    let seen: Vec<_> = mine
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("--S-----------e-------", "/d/.hidden"),
+            ("----i--A------e-------", "/d/f"),
+            ("------d-------e-------", "/d/sub"),
+            ("------d-------e-------", "/d/sub/g"),
+        ]
+    );
+    if let Some(mounted) = Mounted::new(&s) {
+        for (letters, path) in seen {
+            let out = Command::new("lsattr")
+                .arg("-d")
+                .arg(mounted.path().join(&path[1..]))
+                .output()
+                .unwrap();
+            let text = String::from_utf8(out.stdout).unwrap();
+            assert!(text.starts_with(letters), "{text}");
+        }
+    }
+    s.ok(&["chattr", "-i", ":/d/f"]);
+    assert_eq!(
+        s.ok(&["lsattr", "-d", ":/d/f"]),
+        "-------A------e------- /d/f\n"
+    );
+    assert!(s.fails(&["chattr", "+i", ":/d/none"]).contains("/d/none"));
+    assert_eq!(
+        s.run(&["lsattr", "--json", ":/d"]).json()[0]["letters"],
+        "-------A------e-------"
+    );
+    for bad in ["i", "+I", "+q"] {
+        assert_eq!(s.run(&["chattr", bad, ":/d/f"]).code, Some(2), "{bad}");
     }
     s.clean();
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 /// An image without checksums in which `/a/b/loop` is `/a` again, and `/twice` is `/a/b`.
-fn with_loops() -> Option<Scratch> {
+pub fn with_loops() -> Option<Scratch> {
     let s = Scratch::mke2fs(
         "16M",
         &[

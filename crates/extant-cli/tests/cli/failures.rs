@@ -267,7 +267,7 @@ fn what_was_meant_is_said() {
         (&["import", "%", "@file"], "cp copies files"),
         (
             &["export", "%", "@x.tar.xz"],
-            "use .tar, .tar.gz or .tar.zst",
+            "use .tar, .tar.gz, .tar.zst, .cpio",
         ),
         (
             &["mkfs", "@x.img", "--size", "1K"],

@@ -400,3 +400,56 @@ fn a_large_sparse_volume_takes_little_memory() {
     assert_eq!(map["groups"].as_array().unwrap().len(), 1 << 16);
     assert_eq!(map["damaged"], 0);
 }
+
+/// The largest files by their blocks, as debugfs counts them, and in pictures of both kinds.
+#[test]
+fn the_largest_files_have_colours_of_their_own() {
+    needs::tools!("debugfs");
+    let Some(s) = Scratch::ext4() else { return };
+    fill(&s);
+    std::fs::write(s.host("second"), vec![3; 1 << 20]).unwrap();
+    s.ok(&["cp", "@second", ":/a/second <&>"]);
+    let map = s.run(&["map", "--by", "file", "--json", "%"]).json();
+    let files = map["largest_files"].as_array().unwrap();
+    assert_eq!(files.len(), 8, "{files:?}");
+    assert_eq!(files[0]["path"], "/c/big");
+    assert_eq!(files[1]["path"], "/a/second <&>");
+    for file in files {
+        let blocks = data_blocks(&s, &format!("<{}>", file["inode"])).len();
+        assert_eq!(file["blocks"], blocks as u64, "{file}");
+    }
+    let plain = s.run(&["map", "--json", "%"]).json();
+    assert!(plain["largest_files"].is_null());
+    assert_eq!(plain["total"], map["total"]);
+    // Three MiB and one, of 32: in cells of a row for each.
+    let text = s.ok(&["map", "--by", "file", "--width", "40", "%"]);
+    let (picture, legend) = text.split_once("\n\n").unwrap();
+    let count = |letter: char| picture.matches(letter).count();
+    let all = count('A') + count('B') + count('M') + count('m') + count('.');
+    assert!(count('A') >= all / 14 && count('B') >= 10, "{text}");
+    assert!(legend.contains("A /c/big"), "{text}");
+    assert!(legend.contains("B /a/second <&>"), "{text}");
+    assert!(
+        legend.contains("M metadata") && legend.contains(". free"),
+        "{text}"
+    );
+    s.ok(&[
+        "map", "--by", "file", "--svg", "@map.svg", "--png", "@map.png", "%",
+    ]);
+    let svg = std::fs::read_to_string(s.host("map.svg")).unwrap();
+    assert!(svg.contains("/a/second &lt;&amp;&gt;: 1.0M"), "{svg}");
+    let png = std::io::BufReader::new(std::fs::File::open(s.host("map.png")).unwrap());
+    let mut reader = png::Decoder::new(png).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    assert!(info.width >= 800 && info.height > 400, "{info:?}");
+    let of = |colour: [u8; 3]| {
+        pixels
+            .chunks_exact(3)
+            .filter(|pixel| **pixel == colour)
+            .count()
+    };
+    // Cells of six by nine pixels; the legend has 144 of each colour.
+    let (big, second) = (of([0x1f, 0x77, 0xb4]) - 144, of([0xff, 0x7f, 0x0e]) - 144);
+    assert!(big > 2 * second && second > 10 * 54, "{big} {second}");
+}

@@ -73,15 +73,11 @@ const TABLE: &[Row] = &[
         1,
         "zero: not an ext2/ext3/ext4 file system: no magic number in the superblock: it holds nothing: extant mkfs zero makes a file system in it",
     ),
-    (
-        "ls disk.qcow2",
-        1,
-        "disk.qcow2: not an ext2/ext3/ext4 file system: no magic number in the superblock: it is a qcow2 image: qemu-img convert -O raw disk.qcow2 RAW makes one that can be opened",
-    ),
+    ("ls disk.qcow2", 1, "disk.qcow2: qcow2 v0 is not supported"),
     (
         "ls pc.img",
         1,
-        "pc.img: not an ext2/ext3/ext4 file system: no magic number in the superblock: it begins with an MBR partition table: losetup -fP --show pc.img makes devices of its partitions",
+        "pc.img: not an ext2/ext3/ext4 file system: no magic number in the superblock: it begins with an MBR partition table: extant info pc.img lists its partitions, pc.img@p1 is the first",
     ),
     (
         "ls a.tar",
@@ -313,7 +309,7 @@ const TABLE: &[Row] = &[
     (
         "mkdir quota.img:/x",
         1,
-        "quota.img: read-only file system: feature quota is not supported for writing: tune2fs -O ^quota quota.img takes it out",
+        "quota.img: read-only file system: feature quota is not supported for writing: extant tune quota.img -O ^quota takes it out",
     ),
     (
         "mkdir --noload disk.img:/x",
@@ -448,7 +444,7 @@ const TABLE: &[Row] = &[
     (
         "mkfs new.img --from file",
         1,
-        "a source is a directory or an archive (cp copies files): file: at byte 5: not a tar archive (nor gzip or zstd): shorter than a header",
+        "a source is a directory or an archive (cp copies files): file: at byte 5: not an archive: shorter than a header",
     ),
     (
         "mkfs new.img --from dir --size 10K",
@@ -509,7 +505,7 @@ const TABLE: &[Row] = &[
     (
         "import disk.img file",
         1,
-        "a source is a directory or an archive (cp copies files): file: at byte 5: not a tar archive (nor gzip or zstd): shorter than a header",
+        "a source is a directory or an archive (cp copies files): file: at byte 5: not an archive: shorter than a header",
     ),
     (
         "import disk.img",
@@ -544,7 +540,7 @@ const TABLE: &[Row] = &[
     (
         "export disk.img out.zip",
         1,
-        "out.zip: not an archive that can be written: use .tar, .tar.gz or .tar.zst; or make the directory first, if it is to be one",
+        "out.zip: not an archive that can be written: use .tar, .tar.gz, .tar.zst, .cpio, .cpio.gz or .cpio.zst; or make the directory first, if it is to be one",
     ),
     (
         "export disk.img:/d file",
@@ -668,9 +664,9 @@ const TABLE: &[Row] = &[
         "mkfs: -d: no such option: write --from DIR",
     ),
     (
-        "mkfs -q new.img",
+        "mkfs -v new.img",
         2,
-        "mkfs: -q: no such option: leave it out",
+        "mkfs: -v: no such option: leave it out",
     ),
     (
         "bench mdtest --tasks 2",
@@ -813,7 +809,15 @@ fn every_message_says_what_and_where_and_what_next() {
         "extant: disk.img: already in use by another process or mount (locked): extant umount its directory, or see \
          fuser -v disk.img\n"
     );
-    drop(lock);
+    // It may be about to end, as the server of a mount is when umount(8) returns.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            lock.unlock().unwrap();
+        });
+        let (code, found) = said(program, s.dir.path(), "mkdir disk.img:/x", |_| {});
+        assert_eq!((code, &*found), (0, ""));
+    });
     s.clean();
 }
 

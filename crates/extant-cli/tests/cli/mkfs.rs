@@ -132,6 +132,37 @@ fn sources_of_all_kinds_are_layers() {
 }
 
 #[test]
+fn a_size_is_found_for_the_content() {
+    let s = Scratch::empty();
+    let tree = s.dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("file"), vec![7; 40_000_000]).unwrap();
+    let size = |args: &[&str]| {
+        let all = [&["mkfs", "-F", "%", "--from", "@tree", "--json"][..], args].concat();
+        s.run(&all).json()["size"].as_u64().unwrap()
+    };
+    let (min, auto, more) = (
+        size(&["--size", "min"]),
+        size(&[]),
+        size(&["--size", "+20%"]),
+    );
+    s.clean();
+    assert!(min < auto && min < 46_500_000, "{min} {auto}");
+    assert!(
+        (auto * 119 / 100..auto * 123 / 100).contains(&more),
+        "{auto} {more}"
+    );
+    assert!(
+        s.fails(&["mkfs", "-F", "%", "--size", "min"])
+            .contains("of the content of --from")
+    );
+    for bad in ["+x%", "+20", "-20%", "+999%"] {
+        let ran = s.run(&["mkfs", "-F", "%", "--from", "@tree", "--size", bad]);
+        assert_eq!(ran.code, Some(2), "{bad}");
+    }
+}
+
+#[test]
 fn refuses_what_it_should() {
     let s = Scratch::empty();
     assert!(s.fails(&["mkfs", "%"]).contains("how large?"));
@@ -172,7 +203,7 @@ fn refuses_what_it_should() {
     fs::write(s.host("bad.tar"), vec![9; 2000]).unwrap();
     assert!(
         s.fails(&["mkfs", "@x.img", "--from", "@bad.tar"])
-            .contains("not a tar archive")
+            .contains("not an archive")
     );
     assert!(!s.host("x.img").exists());
 }

@@ -24,12 +24,34 @@ pub fn script(document: &str) -> &'static str {
         "README.md" | "docs/tutorials/tour.md" => TOUR,
         "docs/mount.md" => "mkdir project; echo text >project/file",
         "docs/how-to/ci-images.md" => "mkdir -p build/bin; echo program >build/bin/program",
+        "docs/how-to/disk.md" | "docs/how-to/e2fsprogs.md" => {
+            "mkdir -p rootfs/etc; echo hello >rootfs/etc/motd"
+        }
         "docs/how-to/untrusted-image.md" => FOUND,
         "docs/how-to/container-layers.md" => LAYERS,
+        "docs/how-to/formats.md" => FORMATS,
         "docs/how-to/chroot-shell.md" => ROOT,
         _ => "",
     }
 }
+
+/// Directories, and an initramfs as distributions make it.
+const FORMATS: &str = r#"
+mkdir -p rootfs/etc more
+echo hello >rootfs/etc/motd
+cat >table <<END
+# name     type mode uid gid major minor start inc count
+/dev       d    755  0   0   -     -     -     -   -
+/dev/null  c    666  0   0   1     3     0     0   -
+/dev/tty   c    620  0   5   4     0     0     1   8
+/etc/motd  f    600  1   1   -     -     -     -   -
+END
+mkdir -p early/kernel/x86 main
+echo code >early/kernel/x86/microcode
+printf '#!/bin/sh\n' >main/init
+(cd early; find . | cpio -o -H newc --quiet) >initrd.img
+(cd main; find . | cpio -o -H newc --quiet) | gzip >>initrd.img
+"#;
 
 /// Directories, archives and the files of the site example.org, among them a root file system whose apt-get only
 /// writes a file.

@@ -92,3 +92,39 @@ fn a_mount_in_the_background_serves_until_it_is_unmounted() {
         assert_eq!(extant(["cat", &cat]), "text");
     });
 }
+
+/// Decompressed by the server after it has confined itself, or frame by frame.
+#[test]
+fn compressed_images_are_mounted_to_read() {
+    needs::tools!("gzip");
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "16M", &[]);
+        let dir = place.path().join("mnt");
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(place.path().join("file"), "hello\n").unwrap();
+        let name = image.display().to_string();
+        let file = place.path().join("file").display().to_string();
+        extant(["cp", &file, &format!("{name}:/file")]);
+        let seekable = format!("{name}.zst");
+        extant(["mkfs", "-q", &seekable, "--from", &name]);
+        run(Command::new("gzip").arg("-1").arg(&image));
+        let _unmounted = InBackground(&dir);
+        for packed in [seekable, format!("{name}.gz")] {
+            let out = Command::new(EXTANT)
+                .arg("mount")
+                .arg(&packed)
+                .arg(&dir)
+                .output();
+            let out = out.unwrap();
+            let told = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{told}");
+            assert!(
+                told.contains("only read") && told.contains("mounted read-only"),
+                "{told}"
+            );
+            assert_eq!(script(&dir, "cat file; ! touch new 2>/dev/null"), "hello\n");
+            extant(["umount".as_ref(), dir.as_os_str()]);
+        }
+    });
+}

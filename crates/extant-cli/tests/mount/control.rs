@@ -240,3 +240,37 @@ fn what_is_no_mount_is_said_so() {
         run(Command::new("true").arg(dir));
     });
 }
+
+/// While programs change it: each check is of one moment, at which the image was clean; and of a broken one it tells.
+#[test]
+fn a_mounted_image_is_checked_while_it_is_used() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "64M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        let dir = mounted.dir().to_str().unwrap().to_owned();
+        let mut writer = Command::new("sh")
+            .arg("-c")
+            .arg("n=0; while :; do n=$((n + 1)); mkdir -p d$((n % 9)); echo $n >d$((n % 9))/f$((n % 50)); rm -f d$(((n * 7) % 9))/f$(((n * 3) % 50)); done")
+            .current_dir(&dir)
+            .spawn()
+            .unwrap();
+        let image = image.to_str().unwrap();
+        // Open and without a name: on the list of orphans.
+        let mut nameless = std::fs::File::create(mounted.dir().join("gone")).unwrap();
+        std::io::Write::write_all(&mut nameless, &[7; 100_000]).unwrap();
+        std::fs::remove_file(mounted.dir().join("gone")).unwrap();
+        for what in [dir.as_str(), image, dir.as_str(), dir.as_str()] {
+            let said = run(Command::new(EXTANT).args(["check", what]));
+            assert!(said.contains(": clean: "), "{said}");
+        }
+        let paced = run(Command::new(EXTANT).args(["check", "--scrub=100M", "--json", &dir]));
+        let told: serde_json::Value = serde_json::from_str(&paced).unwrap();
+        assert_eq!(told["clean"], true, "{paced}");
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        drop(nameless);
+        mounted.unmount();
+        assert_clean(std::path::Path::new(image));
+    });
+}

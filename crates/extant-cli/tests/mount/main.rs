@@ -9,6 +9,7 @@ mod encrypted;
 mod handles;
 mod hostile;
 mod kill;
+mod moving;
 mod other_kernel;
 mod posix;
 mod privileges;

@@ -1,6 +1,6 @@
 //! The other side of the socket.
 
-use super::{Command, LONGEST, Reply, Status, bad};
+use super::{Command, Fragments, LONGEST, MOST_BYTES, Reply, Status, bad};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -57,6 +57,87 @@ impl Client {
     pub fn ask(&mut self, command: Command) -> io::Result<Reply> {
         self.send(command)?;
         self.receive()
+    }
+
+    /// Takes a snapshot, or joins that of another connection; returns the bytes of the image.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn snapshot(&mut self, join: bool) -> io::Result<u64> {
+        let command = match join {
+            true => Command::JoinSnapshot,
+            false => Command::Snapshot,
+        };
+        match self.ask(command)? {
+            Reply::Snapshot(len) => Ok(len),
+            _ => Err(bad("the answer is no snapshot")),
+        }
+    }
+
+    /// Fills a buffer from the snapshot of this connection.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn read_snapshot(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut at = offset;
+        for piece in buf.chunks_mut(MOST_BYTES as usize) {
+            let len = piece.len() as u32; // at most MOST_BYTES
+            match self.ask(Command::Read { offset: at, len })? {
+                Reply::Bytes(n) if n == len => self.lines.read_exact(piece)?,
+                _ => return Err(bad("the answer is not what was asked for")),
+            }
+            at += u64::from(len);
+        }
+        Ok(())
+    }
+
+    /// Blocks of the volume, and bytes of each.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn size(&mut self) -> io::Result<(u64, u32)> {
+        self.ask_size(Command::Size)
+    }
+
+    /// Makes the volume larger, to so many bytes or to all that there are; returns its blocks, and bytes of each.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn grow(&mut self, bytes: Option<u64>) -> io::Result<(u64, u32)> {
+        self.ask_size(Command::Grow { bytes })
+    }
+
+    fn ask_size(&mut self, command: Command) -> io::Result<(u64, u32)> {
+        match self.ask(command)? {
+            Reply::Size { blocks, block_size } => Ok((blocks, block_size)),
+            _ => Err(bad("the answer is no size")),
+        }
+    }
+
+    /// In how many extents a regular file lies.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn fragments(&mut self, ino: u32) -> io::Result<Fragments> {
+        match self.ask(Command::Fragments { ino })? {
+            Reply::Fragments(found) => Ok(found),
+            _ => Err(bad("the answer is no count of extents")),
+        }
+    }
+
+    /// Moves a regular file into fewer extents; returns how many blocks were moved.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn defragment(&mut self, ino: u32) -> io::Result<u64> {
+        let (mut at, mut sum) = (Some(0), 0);
+        while let Some(from) = at {
+            match self.ask(Command::Defragment { ino, from })? {
+                Reply::Defragmented { next, moved } => (at, sum) = (next, sum + moved),
+                _ => return Err(bad("the answer is not what was asked for")),
+            }
+        }
+        Ok(sum)
     }
 
     /// Live counters.

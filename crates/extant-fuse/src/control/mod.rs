@@ -3,7 +3,8 @@
 //!
 //! A client writes one [`Command`] as a line of JSON and reads one [`Reply`], a line of JSON too. A connection that
 //! froze the mount holds it frozen until it ends, so a client that dies leaves nothing frozen. A connection that
-//! waits for the end is answered when the last byte is in the image.
+//! waits for the end is answered when the last byte is in the image. One that took a snapshot, or joined that of another,
+//! reads the image as it was then; the bytes follow the line of the answer.
 
 mod client;
 mod server;
@@ -48,6 +49,36 @@ pub enum Command {
     Freeze,
     /// Changes go on.
     Thaw,
+    /// Keeps this moment of the image, until this connection and those that joined it end.
+    Snapshot,
+    /// Reads the snapshot that another connection has taken, too.
+    JoinSnapshot,
+    /// Bytes of the snapshot, at most [`MOST_BYTES`].
+    Read {
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        len: u32,
+    },
+    /// In how many extents a regular file lies.
+    Fragments {
+        /// Its inode number.
+        ino: u32,
+    },
+    /// Moves the next 128 MiB of a regular file into fewer extents, while others use it.
+    Defragment {
+        /// Its inode number.
+        ino: u32,
+        /// The byte from which on.
+        from: u64,
+    },
+    /// The size of the volume.
+    Size,
+    /// Makes the volume larger, and its file longer if it must be, while others use it.
+    Grow {
+        /// To so many bytes; without it to all that its device or file has.
+        bytes: Option<u64>,
+    },
     /// The mount becomes read-only: the image is as if it had been closed, until [`Command::ReadWrite`].
     ReadOnly,
     /// The mount may be written again.
@@ -58,6 +89,22 @@ pub enum Command {
     /// tests. Only in builds with debug assertions.
     #[cfg(debug_assertions)]
     Trespass,
+}
+
+/// How a file lies.
+///
+/// ```
+/// let fragments = extant_fuse::control::Fragments { extents: 3, least: 1, blocks: 20 };
+/// assert!(fragments.extents > fragments.least);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fragments {
+    /// Its extents.
+    pub extents: u64,
+    /// The extents that it needs at least.
+    pub least: u64,
+    /// Its blocks.
+    pub blocks: u64,
 }
 
 /// The server's answer.
@@ -73,6 +120,26 @@ pub enum Reply {
     Status(Box<Status>),
     /// A report.
     Text(String),
+    /// To [`Command::Snapshot`] and [`Command::JoinSnapshot`]: the bytes of the image.
+    Snapshot(u64),
+    /// So many bytes follow the line.
+    Bytes(u32),
+    /// To [`Command::Size`] and [`Command::Grow`].
+    Size {
+        /// Blocks of the volume.
+        blocks: u64,
+        /// Bytes of a block.
+        block_size: u32,
+    },
+    /// To [`Command::Fragments`].
+    Fragments(Fragments),
+    /// To [`Command::Defragment`].
+    Defragmented {
+        /// The byte to go on from; none at the end of the file.
+        next: Option<u64>,
+        /// Blocks that were moved.
+        moved: u64,
+    },
     /// The command was carried out.
     Done,
     /// The command failed, with the reason.
@@ -110,6 +177,9 @@ fn is_own(dir: &str) -> bool {
 pub fn socket_of((major, minor): (u32, u32)) -> PathBuf {
     directory().join(format!("{major}:{minor}.sock"))
 }
+
+/// The most bytes of one [`Command::Read`].
+pub const MOST_BYTES: u32 = 1 << 20;
 
 /// Longest line that is taken.
 const LONGEST: u64 = 64 << 20;

@@ -1,7 +1,10 @@
 //! The mount's side of the socket: a thread for each client, of which there are few.
 
-use super::{Command, LONGEST, Reply, bad, directory};
+use super::{Command, Fragments, LONGEST, MOST_BYTES, Reply, bad, directory};
 use crate::mount::{Freeze, Shared};
+use extant::Credentials;
+use extant::blockdev::{BlockDevice, Snapshot};
+use extant::unstable::Node;
 
 use lockmeter::{Condvar, Mutex, lock_class};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -13,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -47,6 +50,15 @@ struct ServerState {
     /// How the mount ended, once it has.
     end: Option<Result<(), String>>,
     clients: Vec<(UnixStream, JoinHandle<()>)>,
+    /// What some connection keeps.
+    snapshot: Weak<Snapshot>,
+}
+
+/// What a connection holds; it ends with it, so that a client that is gone leaves nothing behind.
+#[derive(Default)]
+struct Held {
+    frozen: Option<Freeze>,
+    snapshot: Option<Arc<Snapshot>>,
 }
 
 /// The directory of a socket: made if missing, writable by its owner alone, and locked, so that of two servers only
@@ -87,6 +99,7 @@ impl Server {
                 shared: Some(shared),
                 end: None,
                 clients: Vec::new(),
+                snapshot: Weak::new(),
             }),
             ended: Condvar::new(),
         });
@@ -195,20 +208,23 @@ fn serve(stream: UnixStream, inner: &Inner) {
         return;
     };
     let mut lines = BufReader::new(stream);
-    // Ends with this function, however that ends: a client that is gone leaves nothing frozen.
-    let mut frozen: Option<Freeze> = None;
+    let mut held = Held::default();
     let mut line = String::new();
+    let mut bytes = Vec::new();
     loop {
         line.clear();
         match lines.by_ref().take(LONGEST).read_line(&mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
+        bytes.clear();
         let reply = match serde_json::from_str(&line) {
-            Ok(command) => inner.answer(command, &mut frozen),
+            Ok(Command::Read { offset, len }) => held.read(offset, len, &mut bytes),
+            Ok(command) => inner.answer(command, &mut held),
             Err(e) => Reply::Failed(format!("not understood: {e}")),
         };
-        if send(&mut answers, &reply).is_err() {
+        let sent = send(&mut answers, &reply).and_then(|()| answers.write_all(&bytes));
+        if sent.is_err() {
             return;
         }
     }
@@ -220,8 +236,48 @@ fn send(stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
     stream.write_all(&line)
 }
 
+impl Held {
+    /// Bytes of the snapshot, behind the line of the answer.
+    fn read(&self, offset: u64, len: u32, bytes: &mut Vec<u8>) -> Reply {
+        let Some(snapshot) = &self.snapshot else {
+            return Reply::Failed("this connection has no snapshot".into());
+        };
+        if len > MOST_BYTES {
+            return Reply::Failed(format!("at most {MOST_BYTES} bytes at once"));
+        }
+        bytes.resize(len as usize, 0);
+        match snapshot.read_at(offset, bytes) {
+            Ok(()) => Reply::Bytes(len),
+            Err(e) => {
+                bytes.clear();
+                Reply::Failed(e.to_string())
+            }
+        }
+    }
+}
+
 impl Inner {
-    fn answer(&self, command: Command, frozen: &mut Option<Freeze>) -> Reply {
+    /// Takes a snapshot, or joins the one there is.
+    fn snapshot(&self, shared: &Shared, join: bool, held: &mut Held) -> Reply {
+        // Given up first: it may be the one that is in the way.
+        held.snapshot = None;
+        let there = self.state.lock().snapshot.upgrade();
+        let taken = match (join, there) {
+            (true, Some(there)) => there,
+            (true, None) => return Reply::Failed("there is no snapshot".into()),
+            // Not while the state is locked: it may take as long as a sync.
+            (false, _) => match shared.snapshot() {
+                Ok(taken) => Arc::new(taken),
+                Err(e) => return Reply::Failed(e.to_string()),
+            },
+        };
+        self.state.lock().snapshot = Arc::downgrade(&taken);
+        let len = taken.len();
+        held.snapshot = Some(taken);
+        Reply::Snapshot(len)
+    }
+
+    fn answer(&self, command: Command, held: &mut Held) -> Reply {
         let done = |r: extant::Result<()>| match r {
             Ok(()) => Reply::Done,
             Err(e) => Reply::Failed(e.to_string()),
@@ -255,18 +311,25 @@ impl Inner {
                 Reply::Done
             }
             Command::Sync => done(shared.volume.sync()),
-            Command::Freeze if frozen.is_some() => Reply::Failed("frozen already".into()),
+            Command::Freeze if held.frozen.is_some() => Reply::Failed("frozen already".into()),
             Command::Freeze => match shared.freeze() {
                 Ok(guard) => {
-                    *frozen = Some(guard);
+                    held.frozen = Some(guard);
                     Reply::Done
                 }
                 Err(e) => Reply::Failed(e.to_string()),
             },
-            Command::Thaw => match frozen.take() {
+            Command::Snapshot => self.snapshot(&shared, false, held),
+            Command::JoinSnapshot => self.snapshot(&shared, true, held),
+            Command::Read { offset, len } => held.read(offset, len, &mut Vec::new()),
+            Command::Thaw => match held.frozen.take() {
                 Some(_) => Reply::Done,
                 None => Reply::Failed("not frozen by this connection".into()),
             },
+            Command::Size => size(&shared),
+            Command::Grow { bytes } => told(grow(&shared, bytes)),
+            Command::Fragments { ino } => told(fragments(&shared, ino)),
+            Command::Defragment { ino, from } => told(defragment(&shared, ino, from)),
             Command::ReadOnly => done(shared.begin_read_only()),
             Command::ReadWrite => match shared.volume.read_only() {
                 Some(why) => Reply::Failed(why),
@@ -291,6 +354,44 @@ impl Inner {
             }
         }
     }
+}
+
+fn told(answer: extant::Result<Reply>) -> Reply {
+    answer.unwrap_or_else(|e| Reply::Failed(e.to_string()))
+}
+
+fn size(shared: &Shared) -> Reply {
+    let geometry = shared.volume.geometry();
+    Reply::Size {
+        blocks: geometry.blocks_count,
+        block_size: geometry.block_size,
+    }
+}
+
+fn grow(shared: &Shared, bytes: Option<u64>) -> extant::Result<Reply> {
+    if shared.is_still() {
+        return Err(extant::Error::ReadOnly("remounted read-only".into()));
+    }
+    shared.volume.grow(bytes)?;
+    Ok(size(shared))
+}
+
+fn fragments(shared: &Shared, ino: u32) -> extant::Result<Reply> {
+    let found = Node::of_number(&shared.volume, ino)?.fragmentation()?;
+    Ok(Reply::Fragments(Fragments {
+        extents: found.before,
+        least: found.least,
+        blocks: found.blocks,
+    }))
+}
+
+fn defragment(shared: &Shared, ino: u32, from: u64) -> extant::Result<Reply> {
+    if shared.is_still() {
+        return Err(extant::Error::ReadOnly("remounted read-only".into()));
+    }
+    let node = Node::of_number(&shared.volume, ino)?;
+    let (next, moved) = node.defragment_from(&Credentials::root(), from)?;
+    Ok(Reply::Defragmented { next, moved })
 }
 
 /// The outcome of each call that a server has no use for, if an attacker made it try.
@@ -362,6 +463,57 @@ mod tests {
         assert_eq!(status.image, "new");
         new.end(Ok(()));
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_snapshot_is_read_by_all_who_join_and_ends_with_them() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+        let path = dir.path().join("socket");
+        let mount = shared("disk.img");
+        let volume = mount.volume.clone();
+        let server = Server::start(&path, mount).unwrap();
+        let connect = || Client::connect(&path).unwrap();
+        let (mut first, mut second) = (connect(), connect());
+        assert!(second.snapshot(true).is_err() && second.read_snapshot(0, &mut [0]).is_err());
+        let len = first.snapshot(false).unwrap();
+        assert_eq!(second.snapshot(true).unwrap(), len);
+        assert!(connect().snapshot(false).is_err(), "one at a time");
+        // The superblock and the descriptors; of a block that was free the snapshot may show what it becomes.
+        let mut before = vec![0; 4096];
+        first.read_snapshot(0, &mut before).unwrap();
+        volume.create_dir("/new").unwrap();
+        volume.sync().unwrap();
+        volume.freeze().unwrap().thaw();
+        let mut again = vec![0; 4096];
+        second.read_snapshot(0, &mut again).unwrap();
+        assert!(before == again);
+        second.read_snapshot(0, &mut vec![0; 3 << 20]).unwrap();
+        assert!(second.read_snapshot(len, &mut [0]).is_err());
+        assert!(
+            second
+                .ask(Command::Read {
+                    offset: 0,
+                    len: MOST_BYTES + 1
+                })
+                .is_err()
+        );
+        drop((first, second));
+        // The server finds them gone soon.
+        let mut third = connect();
+        let began = std::time::Instant::now();
+        while third.snapshot(false).is_err() {
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "nobody took it away"
+            );
+        }
+        third.read_snapshot(0, &mut again).unwrap();
+        assert!(before != again);
+        // Neither the volume nor the end waits for who has a snapshot.
+        drop(volume);
+        server.end(Ok(()));
+        assert!(third.read_snapshot(0, &mut again).is_err());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::header::{BLOCK, Header, gnu_sparse_more};
 use super::pax::{Pax, parse};
-use super::stream::{Origin, Stream};
-use crate::adopt::RawXattrs;
+use crate::archive::member::{Member, MemberKind};
+use crate::archive::stream::{Origin, Stream};
 use crate::error::{MkfsError, Result};
 use crate::tree::Segment;
 use ext4_format::timestamp::Timestamp;
@@ -11,52 +11,12 @@ use ext4_format::timestamp::Timestamp;
 /// Extended headers beyond this are an attack, not a header.
 const LONGEST_HEADER: u64 = 64 << 20;
 
-/// The kind of a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MemberKind {
-    File {
-        size: u64,
-        origin: Origin,
-        map: Option<Box<[Segment]>>,
-    },
-    HardLink(Vec<u8>),
-    Symlink(Vec<u8>),
-    CharDevice(u32, u32),
-    BlockDevice(u32, u32),
-    Directory,
-    Fifo,
-}
-
-/// One member.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub path: Vec<u8>,
-    pub kind: MemberKind,
-    /// Permissions.
-    pub mode: u16,
-    pub uid: u32,
-    pub gid: u32,
-    pub mtime: Timestamp,
-    pub atime: Timestamp,
-    pub ctime: Timestamp,
-    pub xattrs: RawXattrs,
-    /// Part of an ACL could not be kept: it names people, not numbers.
-    pub unresolved_acl: bool,
-    /// The type byte, if it is unknown; the member is taken for a file.
-    pub unknown_type: Option<u8>,
-}
-
 /// Reads members one after the other.
-pub(super) struct Members<'s, 'a> {
+pub(crate) struct Members<'s, 'a> {
     stream: &'s mut Stream<'a>,
     /// The records of global headers.
     global: Pax,
     started: bool,
-    /// Data are not kept: the caller reads them from the stream before the next member.
-    in_passing: bool,
-    /// Data and padding of the last member not yet passed.
-    data: u64,
-    padding: u64,
 }
 
 impl<'s, 'a> Members<'s, 'a> {
@@ -65,29 +25,12 @@ impl<'s, 'a> Members<'s, 'a> {
             stream,
             global: Pax::default(),
             started: false,
-            in_passing: false,
-            data: 0,
-            padding: 0,
         }
     }
 
-    /// Members whose data is read as it passes, with [`Members::read`]; origins mean nothing.
-    pub fn in_passing(stream: &'s mut Stream<'a>) -> Self {
-        Self {
-            in_passing: true,
-            ..Self::new(stream)
-        }
-    }
-
-    /// Reads data of the last member; nothing at its end.
-    pub fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
-        let most = usize::try_from(self.data).map_or(buf.len(), |left| left.min(buf.len()));
-        let n = self.stream.read(&mut buf[..most])?;
-        if n < most {
-            return Err(self.stream.error("the archive is cut off"));
-        }
-        self.data -= n as u64;
-        Ok(n)
+    /// The archive's bytes.
+    pub fn stream(&mut self) -> &mut Stream<'a> {
+        self.stream
     }
 
     /// Tells an empty archive, which begins with an end mark, from other files: disk images begin with zeros, too,
@@ -96,8 +39,7 @@ impl<'s, 'a> Members<'s, 'a> {
         let mut head = vec![0; 1 << 16];
         let n = self.stream.read(&mut head)?;
         if head[..n].iter().any(|&b| b != 0) {
-            let what =
-                "not a tar archive (nor gzip or zstd): it begins with zeros, as disk images do";
+            let what = "not an archive: it begins with zeros, as disk images do";
             return Err(self.stream.error(what));
         }
         Ok(())
@@ -105,8 +47,7 @@ impl<'s, 'a> Members<'s, 'a> {
 
     /// The next member; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Member>> {
-        let rest = std::mem::take(&mut self.data) + std::mem::take(&mut self.padding);
-        self.stream.skip(rest)?;
+        self.stream.next_member()?;
         let mut pax: Option<Pax> = None;
         let (mut long_path, mut long_link) = (None, None);
         loop {
@@ -116,10 +57,10 @@ impl<'s, 'a> Members<'s, 'a> {
                 // Some writers leave the end marks out.
                 0 if self.started && pax.is_none() => return Ok(None),
                 0 if !self.started => {
-                    return Err(self.stream.error("not a tar archive: it is empty"));
+                    return Err(self.stream.error("not an archive: it is empty"));
                 }
                 _ if !self.started => {
-                    let what = "not a tar archive (nor gzip or zstd): shorter than a header";
+                    let what = "not an archive: shorter than a header";
                     return Err(self.stream.error(what));
                 }
                 _ => return Err(self.stream.error("the archive is cut off")),
@@ -136,7 +77,7 @@ impl<'s, 'a> Members<'s, 'a> {
                 let what = if self.started {
                     "header with a wrong checksum"
                 } else {
-                    "not a tar archive (nor gzip or zstd): header with a wrong checksum"
+                    "not an archive: header with a wrong checksum"
                 };
                 return Err(self.stream.error(what));
             }
@@ -242,6 +183,7 @@ impl<'s, 'a> Members<'s, 'a> {
             unresolved_acl: pax.lost_acl(),
             xattrs: pax.xattrs,
             unknown_type: header.unknown_kind(),
+            flags: 0,
         })
     }
 
@@ -314,13 +256,7 @@ impl<'s, 'a> Members<'s, 'a> {
 
     /// Keeps data and passes over its padding.
     fn keep(&mut self, size: u64) -> Result<Origin> {
-        if self.in_passing {
-            (self.data, self.padding) = (size, padded(size) - size);
-            return Ok(0);
-        }
-        let origin = self.stream.keep(size)?;
-        self.stream.skip(padded(size) - size)?;
-        Ok(origin)
+        self.stream.member_data(size, padded(size) - size)
     }
 
     /// GNU's sparse format 1.0: lines with the count and the parts, padded, then the data.

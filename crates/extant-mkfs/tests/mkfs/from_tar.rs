@@ -3,25 +3,25 @@
 use crate::compare::{Entry, Snapshot, assert_equal, snapshot};
 use crate::from_tree::make_tree;
 use crate::support::{EPOCH, Image, options, run, scratch};
-use extant_mkfs::{self as mkfs, MkfsError, MkfsOptions, Source, TarInput};
+use extant_mkfs::{self as mkfs, ArchiveInput, MkfsError, MkfsOptions, Source};
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-fn from_bytes(bytes: Vec<u8>) -> TarInput {
-    TarInput::Reader {
+pub fn from_bytes(bytes: Vec<u8>) -> ArchiveInput {
+    ArchiveInput::Reader {
         name: "bytes".into(),
         reader: Box::new(std::io::Cursor::new(bytes)),
     }
 }
 
-fn from_tar(inputs: Vec<TarInput>, options: &MkfsOptions) -> Image {
-    let sources: Vec<Source> = inputs.into_iter().map(Source::Tar).collect();
+pub fn from_tar(inputs: Vec<ArchiveInput>, options: &MkfsOptions) -> Image {
+    let sources: Vec<Source> = inputs.into_iter().map(Source::Archive).collect();
     Image::write(&mkfs::prepare_from(options, sources).unwrap())
 }
 
-fn refused(bytes: Vec<u8>) -> String {
-    let source = Source::Tar(from_bytes(bytes));
+pub fn refused(bytes: Vec<u8>) -> String {
+    let source = Source::Archive(from_bytes(bytes));
     mkfs::prepare_from(&options(), source)
         .err()
         .expect("refused")
@@ -66,6 +66,36 @@ fn no_atime(e: &mut Entry) {
     e.times[0] = (0, 0);
 }
 
+/// `plain.tar` in the directory, compressed by tools: whole, and in pieces.
+fn by_tools(dir: &Path) -> Vec<(&'static str, ArchiveInput)> {
+    let plain = fs::read(dir.join("plain.tar")).unwrap();
+    let (head, tail) = plain.split_at(plain.len() / 3);
+    fs::write(dir.join("head"), head).unwrap();
+    fs::write(dir.join("tail"), tail).unwrap();
+    let mut inputs = Vec::new();
+    for tool in [&["xz"][..], &["xz", "-9e", "--check=sha256"], &["bzip2"]] {
+        let packed = |file: &str| {
+            let file = dir.join(file);
+            let out = run(
+                tool[0],
+                &[&tool[1..], &["-c", file.to_str().unwrap()]].concat(),
+            )?;
+            assert!(out.status.success());
+            Some(out.stdout)
+        };
+        let (Some(whole), Some(head), Some(tail)) =
+            (packed("plain.tar"), packed("head"), packed("tail"))
+        else {
+            continue;
+        };
+        let file = dir.join(format!("packed.{}", inputs.len()));
+        fs::write(&file, whole).unwrap();
+        inputs.push((tool[0], ArchiveInput::File(file)));
+        inputs.push((tool[0], from_bytes([head, tail].concat())));
+    }
+    inputs
+}
+
 #[test]
 fn pax_archives_keep_everything() {
     let dir = scratch();
@@ -83,11 +113,13 @@ fn pax_archives_keep_everything() {
     let compressed = dir.path().join("file.tar.zst");
     fs::write(&compressed, &zstd).unwrap();
     let inputs = [
-        ("file", TarInput::File(plain)),
+        ("file", ArchiveInput::File(plain.clone())),
         ("stream", from_bytes(bytes)),
         ("gzip", from_bytes(gzip.finish().unwrap())),
-        ("zstd file", TarInput::File(compressed)),
-    ];
+        ("zstd file", ArchiveInput::File(compressed)),
+    ]
+    .into_iter()
+    .chain(by_tools(dir.path()));
     let mut images = Vec::new();
     for (what, input) in inputs {
         let image = from_tar(
@@ -152,7 +184,7 @@ fn pieces_and_padding() {
         );
     }
     let garbage = [gzip(&good), b"garbage".to_vec()].concat();
-    assert!(mkfs::prepare_from(&options(), Source::Tar(from_bytes(garbage))).is_err());
+    assert!(mkfs::prepare_from(&options(), Source::Archive(from_bytes(garbage))).is_err());
 }
 
 /// The older dialects know less: seconds, no attributes.
@@ -174,7 +206,7 @@ fn older_dialects() {
         if gnu_tar(&tree, &archive, args).is_none() {
             return;
         }
-        let image = from_tar(vec![TarInput::File(archive)], &options());
+        let image = from_tar(vec![ArchiveInput::File(archive)], &options());
         image.check(&args.join(" "));
         let Some(mount) = image.mount() else { return };
         let sparse = args.len() > 1;
@@ -207,7 +239,7 @@ fn sparse_formats() {
         if gnu_tar(&tree, &archive, &[&ALL[..], &[&version]].concat()).is_none() {
             return;
         }
-        let image = from_tar(vec![TarInput::File(archive)], &options());
+        let image = from_tar(vec![ArchiveInput::File(archive)], &options());
         image.check(&version);
         let Some(mount) = image.mount() else { return };
         assert_equal(expected.clone(), snapshot(&mount.at), no_atime);
@@ -266,7 +298,7 @@ impl Build {
         self.0.into_inner().unwrap()
     }
 
-    pub fn input(self) -> TarInput {
+    pub fn input(self) -> ArchiveInput {
         from_bytes(self.bytes())
     }
 }
@@ -436,7 +468,7 @@ fn records_of_other_programs() {
 fn malformed_archives_are_refused() {
     let good = Build::new().file("file", &"x".repeat(3000)).bytes();
     assert!(refused(Vec::new()).contains("empty"));
-    assert!(refused(b"hello world".repeat(100)).contains("not a tar archive"));
+    assert!(refused(b"hello world".repeat(100)).contains("not an archive"));
     // An archive of nothing is one, a disk image is none.
     let mut image = vec![0; 10_240];
     let empty = from_tar(vec![from_bytes(image.clone())], &options());
@@ -445,6 +477,7 @@ fn malformed_archives_are_refused() {
     assert!(refused(image).contains("disk image"));
     assert!(refused(good[..2000].to_vec()).contains("cut off"));
     assert!(refused(b"\xfd7zXZ\0...".repeat(100)).contains("xz"));
+    assert!(refused(b"LZIP\x01...".repeat(100)).contains("lzip is not a supported compression"));
     assert!(refused(Build::new().file("a/../../b", "").bytes()).contains(".."));
     assert!(refused(Build::new().link("a", "missing").bytes()).contains("missing"));
     let text = refused(Build::new().file("f", "").file("f/below", "").bytes());
@@ -470,8 +503,8 @@ fn malformed_archives_are_refused() {
     gzip.read_to_end(&mut bytes).unwrap();
     let at = bytes.len() - 6;
     bytes[at] ^= 1;
-    assert!(mkfs::prepare_from(&options(), Source::Tar(from_bytes(bytes))).is_err());
-    let missing = Source::Tar(TarInput::File("/no/such.tar".into()));
+    assert!(mkfs::prepare_from(&options(), Source::Archive(from_bytes(bytes))).is_err());
+    let missing = Source::Archive(ArchiveInput::File("/no/such.tar".into()));
     assert!(matches!(
         mkfs::prepare_from(&options(), missing),
         Err(MkfsError::Io { .. })
@@ -518,7 +551,7 @@ fn damaged_archives() {
             threads: 1,
             ..options()
         };
-        let source = Source::Tar(from_bytes(bytes));
+        let source = Source::Archive(from_bytes(bytes));
         if let Ok(prepared) = mkfs::prepare_from(&options, source) {
             let device = blockdev::MemDevice::new(16 << 20);
             let _ = prepared.write(&device);

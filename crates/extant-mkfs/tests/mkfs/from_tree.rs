@@ -527,3 +527,45 @@ fn the_size_found_is_near_the_least() {
         assert!((22..32).contains(&(free * 100 / all)), "{free} of {all}");
     }
 }
+
+/// A tight volume has its content, the smallest journal, and less than a twentieth more.
+#[test]
+fn a_tight_volume_is_hardly_larger_than_its_content() {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    let mut blocks = 0;
+    for d in 0..30 {
+        let sub = tree.join(format!("{d}"));
+        fs::create_dir_all(&sub).unwrap();
+        blocks += 1;
+        for f in 0..40_usize {
+            let len = 1 + f * 3000 % 70_000;
+            fs::write(sub.join(format!("{f}")), vec![1; len]).unwrap();
+            blocks += len.div_ceil(4096) as u64;
+        }
+    }
+    for features in ["", "^has_journal", "^extent,^64bit"] {
+        let options = MkfsOptions {
+            tight: true,
+            features: features.into(),
+            ..options()
+        };
+        let image = from_tree(&tree, &options);
+        image.check(features);
+        let journal = u64::from(features != "^has_journal") * 1024;
+        let content = (blocks + journal) * 4096 + 30 * 41 * 256;
+        let made = image.report.size;
+        assert!(
+            made * 100 < content * 105,
+            "{features}: {made} bytes for {content}"
+        );
+        let roomy = from_tree(
+            &tree,
+            &MkfsOptions {
+                tight: false,
+                ..options
+            },
+        );
+        assert!(roomy.report.size > made && roomy.report.inodes > image.report.inodes);
+    }
+}

@@ -12,7 +12,7 @@ fn tree(path: &Path) -> Source {
 }
 
 fn tar(build: Build) -> Source {
-    Source::Tar(build.input())
+    Source::Archive(build.input())
 }
 
 fn write(path: &Path, text: &str) {

@@ -4,6 +4,7 @@ use super::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::store::health::ended;
 use crate::volume::guard::Guard;
+use blockdev::Snapshot;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -68,6 +69,14 @@ impl Frozen {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn thaw(self) {}
+
+    /// Keeps this moment, as [`Volume::snapshot`] does; it stays when the volume is thawed.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.guard.engine.snapshot_frozen()
+    }
 }
 
 impl Drop for Frozen {
@@ -134,6 +143,30 @@ impl Volume {
         })
     }
 
+    /// A moment of the volume, as a device to read: that of a volume that was closed cleanly (but for files without a name that are
+    /// open). It can be checked or copied while changes go on; they wait only while it is taken, for as long as a
+    /// [`Volume::freeze`] takes after a [`Volume::sync`]. Blocks in use that are written over later are kept in memory, up to 256 MiB:
+    /// beyond that the snapshot ends, and reading it fails. Blocks that were free are not kept, and may show what they became. It ends
+    /// with the volume.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if the volume is frozen, or while there is another snapshot.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let volume = extant::doc_volume();
+    /// volume.write("/file", b"old")?;
+    /// let snapshot = volume.snapshot()?;
+    /// volume.write("/file", b"new")?;
+    /// let then = extant::VolumeOptions::new().read_only(true).open_device(std::sync::Arc::new(snapshot))?;
+    /// assert_eq!(then.read("/file")?, b"old");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.guard.engine.snapshot()
+    }
+
     /// Tells the device that the free blocks in `[start, start + len)`, in bytes, are not needed, as far as they come
     /// in runs of at least `least` bytes: Linux's `FITRIM`. An image file becomes sparse by it. Returns the number of
     /// bytes; on a volume that is nearly full, and at work, it may leave some out.
@@ -157,6 +190,31 @@ impl Volume {
         engine.trim(start, len, least)
     }
 
+    /// Makes the volume larger, to so many bytes, while it is used: the end that does not fill a group is left out if it is too short
+    /// for one. An image file becomes longer if it must be; `None` takes all that there is. Returns the count of blocks. A crash
+    /// leaves the old size or the new one.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what stands in the way, among it that the volume would not become larger, that no blocks are
+    /// reserved for so many descriptors, and that there is no journal. `extant-resize` can do what this cannot, on a volume that is
+    /// not open.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let before = volume.statfs()?;
+    /// let blocks = volume.grow(Some(40 << 20))?;
+    /// assert_eq!((blocks, volume.geometry().blocks_count), (40960, 40960));
+    /// assert!(volume.statfs()?.free_blocks > before.free_blocks + 20_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn grow(&self, bytes: Option<u64>) -> Result<u64> {
+        let engine = &self.guard.engine;
+        engine.store.check_here()?;
+        engine.grow(bytes)
+    }
+
     /// The volume's use of memory.
     ///
     /// ```
@@ -176,7 +234,7 @@ impl Volume {
             dirty: count(engine.data.dirty_bytes.sum()),
             metadata: engine.store.buffers.count() as u64 * block,
             dirty_metadata: engine.store.buffers.dirty_count() as u64 * block,
-            inodes: count(engine.inodes.in_core_count.sum()),
+            inodes: engine.inodes.in_core.len() as u64,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::volume::caller::{Caller, Hold};
 use crate::volume::engine::Engine;
 use crate::volume::guard::Guard;
 use crossbeam_utils::CachePadded;
-use extant_formatter::name::Name;
+use extant_formatter::name::NameRef;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -177,7 +177,7 @@ impl Dir {
         f: impl FnOnce(&Arc<Inode>, &[u8]) -> Result<R>,
     ) -> Result<R> {
         // The common case needs no walk, and counts no use of the directory.
-        if Name::check(path).is_ok() {
+        if NameRef::new(path).is_ok() {
             self.engine()?
                 .inodes
                 .permit(self.who(), &self.inode, EXECUTE)?;

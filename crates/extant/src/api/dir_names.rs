@@ -7,9 +7,10 @@ use super::{DIR_MODE, bytes, mode_bits};
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::inodes::new::New;
-use crate::names::create::How;
+use crate::names::create::{How, new_name};
 use crate::names::rename::RenameMode;
 use ext4_format::FileType;
+use extant_formatter::name::NameRef;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ impl Dir {
             Ok(self
                 .engine()?
                 .names
-                .create(self.who(), dir, name, what, how)?
+                .create(self.who(), dir, new_name(name)?, what, how)?
                 .0)
         })
     }
@@ -197,6 +198,10 @@ impl Dir {
     /// ```
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = bytes(&path);
+        // The common case needs no walk. Whether the caller may search the directory is asked there.
+        if NameRef::new(path).is_ok() {
+            return self.engine()?.names.unlink(self.who(), &self.inode, path);
+        }
         let unlink = |dir: &Arc<Inode>, name: &[u8]| {
             if path.ends_with(b"/") {
                 let inode = self.engine()?.names.lookup(dir, name)?;

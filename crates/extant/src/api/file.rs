@@ -2,6 +2,7 @@
 
 use super::open_options::OpenFlags;
 use crate::base::error::{Error, Result};
+use crate::data::defragment::Defragmented;
 use crate::data::extents::Extent;
 use crate::data::fallocate::{Fallocate, Seek};
 use crate::data::read_write::Keep;
@@ -402,6 +403,50 @@ impl File {
         }
         let (from, target) = ((self.inode(), offset), (to.inode(), to_offset));
         engine.data.copy_range(&to.caller.who, from, target, len)
+    }
+
+    /// Moves the file's data into fewer extents, as far as there are free runs for them; other callers go on reading and
+    /// writing it. Content, size and times stay, holes stay holes, and blocks that were set aside stay unwritten. A crash leaves
+    /// each part of the file at its old or at its new place.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a file without extents, [`Error::NotPermitted`] for one that is immutable or
+    /// append-only. Parts that were moved before an error stay moved.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), extant::Error> {
+    /// # let volume = extant::doc_volume();
+    /// let files = [volume.create_new_file("/a")?, volume.create_new_file("/b")?];
+    /// for n in 0..8 {
+    ///     for file in &files {
+    ///         file.write_all_at(&[n; 16 << 10], u64::from(n) << 14)?;
+    ///         file.sync_all()?;
+    ///     }
+    /// }
+    /// let done = files[0].defragment()?;
+    /// assert_eq!((done.after, done.least), (1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn defragment(&self) -> Result<Defragmented> {
+        self.writable()?;
+        let engine = self.engine()?;
+        engine.data.defragment(&self.caller.who, &self.inode)
+    }
+
+    /// In how many extents the file lies, as [`File::defragment`] counts them; nothing is moved.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// let file = volume.create_new_file("/file")?;
+    /// file.write_all_at(&[1; 4096], 8192)?;
+    /// file.sync_all()?;
+    /// assert_eq!(file.fragmentation()?.before, 1);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn fragmentation(&self) -> Result<Defragmented> {
+        self.readable()?;
+        self.engine()?.data.fragmentation(&self.inode)
     }
 
     /// The file's extents on the device, in its order; neighbouring blocks are one extent. Data that were not written

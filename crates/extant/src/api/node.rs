@@ -7,7 +7,7 @@ use crate::incore::inode::Inode;
 use crate::inodes::attributes::{Metadata, SetAttributes};
 use crate::inodes::new::New;
 use crate::inodes::xattrs::SetXattr;
-use crate::names::create::How;
+use crate::names::create::{How, new_name};
 use crate::names::rename::RenameMode;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::Dentry;
@@ -16,7 +16,6 @@ use crate::volume::engine::Engine;
 use ext4_format::{FileType, InodeNr};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The kinds of inodes that [`Node::make`] makes.
 ///
@@ -275,6 +274,7 @@ impl Node {
             open: true,
         };
         let engine = self.engine()?;
+        let name = new_name(name)?;
         let (inode, _) = engine.names.create(who, &self.inode, name, &what, how)?;
         Ok(Self::of(engine, inode))
     }
@@ -306,9 +306,10 @@ impl Node {
             open: true,
         };
         let engine = self.engine()?;
-        let (inode, made) = engine
-            .names
-            .create(who, &self.inode, name, &New::File, how)?;
+        let (inode, made) =
+            engine
+                .names
+                .create(who, &self.inode, new_name(name)?, &New::File, how)?;
         Ok((Self::of(engine, inode), made))
     }
 
@@ -651,7 +652,7 @@ impl Node {
 impl Clone for Node {
     fn clone(&self) -> Self {
         // The inode is held already, so no other thread can free it now.
-        self.inode.opens.fetch_add(1, Ordering::AcqRel);
+        self.inode.handles.add(1);
         Self::of(&self.share, Arc::clone(&self.inode))
     }
 }

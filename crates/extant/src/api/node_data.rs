@@ -2,6 +2,7 @@
 
 use crate::api::node::Node;
 use crate::base::error::{Error, Result};
+use crate::data::defragment::Defragmented;
 use crate::data::extents::Extent;
 use crate::data::fallocate::{Fallocate, Seek};
 use crate::data::read_write::Keep;
@@ -285,6 +286,47 @@ impl Node {
     pub fn extents(&self) -> Result<Vec<Extent>> {
         self.check_file()?;
         self.engine()?.data.extents(&self.inode)
+    }
+
+    /// Moves the next 128 MiB of the file's data from a byte on into fewer extents; see
+    /// [`File::defragment`](crate::File::defragment). Returns where to go on, and how many blocks were moved.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
+    /// use extant::Credentials;
+    /// let who = Credentials::root();
+    /// let (file, _) = Node::root(&volume)?.create(&who, b"file", 0o600, true)?;
+    /// file.write_at(&who, &[1; 5000], 0)?;
+    /// let mut at = Some(0);
+    /// while let Some(from) = at {
+    ///     at = file.defragment_from(&who, from)?.0;
+    /// }
+    /// assert_eq!(file.fragmentation()?.after, 1);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn defragment_from(&self, who: &Credentials, from: u64) -> Result<(Option<u64>, u64)> {
+        self.check_file()?;
+        let engine = self.engine()?;
+        let bs = u64::from(engine.store.geometry.block_size);
+        let first = u32::try_from(from / bs).map_err(|_| Error::NoSuchOffset)?;
+        let (next, moved) = engine.data.defragment_from(who, &self.inode, first)?;
+        Ok((next.map(|block| u64::from(block) * bs), moved))
+    }
+
+    /// In how many extents the file lies; see [`File::fragmentation`](crate::File::fragmentation).
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
+    /// use extant::Credentials;
+    /// let (file, _) = Node::root(&volume)?.create(&Credentials::root(), b"file", 0o600, true)?;
+    /// assert_eq!(file.fragmentation()?.before, 0);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn fragmentation(&self) -> Result<Defragmented> {
+        self.check_file()?;
+        self.engine()?.data.fragmentation(&self.inode)
     }
 
     /// A handle on which the file could be written is closed: if the file was cut to nothing before, what was written

@@ -8,8 +8,9 @@ use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::inodes::new::New;
 use crate::inodes::open_files::Opened;
-use crate::names::create::How;
+use crate::names::create::{How, new_name};
 use ext4_format::{FileType, InodeNr};
+use extant_formatter::name::NameRef;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -108,20 +109,39 @@ impl Dir {
         if path.ends_with(b"/") {
             return Err(Error::IsDirectory);
         }
-        let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
+        let how = How {
+            mode,
+            exclusive: flags.contains(OpenFlags::EXCLUSIVE),
+            open: true,
+        };
         let follow = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::NO_FOLLOW);
+        // The common case needs no walk. Whether the caller may search the directory is asked there.
+        if let Ok(name) = NameRef::new(path) {
+            let names = &self.engine()?.names;
+            let (inode, made) = names.create(self.who(), &self.inode, name, &New::File, how)?;
+            if made {
+                return Ok(self.handle(inode, flags));
+            }
+            if !follow || inode.ftype != FileType::Symlink {
+                return self.finish_open(self.handle(inode, flags), false);
+            }
+            self.engine()?.lifecycle.closed(&inode)?;
+        }
+        self.walk_to_create(path, flags, how, follow)
+    }
+
+    /// Opens what a path leads to, or makes a file there.
+    #[inline(never)]
+    fn walk_to_create(
+        &self,
+        path: &[u8],
+        flags: OpenFlags,
+        how: How,
+        follow: bool,
+    ) -> Result<File> {
+        let names = &self.engine()?.names;
         let create = |dir: &Arc<Inode>, name: &[u8]| {
-            self.engine()?.names.create(
-                self.who(),
-                dir,
-                name,
-                &New::File,
-                How {
-                    mode,
-                    exclusive,
-                    open: true,
-                },
-            )
+            names.create(self.who(), dir, new_name(name)?, &New::File, how)
         };
         let (inode, made) = self
             .at_parent(path, |dir, name| {
@@ -130,15 +150,12 @@ impl Dir {
                     return Ok(found);
                 }
                 self.engine()?.lifecycle.closed(&found.0)?;
-                let (dir, name) =
-                    self.engine()?
-                        .names
-                        .walk_to_parent(self.who(), dir, name, true)?;
+                let (dir, name) = names.walk_to_parent(self.who(), dir, name, true)?;
                 create(&dir, &name)
             })
             .map_err(|e| match e {
                 // The root itself: it exists and is no file.
-                Error::Exists if !exclusive => Error::IsDirectory,
+                Error::Exists if !how.exclusive => Error::IsDirectory,
                 other => other,
             })?;
         self.finish_open(self.handle(inode, flags), made)

@@ -87,6 +87,26 @@ pub fn open(
 pub fn device(image: impl AsRef<Path>, changes: Changes<'_>) -> Result<Arc<dyn BlockDevice>> {
     let image = image.as_ref();
     let base = FileDevice::open(image, Access::ReadOnly).map_err(|e| failed("open", image, e))?;
+    device_over(Arc::new(base), image, changes)
+}
+
+/// The same over any device, such as a partition of the file `image`, beside which changes that are thrown away may be.
+///
+/// ```
+/// use extant::scratch::{self, Changes};
+/// use std::sync::Arc;
+/// let base = Arc::new(extant::blockdev::MemDevice::new(1 << 20));
+/// let device = scratch::device_over(base.clone(), "disk.img", Changes::ThrownAway)?;
+/// device.write_at(0, b"tried").unwrap();
+/// assert_eq!(base.allocated(), 0);
+/// # Ok::<(), extant::Error>(())
+/// ```
+pub fn device_over(
+    base: Arc<dyn BlockDevice>,
+    image: impl AsRef<Path>,
+    changes: Changes<'_>,
+) -> Result<Arc<dyn BlockDevice>> {
+    let image = image.as_ref();
     let len = Overlay::<FileDevice, FileDevice>::store_len(base.len());
     match changes {
         Changes::ThrownAway => {
@@ -132,10 +152,25 @@ fn open_store(path: &Path, len: u64) -> io::Result<FileDevice> {
 /// [`Error::Io`] with kind `ResourceBusy` if the image or the overlay is open elsewhere; with kind `InvalidData` if
 /// the file is no overlay, or the image has changed since it was made.
 pub fn apply(image: impl AsRef<Path>, overlay: impl AsRef<Path>) -> Result<u64> {
-    let (image, overlay) = (image.as_ref(), overlay.as_ref());
+    let image = image.as_ref();
+    let base = FileDevice::open(image, Access::ReadWrite).map_err(|e| failed("open", image, e))?;
+    apply_to(&base, overlay)
+}
+
+/// The same for any device.
+///
+/// ```no_run
+/// let disk = extant::blockdev::MemDevice::new(1 << 20);
+/// let bytes = extant::scratch::apply_to(&disk, "overlay")?;
+/// # Ok::<(), extant::Error>(())
+/// ```
+///
+/// # Errors
+/// As of [`apply`].
+pub fn apply_to(base: &dyn BlockDevice, overlay: impl AsRef<Path>) -> Result<u64> {
+    let overlay = overlay.as_ref();
     let store =
         FileDevice::open(overlay, Access::ReadWrite).map_err(|e| failed("open", overlay, e))?;
-    let base = FileDevice::open(image, Access::ReadWrite).map_err(|e| failed("open", image, e))?;
     apply_overlay(&store, &base).map_err(|e| failed("merge", overlay, e))
 }
 

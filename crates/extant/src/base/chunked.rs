@@ -10,6 +10,8 @@ const CHUNK: u32 = 64;
 pub struct Chunked<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
     len: u32,
+    /// The entries that came when the volume grew.
+    more: OnceLock<Box<Chunked<T>>>,
 }
 
 impl<T> Chunked<T> {
@@ -18,19 +20,38 @@ impl<T> Chunked<T> {
         Self {
             chunks: (0..len.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             len,
+            more: OnceLock::new(),
+        }
+    }
+
+    /// Adds entries behind the others, none of them in memory.
+    pub fn grow(&self, more: u32) {
+        let mut last = self;
+        while let Some(next) = last.more.get() {
+            last = next;
+        }
+        if more > 0 {
+            let _first = last.more.set(Box::new(Self::new(more)));
         }
     }
 
     /// Number of entries.
     pub fn len(&self) -> u32 {
-        self.len
+        self.len + self.more.get().map_or(0, |more| more.len())
     }
 
     /// An entry, if it is in memory.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
-        let chunk = self.chunks.get((index / CHUNK) as usize)?.get()?;
-        chunk.get((index % CHUNK) as usize)
+        match self.chunks.get((index / CHUNK) as usize) {
+            Some(chunk) if index < self.len => chunk.get()?.get((index % CHUNK) as usize),
+            _ => self.get_grown(index),
+        }
+    }
+
+    #[cold]
+    fn get_grown(&self, index: u32) -> Option<&T> {
+        self.more.get()?.get(index.checked_sub(self.len)?)
     }
 
     /// An entry; `make` makes it and its neighbours if they are not in memory. Two callers at once may both make
@@ -38,10 +59,24 @@ impl<T> Chunked<T> {
     pub fn get_or_make<E>(
         &self,
         index: u32,
-        make: impl FnMut(u32) -> Result<T, E>,
+        mut make: impl FnMut(u32) -> Result<T, E>,
+    ) -> Result<Option<&T>, E> {
+        self.get_or_make_with(index, &mut make)
+    }
+
+    fn get_or_make_with<E>(
+        &self,
+        index: u32,
+        make: &mut dyn FnMut(u32) -> Result<T, E>,
     ) -> Result<Option<&T>, E> {
         if let Some(found) = self.get(index) {
             return Ok(Some(found));
+        }
+        if index >= self.len {
+            let Some(more) = self.more.get() else {
+                return Ok(None);
+            };
+            return more.get_or_make_with(index - self.len, &mut |i| make(i + self.len));
         }
         let Some(chunk) = self.chunks.get((index / CHUNK) as usize) else {
             return Ok(None);
@@ -54,7 +89,9 @@ impl<T> Chunked<T> {
 
     /// All entries in memory.
     pub fn in_memory(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().filter_map(OnceLock::get).flatten()
+        let tables = std::iter::successors(Some(self), |table| Some(&**table.more.get()?));
+        let chunks = tables.flat_map(|table| table.chunks.iter());
+        chunks.filter_map(OnceLock::get).flatten()
     }
 }
 
@@ -89,5 +126,20 @@ mod tests {
         assert_eq!(table.get_or_default(1_000_000), Some(&0));
         assert_eq!(table.get_or_default(1_000_001), None);
         assert_eq!(table.in_memory().count(), 64 + 1_000_001 % 64);
+    }
+
+    #[test]
+    fn entries_that_come_are_behind_the_others() {
+        let table: Chunked<u32> = Chunked::new(70);
+        assert_eq!(table.get_or_make(69, Ok::<_, ()>), Ok(Some(&69)));
+        table.grow(10);
+        table.grow(100);
+        assert_eq!((table.len(), table.get(75)), (180, None));
+        for index in [70, 79, 80, 179, 69] {
+            assert_eq!(table.get_or_make(index, Ok::<_, ()>), Ok(Some(&index)));
+            assert_eq!(table.get(index), Some(&index));
+        }
+        assert_eq!(table.get_or_make(180, Ok::<_, ()>), Ok(None));
+        assert!(table.in_memory().all(|i| *i < 180));
     }
 }

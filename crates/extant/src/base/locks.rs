@@ -155,6 +155,10 @@ lock_class!(
     pub(crate) Trimming = "trimming"
 );
 lock_class!(
+    /// Making a volume larger.
+    pub(crate) Growing = "growing"
+);
+lock_class!(
     /// Threads that wait for a frozen volume.
     pub(crate) Gate = "frozen volume"
 );

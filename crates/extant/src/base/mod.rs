@@ -4,6 +4,7 @@ pub mod address;
 pub mod chunked;
 pub mod error;
 pub mod failing;
+pub mod grown;
 pub mod in_flight;
 pub mod invariants;
 pub mod jitter;

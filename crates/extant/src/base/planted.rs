@@ -32,11 +32,13 @@ pub(crate) enum Fault {
     ReuseBeforeCommit,
     /// The mapping of new blocks is committed before their data are written.
     MappingBeforeData,
+    /// A file's mapping leads to a copy that was made before the last write to what it was copied from.
+    MovedBlindly,
 }
 
 #[cfg(feature = "planted-faults")]
 impl Fault {
-    const ALL: [(&'static str, Self); 12] = [
+    const ALL: [(&'static str, Self); 13] = [
         ("fsync-without-flush", Self::FsyncWithoutFlush),
         ("size-before-tail", Self::SizeBeforeTail),
         ("stale-buffer", Self::StaleBuffer),
@@ -49,6 +51,7 @@ impl Fault {
         ("no-revoke", Self::NoRevoke),
         ("reuse-before-commit", Self::ReuseBeforeCommit),
         ("mapping-before-data", Self::MappingBeforeData),
+        ("moved-blindly", Self::MovedBlindly),
     ];
 }
 

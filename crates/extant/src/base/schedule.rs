@@ -20,6 +20,8 @@ pub enum Point {
     CommitWritten,
     /// A transaction is open and holds no lock.
     Begun,
+    /// A part of a file was copied to another place, and its mapping still leads to the old one.
+    Copied,
     /// A new file found no free inode number, and a push is about to free some.
     NoInode,
 }

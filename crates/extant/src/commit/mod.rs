@@ -2,6 +2,7 @@
 //! only writer of metadata.
 
 pub mod begin;
+mod growth;
 pub mod journal;
 pub mod push;
 pub mod stages;
@@ -27,6 +28,8 @@ use std::sync::atomic::AtomicBool;
 pub(crate) trait PushObserver: Send + Sync {
     /// The formatter has changed what stat shows of an inode.
     fn published(&self, published: &Published);
+    /// The volume is about to have so many inodes.
+    fn will_grow(&self, inodes: u32);
 }
 
 /// An upper layer that holds blocks which are counted as taken and may be returned.

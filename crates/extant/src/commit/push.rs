@@ -254,6 +254,11 @@ impl Committer {
             vec![Output::default()]
         } else {
             self.mark_open(formatter)?;
+            if let Some(last) = formatter.grows_from() {
+                // No reader finds its new image before the geometry says how long it is.
+                let block = self.store.geometry.group_first_block(last);
+                self.space.load_bitmaps(block, 1)?;
+            }
             if self.space.blocks.has_shrunk() {
                 // Before an image says that these are free. No bitmap is dropped meanwhile.
                 for &(start, len) in &blocks {
@@ -374,6 +379,9 @@ impl Committer {
             }
         }
         self.complete_superblock(formatter, context, output)?;
+        if let Some(growth) = output.grown.take() {
+            self.take_growth(formatter, &growth);
+        }
         if let Some(observer) = self.observer.get() {
             for published in &output.published {
                 observer.published(published);

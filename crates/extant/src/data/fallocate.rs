@@ -113,7 +113,10 @@ impl Data {
         let shift = match how {
             Fallocate::CollapseRange | Fallocate::InsertRange => {
                 let out = how == Fallocate::CollapseRange;
-                let (most, bs) = (self.max_size(inode_flags), self.store.geometry.block_size);
+                let (most, bs) = (
+                    self.max_size(inode_flags),
+                    self.store.geometry.first().block_size,
+                );
                 Some(Shift::new(out, offset, len, size, most, bs.into())?)
             }
             _ => None,
@@ -170,7 +173,7 @@ impl Data {
         range: Range<u64>,
         (size, keep_size): (u64, bool),
     ) -> Result<()> {
-        let bs = u64::from(self.store.geometry.block_size);
+        let bs = u64::from(self.store.geometry.first().block_size);
         // The numbers of a file's blocks have 32 bits.
         let (first, last) = ((range.start / bs) as u32, range.end.div_ceil(bs) as u32);
         let new_size = (!keep_size).then_some(range.end.max(size));
@@ -190,7 +193,7 @@ impl Data {
         let map = &mut *file.map.write();
         let Range { start: offset, end } = range;
         let inode_flags = inode.flags.load(Ordering::Relaxed);
-        let bs = u64::from(self.store.geometry.block_size);
+        let bs = u64::from(self.store.geometry.first().block_size);
         let usual = map.loaded
             && map.relog.is_some_and(|r| r.is_of(self.log.context()))
             && inode_flags & flags::EXTENTS != 0
@@ -201,7 +204,7 @@ impl Data {
             return Ok(false);
         }
         // The size is below 2^32 blocks.
-        let shift = self.store.geometry.block_size.trailing_zeros();
+        let shift = self.store.geometry.first().block_size.trailing_zeros();
         let (first, last) = ((offset >> shift) as u32, ((end + bs - 1) >> shift) as u32);
         if map.extents.last().map_or(0, Run::end) != u64::from(first) {
             return Ok(false);
@@ -398,7 +401,7 @@ impl Data {
         if end <= offset {
             return Ok(());
         }
-        let bs = u64::from(self.store.geometry.block_size);
+        let bs = u64::from(self.store.geometry.first().block_size);
         // The punched part of the first and last block is zeroed in its page.
         let (inner_first, mut inner_last) = (offset.div_ceil(bs), end / bs);
         if end >= size {
@@ -449,7 +452,10 @@ impl Data {
         };
         self.store
             .device
-            .write_at(run.physical.offset(self.store.geometry.block_size), &bytes)
+            .write_at(
+                run.physical.offset(self.store.geometry.first().block_size),
+                &bytes,
+            )
             .map_err(|e| Error::block_io("write", run.physical, e))
             .inspect_err(|e| self.store.stop(e))?;
         self.note_data(file);
@@ -509,7 +515,7 @@ impl Data {
         let Some(file) = inode.file() else {
             return Ok(());
         };
-        let bs = u64::from(self.store.geometry.block_size);
+        let bs = u64::from(self.store.geometry.first().block_size);
         let block = (from / bs) as u32;
         let in_memory = file.pages.has_page(block);
         let hole = match map.extents.at(block) {
@@ -533,7 +539,7 @@ impl Data {
         if offset >= size {
             return Err(Error::NoSuchOffset);
         }
-        let bs = u64::from(self.store.geometry.block_size);
+        let bs = u64::from(self.store.geometry.first().block_size);
         let end = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
         let mut block = (offset / bs) as u32;
         while block < end {

@@ -2,6 +2,7 @@
 
 pub mod attributes;
 pub mod copy;
+pub mod defragment;
 pub mod extents;
 pub mod fallocate;
 mod page_bound;

@@ -96,7 +96,7 @@ impl Data {
         let size = inode.size.load(Ordering::Acquire);
         let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let buf = &mut buf[..wanted];
-        let bs = self.store.geometry.block_size as usize;
+        let bs = self.store.geometry.first().block_size as usize;
         let (mut done, mut filled) = (0, false);
         while done < buf.len() {
             let at = offset + done as u64;
@@ -153,7 +153,7 @@ impl Data {
         Ok(wanted)
     }
 
-    fn read_device(
+    pub(super) fn read_device(
         &self,
         block: ext4_format::BlockNr,
         within: usize,
@@ -162,7 +162,7 @@ impl Data {
         self.store
             .device
             .read_at(
-                block.offset(self.store.geometry.block_size) + within as u64,
+                block.offset(self.store.geometry.first().block_size) + within as u64,
                 buf,
             )
             .map_err(|e| Error::block_io("read", block, e))
@@ -171,7 +171,7 @@ impl Data {
     /// Reads the mapped blocks of the chunk around `block` that are not in memory.
     fn fill_chunk(&self, inode: &Inode, map: &FileMap, block: u32) -> Result<()> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let bs = self.store.geometry.block_size as usize;
+        let bs = self.store.geometry.first().block_size as usize;
         let first = block / CHUNK_PAGES * CHUNK_PAGES;
         let chunk = file.pages.get_or_make(block);
         let mut chunk = chunk.lock();
@@ -210,7 +210,7 @@ impl Data {
         let _pass = self.store.gate.enter();
         self.store.check_writable()?;
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let bs = self.store.geometry.block_size as usize;
+        let bs = self.store.geometry.first().block_size as usize;
         let counts = self.page_counts();
         self.inodes.drop_capability(who, inode)?;
         if let Some(offset) = offset
@@ -287,7 +287,7 @@ impl Data {
         size: u64,
     ) -> Result<()> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
-        let bs = self.store.geometry.block_size as usize;
+        let bs = self.store.geometry.first().block_size as usize;
         // max_size bounds the block number to 32 bits.
         let (block, within) = ((at / bs as u64) as u32, (at % bs as u64) as usize);
         let bit = 1u16 << place(block).1;
@@ -367,7 +367,7 @@ impl Data {
                 _ => 2,
             };
         }
-        let per_block = u64::from(self.store.geometry.block_size / 4);
+        let per_block = u64::from(self.store.geometry.first().block_size / 4);
         let Some(block) = u64::from(block).checked_sub(12) else {
             return 0;
         };
@@ -387,7 +387,7 @@ impl Data {
         let Some(file) = inode.file() else {
             return false;
         };
-        let bs = self.store.geometry.block_size as usize;
+        let bs = self.store.geometry.first().block_size as usize;
         // One block only: a write is atomic towards readers of its page.
         let within = (offset % bs as u64) as usize;
         if data.is_empty() || within + data.len() > bs {
@@ -456,7 +456,7 @@ impl Data {
         map: &FileMap,
         size: u64,
     ) -> Result<()> {
-        let bs = u64::from(self.store.geometry.block_size);
+        let bs = u64::from(self.store.geometry.first().block_size);
         let within = (size % bs) as usize;
         if within == 0 {
             return Ok(());
@@ -477,7 +477,7 @@ impl Data {
     /// be written, the device has old bytes past that size, which a cut would bring back: then it stays, and write-back
     /// logs the new one.
     pub(super) fn size_to_log(&self, file: &FileData, logged: u64, size: u64) -> u64 {
-        let bs = u64::from(self.store.geometry.block_size);
+        let bs = u64::from(self.store.geometry.first().block_size);
         // max_size bounds the number to 32 bits.
         let tail = (logged / bs) as u32;
         let waits = !logged.is_multiple_of(bs) && file.pages.next_dirty(tail, tail + 1).is_some();

@@ -12,7 +12,7 @@ impl Data {
     /// touches, and the blocks of the mapping.
     fn weight(&self, inode: &Inode, run: &Run) -> u64 {
         let len = u64::from(run.len);
-        let groups = len / u64::from(self.store.geometry.blocks_per_group) + 2;
+        let groups = len / u64::from(self.store.geometry.first().blocks_per_group) + 2;
         let mapping = match self.blocks_per_leaf(inode) {
             // The leaf, a new one beside it, and the index above; the run cut in the middle.
             None => 4,
@@ -25,12 +25,12 @@ impl Data {
     /// Blocks that a leaf of a block map names; `None` for extents.
     fn blocks_per_leaf(&self, inode: &Inode) -> Option<u64> {
         let extents = inode.flags.load(Ordering::Relaxed) & flags::EXTENTS != 0;
-        (!extents).then_some(u64::from(self.store.geometry.block_size / 4))
+        (!extents).then_some(u64::from(self.store.geometry.first().block_size / 4))
     }
 
     /// Blocks of one run that one step takes; at least one.
     fn piece(&self, inode: &Inode) -> u32 {
-        let per_unit = u64::from(self.store.geometry.blocks_per_group) / 2;
+        let per_unit = u64::from(self.store.geometry.first().blocks_per_group) / 2;
         let per_unit = match self.blocks_per_leaf(inode) {
             None => per_unit,
             Some(per_leaf) => per_unit.min(per_leaf / 2),

@@ -39,7 +39,7 @@ impl Data {
             return Err(Error::FileTooLarge);
         }
         self.inodes.drop_capability(who, inode)?;
-        let bs = u64::from(self.store.geometry.block_size);
+        let bs = u64::from(self.store.geometry.first().block_size);
         let first_gone = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
         let gone = self.prepare_size(who, inode, &map, (old, size), first_gone)?;
         let in_steps = !self.in_one_step(inode, &gone);
@@ -127,7 +127,7 @@ impl Data {
     pub(crate) fn drop_pages(&self, inode: &Inode, from: u32, to: u32) {
         if let Some(file) = inode.touched_file().filter(|f| !f.pages.is_empty()) {
             let dropped = file.pages.drop_range(from, to);
-            let bs = i64::from(self.store.geometry.block_size);
+            let bs = i64::from(self.store.geometry.first().block_size);
             self.cached_bytes.add(-i64::from(dropped.pages) * bs);
             self.dirty_bytes.add(-i64::from(dropped.dirty) * bs);
             if dropped.promised > 0 {
@@ -174,7 +174,7 @@ impl Data {
             let by_extents = inode.has_flag(flags::EXTENTS);
             file.tree.note_needed(
                 map.extents
-                    .tree_blocks(by_extents, self.store.geometry.block_size),
+                    .tree_blocks(by_extents, self.store.geometry.first().block_size),
             );
         }
     }
@@ -206,7 +206,7 @@ impl Data {
 
     fn sectors_of(&self, runs: &[Run]) -> i64 {
         let blocks: u64 = runs.iter().map(|r| u64::from(r.len)).sum();
-        (blocks * u64::from(self.store.geometry.sectors_per_block())) as i64
+        (blocks * u64::from(self.store.geometry.first().sectors_per_block())) as i64
     }
 
     /// Takes away everything from `first` on, the last runs first; the inode is on the orphan list.
@@ -249,7 +249,7 @@ impl Data {
     pub(crate) fn finish_truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let _pass = self.store.gate.enter();
         if let Some(file) = inode.file() {
-            let bs = u64::from(self.store.geometry.block_size);
+            let bs = u64::from(self.store.geometry.first().block_size);
             let first = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
             let mut map = file.map.write();
             self.load_map(inode, &mut map)?;

@@ -292,7 +292,7 @@ impl Data {
         mut placing: PlacedRuns<'_>,
         dirty: &[(u32, SharedChunk)],
     ) -> Result<()> {
-        let block_size = u64::from(self.store.geometry.block_size);
+        let block_size = u64::from(self.store.geometry.first().block_size);
         let mut promised = file.promised.swap(0, Ordering::Relaxed);
         loop {
             let fit = self.first_step(inode, placing.runs.iter()).0.max(1);
@@ -378,7 +378,7 @@ impl Data {
                 format!("{kept} of {promised}")
             });
         self.dirty_bytes
-            .add(-cleaned * i64::from(self.store.geometry.block_size));
+            .add(-cleaned * i64::from(self.store.geometry.first().block_size));
     }
 
     /// No dirty page is left to change the mapping.
@@ -489,14 +489,23 @@ impl Data {
         );
         self.store
             .device
-            .write_vectored_at(run.physical.offset(self.store.geometry.block_size), &slices)
+            .write_vectored_at(
+                run.physical.offset(self.store.geometry.first().block_size),
+                &slices,
+            )
             .map_err(|e| Error::block_io("write", run.physical, e))?;
         self.note_data(file);
         Ok(())
     }
 
-    /// Data of a file have been written to the device.
+    /// Data of a file have been written to its blocks on the device; the map is held exclusively.
     pub(super) fn note_data(&self, file: &FileData) {
+        file.writes.fetch_add(1, Ordering::Relaxed);
+        self.note_flush_due(file);
+    }
+
+    /// Data of a file are on the device, and not behind a flush yet.
+    pub(super) fn note_flush_due(&self, file: &FileData) {
         let written = self.store.flushes.note_data();
         file.written.fetch_max(written, Ordering::SeqCst);
     }

@@ -77,14 +77,16 @@ impl Bucket {
     }
 
     /// The tags, eight in a word.
+    #[inline(always)]
     fn tag_words(&self) -> [u64; 3] {
-        let [a, b, c, d, e] = *self.tags.as_chunks::<4>().0 else {
-            return [0; 3];
-        };
-        let word = |low: [u8; 4], high: [u8; 4]| {
-            u64::from(u32::from_le_bytes(low)) | u64::from(u32::from_le_bytes(high)) << 32
-        };
-        [word(a, b), word(c, d), word(e, [0; 4])]
+        let (eights, rest) = self.tags.as_chunks::<8>();
+        match (eights, rest) {
+            (&[a, b], &[c, d, e, f]) => {
+                let last = u32::from_le_bytes([c, d, e, f]);
+                [u64::from_le_bytes(a), u64::from_le_bytes(b), last.into()]
+            }
+            _ => [0; 3],
+        }
     }
 
     fn tag(&mut self, i: usize) {

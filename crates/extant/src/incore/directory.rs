@@ -126,7 +126,7 @@ impl Directory {
 
     /// Notes a change of the names: count, time and stamp, in the caller's own slot. Only in a commit: its
     /// lock of the slot is what lets this do without atomic additions.
-    #[inline]
+    #[inline(always)]
     pub fn note(&self, change: Change, time: Timestamp, stamp: Stamp) {
         let share = self.shares().local();
         if change.names != 0 {

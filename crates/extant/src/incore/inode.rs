@@ -3,6 +3,7 @@
 use crate::base::locks::{self, ReadMostly};
 use crate::incore::directory::Directory;
 use crate::incore::file::FileData;
+use crate::incore::handles::Handles;
 use crate::log::Commit;
 use ext4_format::inode::InodeCore;
 use ext4_format::xattr::XattrSet;
@@ -90,12 +91,12 @@ pub struct Inode {
     pub observed: AtomicBool,
     /// It was read from the device: its content is to be loaded from there.
     cold: bool,
-    /// Slots may count handles on it, apart from [`opens`](Self::opens).
+    /// Slots may count handles on it, apart from [`handles`](Self::handles).
     pub by_slots: AtomicBool,
     /// On the list of inodes that write-back must visit.
     pub on_dirty_list: AtomicBool,
     /// Open handles, but those that slots count.
-    pub opens: AtomicU32,
+    pub handles: Handles,
     /// Context of the last item logged: fsync waits for it, eviction too.
     pub last_context: AtomicU64,
     /// 512-byte sectors held, as stat shows.
@@ -120,6 +121,26 @@ const FILL: usize = if cfg!(target_pointer_width = "64") {
     0
 };
 
+/// The commit that makes an inode: its stamp, and the context of its items.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth {
+    /// The stamp.
+    pub stamp: Stamp,
+    /// The context.
+    pub context: u64,
+}
+
+impl Birth {
+    /// In this commit.
+    #[inline]
+    pub fn of(c: &Commit<'_>) -> Self {
+        Self {
+            stamp: c.stamp,
+            context: c.context,
+        }
+    }
+}
+
 // An in-core inode and its two reference counts.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Inode>() + 16 == 256);
@@ -142,7 +163,7 @@ impl Inode {
             cold: false,
             by_slots: AtomicBool::new(false),
             on_dirty_list: AtomicBool::new(false),
-            opens: AtomicU32::new(0),
+            handles: Handles::new(core.links == 0),
             last_context: AtomicU64::new(0),
             sectors: AtomicI64::new(0),
             size: AtomicU64::new(core.size),
@@ -171,24 +192,18 @@ impl Inode {
         Self { cold: true, ..self }
     }
 
-    /// Gives a new inode this many handles and these attributes.
+    /// Gives a new inode this many handles, these attributes, and the commit that makes it.
     #[inline(always)]
-    pub fn newborn(mut self, opens: u32, xattrs: Option<Arc<XattrSet>>) -> Self {
+    pub fn newborn(mut self, opens: u32, xattrs: Option<Arc<XattrSet>>, born: Birth) -> Self {
         *self.has_acl.get_mut() = xattrs.is_some();
-        *self.opens.get_mut() = opens;
+        self.handles.begin(opens);
+        *self.last_context.get_mut() = born.context;
         let state = self.state.get_mut();
         state.without_xattrs = xattrs.is_none();
         state.xattrs = xattrs;
+        state.stamp = born.stamp;
+        state.born = born.context;
         self
-    }
-
-    /// Notes the commit that makes it.
-    #[inline]
-    pub fn born_in(&mut self, c: &Commit<'_>) {
-        let state = self.state.get_mut();
-        state.stamp = c.stamp;
-        state.born = c.context;
-        *self.last_context.get_mut() = c.context;
     }
 
     /// Mode, owner and group without the lock: what a permission check needs. The three may stem from
@@ -256,7 +271,7 @@ impl Inode {
             (offset_of!(Self, has_capability), "has_capability"),
             (offset_of!(Self, by_slots), "by_slots"),
             (offset_of!(Self, on_dirty_list), "on_dirty_list"),
-            (offset_of!(Self, opens), "opens"),
+            (offset_of!(Self, handles), "handles"),
             (offset_of!(Self, last_context), "last_context"),
             (offset_of!(Self, sectors), "sectors"),
             (offset_of!(Self, size), "size"),

@@ -15,9 +15,16 @@ const CHUNK: usize = 16;
 /// Chunks of a run.
 const CHUNKS: usize = 16;
 
-#[derive(Default)]
 struct Chunk {
     slots: [Option<Arc<Inode>>; CHUNK],
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self {
+            slots: [const { None }; CHUNK],
+        }
+    }
 }
 
 /// The chunks of one run.
@@ -35,6 +42,12 @@ impl InodeIndex {
         Self {
             runs: Chunked::new(inodes.div_ceil((CHUNK * CHUNKS) as u32)),
         }
+    }
+
+    /// Inodes up to this many can be in it from now on.
+    pub fn grow(&self, inodes: u32) {
+        let runs = inodes.div_ceil((CHUNK * CHUNKS) as u32);
+        self.runs.grow(runs - self.runs.len().min(runs));
     }
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 pub mod bucket;
 pub mod directory;
 pub mod file;
+pub mod handles;
 pub mod index_room;
 pub mod inode;
 pub mod inode_index;

@@ -6,7 +6,6 @@
 //! most one more table), so no table is ever freed under a reader: a look-up that finds the level changed after it
 //! took a bucket's lock starts again. A large table is doubled without a wait: the first operation on one of the new
 //! buckets fetches the names of both halves from the bucket below.
-//! names of both halves from the bucket below.
 //!
 //! Lock order: the lower bucket first, and a bucket before its halves.
 
@@ -94,20 +93,24 @@ impl NameTable {
     }
 
     /// Locks the bucket that a hash falls into.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self, hash: NameHash) -> BucketGuard<'_> {
-        lockmeter::wanting(hash.major.into(), || {
-            self.bucket(hash.major, |line| line.0.lock())
-        })
+        lockmeter::wanting(
+            hash.major.into(),
+            #[inline(always)]
+            || self.bucket(hash.major, |line| line.0.lock()),
+        )
         .1
     }
 
     /// The same to look names up.
     #[inline]
     pub fn read(&self, hash: NameHash) -> BucketReader<'_> {
-        lockmeter::wanting(hash.major.into(), || {
-            self.bucket(hash.major, |line| line.0.read())
-        })
+        lockmeter::wanting(
+            hash.major.into(),
+            #[inline(always)]
+            || self.bucket(hash.major, |line| line.0.read()),
+        )
         .1
     }
 

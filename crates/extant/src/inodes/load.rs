@@ -52,7 +52,7 @@ impl Inodes {
         )?;
         if loaded {
             let position = self.enlist(&inode);
-            if position.to_raw().is_multiple_of(64)
+            if position.index().is_multiple_of(64)
                 && let Some(evictor) = self.evictor.get()
             {
                 evictor.bound_inodes();

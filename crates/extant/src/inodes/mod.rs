@@ -25,7 +25,7 @@ use access_times::LazyTimes;
 use extant_formatter::Published;
 use observe::Observed;
 use open_files::OpenFiles;
-use percpu::{Counter, PerSlot, SlotList};
+use percpu::{PerSlot, SlotList};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use walk_cache::WalkCache;
@@ -48,7 +48,6 @@ pub(crate) struct Inodes {
     pub(crate) index: InodeIndex,
     /// All inodes in core, for walks [P1].
     pub(crate) in_core: SlotList<Arc<Inode>>,
-    pub(crate) in_core_count: Counter,
     /// Inodes that the last walk for clean ones left in core.
     pub(crate) inodes_left: AtomicU64,
     /// Inodes that write-back must visit.
@@ -66,6 +65,10 @@ impl PushObserver for Inodes {
     fn published(&self, published: &Published) {
         self.note_published(published);
     }
+
+    fn will_grow(&self, inodes: u32) {
+        self.index.grow(inodes);
+    }
 }
 
 impl Inodes {
@@ -78,7 +81,6 @@ impl Inodes {
             log: Arc::clone(&commit.log),
             index: InodeIndex::new(geometry.groups, geometry.inodes_per_group),
             in_core: SlotList::new(),
-            in_core_count: Counter::new(),
             inodes_left: AtomicU64::new(0),
             dirty_inodes: PerSlot::default(),
             lazy_times: Default::default(),

@@ -45,7 +45,7 @@ impl Inodes {
             mode &= !0o2000;
         }
         let inherited = parent.flags.load(Ordering::Relaxed) & flags::INHERITED;
-        let by_extents = self.store.geometry.features.has_extents();
+        let by_extents = self.store.geometry.first().features.has_extents();
         let mapped = matches!(what, New::File | New::Directory)
             || matches!(what, New::Symlink(target) if target.len() > FAST_SYMLINK_MAX);
         InodeCore {

@@ -89,7 +89,6 @@ impl Inodes {
     #[inline(always)]
     pub(super) fn enlist(&self, inode: &Arc<Inode>) -> percpu::Position {
         let slot = percpu::slot::current();
-        self.in_core_count.add_on(slot, 1);
         self.in_core
             .add_then_on(slot, Arc::clone(inode), |position| {
                 inode.set_list_position(Some(position));
@@ -121,7 +120,7 @@ impl Inodes {
         let Some(position) = inode.list_position() else {
             return;
         };
-        let gone = self.in_core.remove_if(position, |there| {
+        self.in_core.remove_if(position, |there| {
             // Another thread may have been faster, and another inode have come to this position.
             if !Arc::ptr_eq(there, inode) {
                 return false;
@@ -132,9 +131,6 @@ impl Inodes {
             }
             true
         });
-        if gone.is_some() {
-            self.in_core_count.add(-1);
-        }
     }
 
     /// Sets the observer and shows it every inode in core; false if there is one.

@@ -1,7 +1,7 @@
 //! Files that several slots open: each slot remembers those it opened lately, by a reference of its own and a count
 //! of its own of their handles, so that opening and closing such a file writes no line that another slot writes.
 //!
-//! The number of a file's handles is then the inode's count ([`Inode::opens`]) plus those of the slots. Where it must
+//! The number of a file's handles is then the inode's count ([`Inode::handles`]) plus those of the slots. Where it must
 //! be exact, when the last name is removed, and when the possibly last handle of a preallocating file is closed, the
 //! slots' counts are first *gathered*: moved into the inode's, and the slots forget the file. Both gathering and
 //! remembering are done with the inode's state locked. So a thread that has the state locked and has gathered sees
@@ -164,12 +164,13 @@ impl Inodes {
         if !self.open_files.has_some() {
             self.open_files.some.store(true, Ordering::Relaxed);
         }
-        inode.opens.fetch_sub(1, Ordering::AcqRel);
+        // It is none of the last: the slot counts it.
+        inode.handles.close();
         Opened::BySlot(own)
     }
 
     /// Moves the slots' counts of an inode's handles to the inode, whose state is locked exclusively: while it stays
-    /// locked, [`Inode::opens`] is exact.
+    /// locked, [`Inode::handles`] is exact.
     #[inline]
     pub(crate) fn gather_opens(&self, inode: &Inode, _locked: &InodeState) {
         if inode.by_slots.load(Ordering::Relaxed) {
@@ -187,7 +188,7 @@ impl Inodes {
             let is_of = |own: &mut Arc<SlotsOwn>| std::ptr::eq(&*own.inode, inode);
             if let Some(own) = place.file.take_if(is_of) {
                 let handles = own.opens.fetch_or(GATHERED, Ordering::AcqRel);
-                inode.opens.fetch_add(handles, Ordering::AcqRel);
+                inode.handles.add(handles);
                 drop(places);
                 // Not the last reference to the inode: the caller has one.
                 drop(own);
@@ -204,7 +205,7 @@ impl Inodes {
                 std::ptr::eq(&*own.inode, inode) && own.opens.load(Ordering::Relaxed) > 0
             })
         };
-        inode.opens.load(Ordering::Relaxed) > 0
+        inode.handles.count() > 0
             || inode.by_slots.load(Ordering::Relaxed) && self.open_files.slots.iter().any(has_some)
     }
 
@@ -255,7 +256,7 @@ mod tests {
     fn counts(file: &crate::File) -> (u32, bool) {
         let inode = file.inode();
         (
-            inode.opens.load(std::sync::atomic::Ordering::Relaxed),
+            inode.handles.count(),
             inode.by_slots.load(std::sync::atomic::Ordering::Relaxed),
         )
     }

@@ -15,18 +15,16 @@ impl Lifecycle {
             .limits
             .inodes
             .max(self.inodes.inodes_left.load(Ordering::Relaxed));
-        if u64::try_from(self.inodes.in_core_count.sum()).unwrap_or(0)
-            > most.saturating_add(most / 8)
-        {
+        if self.inodes.in_core.len() as u64 > most.saturating_add(most / 8) {
             self.shrink_inodes();
-            let left = u64::try_from(self.inodes.in_core_count.sum()).unwrap_or(0);
+            let left = self.inodes.in_core.len() as u64;
             self.inodes.inodes_left.store(left, Ordering::Relaxed);
         }
     }
 
     /// Drops clean inodes without handles, if there are more in core than the limit.
     pub(crate) fn shrink_inodes(&self) {
-        let mut over = self.inodes.in_core_count.sum() - self.store.limits.inodes as i64;
+        let mut over = self.inodes.in_core.len() as i64 - self.store.limits.inodes as i64;
         if over <= 0 {
             return;
         }
@@ -85,7 +83,7 @@ impl Lifecycle {
         // Held by: the index (counted there), the per-slot list, and the caller's clone.
         let gone = self.inodes.index.evict(inode, 2, |i| {
             i.ino != ext4_format::InodeNr::ROOT
-                && i.opens.load(Ordering::Acquire) == 0
+                && i.handles.count() == 0
                 && i.last_context.load(Ordering::Acquire) <= durable
                 && !i.on_dirty_list.load(Ordering::Acquire)
                 && i.touched_file().is_none_or(|f| f.pages.is_empty())
@@ -139,7 +137,7 @@ mod tests {
         for n in (0..3000).chain(0..3000) {
             volume.metadata(format!("/f{n}")).unwrap();
         }
-        let count = volume.guard_engine().inodes.in_core_count.sum();
+        let count = volume.guard_engine().inodes.in_core.len();
         assert!(count <= 500 + 500 / 8 + 64, "{count} inodes");
     }
 

@@ -2,34 +2,39 @@
 
 use crate::base::error::{Error, Result};
 use crate::incore::file::FileData;
+use crate::incore::handles::Closed;
 use crate::incore::inode::Inode;
 use crate::inodes::open_files::Opened;
 use crate::lifecycle::Lifecycle;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 impl Lifecycle {
     /// A handle was closed; the last one of a file without a name frees it.
     #[inline]
     pub(crate) fn closed(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
+        let closed = inode.handles.close();
+        if closed == Closed::OneOfSeveral {
             return Ok(());
         }
         crate::base::jitter::point();
         self.data.discard_preallocation_of(inode);
-        let dead = {
-            let state = inode.state.lock();
-            state.core.links == 0 && !state.freed && inode.opens.load(Ordering::Acquire) == 0
-        };
-        match dead {
-            true => self.reap_closed(inode),
-            false => Ok(()),
+        match closed {
+            Closed::LastOfNameless => self.reap_closed(inode),
+            _ => Ok(()),
         }
     }
 
     #[cold]
     #[inline(never)]
     fn reap_closed(&self, inode: &Arc<Inode>) -> Result<()> {
+        let dead = {
+            let state = inode.state.lock();
+            // It may have been given a name, or another handle.
+            state.core.links == 0 && !state.freed && inode.handles.count() == 0
+        };
+        if !dead {
+            return Ok(());
+        }
         match self.store.check_writable() {
             Ok(()) => self.reap(inode),
             Err(_) => Ok(()),
@@ -43,7 +48,7 @@ impl Lifecycle {
         if state.freed || state.core.links == 0 {
             return Err(Error::NotFound);
         }
-        inode.opens.fetch_add(1, Ordering::AcqRel);
+        inode.handles.add(1);
         Ok(())
     }
 }
@@ -61,7 +66,7 @@ impl Lifecycle {
             Some(0) if own.inode.touched_file().is_some_and(set_aside) => {
                 let state = own.inode.state.lock();
                 self.inodes.gather_opens(&own.inode, &state);
-                if own.inode.opens.load(Ordering::Acquire) == 0 {
+                if own.inode.handles.count() == 0 {
                     drop(state);
                     self.data.discard_preallocation_of(&own.inode);
                 }

@@ -160,11 +160,11 @@ impl Commit<'_> {
     pub fn inode(&mut self, ino: InodeNr, event: InodeEvent, core: ext4_format::inode::InodeCore) {
         self.items += 1;
         if event != InodeEvent::Update {
-            let geometry = &self.log.store.geometry;
-            let inside = (geometry.first_ino..=geometry.inodes_count).contains(&ino.0);
-            self.log
-                .store
-                .insist(inside, Rule::NumberInRange, || format!("inode {ino}"));
+            // The geometry of before the volume grew, if it did, answers for most.
+            let geometry = self.log.store.geometry.first();
+            if !(geometry.first_ino..=geometry.inodes_count).contains(&ino.0) {
+                self.check_number(ino);
+            }
         }
         let item = InodeItem {
             ino,
@@ -173,6 +173,17 @@ impl Commit<'_> {
             core,
         };
         self.list.inodes.push_in(item, &self.log.spare.inodes);
+    }
+
+    /// Checks that a number that is not of the first geometry is of the newest.
+    #[cold]
+    #[inline(never)]
+    fn check_number(&self, ino: InodeNr) {
+        let geometry = self.log.store.geometry.newest();
+        let inside = (geometry.first_ino..=geometry.inodes_count).contains(&ino.0);
+        self.log
+            .store
+            .insist(inside, Rule::NumberInRange, || format!("inode {ino}"));
     }
 
     /// Logs a name added or replaced (`ino` not 0) or removed, which changes its directory's number of subdirectories

@@ -6,7 +6,7 @@ use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
 use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::FAST_SYMLINK_MAX;
-use crate::incore::inode::{Content, Inode, InodeState, StateGuard, Symlink};
+use crate::incore::inode::{Birth, Content, Inode, InodeState, StateGuard, Symlink};
 use crate::incore::name_table::BucketGuard;
 use crate::inodes::new::New;
 use crate::log::transaction::Transaction;
@@ -23,7 +23,7 @@ use ext4_format::inode::flags;
 use ext4_format::xattr::XattrSet;
 use extant_formatter::extent_map::Run;
 use extant_formatter::item::{InodeEvent, MiscEvent};
-use extant_formatter::name::Name;
+use extant_formatter::name::NameRef;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -42,9 +42,17 @@ pub(crate) struct How {
 struct NamePlace<'a> {
     parent: &'a Arc<Inode>,
     names: &'a Directory,
-    /// The name, which was checked.
-    name: &'a [u8],
+    name: NameRef<'a>,
     hash: NameHash,
+}
+
+/// A name as something new may have it.
+#[inline]
+pub(crate) fn new_name(name: &[u8]) -> Result<NameRef<'_>> {
+    NameRef::new(name).map_err(|e| match name {
+        b"." | b".." => Error::Exists,
+        _ => e.into(),
+    })
 }
 
 /// The parts of an inode about to be made that are not said by what it is.
@@ -152,7 +160,7 @@ impl Names {
         &self,
         who: &Credentials,
         parent: &Arc<Inode>,
-        name: &[u8],
+        name: NameRef<'_>,
         what: &New<'_>,
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
@@ -168,7 +176,7 @@ impl Names {
         &self,
         who: &Credentials,
         parent: &Arc<Inode>,
-        name: &[u8],
+        name: NameRef<'_>,
         what: &New<'_>,
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
@@ -183,18 +191,18 @@ impl Names {
         &self,
         who: &Credentials,
         parent: &Arc<Inode>,
-        name: &[u8],
+        name: NameRef<'_>,
         what: &New<'_>,
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
         let _span = lockmeter::span!("create");
         let place = self.place_of(parent, name)?;
         if let Err(denied) = self.inodes.permit(who, parent, WRITE | EXECUTE) {
-            return self.find_only(&place, how, denied);
+            return self.find_only(who, &place, how, denied);
         }
         let (newborn, tx) = match self.begin_creating(who, &place, what, how) {
             Ok(begun) => begun,
-            Err(refused) => return self.find_only(&place, how, refused),
+            Err(refused) => return self.find_only(who, &place, how, refused),
         };
         match self.lock_free(who, &place, what, how)? {
             Locked::Taken(inode) => Ok((inode, false)),
@@ -228,7 +236,7 @@ impl Names {
         let tx = match matches!(what, New::Directory) || newborn.xattrs.is_some() {
             true => self.commit.begin(who, cost)?,
             false => {
-                let name = (place.name, place.hash);
+                let name = (place.name.as_bytes(), place.hash);
                 self.begin_adding(who, parent, name, cost)?
             }
         };
@@ -240,12 +248,14 @@ impl Names {
     #[inline(never)]
     fn find_only(
         &self,
+        who: &Credentials,
         place: &NamePlace<'_>,
         how: How,
         refused: Error,
     ) -> Result<(Arc<Inode>, bool)> {
+        self.inodes.permit(who, place.parent, EXECUTE)?;
         let bucket = place.names.table.lock(place.hash);
-        match bucket.find(place.hash, place.name) {
+        match bucket.find(place.hash, place.name.as_bytes()) {
             Some(entry) => Ok((self.found(entry.ino, how)?, false)),
             None => Err(refused),
         }
@@ -253,16 +263,12 @@ impl Names {
 
     /// The place of a new name.
     #[inline(always)]
-    fn place_of<'a>(&self, parent: &'a Arc<Inode>, name: &'a [u8]) -> Result<NamePlace<'a>> {
-        Name::check(name).map_err(|e| match name {
-            b"." | b".." => Error::Exists,
-            _ => e.into(),
-        })?;
+    fn place_of<'a>(&self, parent: &'a Arc<Inode>, name: NameRef<'a>) -> Result<NamePlace<'a>> {
         Ok(NamePlace {
             parent,
             names: self.names(parent)?,
             name,
-            hash: self.store.hash(name),
+            hash: self.store.hash(name.as_bytes()),
         })
     }
 
@@ -275,7 +281,7 @@ impl Names {
         what: &New<'_>,
         how: How,
     ) -> Result<Locked<'a>> {
-        let (names, hash, name) = (place.names, place.hash, place.name);
+        let (names, hash, name) = (place.names, place.hash, place.name.as_bytes());
         let mut pushed = false;
         loop {
             let (bucket, room) = self.lock_to_add(place.parent, names, hash, name)?;
@@ -330,17 +336,15 @@ impl Names {
         let (parent, names, ino) = (place.parent, place.names, number.ino());
         let time = now();
         let core = self.inodes.new_core(who, parent, what, newborn.mode, time);
-        let content = newborn.content(what, parent.ino, self.store.geometry.block_size);
+        let content = newborn.content(what, parent.ino, self.store.geometry.first().block_size);
         let ftype = what.ftype();
         let is_dir = matches!(what, New::Directory);
         let opens = u32::from(how.open);
-        let mut inode =
-            Arc::new(Inode::new(ino, ftype, core, content).newborn(opens, newborn.xattrs.clone()));
         let entry = Dentry {
             hash: place.hash,
             ino,
             ftype,
-            name: Name::of_checked(place.name),
+            name: place.name.to_name(),
         };
         let mut right = match is_dir {
             true => self.room_for_subdirectory(parent, names)?,
@@ -351,7 +355,7 @@ impl Names {
             .max(names.core_stamp.load(Ordering::Relaxed))
             .max(number.after())
             .max(right.stamp(names));
-        tx.commit(
+        let born = tx.commit(
             seen,
             #[inline(always)]
             |c| {
@@ -367,17 +371,16 @@ impl Names {
                 names.note(Change { names: 1, links }, time, c.stamp);
                 parent.logged_in(c.context);
                 self.stop_counting_links(parent, &mut right, c);
-                // Nobody else has it yet.
-                if let Some(inode) = Arc::get_mut(&mut inode) {
-                    inode.born_in(c);
-                }
-                if is_dir && let Some(dir) = inode.directory() {
-                    dir.core_stamp.store(c.stamp, Ordering::Relaxed);
-                }
+                Birth::of(c)
             },
         );
         drop(right);
         number.keep();
+        let inode = Inode::new(ino, ftype, core, content);
+        let inode = Arc::new(inode.newborn(opens, newborn.xattrs, born));
+        if is_dir && let Some(dir) = inode.directory() {
+            dir.core_stamp.store(born.stamp, Ordering::Relaxed);
+        }
         if let Some(target) = newborn.target {
             self.data.count_added(&inode, &target.keep());
         }
@@ -427,7 +430,9 @@ impl Names {
         name: &[u8],
     ) -> Result<()> {
         let _span = lockmeter::span!("link");
+        let name = new_name(name)?;
         let NamePlace { names, hash, .. } = self.place_of(parent, name)?;
+        let (owned, name) = (name.to_name(), name.as_bytes());
         let tx = self.begin_adding(who, parent, (name, hash), Cost::NAME)?;
         let (mut bucket, _room) = self.lock_to_add(parent, names, hash, name)?;
         if names.is_dead() {
@@ -459,7 +464,7 @@ impl Names {
             hash,
             ino: inode.ino,
             ftype: inode.ftype,
-            name: Name::of_checked(name),
+            name: owned,
         };
         let seen = bucket
             .stamp

@@ -189,8 +189,8 @@ impl Names {
     /// leaves room for is kept, for indexes packed by others.
     #[inline]
     fn is_large(&self, names: &Directory) -> bool {
-        let leaves =
-            names.size.load(Ordering::Relaxed) >> self.store.geometry.block_size.trailing_zeros();
+        let leaves = names.size.load(Ordering::Relaxed)
+            >> self.store.geometry.first().block_size.trailing_zeros();
         !self.index_allowance.is_twice(names.bytes_at_most(), leaves)
     }
 

@@ -106,7 +106,7 @@ impl Names {
             let inode = self.lookup(dir, name)?;
             if inode.ino == dir.ino {
                 // "." of a directory that the caller holds, even if it was removed.
-                inode.opens.fetch_add(1, Ordering::AcqRel);
+                inode.handles.add(1);
                 return Ok(inode);
             }
             match self.lifecycle.opened(&inode) {

@@ -325,7 +325,7 @@ impl Names {
         let Some(inode) = last else {
             return Ok(Victim::default());
         };
-        let may_die = inode.opens.load(Ordering::Acquire) == 0;
+        let may_die = inode.handles.count() == 0;
         let runs = match may_die {
             true => self.lifecycle.prepare_free(inode, map)?,
             false => self.lifecycle.prepare_death(inode)?,

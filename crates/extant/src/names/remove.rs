@@ -120,7 +120,7 @@ impl Names {
     #[inline(never)]
     fn prepare_loss(&self, inode: &Inode, map: Option<&mut FileMap>) -> Result<(bool, Vec<Run>)> {
         let last = inode.state.lock().core.links <= 1;
-        let may_die = last && inode.opens.load(Ordering::Acquire) == 0;
+        let may_die = last && inode.handles.count() == 0;
         let runs = match (last, may_die) {
             (_, true) => self.lifecycle.prepare_free(inode, map)?,
             (true, false) => self.lifecycle.prepare_death(inode)?,
@@ -144,7 +144,7 @@ impl Names {
             Fate::Linked
         } else {
             self.inodes.gather_opens(inode, state);
-            let is_open = inode.opens.load(Ordering::Acquire) != 0;
+            let is_open = inode.handles.unname() != 0;
             if may_free && !is_open {
                 free(state, c);
                 return Fate::Freed;
@@ -162,7 +162,7 @@ impl Names {
     }
 
     /// Does the work that remains with no lock held.
-    #[inline]
+    #[inline(always)]
     pub(super) fn after_link_lost(&self, inode: &Arc<Inode>, fate: Fate) -> Result<()> {
         crate::base::jitter::point();
         match fate {

@@ -3,7 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::now;
-use crate::incore::inode::{Content, Inode};
+use crate::incore::inode::{Birth, Content, Inode};
 use crate::inodes::new::New;
 use crate::log::Cost;
 use crate::names::Names;
@@ -41,20 +41,20 @@ impl Names {
         let mut core = self.inodes.new_core(who, parent, &what, mode, now());
         core.links = 0;
         let content = Content::File(OnceLock::new());
-        let mut inode = Inode::new(ino, what.ftype(), core, content).newborn(1, xattrs.clone());
 
-        tx.commit(number.after(), |c| {
+        let born = tx.commit(number.after(), |c| {
             c.inode(ino, InodeEvent::Init, core);
             c.misc(ino, MiscEvent::OrphanAdd);
             if let Some(set) = &xattrs {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
-            inode.born_in(c);
-            let state = inode.state.get_mut();
-            state.orphan = true;
-            state.unnamed = true;
+            Birth::of(c)
         });
         number.keep();
+        let mut inode = Inode::new(ino, what.ftype(), core, content).newborn(1, xattrs, born);
+        let state = inode.state.get_mut();
+        state.orphan = true;
+        state.unnamed = true;
         let inode = Arc::new(inode);
         self.inodes.adopt(&inode);
         Ok(inode)

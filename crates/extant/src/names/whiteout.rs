@@ -2,7 +2,7 @@
 //! they say that there is nothing of that name below.
 
 use crate::base::error::Result;
-use crate::incore::inode::{Content, Inode};
+use crate::incore::inode::{Birth, Content, Inode};
 use crate::inodes::new::New;
 use crate::log::Commit;
 use crate::names::Names;
@@ -67,8 +67,7 @@ impl Whiteout<'_> {
         if let Some(set) = &self.xattrs {
             c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
         }
-        let mut inode = inode.newborn(0, self.xattrs);
-        inode.born_in(c);
+        let inode = inode.newborn(0, self.xattrs, Birth::of(c));
         let entry = Dentry {
             ino,
             ftype: FileType::CharDevice,

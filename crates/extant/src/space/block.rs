@@ -11,6 +11,7 @@
 
 use crate::base::chunked::Chunked;
 use crate::base::error::{Error, Result};
+use crate::base::grown::Grown;
 use crate::base::invariants::insist;
 use crate::base::locks::{self, Mutex};
 use crate::space::bound::{Bound, Looked};
@@ -71,10 +72,18 @@ pub(crate) struct Wanted {
     pub any_at_start: bool,
 }
 
+/// Groups that a volume of so many can grow to while it is open: the sets of groups have room for them, a few bits each.
+fn room_for(groups: u32) -> u32 {
+    let most = groups.saturating_mul(16).clamp(1 << 10, 1 << 17);
+    most.max(groups.saturating_mul(2))
+}
+
 /// Blocks of one volume.
 pub struct BlockAlloc {
     groups: Chunked<BlockGroup>,
-    geometry: Geometry,
+    geometry: Grown<Geometry>,
+    /// Groups that there is room for.
+    room: u32,
     scan: BlockScan,
     pub(super) ranks: Ranks,
     pub(super) goals: Goals,
@@ -92,11 +101,13 @@ impl BlockAlloc {
     pub fn new(geometry: &Geometry, scan: BlockScan, memory: u64) -> Self {
         // All levels of a bitmap are as large as two bitmaps.
         let each = u64::from(geometry.blocks_per_group / 4);
+        let room = room_for(geometry.groups);
         Self {
             groups: Chunked::new(geometry.groups),
-            geometry: geometry.clone(),
+            geometry: Grown::new(geometry.clone()),
+            room,
             scan,
-            ranks: Ranks::new(geometry.groups),
+            ranks: Ranks::new(geometry.groups, room),
             goals: Goals::new(geometry.groups),
             contention: Contention::default(),
             searches: Searches::default(),
@@ -107,6 +118,39 @@ impl BlockAlloc {
 
     pub(super) fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Groups that the volume can grow to while it is open.
+    pub(crate) fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// The volume has grown. The last group of before is in memory, and its new blocks are free from now on; so are the groups
+    /// that come.
+    pub(crate) fn grow(&self, new: &Geometry) {
+        let old = self.geometry.newest();
+        let last = old.groups.saturating_sub(1);
+        let longer = new.blocks_in_group(GroupNr(last));
+        self.groups.grow(new.groups - old.groups);
+        // The geometry changes with the lock held: a bitmap has the length that the geometry says.
+        let group = self.groups.get(last);
+        let mut guard = group.map(|group| group.buddy.lock());
+        let more = longer - old.blocks_in_group(GroupNr(last));
+        if let (Some(group), true) = (group, more > 0) {
+            match guard.as_deref_mut() {
+                Some(Some(buddy)) => {
+                    **buddy = buddy.longer(longer);
+                    group.free.store(buddy.free(), Ordering::Relaxed);
+                    self.ranks.update(last, &group.rank, buddy);
+                }
+                _ if group.skipped() => {}
+                _ => drop(group.free.fetch_add(more, Ordering::Relaxed)),
+            }
+        }
+        let first = old.groups;
+        self.geometry.grow(new.clone());
+        drop(guard);
+        (first..new.groups).for_each(|group| self.ranks.unread.insert(group));
     }
 
     pub(super) fn scan(&self) -> BlockScan {

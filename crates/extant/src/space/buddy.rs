@@ -103,6 +103,18 @@ impl Buddy {
         buddy
     }
 
+    /// The same for a group that has become longer: the new blocks are free.
+    pub fn longer(&self, blocks: u32) -> Self {
+        let mut longer = Self::new(&vec![u64::MAX; (blocks as usize).div_ceil(64)], blocks);
+        let mut at = 0;
+        while let Some((start, len)) = self.free_in(at, self.blocks, 1) {
+            longer.give(start, len);
+            at = start + len;
+        }
+        longer.give(self.blocks, blocks.saturating_sub(self.blocks));
+        longer
+    }
+
     /// Whether a bitmap as on disk has the same blocks in use.
     pub fn agrees(&self, used: &[u64]) -> bool {
         self.level(0).iter().enumerate().all(|(i, &free)| {

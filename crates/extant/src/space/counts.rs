@@ -34,6 +34,8 @@ pub(crate) struct Counts {
     overdraft: AtomicU64,
     /// Blocks taken for files that may grow: preallocations.
     aside: Counter,
+    /// Blocks of the reserve.
+    reserved: AtomicU64,
     reserve: Reserve,
     withheld: u64,
     /// Reserved blocks that pushes ever returned.
@@ -58,6 +60,7 @@ impl Counts {
             open: BoundedCounter::new(free.saturating_sub(held), BATCH),
             overdraft: AtomicU64::new(held.saturating_sub(free)),
             aside: Counter::new(),
+            reserved: AtomicU64::new(reserve.blocks),
             reserve,
             withheld,
             returned: AtomicU64::new(0),
@@ -81,9 +84,20 @@ impl Counts {
         }
         let taken = self.open.take_up_to(blocks);
         if taken < blocks && self.may_use_reserve(who) {
-            return taken + self.overdraw(self.reserve.blocks, 1, blocks - taken);
+            return taken + self.overdraw(self.reserved(), 1, blocks - taken);
         }
         taken
+    }
+
+    fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// The volume has grown by free blocks, some of which are for the reserve.
+    pub fn grow(&self, free: u64, reserve: u64) {
+        let reserve = reserve.min(free);
+        self.reserved.fetch_add(reserve, Ordering::Relaxed);
+        self.give(free - reserve);
     }
 
     fn may_use_reserve(&self, who: &Credentials) -> bool {
@@ -95,7 +109,7 @@ impl Counts {
     fn take_reserved(&self, blocks: u64) -> bool {
         let taken = self.open.take_up_to(blocks);
         let missing = blocks - taken;
-        if self.overdraw(self.reserve.blocks, missing, missing) == missing {
+        if self.overdraw(self.reserved(), missing, missing) == missing {
             return true;
         }
         self.open.give(taken);
@@ -110,7 +124,7 @@ impl Counts {
         }
         let taken = self.open.take_up_to(blocks);
         let missing = blocks - taken;
-        let most = self.reserve.blocks.saturating_add(self.withheld / 2);
+        let most = self.reserved().saturating_add(self.withheld / 2);
         if missing == 0 || self.overdraw(most, missing, missing) == missing {
             return true;
         }
@@ -224,7 +238,7 @@ impl Counts {
     /// Blocks that are neither in use nor promised, preallocations and blocks that a push will free among them; and
     /// those of them that are not held back. Exact when no block is taken or returned.
     pub fn free(&self) -> (u64, u64) {
-        let held = self.reserve.blocks.saturating_add(self.withheld);
+        let held = self.reserved().saturating_add(self.withheld);
         let overdraft = self.overdraft.load(Ordering::Relaxed);
         let leaving = u64::try_from(self.leaving.sum()).unwrap_or(0);
         let free = (self.open.sum() + self.aside() + leaving + held).saturating_sub(overdraft);

@@ -29,7 +29,7 @@ use ext4_format::{FormatError, GroupNr, InodeNr, Where};
 use percpu::{AtomicBitmap, Counter, PerSlot};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Inodes of one stretch: 512 bits, one cache line of the bitmap, 32 table blocks.
@@ -119,10 +119,10 @@ struct SlotNumbers {
 
 /// Inode numbers of one volume.
 pub struct InodeAlloc {
-    groups: Chunked<InodeGroup>,
+    pub(super) groups: Chunked<InodeGroup>,
     bound: CachePadded<Bound>,
-    /// Free inodes at open.
-    found: u64,
+    /// Free inodes at open, and those that came when the volume grew.
+    pub(super) found: AtomicU64,
     pub(super) per_group: u32,
     first_ino: u32,
     pub(super) flex_log: u8,
@@ -169,7 +169,7 @@ impl InodeAlloc {
         Self {
             groups: Chunked::new(geometry.groups),
             bound: CachePadded::new(Bound::new(memory, u64::from(per_group / 8) + BESIDES)),
-            found: free,
+            found: AtomicU64::new(free),
             per_group,
             first_ino: geometry.first_ino,
             flex_log: geometry.log_groups_per_flex,
@@ -670,7 +670,7 @@ impl InodeAlloc {
             .in_memory()
             .map(|g| g.free() - i64::from(g.state.found))
             .sum();
-        let groups = i64::try_from(self.found)
+        let groups = i64::try_from(self.found.load(Ordering::Relaxed))
             .unwrap_or(i64::MAX)
             .saturating_add(changes);
         let held: u64 = self

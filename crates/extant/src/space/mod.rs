@@ -21,8 +21,10 @@ use crate::store::Store;
 use crate::types::settings::BlockScan;
 use block::BlockAlloc;
 use counts::Counts;
+use ext4_format::growth::Growth;
 use inode::InodeAlloc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Free blocks and inode numbers.
 pub(crate) struct Space {
@@ -48,5 +50,18 @@ impl Space {
             trimming: Mutex::new(()),
             store,
         }
+    }
+}
+
+impl Space {
+    /// The volume has grown: its new groups can be allocated from, and blocks and numbers are free from now on.
+    pub fn grow(&self, growth: &Growth) {
+        let (old, new) = (&growth.old, &growth.new);
+        let (blocks, inodes) = growth.free();
+        self.blocks.grow(new);
+        self.inodes.groups.grow(new.groups - old.groups);
+        self.inodes.found.fetch_add(inodes, Ordering::Relaxed);
+        let reserve = new.reserved_blocks.saturating_sub(old.reserved_blocks);
+        self.counts.grow(blocks, reserve);
     }
 }

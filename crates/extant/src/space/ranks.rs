@@ -33,12 +33,12 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// The sets of a volume with no bitmap read.
-    pub fn new(groups: u32) -> Self {
+    /// The sets of a volume with no bitmap read, with room for so many groups.
+    pub fn new(groups: u32, room: u32) -> Self {
         Self {
-            by_order: std::array::from_fn(|_| AtomicSet::new(groups)),
-            by_average: std::array::from_fn(|_| AtomicSet::new(groups)),
-            unread: AtomicSet::full(groups),
+            by_order: std::array::from_fn(|_| AtomicSet::new(room)),
+            by_average: std::array::from_fn(|_| AtomicSet::new(room)),
+            unread: AtomicSet::first(groups, room),
         }
     }
 
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_group_stands_in_one_set_of_each_kind() {
-        let ranks = Ranks::new(3);
+        let ranks = Ranks::new(3, 3);
         let (rank, mut buddy) = (Rank::default(), Buddy::new(&[0; 4], 256));
         let places = |sets: &[AtomicSet]| -> Vec<usize> {
             (0..ORDERS).filter(|&o| sets[o].contains(1)).collect()

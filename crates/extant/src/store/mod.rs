@@ -9,9 +9,10 @@ pub mod limits;
 pub mod superblock;
 
 use crate::base::error::Result;
+use crate::base::grown::Grown;
 use crate::base::locks::{self, Mutex};
 use crate::types::settings::Settings;
-use blockdev::BlockDevice;
+use blockdev::{BlockDevice, SnapshotDevice};
 use buffers::Buffers;
 use crossbeam_utils::CachePadded;
 use ext4_format::GroupNr;
@@ -28,13 +29,17 @@ use std::sync::Arc;
 
 /// The lowest layer of an open volume.
 pub(crate) struct Store {
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: Grown<Geometry>,
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// The same, to take snapshots of.
+    pub(crate) snapshots: Arc<SnapshotDevice>,
     pub(crate) buffers: Buffers,
-    pub(crate) groups: Groups,
+    pub(crate) groups: Grown<Groups>,
     pub(crate) hasher: DirHasher,
     /// The volume's own blocks.
-    pub(crate) zone: Arc<SystemZone>,
+    pub(crate) zone: Grown<Arc<SystemZone>>,
+    /// Held while the volume grows.
+    pub(crate) growing: Mutex<(), locks::Growing>,
     /// Held while the superblock is written to its place on the device.
     pub(crate) superblock_io: Mutex<(), locks::SuperblockPlace>,
     /// Holds changes back while the volume is frozen.
@@ -65,25 +70,28 @@ impl Store {
         };
         extant_mkfs::format(&*device, &options).unwrap();
         let geometry = superblock::find(&*device).unwrap().geometry;
-        let device: Arc<dyn BlockDevice> = device;
+        let snapshots = Arc::new(SnapshotDevice::new(device));
+        let device: Arc<dyn BlockDevice> = Arc::clone(&snapshots) as _;
         let buffers = Buffers::new(Arc::clone(&device), geometry.block_size, 1000);
         Arc::new(Self {
-            groups: Groups::load(&geometry, &buffers).unwrap(),
+            groups: Grown::new(Groups::load(&geometry, &buffers).unwrap()),
             hasher: DirHasher::new(
                 geometry.def_hash_version,
                 geometry.unsigned_hash,
                 geometry.hash_seed,
             )
             .unwrap(),
-            zone: Arc::new(SystemZone::new(&geometry, &[])),
+            zone: Grown::new(Arc::new(SystemZone::new(&geometry, &[]))),
+            growing: Mutex::new(()),
             superblock_io: Mutex::new(()),
             gate: Default::default(),
             flushes: Default::default(),
             health: Health::sound(),
             limits: Limits::small(),
             settings: Settings::default(),
-            geometry,
+            geometry: Grown::new(geometry),
             device,
+            snapshots,
             buffers,
         })
     }

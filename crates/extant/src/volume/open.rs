@@ -1,6 +1,7 @@
 //! Opening a volume.
 
 use crate::base::error::{Error, Result};
+use crate::base::grown::Grown;
 use crate::base::locks::Mutex;
 use crate::base::parallel;
 use crate::commit::Committer;
@@ -20,7 +21,7 @@ use crate::types::settings::ErrorPolicy;
 use crate::volume::engine::Engine;
 use crate::volume::guard::Guard;
 use crate::volume::options::VolumeOptions;
-use blockdev::BlockDevice;
+use blockdev::{BlockDevice, SnapshotDevice};
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
@@ -42,6 +43,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Opening<'a> {
     options: &'a VolumeOptions,
     device: Arc<dyn BlockDevice>,
+    snapshots: Arc<SnapshotDevice>,
     geometry: Geometry,
     raw: RawSuperblock,
     read_only: Option<String>,
@@ -66,6 +68,8 @@ impl<'a> Opening<'a> {
     /// Reads the superblock, and decides whether the volume may be written.
     pub(crate) fn new(options: &'a VolumeOptions, device: Arc<dyn BlockDevice>) -> Result<Self> {
         let found = superblock::find(&*device)?;
+        let snapshots = Arc::new(SnapshotDevice::new(device));
+        let device: Arc<dyn BlockDevice> = Arc::clone(&snapshots) as _;
         let mut read_only = match (options.read_only || device.read_only(), found.read_only) {
             _ if options.noload => Some("opened without its journal (noload)".to_string()),
             (true, _) => Some("opened read-only".to_string()),
@@ -83,6 +87,7 @@ impl<'a> Opening<'a> {
         Ok(Self {
             options,
             device,
+            snapshots,
             geometry: found.geometry,
             raw: found.raw,
             read_only,
@@ -163,13 +168,20 @@ impl<'a> Opening<'a> {
         Ok(found)
     }
 
+    /// Blocks that the log may lead to: those of the device, because the superblock that says how large the volume has become may be
+    /// in the log itself.
+    fn blocks_of_device(&self) -> u64 {
+        let device = self.device.len() / u64::from(self.geometry.block_size);
+        device.max(self.geometry.blocks_count)
+    }
+
     /// Replays the log onto the device.
     fn recover(&mut self, area: &LogArea, log: &mut jbd2::Superblock) -> Result<Recovery> {
         let recovery = recovery::recover(
             area,
             &*self.device,
             self.geometry.block_size,
-            self.geometry.blocks_count,
+            self.blocks_of_device(),
             log,
         )?;
         let mut again = superblock::find(&*self.device)?;
@@ -225,12 +237,14 @@ impl<'a> Opening<'a> {
         )?;
         let orphans = formatter.orphans();
         let store = Arc::new(Store {
-            geometry: self.geometry.clone(),
+            geometry: Grown::new(self.geometry.clone()),
             device: Arc::clone(&self.device),
+            snapshots: Arc::clone(&self.snapshots),
             buffers,
-            groups,
+            groups: Grown::new(groups),
             hasher,
-            zone,
+            zone: Grown::new(zone),
+            growing: Mutex::new(()),
             superblock_io: Mutex::new(()),
             gate: Default::default(),
             flushes: Default::default(),
@@ -374,8 +388,7 @@ impl<'a> Opening<'a> {
     /// The journal's blocks, and the size of its inode.
     fn log_area(&self, buffers: &Buffers) -> Result<(LogArea, u64)> {
         let ino = InodeNr(self.geometry.journal_ino);
-        let groups = Groups::lazy(&self.geometry);
-        let (block, offset) = groups.inode_location(&self.geometry, buffers, ino)?;
+        let (block, offset) = groups::inode_location_alone(&self.geometry, buffers, ino)?;
         let image = buffers.read(block)?;
         let raw = image
             .get(offset..offset + usize::from(self.geometry.inode_size))
@@ -403,7 +416,7 @@ impl<'a> Opening<'a> {
         log: &ext4_format::jbd2::Superblock,
         buffers: &Buffers,
     ) -> Result<Recovery> {
-        let plan = recovery::plan(area, log, self.geometry.blocks_count)?;
+        let plan = recovery::plan(area, log, self.blocks_of_device())?;
         buffers.drop_clean();
         for replay in &plan.replay {
             buffers.publish(replay.home, Image::read(recovery::image(area, replay)?), 0);

@@ -36,15 +36,7 @@ impl Engine {
             }
         }
         self.commit.formatter.lock().set_label(name);
-        // Something to format: the root's core as it is.
-        let root = self.names.root()?;
-        let tx = self.commit.begin_core()?;
-        let mut state = root.state.lock();
-        let seen = state
-            .stamp
-            .max(root.directory().map_or(0, |n| n.last_stamp()));
-        tx.commit(seen, |c| self.inodes.log_core(&root, &mut state, c));
-        drop(state);
+        self.log_something()?;
         self.data.sync()?;
         // At its place, too: programs that look for file systems on devices find it by its new name.
         match self.freeze() {

@@ -45,7 +45,7 @@ impl Engine {
             .or_else(|| layer!(self, address, space: Space { store, counts, blocks, inodes, trimming }))
             .or_else(|| layer!(self, address, log: Log { store, space, kick, lists, budget, formatted, durable, spare }))
             .or_else(|| layer!(self, address, commit: Committer { store, formatter, journal, commit_stage, releases, totals, marked_open }))
-            .or_else(|| layer!(self, address, inodes: Inodes { store, index, in_core, in_core_count, dirty_inodes, lazy_times, open_files, walks }))
+            .or_else(|| layer!(self, address, inodes: Inodes { store, index, in_core, dirty_inodes, lazy_times, open_files, walks }))
             .or_else(|| layer!(self, address, data: Data { store, slot_preallocations, short_at, dirty_bytes, cached_bytes, writing_back }))
             .or_else(|| layer!(self, address, names: Names { store, rename, index_allowance }));
         if layer.is_some() {

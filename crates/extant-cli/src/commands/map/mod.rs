@@ -1,5 +1,7 @@
 //! `extant map`.
 
+mod palette;
+mod png;
 mod svg;
 mod terminal;
 
@@ -11,18 +13,19 @@ use crate::progress::Progress;
 use crate::survey::{Counts, Fragmentation, FreeRuns, Layout, Survey, Use};
 use anyhow::{Context, Result, bail};
 use extant::Volume;
+use palette::{Palette, USES};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::path::PathBuf;
 
 /// Show what the blocks of an image are used for, as a picture
 ///
 /// Each cell stands for the same number of blocks, and shows the most frequent use of its blocks in use; a cell is
-/// lighter, or its letter small, if less than half of it is in use. Below are the sums, how files lie, and how long
+/// lighter, or its letter small, if less than half of it is in use. With --by file the largest files have colours of their own. Below are the sums, how files lie, and how long
 /// the free runs are. The image is opened read-only: the contents of its journal are taken into account, but nothing
 /// is written.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant map disk.img\n  extant map --svg map.svg disk.img\n  extant map --json disk.img"
+    after_help = "Examples:\n  extant map disk.img\n  extant map --svg map.svg disk.img\n  extant map --by file --png map.png disk.img\n  extant map --json disk.img"
 )]
 pub struct Args {
     /// The image
@@ -30,6 +33,12 @@ pub struct Args {
     /// Draw it into this file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Draw it into this file, as PNG
+    #[arg(long, value_name = "FILE")]
+    png: Option<PathBuf>,
+    /// What has a colour: each use of blocks, or each of the largest files
+    #[arg(long, value_enum, default_value_t = By::Use)]
+    by: By,
     /// Cells in a row; by default as many as the terminal is wide
     #[arg(long, value_parser = clap::value_parser!(u32).range(8..=512))]
     width: Option<u32>,
@@ -38,88 +47,13 @@ pub struct Args {
     json: bool,
 }
 
-/// How a use is shown.
-struct Look {
-    what: Use,
-    name: &'static str,
-    /// Key in JSON.
-    key: &'static str,
-    letter: char,
-    /// Its number in the palette of 256 colours.
-    colour: u8,
-    /// The same as red, green and blue.
-    rgb: &'static str,
-}
-
-const LOOKS: [Look; Use::COUNT] = [
-    look(Use::Free, "free", "free", '.', 240, "#e8e8e8"),
-    look(
-        Use::Super,
-        "superblocks, descriptors",
-        "superblocks",
-        'S',
-        160,
-        "#d62728",
-    ),
-    look(Use::Bitmaps, "bitmaps", "bitmaps", 'B', 201, "#e377c2"),
-    look(
-        Use::Inodes,
-        "inode tables",
-        "inode_tables",
-        'I',
-        208,
-        "#ff7f0e",
-    ),
-    look(Use::Journal, "journal", "journal", 'J', 98, "#9467bd"),
-    look(
-        Use::Directories,
-        "directories",
-        "directories",
-        'D',
-        34,
-        "#2ca02c",
-    ),
-    look(Use::Files, "files", "files", 'F', 32, "#1f77b4"),
-    look(
-        Use::Other,
-        "mappings, attributes, rest",
-        "other",
-        'O',
-        137,
-        "#8c564b",
-    ),
-    look(
-        Use::Unknown,
-        "unknown: damaged group",
-        "unknown",
-        '?',
-        196,
-        "#000000",
-    ),
-];
-
-const fn look(
-    what: Use,
-    name: &'static str,
-    key: &'static str,
-    letter: char,
-    colour: u8,
-    rgb: &'static str,
-) -> Look {
-    Look {
-        what,
-        name,
-        key,
-        letter,
-        colour,
-        rgb,
-    }
-}
-
-impl Look {
-    fn of(what: Use) -> &'static Self {
-        &LOOKS[what as usize]
-    }
+/// What the colours of the picture stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// Uses of blocks
+    Use,
+    /// The eight files with the most blocks, and all others
+    File,
 }
 
 /// The facts that are shown of an image.
@@ -127,15 +61,42 @@ struct Shown<'a> {
     image: String,
     volume: &'a Volume,
     survey: Survey,
+    palette: Palette,
+    /// Path, inode and blocks of each of the largest files, if they are shown.
+    largest: Option<Vec<LargeFile>>,
+}
+
+/// One of the largest files.
+#[derive(serde::Serialize)]
+struct LargeFile {
+    path: String,
+    inode: u32,
+    blocks: u64,
+}
+
+/// The colours by file, and the files.
+fn by_file(volume: &Volume, survey: &Survey) -> (Palette, Vec<LargeFile>) {
+    let inodes = survey.largest();
+    let owned = survey.owned(volume, &inodes);
+    let names = palette::names(volume, &inodes);
+    let palette = Palette::by_file(survey, &owned, &names);
+    let files = names.into_iter().zip(inodes).zip(owned.totals());
+    let files = files.map(|((path, inode), blocks)| LargeFile {
+        path,
+        inode,
+        blocks,
+    });
+    (palette, files.collect())
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let image = &args.image.0.image;
     let volume = images::read(image)?;
     let geometry = volume.geometry();
-    let layout = match args.svg {
-        Some(_) => Layout::picture(geometry, args.width.unwrap_or(svg::COLUMNS), svg::ROWS),
-        None => {
+    let drawn = args.svg.is_some() || args.png.is_some();
+    let layout = match drawn {
+        true => Layout::picture(geometry, args.width.unwrap_or(svg::COLUMNS), svg::ROWS),
+        false => {
             let columns = args.width.unwrap_or_else(terminal::columns);
             Layout::picture(geometry, columns, terminal::ROWS)
         }
@@ -146,17 +107,31 @@ pub fn run(args: &Args) -> Result<()> {
         interrupt::check()
     });
     progress.done();
+    let survey = survey?;
+    let (palette, largest) = match args.by {
+        By::Use => (Palette::by_use(&survey), None),
+        By::File => {
+            let (palette, files) = by_file(&volume, &survey);
+            (palette, Some(files))
+        }
+    };
     let shown = Shown {
         image: image.display().to_string(),
         volume: &volume,
-        survey: survey?,
+        survey,
+        palette,
+        largest,
     };
     if let Some(file) = &args.svg {
         std::fs::write(file, svg::draw(&shown)).with_context(|| file.display().to_string())?;
     }
+    if let Some(file) = &args.png {
+        let drawing = png::draw(&shown)?;
+        std::fs::write(file, drawing).with_context(|| file.display().to_string())?;
+    }
     if args.json {
         output::json(&shown)?;
-    } else if args.svg.is_none() {
+    } else if !drawn {
         terminal::print(&shown)?;
     }
     if let Some(first) = &shown.survey.first_damage {
@@ -214,8 +189,7 @@ struct Group<'a> {
 }
 
 fn by_use<M: SerializeMap>(map: &mut M, of: impl Fn(Use) -> u64) -> Result<(), M::Error> {
-    LOOKS
-        .iter()
+    USES.iter()
         .try_for_each(|l| map.serialize_entry(l.key, &of(l.what)))
 }
 
@@ -258,6 +232,9 @@ impl Serialize for Shown<'_> {
         map.serialize_entry("blocks", &geometry.blocks_count)?;
         map.serialize_entry("blocks_per_group", &geometry.blocks_per_group)?;
         map.serialize_entry("total", &Totals(&self.survey))?;
+        if let Some(files) = &self.largest {
+            map.serialize_entry("largest_files", files)?;
+        }
         map.serialize_entry("fragmentation", &self.survey.fragmentation)?;
         map.serialize_entry("free_runs", runs)?;
         map.serialize_entry("damaged", &self.survey.damaged)?;

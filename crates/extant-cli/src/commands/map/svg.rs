@@ -2,9 +2,9 @@
 //! alike, so a large picture stays small. The SVG is plain text; a crate for drawings would write each cell by
 //! itself.
 
-use super::{LOOKS, Look, Shown};
+use super::Shown;
+use super::palette::{CellLook, Look};
 use crate::show::human;
-use crate::survey::{Counts, Use};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -14,26 +14,32 @@ pub const COLUMNS: u32 = 128;
 pub const ROWS: u32 = 48;
 
 /// Width and height of a cell.
-const CELL: (u64, u64) = (6, 10);
+pub const CELL: (u64, u64) = (6, 10);
 /// Room at the left for the groups.
-const LEFT: u64 = 70;
+pub const LEFT: u64 = 70;
 /// Room above the cells.
-const TOP: u64 = 34;
+pub const TOP: u64 = 34;
 /// Height of a line of text.
-const LINE: u64 = 18;
+pub const LINE: u64 = 18;
 
 /// Steps of lightness.
-const STEPS: f64 = 4.0;
+pub const STEPS: f64 = 4.0;
 
-/// Colour and opacity of a cell, in steps.
-fn looks(counts: &Counts) -> (Use, u8) {
-    let what = counts.most();
-    let steps = match what {
-        Use::Free => STEPS,
+/// The lightness of a cell, in steps.
+pub fn steps(cell: &CellLook) -> u8 {
+    let steps = match cell.look {
+        // Free.
+        0 => STEPS,
         // At least one step: what is in use is seen.
-        _ => (counts.fill() * STEPS).ceil().clamp(1.0, STEPS),
+        _ => (cell.fill * STEPS).ceil().clamp(1.0, STEPS),
     };
-    (what, steps as u8)
+    steps as u8
+}
+
+/// Red, green and blue as SVG has them.
+fn colour(look: &Look) -> String {
+    let [red, green, blue] = look.rgb;
+    format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
 /// Text in XML.
@@ -47,8 +53,7 @@ fn escaped(text: &str) -> String {
 pub fn draw(shown: &Shown<'_>) -> String {
     let layout = shown.survey.picture.layout;
     let columns = usize::try_from(layout.columns).unwrap_or(1);
-    let counts: Vec<Counts> = shown.survey.picture.iter().copied().collect();
-    let rows = counts.chunks(columns);
+    let rows = shown.palette.cells.chunks(columns);
     let height = TOP + rows.len() as u64 * CELL.1;
     let legend = legend(shown, height + LINE);
     let (width, total) = (
@@ -82,12 +87,12 @@ pub fn draw(shown: &Shown<'_>) -> String {
         let there = (first..)
             .zip(cells)
             .take_while(|(cell, _)| layout.blocks(*cell).is_some());
-        let there: Vec<_> = there.map(|(_, counts)| looks(counts)).collect();
+        let there: Vec<_> = there.map(|(_, cell)| (cell.look, steps(cell))).collect();
         let mut x = LEFT;
         for alike in there.chunk_by(|a, b| a == b) {
             let width = alike.len() as u64 * CELL.0;
-            if let Some(&(what, steps)) = alike.first() {
-                let path = paths.entry((what as usize, steps)).or_default();
+            if let Some(&look) = alike.first() {
+                let path = paths.entry(look).or_default();
                 // In the middle of the row, as wide as it.
                 let _ = write!(path, "M{x} {}h{width}", y + CELL.1 / 2);
             }
@@ -95,7 +100,11 @@ pub fn draw(shown: &Shown<'_>) -> String {
         }
     }
     for ((what, steps), path) in &paths {
-        let stroke = LOOKS.get(*what).map_or("", |look| look.rgb);
+        let stroke = shown
+            .palette
+            .looks
+            .get(*what)
+            .map_or_else(String::new, colour);
         let opacity = f64::from(*steps) / STEPS;
         let _ = writeln!(
             svg,
@@ -109,8 +118,8 @@ pub fn draw(shown: &Shown<'_>) -> String {
 }
 
 // Writing to a string does not fail.
-fn rectangle(svg: &mut String, (x, y): (u64, u64), what: Use) {
-    let fill = Look::of(what).rgb;
+fn rectangle(svg: &mut String, (x, y): (u64, u64), look: &Look) {
+    let fill = colour(look);
     let _ = writeln!(
         svg,
         "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{fill}\"/>"
@@ -126,15 +135,11 @@ fn legend(shown: &Shown<'_>, y: u64) -> (String, u64) {
     let block = u64::from(shown.volume.geometry().block_size);
     let mut svg = String::new();
     let mut lines = 0;
-    for look in &LOOKS {
-        let total = shown.survey.groups.total(look.what);
-        if total == 0 && look.what != Use::Free {
-            continue;
-        }
+    for look in shown.palette.legend() {
         let at = y + lines / 2 * LINE;
         let x = 10 + lines % 2 * 260;
-        rectangle(&mut svg, (x, at - 10), look.what);
-        let bytes = human(total.saturating_mul(block));
+        rectangle(&mut svg, (x, at - 10), look);
+        let bytes = human(look.total.saturating_mul(block));
         text(&mut svg, x + 18, at, &format!("{}: {bytes}", look.name));
         lines += 1;
     }

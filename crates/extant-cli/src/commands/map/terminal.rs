@@ -1,9 +1,10 @@
 //! The picture in a terminal, or in text.
 
-use super::{LOOKS, Look, Shown};
+use super::Shown;
+use super::palette::{CellLook, Palette};
 use crate::output;
 use crate::show::human;
-use crate::survey::{Counts, FreeRuns, Use};
+use crate::survey::FreeRuns;
 use anyhow::Result;
 use std::io::{IsTerminal, Write};
 
@@ -30,18 +31,19 @@ pub fn coloured() -> bool {
 }
 
 /// A cell as a letter: a capital if at least half of it is in use.
-fn letter(counts: &Counts) -> char {
-    let letter = Look::of(counts.most()).letter;
-    match counts.fill() {
+fn letter(palette: &Palette, cell: &CellLook) -> char {
+    let letter = palette.looks.get(cell.look).map_or(' ', |look| look.letter);
+    match cell.fill {
         fill if fill < 0.5 => letter.to_ascii_lowercase(),
         _ => letter,
     }
 }
 
 /// A cell as a shade.
-fn shade(counts: &Counts) -> char {
-    match (counts.most(), counts.fill()) {
-        (Use::Free, _) => '·',
+fn shade(cell: &CellLook) -> char {
+    match (cell.look, cell.fill) {
+        // Free.
+        (0, _) => '·',
         (_, fill) if fill < 0.25 => '░',
         (_, fill) if fill < 0.5 => '▒',
         (_, fill) if fill < 0.75 => '▓',
@@ -50,18 +52,18 @@ fn shade(counts: &Counts) -> char {
 }
 
 /// A row of cells.
-fn row(cells: &[Counts], colour: bool) -> String {
+fn row(palette: &Palette, cells: &[CellLook], colour: bool) -> String {
     if !colour {
-        return cells.iter().map(letter).collect();
+        return cells.iter().map(|cell| letter(palette, cell)).collect();
     }
     let mut line = String::new();
     let mut last = None;
-    for counts in cells {
-        let now = Look::of(counts.most()).colour;
+    for cell in cells {
+        let now = palette.looks.get(cell.look).map_or(0, |look| look.colour);
         if last.replace(now) != Some(now) {
             line += &format!("\x1b[38;5;{now}m");
         }
-        line.push(shade(counts));
+        line.push(shade(cell));
     }
     if last.is_some() {
         line += "\x1b[0m";
@@ -85,8 +87,7 @@ pub fn print(shown: &Shown<'_>) -> Result<()> {
     let per_part = layout.rows * layout.columns;
     let columns = usize::try_from(layout.columns).unwrap_or(1);
     // Cells at the end of a part, or of the volume, may have no block.
-    let counts: Vec<Counts> = survey.picture.iter().copied().collect();
-    for (nr, cells) in (0u64..).zip(counts.chunks(columns)) {
+    for (nr, cells) in (0u64..).zip(shown.palette.cells.chunks(columns)) {
         let first = nr * layout.columns;
         let there = (first..)
             .zip(cells)
@@ -103,7 +104,11 @@ pub fn print(shown: &Shown<'_>) -> Result<()> {
             (0, _) => format!("{group}-{}", last - 1),
             _ => String::new(),
         };
-        writeln!(out, "{label:>15} {}", row(&cells[..there], colour))?;
+        writeln!(
+            out,
+            "{label:>15} {}",
+            row(&shown.palette, &cells[..there], colour)
+        )?;
     }
     writeln!(out)?;
     legend(&mut out, shown, colour)?;
@@ -115,14 +120,11 @@ pub fn print(shown: &Shown<'_>) -> Result<()> {
 fn legend(out: &mut impl Write, shown: &Shown<'_>, colour: bool) -> Result<()> {
     let block = u64::from(shown.volume.geometry().block_size);
     let blocks = shown.volume.geometry().blocks_count.max(1);
-    for look in &LOOKS {
-        let total = shown.survey.groups.total(look.what);
-        if total == 0 && look.what != Use::Free {
-            continue;
-        }
-        let mark = match (colour, look.what) {
-            (false, _) => look.letter.to_string(),
-            (true, Use::Free) => "\x1b[38;5;240m·\x1b[0m".into(),
+    for look in shown.palette.legend() {
+        let total = look.total;
+        let mark = match (colour, look.letter) {
+            (false, letter) => letter.to_string(),
+            (true, '.') => "\x1b[38;5;240m·\x1b[0m".into(),
             (true, _) => format!("\x1b[38;5;{}m█\x1b[0m", look.colour),
         };
         let share = 100.0 * total as f64 / blocks as f64;

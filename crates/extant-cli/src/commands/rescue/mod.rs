@@ -8,8 +8,8 @@ use crate::images;
 use crate::output;
 use crate::progress::Progress;
 use crate::show::{count, show, type_letter, type_name};
-use anyhow::{Context, Result, anyhow};
-use blockdev::{Access, BlockDevice, FileDevice};
+use anyhow::{Context, Result};
+use blockdev::{Access, BlockDevice};
 use extant_rescue::Rescue;
 use serde::Serialize;
 use std::io::Write;
@@ -92,9 +92,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn rescue(args: &Args, image: &Path) -> Result<bool> {
     images::identity(image)?;
     let name = image.display().to_string();
-    let device = FileDevice::open(image, Access::ReadOnly)
-        .map_err(|e| anyhow!("{e}"))
-        .map_err(|e| crate::advice::about_image(image, e))?;
+    let device = crate::store::open(image, Access::ReadOnly)?;
     let mut found = search(&name, &device)?;
     if args.deleted {
         found.find_deleted();
@@ -117,7 +115,7 @@ fn rescue(args: &Args, image: &Path) -> Result<bool> {
     Ok(lost)
 }
 
-fn search<'d>(name: &str, device: &'d FileDevice) -> Result<Rescue<'d>> {
+fn search<'d>(name: &str, device: &'d dyn BlockDevice) -> Result<Rescue<'d>> {
     let progress = Progress::bytes(&format!("{name}: searching"), 0);
     let mut last = 0;
     let found = Rescue::open(device, &mut |done, _| {

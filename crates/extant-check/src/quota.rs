@@ -1,0 +1,110 @@
+//! Quota files: what they say that users, groups and projects use, and what these do use.
+
+use crate::Check;
+use crate::inode::Subject;
+use crate::mapping::{Run, Walker};
+use crate::report::{FindingPlace, Findings, Rule};
+use crate::volume::Volume;
+use ext4_format::inode::{self, flags};
+use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums, QuotaUse};
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+
+/// What is used.
+pub(crate) struct Counted {
+    /// `None`: nobody counts it here.
+    all: Option<Mutex<QuotaSums>>,
+}
+
+impl Counted {
+    pub(crate) fn of(volume: &Volume<'_>) -> Self {
+        let features = &volume.geo.features;
+        // Values of attributes in inodes count for those who have the attributes.
+        let counts = features.has_quota() && !features.has_ea_inode();
+        Self {
+            all: counts.then(Mutex::default),
+        }
+    }
+
+    /// Adds an inode in use that a name should lead to.
+    pub(crate) fn add(&self, subject: &Subject<'_>, volume: &Volume<'_>) {
+        if let Some(all) = &self.all {
+            let Subject { ino, raw, core } = subject;
+            all.lock().add(&volume.sb, &volume.geo, *ino, raw, core);
+        }
+    }
+}
+
+/// Compares the files with what was counted.
+pub(crate) fn check(check: &Check<'_>) {
+    let Some(all) = &check.quota.all else { return };
+    let sums = all.lock();
+    for kind in QuotaKind::ALL {
+        let used = sums.of(kind);
+        let ino = InodeNr(kind.inode(&check.volume.sb));
+        if ino.0 == 0 {
+            continue;
+        }
+        let place = FindingPlace::inode(ino);
+        match read(check, kind, ino) {
+            Ok(mut file) => tell_differences(check, kind, &mut file, used, place),
+            Err(error) => check.findings.add_error(Rule::Quota, place, &error),
+        }
+    }
+}
+
+fn tell_differences(
+    check: &Check<'_>,
+    kind: QuotaKind,
+    file: &mut QuotaFile,
+    used: &BTreeMap<u32, QuotaUse>,
+    place: FindingPlace,
+) {
+    let name = kind.name();
+    for (id, said) in file.set_use(used) {
+        let now = used.get(&id).copied().unwrap_or_default();
+        check.findings.add(Rule::QuotaUsage, place, || {
+            format!(
+                "{name} {id}: it says {} bytes and {} inodes, and there are {} and {}",
+                said.bytes, said.inodes, now.bytes, now.inodes
+            )
+        });
+    }
+}
+
+/// Reads a quota file. What is wrong with its mapping is told elsewhere.
+fn read(check: &Check<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile, FormatError> {
+    let volume = &check.volume;
+    let geo = &volume.geo;
+    let corrupt = |what| FormatError::corrupt(what, Where::Inode(ino));
+    let raw = crate::directory::read_record(check, ino).ok_or_else(|| corrupt("its inode"))?;
+    let core = inode::decode_verified(&raw, geo, ino)?;
+    if core.file_type() != Some(FileType::Regular) || core.links == 0 {
+        return Err(corrupt("a quota file that is no regular file"));
+    }
+    if core.flags & flags::INLINE_DATA != 0 {
+        return Err(corrupt("a quota file inside its inode"));
+    }
+    let ignored = Findings::new(0);
+    let seed = volume.inode_seed(ino, core.generation);
+    let walker = Walker::new(volume, &ignored, None, ino, seed).with_runs(true);
+    let mapped = walker.walk(core.flags, inode::i_block(&raw)?);
+    QuotaFile::read_from(kind, core.size, volume.block_size(), |logical| {
+        let at =
+            place_of(&mapped.runs, logical).ok_or_else(|| corrupt("a hole in a quota file"))?;
+        let mut bytes = vec![0; volume.block_size()];
+        volume
+            .read(at, &mut bytes)
+            .map_err(|_| corrupt("a block of a quota file that cannot be read"))?;
+        Ok(bytes)
+    })
+}
+
+/// The block of a file.
+fn place_of(runs: &[Run], logical: u32) -> Option<BlockNr> {
+    let next = runs.partition_point(|run| run.logical <= logical);
+    let run = runs.get(next.checked_sub(1)?)?;
+    let within = logical - run.logical;
+    (within < run.len).then(|| BlockNr(run.physical.0 + u64::from(within)))
+}

@@ -1,0 +1,106 @@
+//! The flags of inodes by the letters of chattr and lsattr.
+
+use anyhow::{Result, bail};
+use ext4_format::inode::flags::{self, USER_MODIFIABLE, USER_VISIBLE};
+
+/// The columns of lsattr.
+const LETTERS: [(char, u32); 22] = [
+    ('s', flags::SECRM),
+    ('u', flags::UNRM),
+    ('S', flags::SYNC),
+    ('D', flags::DIRSYNC),
+    ('i', flags::IMMUTABLE),
+    ('a', flags::APPEND),
+    ('d', flags::NODUMP),
+    ('A', flags::NOATIME),
+    ('c', flags::COMPR),
+    ('E', flags::ENCRYPT),
+    ('j', flags::JOURNAL_DATA),
+    ('I', flags::INDEX),
+    ('t', flags::NOTAIL),
+    ('T', flags::TOPDIR),
+    ('e', flags::EXTENTS),
+    // Copy on write is not ext4's.
+    ('C', 0),
+    ('x', flags::DAX),
+    ('F', flags::CASEFOLD),
+    ('N', flags::INLINE_DATA),
+    ('P', flags::PROJINHERIT),
+    ('V', flags::VERITY),
+    ('m', flags::NOCOMPR),
+];
+
+/// The flags as lsattr shows them: a letter for each that is set, a dash for the others.
+pub fn columns(set: u32) -> String {
+    let column = |(letter, bit): (char, u32)| if set & bit != 0 { letter } else { '-' };
+    LETTERS.map(column).iter().collect()
+}
+
+/// A change of flags: `+i`, `-ad`, `=Ae`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlagChange {
+    Add(u32),
+    Remove(u32),
+    Set(u32),
+}
+
+impl FlagChange {
+    /// The flags that chattr may set, after the change; the others go with the inode.
+    pub fn apply(self, set: u32) -> u32 {
+        let kept = set & USER_VISIBLE;
+        match self {
+            Self::Add(bits) => kept | bits,
+            Self::Remove(bits) => kept & !bits,
+            Self::Set(bits) => kept & !(USER_MODIFIABLE & !flags::EXTENTS) | bits,
+        }
+    }
+}
+
+impl std::str::FromStr for FlagChange {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut letters = text.chars();
+        let sign = letters.next();
+        let mut bits = 0;
+        for letter in letters {
+            let known = LETTERS.iter().find(|(l, _)| *l == letter);
+            match known {
+                Some((_, bit)) if bit & USER_MODIFIABLE != 0 => bits |= bit,
+                Some(_) => bail!("{text}: {letter} cannot be changed"),
+                None => {
+                    bail!("{text}: {letter} is no letter of a flag: lsattr shows those there are")
+                }
+            }
+        }
+        match sign {
+            Some('+') if bits != 0 => Ok(Self::Add(bits)),
+            Some('-') if bits != 0 => Ok(Self::Remove(bits)),
+            Some('=') => Ok(Self::Set(bits)),
+            _ => bail!("{text} is no change of flags: write +i, -ad or =A"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_shown_and_changed_by_letter() {
+        let set = flags::IMMUTABLE | flags::EXTENTS | flags::NOCOMPR;
+        assert_eq!(columns(set), "----i---------e------m");
+        let change = |text: &str| text.parse::<FlagChange>().unwrap();
+        assert_eq!(
+            change("+aA").apply(flags::EXTENTS),
+            flags::EXTENTS | flags::APPEND | flags::NOATIME
+        );
+        assert_eq!(change("-i").apply(set), flags::EXTENTS | flags::NOCOMPR);
+        // The mapping stays what it is, and what only the file system sets.
+        let kept = flags::EXTENTS | flags::NOCOMPR;
+        assert_eq!(change("=d").apply(set), kept | flags::NODUMP);
+        for bad in ["", "i", "+", "-", "+I", "+q", "=N", "+m"] {
+            assert!(bad.parse::<FlagChange>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The time that new and changed images are stamped with: the clock's, or that of a build that is to come to the same bytes
+//! whenever it runs.
+
+use anyhow::{Context, Result};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The variable of reproducible builds. A new file system takes it for the latest time of its files, too.
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
+
+/// The variable of e2fsprogs, which goes before the other.
+const FAKE: &str = "E2FSPROGS_FAKE_TIME";
+
+/// The seconds that a variable says.
+fn said(name: &str) -> Result<Option<i64>> {
+    let Some(text) = std::env::var_os(name) else {
+        return Ok(None);
+    };
+    let seconds = text.to_str().and_then(|text| text.parse().ok());
+    seconds
+        .map(Some)
+        .with_context(|| format!("{name} is no number of seconds"))
+}
+
+/// `SOURCE_DATE_EPOCH`.
+pub fn source_date_epoch() -> Result<Option<i64>> {
+    said(EPOCH)
+}
+
+/// `E2FSPROGS_FAKE_TIME`.
+pub fn fake() -> Result<Option<i64>> {
+    said(FAKE)
+}
+
+/// The time to stamp with, in seconds since 1970.
+pub fn stamp() -> Result<i64> {
+    if let Some(seconds) = fake()?.or(source_date_epoch()?) {
+        return Ok(seconds);
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Ok(since.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    }))
+}

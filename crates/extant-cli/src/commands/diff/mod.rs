@@ -1,0 +1,180 @@
+//! `extant diff`.
+
+mod blocks;
+mod structures;
+mod tree;
+
+use crate::address::Rooted;
+use crate::output;
+use crate::show::count;
+use anyhow::Result;
+use serde::Serialize;
+use std::io::Write;
+
+/// The images differ.
+const DIFFERENT: u8 = 1;
+/// They could not be compared.
+const FAILED: u8 = 2;
+
+/// Show in what two images differ
+///
+/// The trees are compared: what is in one only, and of what is in both type, permissions, owner, size, content, target, device number and
+/// extended attributes. A line begins with - for what is in the first only, + for the second, ~ for what is in both.
+/// With a path only what is below it is compared.
+///
+/// The exit code is that of diff: 0 for no difference, 1 for differences, 2 if something went wrong.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant diff old.img new.img\n  extant diff --times old.img:/etc new.img:/etc\n  extant diff --blocks old.img new.img"
+)]
+pub struct Args {
+    /// An image, or a directory or file in it
+    a: Rooted,
+    /// Another one
+    b: Rooted,
+    /// Times of the last change of content, too
+    #[arg(long)]
+    times: bool,
+    /// Superblocks and group descriptors in place of trees, field by field
+    #[arg(long, conflicts_with_all = ["blocks", "times"])]
+    metadata: bool,
+    /// Blocks in place of trees: those that are not equal, with what they are in each image
+    #[arg(long, conflicts_with = "times")]
+    blocks: bool,
+    /// Whether there are differences, by the exit code alone
+    #[arg(short, long)]
+    quiet: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One difference.
+#[derive(Serialize)]
+struct Difference {
+    /// The path, the structure or the blocks.
+    place: String,
+    change: Change,
+    /// Where it is in both: in what it differs.
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, Copy, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Change {
+    Removed,
+    Added,
+    Changed,
+}
+
+#[derive(Serialize)]
+struct Field {
+    name: String,
+    a: String,
+    b: String,
+}
+
+impl Difference {
+    /// What is in one of the two only.
+    fn only(place: String, change: Change) -> Self {
+        let fields = Vec::new();
+        Self {
+            place,
+            change,
+            fields,
+        }
+    }
+
+    /// What is in both, if it differs.
+    fn changed(place: String, fields: Vec<Field>) -> Option<Self> {
+        let change = Change::Changed;
+        (!fields.is_empty()).then_some(Self {
+            place,
+            change,
+            fields,
+        })
+    }
+}
+
+/// Adds a field that differs.
+fn note<T: PartialEq>(
+    fields: &mut Vec<Field>,
+    name: &str,
+    a: T,
+    b: T,
+    text: impl Fn(&T) -> String,
+) {
+    if a != b {
+        let name = name.to_owned();
+        let (a, b) = (text(&a), text(&b));
+        fields.push(Field { name, a, b });
+    }
+}
+
+/// Differences as they are found: printed at once, or kept for JSON.
+struct Sink {
+    shown: bool,
+    json: bool,
+    count: u64,
+    kept: Vec<Difference>,
+    out: std::io::BufWriter<output::Stdout>,
+}
+
+impl Sink {
+    fn add(&mut self, difference: Difference) -> Result<()> {
+        self.count += 1;
+        if self.json {
+            self.kept.push(difference);
+            return Ok(());
+        }
+        if !self.shown {
+            return Ok(());
+        }
+        let sign = match difference.change {
+            Change::Removed => '-',
+            Change::Added => '+',
+            Change::Changed => '~',
+        };
+        let fields = difference
+            .fields
+            .iter()
+            .map(|field| match field.a.is_empty() {
+                true => format!("{} {}", field.name, field.b),
+                false => format!("{} {} -> {}", field.name, field.a, field.b),
+            });
+        let fields = fields.collect::<Vec<_>>().join(", ");
+        let colon = if fields.is_empty() { "" } else { ": " };
+        writeln!(self.out, "{sign} {}{colon}{fields}", difference.place)?;
+        Ok(())
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let mut sink = Sink {
+        shown: !args.quiet,
+        json: args.json,
+        count: 0,
+        kept: Vec::new(),
+        out: output::stdout(),
+    };
+    let compared = if args.metadata {
+        structures::compare(&args.a.0.image, &args.b.0.image, &mut sink)
+    } else if args.blocks {
+        blocks::compare(&args.a.0.image, &args.b.0.image, &mut sink)
+    } else {
+        tree::compare(args, &mut sink)
+    };
+    compared.map_err(|error| output::report_as(error, FAILED))?;
+    sink.out.flush()?;
+    drop(sink.out);
+    if args.json {
+        output::json(&sink.kept)?;
+    }
+    if sink.count == 0 {
+        return Ok(());
+    }
+    if !args.json && !args.quiet {
+        output::summary(&count(sink.count, "difference", "differences"))?;
+    }
+    Err(output::exit_with(DIFFERENT))
+}

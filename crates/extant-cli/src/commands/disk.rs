@@ -1,0 +1,315 @@
+//! `extant disk`.
+
+use super::mkfs::{self, Bar};
+use crate::new_file::{Format, NewFile};
+use crate::output;
+use crate::show::{count, human};
+use crate::streams;
+use crate::transfer::OwnerArgs;
+use anyhow::{Context, Result, ensure};
+use blockdev::{BlockDevice, PartDevice};
+use extant::mkfs::{MkfsOptions, Prepared};
+use extant_disk::{NewDisk, NewPartition, Purpose};
+use extant_terminal::numbers::size;
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Make a disk with a GPT, and file systems in its partitions
+///
+/// The disk is a new file. Partitions come in the order of the options, an EFI system partition first. The same input,
+/// SOURCE_DATE_EPOCH and -U give the same bytes.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant disk disk.img --esp 64M --ext4 root=rootfs/ --ext4 data=:1G\n  \
+                  extant disk disk.img --ext4 root=image.tar:4G && extant ls disk.img@p1:"
+)]
+pub struct Args {
+    /// File to make. A name that ends in .zst or .simg has it packed
+    disk: PathBuf,
+    /// Format of the file; by the ending of its name if left out
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Bytes of an EFI system partition, which is left to others to fill
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    esp: Option<u64>,
+    /// A partition with an ext4 file system: its label, and a source as of mkfs --from, or a size, or both. Without a
+    /// size it is as large as its content needs
+    #[arg(long, value_parser = wanted, value_name = "LABEL=[SOURCE][:SIZE]", required = true)]
+    ext4: Vec<Wanted>,
+    /// Part of a file system that stays free when its size is found from its content
+    #[arg(long, value_name = "PERCENT%", value_parser = mkfs::percent)]
+    free: Option<f64>,
+    /// GUID of the disk, from which all others follow
+    #[arg(short = 'U', value_name = "UUID")]
+    uuid: Option<Uuid>,
+    /// Replace a file that holds something
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Leave out what is mounted below source directories
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Threads; 0: one for each CPU
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    owner: OwnerArgs,
+}
+
+/// A partition as the command line has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    label: String,
+    source: Option<PathBuf>,
+    size: Option<u64>,
+}
+
+fn wanted(text: &str) -> Result<Wanted> {
+    let form = "write LABEL=SOURCE, LABEL=:SIZE or LABEL=SOURCE:SIZE";
+    let (label, rest) = text.split_once('=').context(form)?;
+    let (source, len) = match rest.rsplit_once(':') {
+        Some((source, len)) if size(len).is_ok() => (source, Some(size(len)?)),
+        Some(("", len)) => (rest, Some(size(len)?)),
+        _ => (rest, None),
+    };
+    ensure!(!source.is_empty() || len.is_some(), "{form}");
+    ensure!(
+        label.len() <= 16,
+        "{label}: a label of ext4 has at most 16 bytes"
+    );
+    Ok(Wanted {
+        label: label.into(),
+        source: (!source.is_empty()).then(|| source.into()),
+        size: len,
+    })
+}
+
+#[derive(Serialize)]
+struct Made {
+    disk: String,
+    size: u64,
+    id: String,
+    partitions: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    number: usize,
+    address: String,
+    label: String,
+    start: u64,
+    size: u64,
+    files: Option<u64>,
+    data_bytes: Option<u64>,
+}
+
+impl Args {
+    fn options(&self, disk: Uuid, number: usize, wanted: &Wanted) -> Result<MkfsOptions> {
+        let mut options = MkfsOptions {
+            size: wanted.size.map(|size| size.next_multiple_of(1 << 20)),
+            label: wanted.label.clone(),
+            uuid: Some(*file_system_id(disk, number).as_bytes()),
+            free_percent: self.free.unwrap_or(0.0),
+            threads: self.threads,
+            zeroed_device: true,
+            ..MkfsOptions::default()
+        };
+        mkfs::common(&mut options, &self.owner, &self.disk)?;
+        if wanted.source.is_none() {
+            options.root_owner = Some((0, 0));
+        }
+        Ok(options)
+    }
+}
+
+/// The UUID of the file system in the partition of this number.
+fn file_system_id(disk: Uuid, number: usize) -> Uuid {
+    Uuid::new_v5(&disk, format!("file system {number}").as_bytes())
+}
+
+/// Fails where the disk must not be made. Returns whether there is no file yet.
+fn may_be_made(args: &Args) -> Result<bool> {
+    let path = &args.disk;
+    let name = || path.display().to_string();
+    streams::no_image(path)?;
+    ensure!(
+        crate::store::split(path).is_none(),
+        "{}: name a file, not a part of one",
+        name()
+    );
+    let there = path.metadata().ok();
+    if let Some(meta) = &there {
+        ensure!(
+            meta.is_file(),
+            "{}: exists and is not a regular file",
+            name()
+        );
+        mkfs::may_overwrite(path, args.force)?;
+    }
+    Ok(there.is_none())
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let path = &args.disk;
+    let name = || path.display().to_string();
+    let new = may_be_made(args)?;
+    let id = args.uuid.unwrap_or_else(Uuid::new_v4);
+    let bar = Arc::new(Bar::default());
+    let mut partitions = Vec::new();
+    if let Some(size) = args.esp {
+        partitions.push(NewPartition {
+            purpose: Purpose::EfiSystem,
+            label: "esp".into(),
+            size,
+        });
+    }
+    let first = partitions.len();
+    let mut prepared = Vec::new();
+    // What archives were unpacked to stays until all is written.
+    let mut unpacked = Vec::new();
+    for (number, wanted) in (first + 1..).zip(&args.ext4) {
+        let mut options = args.options(id, number, wanted)?;
+        options.progress = Some(Arc::clone(&bar) as _);
+        let made = match &wanted.source {
+            None => extant::mkfs::prepare(&options),
+            Some(source) => {
+                let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
+                let (sources, keeps) = mkfs::sources(
+                    std::slice::from_ref(source),
+                    path,
+                    args.one_file_system,
+                    &scratch,
+                )?;
+                unpacked.extend(keeps);
+                extant::mkfs::prepare_from(&options, sources)
+            }
+        };
+        let made = made
+            .map_err(mkfs::failed)
+            .with_context(|| wanted.label.clone())?;
+        partitions.push(NewPartition {
+            purpose: Purpose::Linux,
+            label: wanted.label.clone(),
+            size: made.size(),
+        });
+        prepared.push(made);
+    }
+    let disk = NewDisk::new(id, partitions.clone())?;
+    let format = Format::of(args.format, path);
+    let written = NewFile::create(path, format, disk.size()).and_then(|file| {
+        let reports = write(file.device(), &disk, first, prepared)?;
+        file.finish(args.threads, &bar)?;
+        Ok(reports)
+    });
+    bar.change(None);
+    if written.is_err() && new {
+        let _ = std::fs::remove_file(path);
+    }
+    let mut reports = vec![None; first];
+    reports.extend(written.with_context(name)?.into_iter().map(Some));
+    let rows = (1..).zip(partitions.iter().zip(disk.ranges()).zip(reports));
+    let rows = rows.map(|(number, ((partition, range), report))| Row {
+        number,
+        address: format!("{}@p{number}", path.display()),
+        label: partition.label.clone(),
+        start: range.start,
+        size: range.end - range.start,
+        files: report.map(|(files, _)| files),
+        data_bytes: report.map(|(_, bytes)| bytes),
+    });
+    tell(args, &disk, id, rows.collect())
+}
+
+/// Writes the file systems, and last the tables that lead to them. Returns the files and bytes of data of each.
+fn write(
+    device: &dyn BlockDevice,
+    disk: &NewDisk,
+    first: usize,
+    prepared: Vec<Prepared>,
+) -> Result<Vec<(u64, u64)>> {
+    let mut reports = Vec::new();
+    for (prepared, range) in prepared.into_iter().zip(disk.ranges().iter().skip(first)) {
+        let report = prepared.write(&PartDevice::new(device, range.clone())?);
+        let report = report.map_err(mkfs::failed)?;
+        for warning in &report.warnings {
+            output::complain(format_args!("warning: {warning}"));
+        }
+        reports.push((report.files, report.data_bytes));
+    }
+    disk.write(device)?;
+    device.flush()?;
+    Ok(reports)
+}
+
+fn tell(args: &Args, disk: &NewDisk, id: Uuid, partitions: Vec<Row>) -> Result<()> {
+    let made = Made {
+        disk: args.disk.display().to_string(),
+        size: disk.size(),
+        id: id.to_string(),
+        partitions,
+    };
+    if args.json {
+        return output::json(&made);
+    }
+    let mut out = output::stdout();
+    let partitions = count(made.partitions.len() as u64, "partition", "partitions");
+    writeln!(
+        out,
+        "{}: {}, {partitions}, GPT {}",
+        made.disk,
+        human(made.size),
+        made.id
+    )?;
+    for row in &made.partitions {
+        let held = match (row.files, row.data_bytes) {
+            (Some(files), Some(bytes)) => {
+                format!(
+                    "{}, {} of data",
+                    count(files, "file", "files"),
+                    human(bytes)
+                )
+            }
+            _ => "left to others".into(),
+        };
+        writeln!(
+            out,
+            "{}  {:>6}  {}: {held}",
+            row.address,
+            human(row.size),
+            row.label
+        )?;
+    }
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_as_they_are_written() {
+        let is = |text: &str, label: &str, source: Option<&str>, size: Option<u64>| {
+            let (label, source) = (label.to_string(), source.map(PathBuf::from));
+            assert_eq!(
+                wanted(text).unwrap(),
+                Wanted {
+                    label,
+                    source,
+                    size
+                }
+            );
+        };
+        is("root=rootfs/", "root", Some("rootfs/"), None);
+        is("data=:1G", "data", None, Some(1 << 30));
+        is("a=b:c:2M", "a", Some("b:c"), Some(2 << 20));
+        is("a=b:c", "a", Some("b:c"), None);
+        for wrong in ["root", "root=", "root=:x", "a234567890123456x=:1M"] {
+            assert!(wanted(wrong).is_err(), "{wrong}");
+        }
+    }
+}

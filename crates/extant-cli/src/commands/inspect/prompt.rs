@@ -1,0 +1,343 @@
+//! Requests at a prompt, or line by line from standard input: those of `extant inspect`, and those of debugfs that read files or
+//! move among directories.
+
+use super::{Answers, failed};
+use crate::address::{Address, join};
+use crate::images::Images;
+use crate::output;
+use crate::patterns::NoMatch;
+use crate::show::show;
+use crate::streams;
+use anyhow::{Context as _, Result, bail};
+use extant_check::inspect::{Inspector, Request, Value};
+use rustyline::completion::{Completer, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use std::cell::RefCell;
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// What the prompt has besides requests.
+const OWN: &[(&str, &str)] = &[
+    ("cd DIR", "make DIR the directory that paths begin at"),
+    ("pwd", "show that directory"),
+    ("cat PATH", "write a file to standard output"),
+    ("dump PATH FILE", "copy a file to a new one of the host"),
+    ("help", "this list"),
+    ("quit", "end, as ^D does"),
+];
+
+/// Requests whose first word is an inode.
+const ABOUT_INODES: &[&str] = &[
+    "stat",
+    "dump-inode",
+    "imap",
+    "blocks",
+    "extents",
+    "bmap",
+    "dirents",
+    "htree",
+    "xattrs",
+];
+
+/// An image that is asked about.
+pub(super) struct Session<'a, 'd> {
+    inspector: &'a Inspector<'d>,
+    image: &'a Path,
+    answers: Answers,
+    /// The directory that paths begin at, from the root.
+    at: RefCell<Vec<u8>>,
+}
+
+/// What follows a line.
+enum Next {
+    Line,
+    End,
+}
+
+/// Where the word stands that is being written.
+struct Unfinished<'l> {
+    begin: usize,
+    word: &'l str,
+    is_first: bool,
+}
+
+impl<'a, 'd> Session<'a, 'd> {
+    pub(super) fn new(inspector: &'a Inspector<'d>, image: &'a Path, answers: Answers) -> Self {
+        let at = RefCell::new(b"/".to_vec());
+        Self {
+            inspector,
+            image,
+            answers,
+            at,
+        }
+    }
+
+    /// Answers what is typed, or what standard input has; whether there was anything.
+    pub(super) fn run(&self) -> Result<bool> {
+        match std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+            true => self.prompt().map(|()| true),
+            false => self.lines(),
+        }
+    }
+
+    fn lines(&self) -> Result<bool> {
+        let (mut any, mut all_answered) = (false, true);
+        for line in std::io::stdin().lock().split(b'\n') {
+            let line = line.context("standard input")?;
+            let line = line.trim_ascii();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            any = true;
+            match self.line(line) {
+                Ok(Next::Line) => {}
+                Ok(Next::End) => break,
+                Err(error) if error.is::<crate::interrupt::Interrupted>() => return Err(error),
+                Err(error) => {
+                    all_answered = false;
+                    output::complain(output::one_line(&error));
+                }
+            }
+        }
+        match all_answered {
+            true => Ok(any),
+            false => Err(output::told()),
+        }
+    }
+
+    fn prompt(&self) -> Result<()> {
+        let config = Config::builder()
+            .auto_add_history(true)
+            .completion_type(CompletionType::List)
+            .build();
+        let mut editor: Editor<Words<'_, 'a, 'd>, DefaultHistory> = Editor::with_config(config)?;
+        editor.set_helper(Some(Words { session: self }));
+        let history = history();
+        if let Some(file) = &history {
+            // The first time there is none.
+            let _ = editor.load_history(file);
+        }
+        loop {
+            let at = show(&self.at.borrow());
+            match editor.readline(&format!("{}:{at}> ", self.image.display())) {
+                Ok(line) if line.trim().is_empty() => {}
+                Ok(line) => match self.line(line.as_bytes()) {
+                    Ok(Next::Line) => {}
+                    Ok(Next::End) => break,
+                    Err(error) => output::complain(output::one_line(&error)),
+                },
+                Err(ReadlineError::Interrupted) => {}
+                Err(ReadlineError::Eof) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(file) = &history {
+            // A home that cannot be written to has no history.
+            let _ = editor.save_history(file);
+        }
+        Ok(())
+    }
+
+    fn line(&self, line: &[u8]) -> Result<Next> {
+        let words = Request::words_of(line);
+        let Some((name, words)) = words.split_first() else {
+            return Ok(Next::Line);
+        };
+        match (name.as_slice(), words) {
+            (b"quit" | b"q" | b"exit", []) => return Ok(Next::End),
+            (b"help" | b"?" | b"lr", []) => help()?,
+            (b"pwd", []) => println(&show(&self.at.borrow()))?,
+            (b"cd", []) => *self.at.borrow_mut() = b"/".to_vec(),
+            (b"cd", [dir]) => self.change(dir)?,
+            (b"cat", [path]) => self.cat(path, &mut output::stdout())?,
+            (b"dump", [path, to]) => self.dump(path, to)?,
+            (b"cd" | b"cat" | b"dump" | b"quit" | b"help" | b"pwd", _) => {
+                let usage = OWN.iter().map(|(usage, _)| *usage);
+                let usage = usage.filter(|u| u.as_bytes().starts_with(name));
+                bail!("usage: {}", usage.collect::<String>());
+            }
+            _ => self.request(name, words)?,
+        }
+        Ok(Next::Line)
+    }
+
+    fn request(&self, name: &[u8], words: &[Vec<u8>]) -> Result<()> {
+        let mut all = vec![name.to_vec()];
+        all.extend_from_slice(words);
+        let named = Request::new(all.clone())?;
+        if ABOUT_INODES.contains(&named.name()) {
+            let first = all.iter().skip(1).position(|word| !word.starts_with(b"-"));
+            match first.and_then(|i| all.get_mut(i + 1)) {
+                Some(path) => *path = self.path(path),
+                // A listing without a directory is of the one that paths begin at.
+                None => all.push(self.at.borrow().clone()),
+            }
+        }
+        let request = Request::new(all)?;
+        let mut out = output::stdout();
+        let answered = self.answers.give(self.inspector, &request, &mut out);
+        out.flush()?;
+        answered.map_err(|e| failed(self.image, &request, e))
+    }
+
+    /// A path from the root, or an inode's number as it is.
+    fn path(&self, word: &[u8]) -> Vec<u8> {
+        match word.first() {
+            Some(b'/' | b'<') => word.to_vec(),
+            _ => join(&self.at.borrow(), word),
+        }
+    }
+
+    fn change(&self, dir: &[u8]) -> Result<()> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let whole = self.path(dir);
+        for name in whole.split(|&b| b == b'/') {
+            match name {
+                b"" | b"." => {}
+                b".." => drop(names.pop()),
+                name => names.push(name.to_vec()),
+            }
+        }
+        let path = match whole.starts_with(b"<") {
+            true => whole,
+            false => [b"/".to_vec(), names.join(&b'/')].concat(),
+        };
+        let request = Request::new(vec![b"dirents".to_vec(), path.clone()])?;
+        let listed = self.inspector.answer(&request, &mut |_| Ok(()));
+        listed.map_err(|e| failed(self.image, &request, e))?;
+        *self.at.borrow_mut() = path;
+        Ok(())
+    }
+
+    fn cat(&self, path: &[u8], out: &mut impl Write) -> Result<()> {
+        let address = Address::root(self.image).at(&self.path(path));
+        Images::each(false, &[address], NoMatch::Fails, |place| {
+            streams::out_of_image(place, out)
+        })?;
+        Ok(out.flush()?)
+    }
+
+    fn dump(&self, path: &[u8], to: &[u8]) -> Result<()> {
+        let to = crate::address::host_path(to);
+        let shown = || to.display().to_string();
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&to);
+        self.cat(path, &mut file.with_context(shown)?)
+            .with_context(shown)
+    }
+
+    /// Names of the directory that a path leads into.
+    fn names_in(&self, dir: &[u8]) -> Vec<(Vec<u8>, bool)> {
+        let mut names = Vec::new();
+        let request = Request::new(vec![b"dirents".to_vec(), self.path(dir)]);
+        let Ok(request) = request else { return names };
+        // A directory that cannot be read has no names to offer.
+        let _ = self.inspector.answer(&request, &mut |record| {
+            let field = |name: &str| record.fields.iter().find(|f| f.0 == name).map(|f| &f.1);
+            let deleted = matches!(field("deleted"), Some(Value::Is(true)));
+            let is_dir = matches!(field("type"), Some(Value::Text(kind)) if kind == "directory");
+            if let (Some(Value::Name(name)), false) = (field("name"), deleted)
+                && !matches!(name.as_slice(), b"." | b"..")
+            {
+                names.push((name.clone(), is_dir));
+            }
+            Ok(())
+        });
+        names
+    }
+
+    fn candidates(&self, unfinished: &Unfinished<'_>) -> Vec<Pair> {
+        let pair = |text: String| Pair {
+            display: text.clone(),
+            replacement: text,
+        };
+        let word = unfinished.word;
+        if unfinished.is_first {
+            let own = OWN.iter().filter_map(|(usage, _)| usage.split(' ').next());
+            let names = Request::names();
+            let all = names
+                .split(", ")
+                .chain(own)
+                .filter(|name| name.starts_with(word));
+            return all.map(|name| pair(format!("{name} "))).collect();
+        }
+        let (dir, begun) = match word.rfind('/') {
+            Some(slash) => word.split_at(slash + 1),
+            None => ("", word),
+        };
+        let listed = if dir.is_empty() { "." } else { dir };
+        let names = self.names_in(listed.as_bytes()).into_iter();
+        names
+            .filter_map(|(name, is_dir)| Some((String::from_utf8(name).ok()?, is_dir)))
+            .filter(|(name, _)| name.starts_with(begun))
+            .map(|(name, is_dir)| Pair {
+                replacement: format!("{dir}{name}{}", if is_dir { "/" } else { " " }),
+                display: name,
+            })
+            .collect()
+    }
+}
+
+fn println(line: &str) -> Result<()> {
+    Ok(writeln!(output::stdout(), "{line}")?)
+}
+
+fn help() -> Result<()> {
+    let mut out = output::stdout();
+    writeln!(out, "{}", Request::names())?;
+    for (usage, what) in OWN {
+        writeln!(out, "{usage:16}{what}")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The file of former lines: below `XDG_STATE_HOME`, or the home.
+fn history() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || Some(Path::new(&std::env::var_os("HOME")?).join(".local/state"));
+    let dir = state
+        .filter(|dir| dir.is_absolute())
+        .or_else(home)?
+        .join("extant");
+    std::fs::create_dir_all(&dir).ok()?;
+    Some(dir.join("inspect-history"))
+}
+
+/// Completion for the editor of lines.
+struct Words<'s, 'a, 'd> {
+    session: &'s Session<'a, 'd>,
+}
+
+impl Completer for Words<'_, '_, '_> {
+    type Candidate = Pair;
+
+    fn complete(
+        &self,
+        line: &str,
+        pos: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let written = line.get(..pos).unwrap_or(line);
+        let begin = written.rfind(' ').map_or(0, |at| at + 1);
+        let unfinished = Unfinished {
+            begin,
+            word: &written[begin..],
+            is_first: written[..begin].trim().is_empty(),
+        };
+        Ok((unfinished.begin, self.session.candidates(&unfinished)))
+    }
+}
+
+impl Hinter for Words<'_, '_, '_> {
+    type Hint = String;
+}
+impl Highlighter for Words<'_, '_, '_> {}
+impl Validator for Words<'_, '_, '_> {}
+impl Helper for Words<'_, '_, '_> {}

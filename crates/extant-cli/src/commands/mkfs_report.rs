@@ -1,0 +1,148 @@
+//! What `extant mkfs` tells of a new file system.
+
+use crate::output;
+use crate::show::{count, human};
+use anyhow::Result;
+use extant::mkfs::{MkfsReport, Prepared};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+
+/// A file system that is not made.
+#[derive(Serialize)]
+pub struct WouldMake {
+    pub image: String,
+    pub size: u64,
+    pub block_size: u32,
+    pub blocks: u64,
+    pub inodes: u32,
+    pub groups: u32,
+    pub features: Vec<String>,
+    pub uuid: String,
+    pub warnings: Vec<String>,
+}
+
+impl WouldMake {
+    pub fn of(image: &Path, prepared: &Prepared) -> Self {
+        let geo = prepared.geometry();
+        Self {
+            image: image.display().to_string(),
+            size: prepared.size(),
+            block_size: geo.block_size,
+            blocks: geo.blocks_count,
+            inodes: geo.inodes_count,
+            groups: geo.groups,
+            features: geo.features.names(),
+            uuid: uuid::Uuid::from_bytes(geo.uuid).to_string(),
+            warnings: prepared.warnings(),
+        }
+    }
+}
+
+/// What was made.
+pub struct Written {
+    pub report: MkfsReport,
+    pub packed_bytes: Option<u64>,
+    pub sync_seconds: f64,
+}
+
+/// The same, as it is told.
+#[derive(Serialize)]
+pub struct Made {
+    image: String,
+    size: u64,
+    block_size: u32,
+    blocks: u64,
+    free_blocks: u64,
+    inodes: u32,
+    free_inodes: u32,
+    groups: u32,
+    journal_blocks: u32,
+    features: Vec<String>,
+    uuid: String,
+    directories: u64,
+    files: u64,
+    symlinks: u64,
+    specials: u64,
+    hard_links: u64,
+    data_bytes: u64,
+    /// The size of the file, if that is packed.
+    packed_bytes: Option<u64>,
+    /// The time of the whole work, and the part of it that waited for the device at the end.
+    seconds: f64,
+    sync_seconds: f64,
+    warnings: Vec<String>,
+}
+
+impl Made {
+    pub fn of(image: &Path, written: Written, seconds: f64) -> Self {
+        let Written {
+            report: r,
+            packed_bytes,
+            sync_seconds,
+        } = written;
+        Self {
+            image: image.display().to_string(),
+            size: r.size,
+            block_size: r.block_size,
+            blocks: r.blocks,
+            free_blocks: r.free_blocks,
+            inodes: r.inodes,
+            free_inodes: r.free_inodes,
+            groups: r.groups,
+            journal_blocks: r.journal_blocks,
+            features: r.features.names(),
+            uuid: uuid::Uuid::from_bytes(r.uuid).to_string(),
+            directories: r.directories,
+            files: r.files,
+            symlinks: r.symlinks,
+            specials: r.specials,
+            hard_links: r.hard_links,
+            data_bytes: r.data_bytes,
+            packed_bytes,
+            seconds,
+            sync_seconds,
+            warnings: r.warnings,
+        }
+    }
+}
+
+/// Prints what was made, in as many words as are asked for.
+pub fn tell(made: &Made, json: bool, quiet: bool, from_source: bool) -> Result<()> {
+    match (json, quiet) {
+        (true, _) => return output::json(made),
+        (_, true) => return Ok(()),
+        _ => {}
+    }
+    let mut out = output::stdout();
+    let Made {
+        blocks,
+        block_size,
+        inodes,
+        files,
+        directories,
+        data_bytes,
+        ..
+    } = made;
+    let packed = made
+        .packed_bytes
+        .map(|bytes| format!(" in {}", human(bytes)));
+    writeln!(
+        out,
+        "{}: {}{}, {blocks} blocks of {block_size} bytes, {inodes} inodes",
+        made.image,
+        human(made.size),
+        packed.unwrap_or_default()
+    )?;
+    writeln!(out, "UUID {}", made.uuid)?;
+    if from_source {
+        writeln!(
+            out,
+            "{}, {}, {} of data",
+            count(*files, "file", "files"),
+            count(*directories, "directory", "directories"),
+            human(*data_bytes)
+        )?;
+    }
+    Ok(out.flush()?)
+}

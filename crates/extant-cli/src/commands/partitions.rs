@@ -1,0 +1,126 @@
+//! The partitions of a disk, as `extant info` lists them.
+
+use crate::output;
+use crate::show::{human, show};
+use crate::store;
+use anyhow::{Result, bail};
+use extant_disk::{Partition, Table};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+
+#[derive(Serialize)]
+struct Disk {
+    disk: String,
+    size: u64,
+    table: String,
+    sector: u64,
+    id: String,
+    note: Option<String>,
+    partitions: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    number: u32,
+    address: String,
+    start: u64,
+    size: u64,
+    r#type: String,
+    type_id: String,
+    label: Option<String>,
+    uuid: Option<String>,
+    holds: Option<String>,
+    problem: Option<String>,
+}
+
+impl Row {
+    fn of(image: &Path, disk: u64, partition: &Partition) -> Self {
+        let address = format!("{}@p{}", image.display(), partition.number);
+        let problem = partition.range(disk).err().map(|e| e.to_string());
+        let holds = match problem {
+            None => crate::known::content(Path::new(&address)).unwrap_or(None),
+            Some(_) => None,
+        };
+        Self {
+            number: partition.number,
+            start: partition.start,
+            size: partition.len,
+            r#type: partition.type_name.clone(),
+            type_id: partition.type_id.clone(),
+            label: partition.label.clone(),
+            uuid: partition.uuid.clone(),
+            address,
+            holds,
+            problem,
+        }
+    }
+}
+
+/// Whether a file that is no image is a disk with a partition table, be it damaged.
+pub fn is_disk(image: &Path) -> bool {
+    let blank = |e: &anyhow::Error| e.downcast_ref::<std::io::Error>().is_some();
+    let is_ext = crate::known::content(image).is_ok_and(|c| c.is_some_and(|c| c.contains("ext4")));
+    !is_ext && store::table(image).map_or_else(|e| !blank(&e), |table| table.is_some())
+}
+
+/// Lists the partitions of a disk.
+pub fn list(image: &Path, json: bool) -> Result<()> {
+    let Some((table, size)) = store::table(image)? else {
+        bail!("{}: there is no partition table", image.display());
+    };
+    let disk = disk(image, size, &table);
+    match json {
+        true => output::json(&disk),
+        false => print(&disk),
+    }
+}
+
+fn disk(image: &Path, size: u64, table: &Table) -> Disk {
+    Disk {
+        disk: image.display().to_string(),
+        size,
+        table: table.scheme.to_string(),
+        sector: table.sector,
+        id: table.id.clone(),
+        note: table.note.clone(),
+        partitions: table
+            .partitions
+            .iter()
+            .map(|p| Row::of(image, size, p))
+            .collect(),
+    }
+}
+
+fn print(disk: &Disk) -> Result<()> {
+    let mut out = output::stdout();
+    writeln!(
+        out,
+        "{}: {}, {} partition table {}",
+        disk.disk,
+        human(disk.size),
+        disk.table,
+        disk.id
+    )?;
+    if let Some(note) = &disk.note {
+        writeln!(out, "damaged: {note}")?;
+    }
+    let width = disk.partitions.iter().map(|p| p.address.chars().count());
+    let width = width.max().unwrap_or(0);
+    for p in &disk.partitions {
+        let holds = p.problem.as_ref().or(p.holds.as_ref());
+        writeln!(
+            out,
+            "{:width$}  {:>6} at {:>6}  {}{}: {}",
+            p.address,
+            human(p.size),
+            human(p.start),
+            p.r#type,
+            p.label
+                .as_ref()
+                .map_or_else(String::new, |l| format!(" {}", show(l.as_bytes()))),
+            holds.map_or("empty", |h| h),
+        )?;
+    }
+    Ok(out.flush()?)
+}

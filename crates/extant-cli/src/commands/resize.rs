@@ -1,0 +1,382 @@
+//! `extant resize`.
+
+use crate::address::{Address, Rooted};
+use crate::advice::about_image;
+use crate::clock;
+use crate::commands::repair;
+use crate::ending::open_when_free;
+use crate::images;
+use crate::mounted::Mounted;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::count;
+use crate::store;
+use anyhow::{Context, Result, anyhow, bail};
+use blockdev::{Access, BlockDevice, FileDevice};
+use extant_resize::{NewSize, Plan, ResizeOptions};
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Make an image larger or smaller
+///
+/// Without SIZE the volume takes all of its file or device. The new volume is made in memory and checked there; only then is anything
+/// written: what is in the way is copied to free blocks, and the switch to the new volume has an undo file beside the image
+/// (IMAGE.extant-undo) meanwhile. If it is interrupted, the next extant resize takes back what was written, and begins anew; so does
+/// extant undo. A file gets the length of its volume, unless --undo is there to go back to the old one.
+///
+/// A partition keeps its size, which is its table's; so does a qcow2 disk.
+///
+/// A mounted image (by its directory, or its name) becomes larger while it is used, by the mount's server, and its file longer if it must be;
+/// a cut leaves the old size or the new one. It does not become smaller. Without a journal, and where its new descriptors need
+/// more blocks than were reserved for them, it is to be unmounted for it.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant resize disk.img 4G\n  extant resize disk.img +20%\n  extant resize -M disk.img\n  \
+                  extant resize -P disk.img\n  extant resize /mnt +2G"
+)]
+pub struct Args {
+    /// The image, or the directory that it is mounted on
+    pub(crate) image: Rooted,
+    /// The new size: bytes, or with K, M, G or T; +SIZE, -SIZE and +N% are of the size that it has
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) size: Option<SizeChange>,
+    /// As small as its files allow
+    #[arg(short = 'M', long, conflicts_with = "size")]
+    pub(crate) min: bool,
+    /// Only say how small that is; nothing is written
+    #[arg(short = 'P', long, conflicts_with_all = ["size", "min", "undo"])]
+    pub(crate) print_min: bool,
+    /// Only say what would be done; nothing is written
+    #[arg(short = 'n', long, conflicts_with = "undo")]
+    dry_run: bool,
+    /// Keep what was there before in a new file, for extant undo; a block device needs one, on another file system
+    #[arg(long, value_name = "FILE")]
+    pub(crate) undo: Option<PathBuf>,
+    /// Group descriptors for 64 bits
+    #[arg(short = 'b', long = "64bit", conflicts_with = "narrow")]
+    pub(crate) wide: bool,
+    /// Group descriptors for 32 bits
+    #[arg(short = 's', long = "no-64bit")]
+    pub(crate) narrow: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// All of its file or device, for an image.
+    pub(crate) fn of(image: &OsStr) -> Self {
+        Self {
+            image: Rooted(Address::root(image)),
+            size: None,
+            min: false,
+            print_min: false,
+            dry_run: false,
+            undo: None,
+            wide: false,
+            narrow: false,
+            json: false,
+        }
+    }
+}
+
+/// A size, or how it changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SizeChange {
+    To(u64),
+    More(u64),
+    Less(u64),
+    MorePercent(u64),
+    LessPercent(u64),
+}
+
+impl FromStr for SizeChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (sign, rest) = match text.as_bytes().first() {
+            Some(b'+') => (Some(true), text.get(1..).unwrap_or("")),
+            Some(b'-') => (Some(false), text.get(1..).unwrap_or("")),
+            _ => (None, text),
+        };
+        if let Some(percent) = rest.strip_suffix('%') {
+            let n = percent
+                .parse()
+                .map_err(|_| "no such percentage".to_owned())?;
+            return match sign {
+                Some(true) => Ok(Self::MorePercent(n)),
+                Some(false) if n < 100 => Ok(Self::LessPercent(n)),
+                _ => Err("a percentage begins with + or -, and is less than all".to_owned()),
+            };
+        }
+        let bytes = parse_bytes(rest)?;
+        Ok(match sign {
+            Some(true) => Self::More(bytes),
+            Some(false) => Self::Less(bytes),
+            None => Self::To(bytes),
+        })
+    }
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = text.get(digits.len()..).unwrap_or("");
+    let shift = match unit {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        "t" | "T" => 40,
+        _ => return Err(format!("{unit} is no unit of a size: K, M, G or T")),
+    };
+    let number: u64 = digits.parse().map_err(|_| "no number".to_owned())?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "too large".to_owned())
+}
+
+impl SizeChange {
+    fn of(self, size: u64) -> Option<u64> {
+        let part = |percent: u64| u64::try_from(u128::from(size) * u128::from(percent) / 100).ok();
+        match self {
+            Self::To(bytes) => Some(bytes),
+            Self::More(bytes) => size.checked_add(bytes),
+            Self::Less(bytes) => size.checked_sub(bytes),
+            Self::MorePercent(percent) => size.checked_add(part(percent)?),
+            Self::LessPercent(percent) => size.checked_sub(part(percent)?),
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Serialize)]
+pub(crate) struct Resized {
+    pub(crate) image: String,
+    pub(crate) written: bool,
+    pub(crate) block_size: u32,
+    pub(crate) old_blocks: u64,
+    pub(crate) new_blocks: u64,
+    bytes: u64,
+    moved_blocks: u64,
+    renumbered_inodes: u64,
+    #[serde(skip)]
+    same: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    tell(args, &resize(args)?)
+}
+
+/// Where the volume is.
+enum ImageStore {
+    /// A file or block device of its own, which may become longer or shorter if it is a file.
+    Whole(FileDevice),
+    /// A partition, or a disk in a format of its own; its length is not ours to change.
+    Part(Arc<dyn BlockDevice>),
+}
+
+impl ImageStore {
+    fn open(image: &Path, access: Access) -> Result<Self> {
+        images::identity(image)?;
+        if !store::is_plain(image) {
+            return Ok(Self::Part(store::open(image, access)?));
+        }
+        let file = open_when_free(image, || FileDevice::open(image, access));
+        Ok(Self::Whole(
+            file.map_err(|e| about_image(image, anyhow!("{e}")))?,
+        ))
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        match self {
+            Self::Whole(file) => file,
+            Self::Part(part) => part,
+        }
+    }
+
+    /// The file, if there is one whose length follows the volume's.
+    fn file(&self, image: &Path) -> Result<Option<&FileDevice>> {
+        match self {
+            Self::Whole(file) if std::fs::metadata(image)?.is_file() => Ok(Some(file)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Makes the volume what the arguments say, if they do not only ask.
+pub(crate) fn resize(args: &Args) -> Result<Resized> {
+    let image = &args.image.0.image;
+    let name = image.display().to_string();
+    if let Some(mounted) = mounted(args) {
+        return grow(args, &mounted).with_context(|| name);
+    }
+    let reads = args.dry_run || args.print_min;
+    let access = if reads {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
+    let place = ImageStore::open(image, access)?;
+    let (device, file) = (place.device(), place.file(image)?);
+    let beside = repair::taken_back(image, device, args.undo.as_deref(), reads)?;
+    let options = ResizeOptions {
+        size: wanted(args, device)?,
+        wide: (args.wide || args.narrow).then_some(args.wide),
+        inode_size: None,
+        now: clock::stamp()?,
+    };
+    let progress = Progress::wait(&format!("{name}: making the plan"));
+    let plan = extant_resize::plan(device, &options);
+    progress.done();
+    let plan = plan.with_context(|| name.clone())?;
+    if file.is_none() && plan.bytes() > device.len() {
+        bail!("{name}: there are {} bytes for the volume", device.len());
+    }
+    if !reads {
+        write(args, &plan, device, file, beside.as_deref()).with_context(|| name.clone())?;
+    }
+    Ok(Resized {
+        image: name,
+        written: !reads && !plan.is_empty(),
+        block_size: plan.block_size,
+        old_blocks: plan.old_blocks,
+        new_blocks: plan.new_blocks,
+        bytes: plan.bytes(),
+        moved_blocks: plan.moved,
+        renumbered_inodes: plan.renumbered,
+        same: plan.is_empty(),
+    })
+}
+
+/// The mount that the arguments name, by its directory or its image.
+fn mounted(args: &Args) -> Option<Mounted> {
+    let image = &args.image.0.image;
+    if image.is_dir() {
+        return Mounted::below(image)
+            .filter(|mounted| image.canonicalize().is_ok_and(|full| full == mounted.dir()));
+    }
+    Mounted::of_image(image)
+}
+
+/// Makes a mounted volume larger.
+fn grow(args: &Args, mounted: &Mounted) -> Result<Resized> {
+    if args.min || args.print_min || args.wide || args.narrow || args.undo.is_some() {
+        bail!("it is mounted: it becomes larger only; umount it first");
+    }
+    let mut client = mounted.client()?;
+    let (old_blocks, block_size) = client.size()?;
+    let size = old_blocks.saturating_mul(block_size.into());
+    let too_large = "the size is less than nothing, or too large";
+    let bytes = match args.size {
+        Some(change) => Some(change.of(size).context(too_large)?),
+        None => None,
+    };
+    if bytes.is_some_and(|bytes| bytes < size) {
+        bail!("it is mounted, and becomes larger only; umount it to make it smaller");
+    }
+    let same = bytes.is_some_and(|bytes| bytes / u64::from(block_size) == old_blocks);
+    let new_blocks = match (same || args.dry_run, bytes) {
+        (true, bytes) => bytes.unwrap_or(size) / u64::from(block_size),
+        (false, bytes) => client.grow(bytes)?.0,
+    };
+    Ok(Resized {
+        image: args.image.0.image.display().to_string(),
+        written: !same && !args.dry_run,
+        block_size,
+        old_blocks,
+        new_blocks,
+        bytes: new_blocks.saturating_mul(block_size.into()),
+        moved_blocks: 0,
+        renumbered_inodes: 0,
+        same,
+    })
+}
+
+fn wanted(args: &Args, device: &dyn BlockDevice) -> Result<NewSize> {
+    if args.min || args.print_min {
+        return Ok(NewSize::Least);
+    }
+    let converts = args.wide || args.narrow;
+    match args.size {
+        None if converts => Ok(NewSize::Same),
+        None => Ok(NewSize::Bytes(device.len())),
+        Some(size) => {
+            let bytes = size.of(extant_resize::size(device)?);
+            Ok(NewSize::Bytes(
+                bytes.context("the size is less than nothing, or too large")?,
+            ))
+        }
+    }
+}
+
+/// A file is long enough before the first write, and shorter after the last one is durable.
+fn write(
+    args: &Args,
+    plan: &Plan,
+    device: &dyn BlockDevice,
+    file: Option<&FileDevice>,
+    beside: Option<&Path>,
+) -> Result<()> {
+    if let Some(file) = file.filter(|file| file.len() < plan.bytes()) {
+        file.set_len(plan.bytes())?;
+    }
+    if !plan.is_empty() {
+        plan.write(device, args.undo.as_deref(), beside)?;
+    }
+    let shrinks = |file: &&FileDevice| args.undo.is_none() && file.len() > plan.bytes();
+    if let Some(file) = file.filter(shrinks) {
+        file.set_len(plan.bytes())?;
+    }
+    Ok(())
+}
+
+fn tell(args: &Args, done: &Resized) -> Result<()> {
+    if args.json {
+        return output::json(done);
+    }
+    let mut out = output::stdout();
+    if args.print_min {
+        writeln!(out, "{}", done.bytes)?;
+        return Ok(out.flush()?);
+    }
+    let what = match (done.same, done.written) {
+        (true, _) => "nothing to do",
+        (_, true) => "resized",
+        _ => "would be resized",
+    };
+    let moved = count(done.moved_blocks, "block moved", "blocks moved");
+    let renumbered = count(
+        done.renumbered_inodes,
+        "inode renumbered",
+        "inodes renumbered",
+    );
+    let (name, old, new) = (&done.image, done.old_blocks, done.new_blocks);
+    let size = done.block_size;
+    writeln!(
+        out,
+        "{name}: {what}: from {old} to {new} blocks of {size} bytes; {moved}, {renumbered}"
+    )?;
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_absolute_or_relative() {
+        let of = |text: &str| text.parse::<SizeChange>().ok().and_then(|s| s.of(1000));
+        assert_eq!(of("2K"), Some(2048));
+        assert_eq!(of("+500"), Some(1500));
+        assert_eq!(of("-400"), Some(600));
+        assert_eq!(of("+20%"), Some(1200));
+        assert_eq!(of("-20%"), Some(800));
+        for bad in ["", "20%", "-100%", "-1K", "1X", "99999999T", "+"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `extant trim`.
+
+use super::repair;
+use crate::address::Rooted;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::count;
+use anyhow::{Context, Result};
+use extant_terminal::numbers::human;
+use extant_tune::{FreeSpace, Freed};
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Return free blocks to the file system or device below
+///
+/// The free blocks of an image file become holes, those of a device are discarded. With --zero, zeros are written instead into free
+/// blocks that hold something else, as zerofree does, so that the image compresses well.
+///
+/// The image is checked first: nothing is freed that a file has.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  extant trim disk.img\n  extant trim --zero -n disk.img")]
+pub struct Args {
+    /// The image
+    image: Rooted,
+    /// Write zeros into free blocks that hold something else
+    #[arg(short = 'z', long)]
+    zero: bool,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Trimmed {
+    image: String,
+    written: bool,
+    free_bytes: u64,
+    runs: u64,
+    bytes: u64,
+    /// Bytes that a file takes no more.
+    returned: u64,
+}
+
+/// Bytes that a file takes below.
+fn taken(image: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(image)?.blocks().saturating_mul(512))
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let image = &args.image.0.image;
+    let name = image.display().to_string();
+    let (device, _) = repair::ready(image, Some(image), args.dry_run)?;
+    let before = taken(image)?;
+    let progress = Progress::wait(&format!("{name}: looking for free blocks"));
+    let done = (|| {
+        let free = FreeSpace::of(&device)?;
+        let freed = match (args.zero, args.dry_run) {
+            (true, dry_run) => free.zero(&device, !dry_run)?,
+            (false, false) => free.trim(&device)?,
+            (false, true) => Freed {
+                runs: free.runs() as u64,
+                bytes: free.bytes(),
+            },
+        };
+        Ok::<_, extant_tune::Error>((free, freed))
+    })();
+    progress.done();
+    let (free, freed) = done.with_context(|| name.clone())?;
+    let returned = before.saturating_sub(taken(image)?);
+    if args.json {
+        return output::json(&Trimmed {
+            image: name,
+            written: !args.dry_run,
+            free_bytes: free.bytes(),
+            runs: freed.runs,
+            bytes: freed.bytes,
+            returned,
+        });
+    }
+    let (bytes, runs) = (human(freed.bytes), count(freed.runs, "run", "runs"));
+    let would = if args.dry_run { "would be " } else { "" };
+    let what = match args.zero {
+        true => "made zeros",
+        false => "trimmed",
+    };
+    let mut out = output::stdout();
+    write!(out, "{name}: {bytes} in {runs} {would}{what}")?;
+    match returned {
+        0 => writeln!(out)?,
+        n => writeln!(out, "; the file takes {} less", human(n))?,
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,303 @@
+//! `extant tune`.
+
+use super::tune_values as values;
+use super::{inspect, repair};
+use crate::address::Rooted;
+use crate::clock;
+use crate::output;
+use crate::progress::Progress;
+use crate::show::{count, show};
+use anyhow::{Context, Result, bail};
+use extant_resize::{NewSize, ResizeOptions};
+use extant_tune::{Plan, TuneOptions};
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Change label, UUID, features, journal and other properties
+///
+/// The options are those of tune2fs. The change is a plan first: it is made in memory, with all that follows from it, and checked
+/// there. Only then is it written, after an undo file beside the image (IMAGE.extant-undo), which is removed at the end. If it is
+/// interrupted, extant repair and the next extant tune take back what was written; so does extant undo.
+///
+/// Features: metadata_csum, metadata_csum_seed, uninit_bg, dir_index, filetype, has_journal, orphan_file, fast_commit, flex_bg, extent,
+/// large_file, huge_file, dir_nlink, extra_isize, casefold, mmp, quota, project and read-only can be set, and cleared where nothing uses them;
+/// sparse_super, ext_attr, large_dir, ea_inode, encrypt, verity and stable_inodes can be set, resize_inode can be cleared.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  extant tune disk.img -L data -m 1\n  extant tune disk.img -O metadata_csum,^has_journal -n\n  \
+                  extant tune disk.img -J size=64\n  extant tune disk.img -U random --undo disk.undo"
+)]
+pub struct Args {
+    /// The image
+    image: Rooted,
+    /// Show the superblock
+    #[arg(short = 'l', long)]
+    list: bool,
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', long)]
+    label: Option<String>,
+    /// UUID: one, or random, time or clear
+    #[arg(short = 'U', long)]
+    uuid: Option<String>,
+    /// Features to set, and to clear with ^
+    #[arg(short = 'O', long, value_name = "FEATURE,...")]
+    features: Option<String>,
+    /// Kinds of quota to keep, usrquota, grpquota and prjquota, and those to give up with ^
+    #[arg(short = 'Q', long, value_name = "KIND,...")]
+    quota: Option<String>,
+    /// Default mount options to set, and to clear with ^
+    #[arg(short = 'o', long, value_name = "OPTION,...")]
+    mount_options: Option<String>,
+    /// Percentage of the blocks reserved for the superuser
+    #[arg(short = 'm', long, value_name = "PERCENT")]
+    reserved_percent: Option<f64>,
+    /// Blocks reserved for the superuser
+    #[arg(
+        short = 'r',
+        long,
+        value_name = "BLOCKS",
+        conflicts_with = "reserved_percent"
+    )]
+    reserved_blocks: Option<u64>,
+    /// User for whom blocks are reserved
+    #[arg(short = 'u', long, value_name = "USER")]
+    reserved_user: Option<String>,
+    /// Group for whom blocks are reserved
+    #[arg(short = 'g', long, value_name = "GROUP")]
+    reserved_group: Option<String>,
+    /// After an error: continue, remount-ro or panic
+    #[arg(short = 'e', long, value_name = "BEHAVIOUR")]
+    errors: Option<String>,
+    /// Mounts between checks; 0 or -1: no check
+    #[arg(short = 'c', long, value_name = "COUNT", allow_negative_numbers = true)]
+    max_mounts: Option<i16>,
+    /// Mounts since the last check
+    #[arg(short = 'C', long, value_name = "COUNT")]
+    mounts: Option<u16>,
+    /// Time between checks, as 10d, 2w or 6m; 0: no check
+    #[arg(short = 'i', long, value_name = "TIME")]
+    interval: Option<String>,
+    /// Time of the last check: now, YYYYMMDD, YYYYMMDDHHMMSS (or its beginning) or @SECONDS
+    #[arg(short = 'T', long, value_name = "TIME")]
+    last_checked: Option<String>,
+    /// Directory where it was mounted last
+    #[arg(short = 'M', long, value_name = "DIR")]
+    last_mounted: Option<String>,
+    /// Make a journal if there is none
+    #[arg(short = 'j', long)]
+    journal: bool,
+    /// Make a journal of size=MIB; an existing one of another size is made anew
+    #[arg(short = 'J', long, value_name = "size=MIB")]
+    journal_options: Option<String>,
+    /// stride=, stripe_width=, hash_alg=, hash_seed=, mount_opts=, mmp_update_interval=, orphan_file_size=, force_fsck, [^]test_fs
+    #[arg(short = 'E', long, value_name = "NAME[=VALUE],...")]
+    extended: Option<String>,
+    /// Size of inodes, larger than before; files make room for the tables. It goes with no other change
+    #[arg(short = 'I', long, value_name = "BYTES")]
+    inode_size: Option<u16>,
+    /// Only list the changes; nothing is written
+    #[arg(short = 'n', long, conflicts_with = "undo")]
+    dry_run: bool,
+    /// Keep what was there before in a new file, for extant undo; a block device needs one, on another file system
+    #[arg(long, value_name = "FILE")]
+    undo: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Tuned {
+    image: String,
+    written: bool,
+    changes: Vec<Changed>,
+    features: Vec<String>,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Resized {
+    image: String,
+    written: bool,
+    changes: Vec<Changed>,
+    moved: u64,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    place: String,
+    text: String,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let options = options(args)?;
+    let changes_nothing = options
+        == (TuneOptions {
+            now: options.now,
+            ..TuneOptions::default()
+        });
+    if let Some(bytes) = args.inode_size {
+        if !changes_nothing {
+            bail!("-I goes with no other change: make them one after the other");
+        }
+        return inode_size(args, bytes, options.now);
+    }
+    if changes_nothing {
+        return match args.list {
+            true => inspect::superblock(&args.image, args.json),
+            false => bail!("nothing to change; extant tune --help lists what can be"),
+        };
+    }
+    let write = Writing {
+        image: &args.image,
+        undo: args.undo.as_ref(),
+        dry_run: args.dry_run,
+        json: args.json,
+    };
+    write.run(&options)?;
+    if args.list {
+        inspect::superblock(&args.image, args.json)?;
+    }
+    Ok(())
+}
+
+/// Makes inodes larger.
+fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
+    let image = &args.image.0.image;
+    let name = image.display().to_string();
+    let undo = args.undo.as_deref();
+    let (device, beside) = repair::ready(image, undo, args.dry_run)?;
+    let progress = Progress::wait(&format!("{name}: making the plan"));
+    let options = ResizeOptions {
+        inode_size: Some(bytes),
+        now,
+        ..ResizeOptions::new(NewSize::Same)
+    };
+    let plan = extant_resize::plan(&device, &options);
+    progress.done();
+    let plan = plan.with_context(|| name.clone())?;
+    let written = !args.dry_run && !plan.is_empty();
+    if written {
+        let done = plan.write(&device, undo, beside.as_deref());
+        done.with_context(|| name.clone())?;
+    }
+    let text = format!("inodes have {bytes} bytes");
+    if args.json {
+        let changed = Changed {
+            place: "inode tables".into(),
+            text,
+        };
+        return output::json(&Resized {
+            image: name,
+            written,
+            changes: (!plan.is_empty()).then_some(changed).into_iter().collect(),
+            moved: plan.moved,
+        });
+    }
+    let mut out = output::stdout();
+    match (plan.is_empty(), args.dry_run) {
+        (true, _) => writeln!(out, "{name}: nothing to change")?,
+        (_, dry_run) => {
+            let would = if dry_run { "would be " } else { "" };
+            let moved = count(plan.moved, "block moves", "blocks move");
+            writeln!(out, "inode tables: {text}; {moved}")?;
+            writeln!(out, "{name}: 1 change {would}made")?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// How a plan is carried out.
+pub struct Writing<'a> {
+    pub image: &'a Rooted,
+    pub undo: Option<&'a PathBuf>,
+    pub dry_run: bool,
+    pub json: bool,
+}
+
+impl Writing<'_> {
+    /// Makes the plan, writes it, and tells of it.
+    pub fn run(&self, options: &TuneOptions) -> Result<()> {
+        let image = &self.image.0.image;
+        let name = image.display().to_string();
+        let undo = self.undo.map(PathBuf::as_path);
+        let (device, beside) = repair::ready(image, undo, self.dry_run)?;
+        let progress = Progress::wait(&format!("{name}: making the plan"));
+        let plan = extant_tune::plan(&device, options);
+        progress.done();
+        let plan = plan.with_context(|| name.clone())?;
+        let written = !self.dry_run && !plan.writes.is_empty();
+        if written {
+            let done = plan.writes.write(&device, undo, beside.as_deref());
+            done.with_context(|| name.clone())?;
+        }
+        self.tell(&name, &plan, written)
+    }
+
+    fn tell(&self, name: &str, plan: &Plan, written: bool) -> Result<()> {
+        if self.json {
+            let changes = plan.changes.iter().map(|change| Changed {
+                place: change.place.clone(),
+                text: change.text.clone(),
+            });
+            return output::json(&Tuned {
+                image: name.to_owned(),
+                written,
+                changes: changes.collect(),
+                features: plan.after.names(),
+                bytes: plan.writes.bytes(),
+            });
+        }
+        let mut out = output::stdout();
+        for change in &plan.changes {
+            writeln!(out, "{}", show(change.to_string().as_bytes()))?;
+        }
+        let changes = count(plan.changes.len() as u64, "change", "changes");
+        let what = match (plan.writes.is_empty(), self.dry_run) {
+            (true, _) => "nothing to change".to_owned(),
+            (_, false) => format!("{changes} made"),
+            _ => format!("{changes} would be made"),
+        };
+        writeln!(out, "{name}: {what}")?;
+        Ok(out.flush()?)
+    }
+}
+
+fn options(args: &Args) -> Result<TuneOptions> {
+    let mut options = TuneOptions {
+        label: args.label.clone().map(String::into_bytes),
+        uuid: args.uuid.as_deref().map(values::uuid).transpose()?,
+        features: args.features.clone().unwrap_or_default(),
+        quota: args.quota.clone().unwrap_or_default(),
+        mount_options: args.mount_options.clone().unwrap_or_default(),
+        reserved_percent: args.reserved_percent,
+        reserved_blocks: args.reserved_blocks,
+        reserved_uid: args
+            .reserved_user
+            .as_deref()
+            .map(values::user)
+            .transpose()?,
+        reserved_gid: args
+            .reserved_group
+            .as_deref()
+            .map(values::group)
+            .transpose()?,
+        errors: args.errors.as_deref().map(values::errors).transpose()?,
+        max_mounts: args.max_mounts,
+        mounts: args.mounts,
+        check_interval: args.interval.as_deref().map(values::interval).transpose()?,
+        last_checked: args.last_checked.as_deref().map(values::time).transpose()?,
+        last_mounted: args.last_mounted.clone().map(String::into_bytes),
+        journal: args.journal,
+        now: clock::stamp()?,
+        ..TuneOptions::default()
+    };
+    if let Some(list) = &args.journal_options {
+        values::journal(list, &mut options)?;
+    }
+    if let Some(list) = &args.extended {
+        values::extended(list, &mut options)?;
+    }
+    Ok(options)
+}

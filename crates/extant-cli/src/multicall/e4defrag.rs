@@ -1,0 +1,241 @@
+//! `e4defrag`: files on mounts of images, by the mounts' servers. What is said is in the lines that scripts read.
+
+use super::getopt;
+use super::{Answer, Answered, Refusal};
+use crate::online_files::{Met, MountedPath};
+use extant_fuse::control::Fragments;
+use extant_terminal::output::{complain, one_line};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+/// Files that are listed for a directory.
+const LISTED: usize = 5;
+/// From this score on files are to be defragmented.
+const NEEDS: u64 = 56;
+
+fn refuse(line: impl Into<String>) -> Refusal {
+    Refusal(line.into(), 1)
+}
+
+/// A regular file, how it lies, and its size.
+struct Seen {
+    name: String,
+    found: Fragments,
+    kib: u64,
+}
+
+/// Sums over the files of an operand.
+#[derive(Default)]
+struct Sums {
+    now: u64,
+    best: u64,
+    blocks: u64,
+    kib: u64,
+}
+
+impl Sums {
+    fn add(&mut self, seen: &Seen) {
+        self.now += seen.found.extents;
+        self.best += seen.found.least;
+        self.blocks += seen.found.blocks;
+        self.kib += seen.kib;
+    }
+
+    /// From 0 to 100: a tenth of the blocks that begin extents of their own without need are worth 80, the others 20.
+    fn score(&self) -> u64 {
+        let ratio = match self.blocks {
+            0 => 0.0,
+            blocks => self.now.saturating_sub(self.best) as f64 * 100.0 / blocks as f64,
+        };
+        let score = match ratio > 10.0 {
+            true => 80.0 + 20.0 * ratio / 100.0,
+            false => 8.0 * ratio,
+        };
+        score.round() as u64
+    }
+}
+
+pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
+    let usage = "e4defrag [-v] file...| directory...; e4defrag -c file...| directory...";
+    let taken = getopt::take(args, "cv", "").map_err(refuse)?;
+    if taken.operands.is_empty() {
+        return Err(refuse(format!("usage: {usage}")));
+    }
+    let has = |wanted: char| taken.options.iter().any(|(letter, _)| *letter == wanted);
+    let (counts, verbose) = (has('c'), has('v'));
+    let mut code = 0;
+    for operand in &taken.operands {
+        let done = match place(operand) {
+            Ok(place) if counts => count(operand, place, verbose),
+            Ok(place) => defragment(operand, place, verbose),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            complain(one_line(&error));
+            code = 1;
+        }
+    }
+    Ok(Answer::Done(code))
+}
+
+fn place(operand: &OsString) -> anyhow::Result<MountedPath> {
+    let path = Path::new(operand);
+    let found = MountedPath::find(path)?;
+    found.ok_or_else(|| {
+        let name = path.display();
+        anyhow::anyhow!(
+            "{name}: not on a mount of extant (an image that is not mounted: extant defrag)"
+        )
+    })
+}
+
+/// Why a file is passed over, if it is.
+fn unfit(file: &Met) -> Option<&'static str> {
+    match () {
+        () if !file.meta.is_file() => Some("File is not regular file"),
+        () if file.meta.len() == 0 => Some("File size is 0"),
+        () => None,
+    }
+}
+
+fn seen(place: &mut MountedPath, file: &Met, name: String) -> anyhow::Result<Seen> {
+    Ok(Seen {
+        name,
+        found: place.fragments(file)?,
+        kib: file.meta.len().div_ceil(1024),
+    })
+}
+
+/// A line of the list: extents now and at best, and KiB of an extent.
+fn line(seen: &Seen, prefix: &str) -> String {
+    let (name, now, best) = (&seen.name, seen.found.extents, seen.found.least);
+    let each = seen.kib.div_ceil(now.max(1));
+    let name = format!("{prefix}{name}");
+    format!("{name:<40}{now:>10}/{best:<10}{each:>6} KB\n")
+}
+
+fn count(operand: &OsString, mut place: MountedPath, verbose: bool) -> anyhow::Result<()> {
+    let all = place.all()?;
+    let is_file = place.path.is_file();
+    let mut text = String::new();
+    let (mut files, mut sums) = (Vec::new(), Sums::default());
+    if is_file || verbose {
+        let _ = writeln!(text, "{:<47}now/best       size/ext", "<File>");
+    }
+    for (n, file) in all.iter().enumerate() {
+        let at = format!("[{}/{}]", n + 1, all.len());
+        if let Some(why) = unfit(file) {
+            if is_file || verbose {
+                complain(format!("{}: {why}", file.path.display()));
+            }
+            continue;
+        }
+        let name = match is_file {
+            true => operand.display().to_string(),
+            false => file.path.display().to_string(),
+        };
+        let seen = seen(&mut place, file, name)?;
+        sums.add(&seen);
+        if is_file || verbose {
+            text += &line(&seen, if is_file { "" } else { &at });
+        }
+        files.push(seen);
+    }
+    if !is_file {
+        let heading = format!("{:<47}now/best       size/ext", "<Fragmented files>");
+        let _ = writeln!(text, "{}{heading}", if verbose { "\n" } else { "" });
+        files.sort_by_key(|seen| {
+            (
+                seen.kib.div_ceil(seen.found.extents.max(1)),
+                seen.name.clone(),
+            )
+        });
+        for (n, seen) in files.iter().take(LISTED).enumerate() {
+            text += &line(seen, &format!("{}. ", n + 1));
+        }
+    }
+    let kind = if is_file { "file" } else { "directory" };
+    let needs = match sums.score() >= NEEDS {
+        true => "needs",
+        false => "does not need",
+    };
+    let _ = write!(
+        text,
+        "\n Total/best extents\t\t\t\t{}/{}\n Average size per extent\t\t\t{} KB\n Fragmentation score\t\t\t\t{}\n \
+         [0-30 no problem: 31-55 a little bit fragmented: 56- needs defrag]\n \
+         This {kind} ({}) {needs} defragmentation.\n Done.\n",
+        sums.now,
+        sums.best,
+        sums.kib.div_ceil(sums.now.max(1)),
+        sums.score(),
+        operand.display(),
+    );
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn defragment(operand: &OsString, mut place: MountedPath, verbose: bool) -> anyhow::Result<()> {
+    let all = place.all()?;
+    let is_file = place.path.is_file();
+    let mut out = std::io::stdout();
+    match is_file {
+        true => writeln!(out, "ext4 defragmentation for {}", operand.display())?,
+        false => writeln!(
+            out,
+            "ext4 defragmentation for directory({})",
+            operand.display()
+        )?,
+    }
+    let (mut before, mut after, mut good) = (Sums::default(), Sums::default(), 0);
+    for (n, file) in all.iter().enumerate() {
+        let at = format!("[{}/{}]", n + 1, all.len());
+        let name = match is_file {
+            true => operand.display().to_string(),
+            false => file.path.display().to_string(),
+        };
+        if let Some(why) = unfit(file) {
+            if is_file || verbose {
+                complain(format!("{name}: {why}\t\t[ NG ]"));
+            }
+            continue;
+        }
+        let moved = (|| {
+            let old = seen(&mut place, file, name.clone())?;
+            place.defragment(file)?;
+            Ok::<_, anyhow::Error>((old, seen(&mut place, file, name.clone())?))
+        })();
+        match moved {
+            Ok((old, new)) => {
+                before.add(&old);
+                after.add(&new);
+                good += 1;
+                let extents = match verbose {
+                    true => format!("  extents: {} -> {}", old.found.extents, new.found.extents),
+                    false => String::new(),
+                };
+                writeln!(out, "{at}{name}:\t100%{extents}\t[ OK ]")?;
+            }
+            Err(error) => complain(format!("{}\t\t[ NG ]", one_line(&error))),
+        }
+    }
+    let total = all.len();
+    if is_file {
+        writeln!(out, " Success:\t\t\t[{good}/{total}]")?;
+        anyhow::ensure!(good == total, "{}: not defragmented", operand.display());
+        return Ok(());
+    }
+    let failures = total - good;
+    writeln!(
+        out,
+        "\n\tSuccess:\t\t\t[ {good}/{total} ]\n\tFailure:\t\t\t[ {failures}/{total} ]"
+    )?;
+    if verbose {
+        let percent = |sums: &Sums| sums.now.saturating_sub(sums.best) * 100 / sums.blocks.max(1);
+        let (now, then) = (before.now, after.now);
+        writeln!(out, "\tTotal extents:\t\t\t{now:>4}->{then}")?;
+        let (old, new) = (percent(&before), percent(&after));
+        writeln!(out, "\tFragmented percentage:\t\t{old:>3}%->{new}%")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! Command lines in the manner of getopt(3): letters that stand alone or together, values behind them or in the next word,
+//! operands anywhere.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// A command line taken apart.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Letters in their order, with the values of those that take one.
+    pub options: Vec<(char, OsString)>,
+    /// The other words.
+    pub operands: Vec<OsString>,
+}
+
+/// Takes words apart; `with_value` are the letters that take a value. A letter that is in neither list is an error, as is a
+/// value that is missing: its text.
+pub(super) fn take(words: Vec<OsString>, alone: &str, with_value: &str) -> Result<Taken, String> {
+    let mut taken = Taken::default();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        match word.as_bytes() {
+            b"--" => taken.operands.extend(words.by_ref()),
+            [b'-', letters @ ..] if !letters.is_empty() => {
+                take_letters(&mut taken, letters, &mut words, (alone, with_value))?;
+            }
+            _ => taken.operands.push(word),
+        }
+    }
+    Ok(taken)
+}
+
+fn take_letters(
+    taken: &mut Taken,
+    mut letters: &[u8],
+    words: &mut impl Iterator<Item = OsString>,
+    (alone, with_value): (&str, &str),
+) -> Result<(), String> {
+    while let [letter, rest @ ..] = letters {
+        let letter = char::from(*letter);
+        if with_value.contains(letter) {
+            let value = match rest {
+                [] => words.next(),
+                joined => Some(OsString::from_vec(joined.to_vec())),
+            };
+            let value = value.ok_or_else(|| format!("-{letter} takes a value"))?;
+            taken.options.push((letter, value));
+            return Ok(());
+        }
+        if !alone.contains(letter) {
+            return Err(format!("-{}: no such option", letter.escape_default()));
+        }
+        taken.options.push((letter, OsString::new()));
+        letters = rest;
+    }
+    Ok(())
+}
+
+/// A value as text, which all numbers and words are.
+pub(super) fn text(letter: char, value: &OsStr) -> Result<&str, String> {
+    let bad = || format!("-{letter} {}: not text", value.display());
+    value.to_str().ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(line: &str) -> Result<Taken, String> {
+        take(line.split(' ').map(OsString::from).collect(), "Fqn", "bt")
+    }
+
+    #[test]
+    fn letters_values_and_operands() {
+        let want = |options: &[(char, &str)], operands: &[&str]| Taken {
+            options: options.iter().map(|(c, v)| (*c, v.into())).collect(),
+            operands: operands.iter().map(OsString::from).collect(),
+        };
+        assert_eq!(
+            taken("-Fq -b 4096 disk.img -text4 64M").unwrap(),
+            want(
+                &[('F', ""), ('q', ""), ('b', "4096"), ('t', "ext4")],
+                &["disk.img", "64M"]
+            )
+        );
+        assert_eq!(
+            taken("-qb1024 -- -F -").unwrap(),
+            want(&[('q', ""), ('b', "1024")], &["-F", "-"])
+        );
+        assert_eq!(taken("-Fz").unwrap_err(), "-z: no such option");
+        assert_eq!(taken("x -b").unwrap_err(), "-b takes a value");
+    }
+}

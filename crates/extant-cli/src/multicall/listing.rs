@@ -1,0 +1,481 @@
+//! The superblock and the journal's in the lines of `dumpe2fs -h` and `tune2fs -l`, which scripts take apart.
+
+use super::listing_groups;
+use crate::commands::inspect;
+use crate::show::show;
+use anyhow::{Context, Result, anyhow};
+use blockdev::BlockDevice;
+use ext4_format::features::{Compat, Features, Incompat, RoCompat};
+use ext4_format::hash::HashVersion;
+use ext4_format::jbd2;
+use ext4_format::mount_options;
+use ext4_format::superblock::{
+    ERRORS_CONTINUE, ERRORS_PANIC, ERRORS_READ_ONLY, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH,
+    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+};
+use extant_check::inspect::{Inspector, Request, Value};
+use std::fmt::Display;
+use std::path::Path;
+use uuid::Uuid;
+
+/// Columns of a name with its colon.
+const WIDTH: usize = 26;
+
+/// Bits of the flags.
+const FLAGS: &[(u32, &str)] = &[
+    (FLAG_SIGNED_HASH, "signed_directory_hash"),
+    (FLAG_UNSIGNED_HASH, "unsigned_directory_hash"),
+    (0x4, "test_filesystem"),
+];
+
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn field(&mut self, name: &str, value: impl Display) {
+        let name = format!("{name}:");
+        self.0.push_str(&format!("{name:WIDTH$}{value}\n"));
+    }
+
+    /// A field that is told only if it is not 0.
+    fn some<T: Display + PartialEq + Default>(&mut self, name: &str, value: T) {
+        if value != T::default() {
+            self.field(name, value);
+        }
+    }
+}
+
+/// The superblock of an image.
+pub(super) fn superblock(device: &dyn BlockDevice) -> Result<RawSuperblock> {
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Ok(RawSuperblock::parse(&bytes)?)
+}
+
+/// How much is listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// The superblock, as tune2fs has it.
+    Superblock,
+    /// With the journal, as dumpe2fs -h has it.
+    Journal,
+    /// With the groups too.
+    Groups,
+}
+
+/// How an image is listed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Manner {
+    /// Numbers of blocks and inodes are hexadecimal.
+    pub hex: bool,
+    /// Block and block size of a superblock to read in place of the first.
+    pub copy: Option<(u64, u64)>,
+}
+
+/// The superblock that begins a block.
+fn superblock_copy(device: &dyn BlockDevice, (block, size): (u64, u64)) -> Result<RawSuperblock> {
+    let at = block.checked_mul(size).context("no such block")?;
+    // The first block has what boots the machine before it.
+    let at = at.max(SUPERBLOCK_OFFSET);
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    device.read_at(at, &mut bytes)?;
+    let sb = RawSuperblock::parse(&bytes)?;
+    let said = 1024u64.checked_shl(sb.log_block_size.get());
+    anyhow::ensure!(said == Some(size), "its blocks are not of {size} bytes");
+    Ok(sb)
+}
+
+/// The superblock at this block, whatever the size of blocks is.
+pub(super) fn place_of_copy(image: &Path, block: u64) -> Result<(u64, u64)> {
+    let device = inspect::open(image)?;
+    let found = (10..=16).map(|log| (block, 1 << log));
+    let mut found = found.filter(|place| superblock_copy(&device, *place).is_ok());
+    found.next().context("there is no superblock")
+}
+
+/// The lines of an image.
+pub(super) fn lines(image: &Path, what: Listed, manner: Manner) -> Result<String> {
+    let with_journal = what != Listed::Superblock;
+    let named = || image.display().to_string();
+    let device = inspect::open(image)?;
+    let sb = match manner.copy {
+        Some(place) => superblock_copy(&device, place),
+        None => superblock(&device),
+    };
+    let sb = sb.with_context(named)?;
+    let mut lines = Lines::default();
+    names(&sb, &mut lines);
+    sizes(&sb, &mut lines);
+    times(&sb, &mut lines);
+    rest(&sb, &mut lines);
+    if with_journal && sb.journal_inum.get() != 0 {
+        journal(&device, &sb, &mut lines).with_context(named)?;
+    }
+    if with_journal {
+        lines.0.push('\n');
+    }
+    if what == Listed::Groups {
+        lines.0.push('\n');
+        listing_groups::add(&device, &sb, manner, &mut lines.0).with_context(named)?;
+    }
+    Ok(lines.0)
+}
+
+fn features(sb: &RawSuperblock) -> Features {
+    Features {
+        compat: Compat::from_bits_retain(sb.feature_compat.get()),
+        incompat: Incompat::from_bits_retain(sb.feature_incompat.get()),
+        ro_compat: RoCompat::from_bits_retain(sb.feature_ro_compat.get()),
+    }
+}
+
+/// Text that ends at a NUL byte, or what stands for none.
+fn text(bytes: &[u8], none: &str) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    match &bytes[..end] {
+        b"" => none.to_owned(),
+        text => show(text),
+    }
+}
+
+fn set<'n>(bits: u32, names: &[(u32, &'n str)]) -> Vec<&'n str> {
+    let set = names.iter().filter(|(bit, _)| bits & bit != 0);
+    set.map(|(_, name)| *name).collect()
+}
+
+fn names(sb: &RawSuperblock, lines: &mut Lines) {
+    lines.field("Filesystem volume name", text(&sb.volume_name, "<none>"));
+    lines.field("Last mounted on", text(&sb.last_mounted, "<not available>"));
+    lines.field("Filesystem UUID", Uuid::from_bytes(sb.uuid));
+    lines.field(
+        "Filesystem magic number",
+        format_args!("0x{:04X}", sb.magic.get()),
+    );
+    let revision = match sb.rev_level.get() {
+        0 => "0 (original)".to_owned(),
+        1 => "1 (dynamic)".to_owned(),
+        other => format!("{other} (unknown)"),
+    };
+    lines.field("Filesystem revision #", revision);
+    let features = features(sb).names();
+    let features = if features.is_empty() {
+        "(none)".into()
+    } else {
+        features.join(" ")
+    };
+    lines.field("Filesystem features", features);
+    if sb.flags.get() != 0 {
+        let flags = set(sb.flags.get(), FLAGS);
+        lines.field("Filesystem flags", format!("{} ", flags.join(" ")));
+    }
+    let words = mount_options::names(sb.default_mount_opts.get());
+    let words = if words.is_empty() {
+        "(none)".into()
+    } else {
+        words.join(" ")
+    };
+    lines.field("Default mount options", words);
+    if sb.mount_opts[0] != 0 {
+        lines.field("Mount options", text(&sb.mount_opts, ""));
+    }
+    let state = sb.state.get();
+    let clean = if state & STATE_VALID != 0 {
+        "clean"
+    } else {
+        "not clean"
+    };
+    let errors = if state & STATE_ERROR != 0 {
+        " with errors"
+    } else {
+        ""
+    };
+    lines.field("Filesystem state", format!("{clean}{errors}"));
+    let behaviour = match sb.errors.get() {
+        ERRORS_CONTINUE => "Continue",
+        ERRORS_READ_ONLY => "Remount read-only",
+        ERRORS_PANIC => "Panic",
+        _ => "Unknown (continue)",
+    };
+    lines.field("Errors behavior", behaviour);
+    let systems = ["Linux", "Hurd", "Masix", "FreeBSD", "Lites"];
+    let system = systems.get(sb.creator_os.get() as usize);
+    lines.field("Filesystem OS type", system.unwrap_or(&"unknown"));
+}
+
+fn sizes(sb: &RawSuperblock, lines: &mut Lines) {
+    let features = features(sb);
+    let block = 1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(0);
+    lines.field("Inode count", sb.inodes_count.get());
+    lines.field("Block count", sb.blocks_count());
+    lines.field("Reserved block count", sb.reserved_blocks());
+    lines.some("Overhead clusters", sb.overhead_blocks.get());
+    lines.field("Free blocks", sb.free_blocks());
+    lines.field("Free inodes", sb.free_inodes_count.get());
+    lines.field("First block", sb.first_data_block.get());
+    lines.field("Block size", block);
+    let clusters = features.has_bigalloc();
+    let cluster = 1024u64.checked_shl(sb.log_cluster_size.get()).unwrap_or(0);
+    lines.field(
+        if clusters {
+            "Cluster size"
+        } else {
+            "Fragment size"
+        },
+        cluster,
+    );
+    if features.has_64bit() {
+        lines.field("Group descriptor size", sb.desc_size.get());
+    }
+    lines.some("Reserved GDT blocks", sb.reserved_gdt_blocks.get());
+    lines.field("Blocks per group", sb.blocks_per_group.get());
+    let fragments = if clusters {
+        "Clusters per group"
+    } else {
+        "Fragments per group"
+    };
+    lines.field(fragments, sb.clusters_per_group.get());
+    lines.field("Inodes per group", sb.inodes_per_group.get());
+    let size = if sb.rev_level.get() == 0 {
+        128
+    } else {
+        sb.inode_size.get()
+    };
+    let table = u64::from(sb.inodes_per_group.get()) * u64::from(size);
+    lines.field(
+        "Inode blocks per group",
+        table.checked_div(block).unwrap_or(0),
+    );
+    lines.some("First meta block group", sb.first_meta_bg.get());
+    lines.some("RAID stride", sb.raid_stride.get());
+    lines.some("RAID stripe width", sb.raid_stripe_width.get());
+    if sb.log_groups_per_flex != 0 {
+        let flex = 1u64.checked_shl(sb.log_groups_per_flex.into()).unwrap_or(0);
+        lines.field("Flex block group size", flex);
+    }
+}
+
+fn moment(low: u32, high: u8) -> String {
+    let secs = i64::from(low) | i64::from(high) << 32;
+    crate::times::as_ctime(extant::Timestamp::new(secs, 0))
+}
+
+fn times(sb: &RawSuperblock, lines: &mut Lines) {
+    if sb.mkfs_time.get() != 0 {
+        lines.field(
+            "Filesystem created",
+            moment(sb.mkfs_time.get(), sb.mkfs_time_hi),
+        );
+    }
+    let mounted = match sb.mtime.get() {
+        0 => "n/a".to_owned(),
+        time => moment(time, sb.mtime_hi),
+    };
+    lines.field("Last mount time", mounted);
+    lines.field("Last write time", moment(sb.wtime.get(), sb.wtime_hi));
+    lines.field("Mount count", sb.mnt_count.get());
+    lines.field("Maximum mount count", sb.max_mnt_count.get().cast_signed());
+    lines.field("Last checked", moment(sb.lastcheck.get(), sb.lastcheck_hi));
+    let interval = sb.checkinterval.get();
+    lines.field(
+        "Check interval",
+        format!("{interval} ({})", interval_text(interval)),
+    );
+    if interval != 0 {
+        let next = i64::from(sb.lastcheck.get()) + i64::from(interval);
+        let next = crate::times::as_ctime(extant::Timestamp::new(next, 0));
+        lines.field("Next check after", next);
+    }
+    let written = sb.kbytes_written.get();
+    if written != 0 {
+        let rounded = |shift: u32| written.saturating_add(1 << (shift - 1)) >> shift;
+        let text = match written.checked_ilog2().unwrap_or(0) {
+            0..=12 => format!("{written} kB"),
+            13..=22 => format!("{} MB", rounded(10)),
+            23..=32 => format!("{} GB", rounded(20)),
+            33..=42 => format!("{} TB", rounded(30)),
+            _ => format!("{} PB", rounded(40)),
+        };
+        lines.field("Lifetime writes", text);
+    }
+}
+
+/// An interval in months, weeks, days and so on, as far as it has them.
+fn interval_text(secs: u32) -> String {
+    let units = [
+        (60 * 60 * 24 * 30, "month"),
+        (60 * 60 * 24 * 7, "week"),
+        (60 * 60 * 24, "day"),
+        (60 * 60, "hour"),
+        (60, "minute"),
+        (1, "second"),
+    ];
+    let (mut left, mut parts) = (secs, Vec::new());
+    for (unit, name) in units {
+        let count = left / unit;
+        left %= unit;
+        if count > 0 {
+            let plural = if count == 1 { "" } else { "s" };
+            parts.push(format!("{count} {name}{plural}"));
+        }
+    }
+    match parts.is_empty() {
+        true => "<none>".into(),
+        false => parts.join(", "),
+    }
+}
+
+/// The name of a number in a file of accounts of the host.
+fn account(file: &str, id: u16) -> String {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let found = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
+    });
+    found.unwrap_or_else(|| "unknown".into())
+}
+
+fn rest(sb: &RawSuperblock, lines: &mut Lines) {
+    let features = features(sb);
+    let (uid, gid) = (sb.def_resuid.get(), sb.def_resgid.get());
+    let user = account("/etc/passwd", uid);
+    lines.field("Reserved blocks uid", format!("{uid} (user {user})"));
+    let group = account("/etc/group", gid);
+    lines.field("Reserved blocks gid", format!("{gid} (group {group})"));
+    if sb.rev_level.get() >= 1 {
+        lines.field("First inode", sb.first_ino.get());
+        lines
+            .0
+            .push_str(&format!("Inode size:\t          {}\n", sb.inode_size.get()));
+        lines.some("Required extra isize", sb.min_extra_isize.get());
+        lines.some("Desired extra isize", sb.want_extra_isize.get());
+    }
+    if sb.journal_uuid != [0; 16] {
+        lines.field("Journal UUID", Uuid::from_bytes(sb.journal_uuid));
+    }
+    lines.some("Journal inode", sb.journal_inum.get());
+    if sb.journal_dev.get() != 0 {
+        lines.field("Journal device", format!("0x{:04x}", sb.journal_dev.get()));
+    }
+    lines.some("First orphan inode", sb.last_orphan.get());
+    if features.has_dir_index() || sb.def_hash_version != 0 {
+        let hash = match HashVersion::from_raw(sb.def_hash_version, false) {
+            Some(HashVersion::Legacy) => "legacy",
+            Some(HashVersion::HalfMd4) => "half_md4",
+            Some(HashVersion::Tea) => "tea",
+            _ => "unknown",
+        };
+        lines.field("Default directory hash", hash);
+    }
+    let seed: Vec<u8> = sb
+        .hash_seed
+        .iter()
+        .flat_map(|word| word.get().to_le_bytes())
+        .collect();
+    if let Ok(seed) = Uuid::from_slice(&seed)
+        && !seed.is_nil()
+    {
+        lines.field("Directory Hash Seed", seed);
+    }
+    if sb.jnl_backup_type != 0 {
+        let kind = if sb.jnl_backup_type == 1 {
+            "inode blocks"
+        } else {
+            "type unknown"
+        };
+        lines.field("Journal backup", kind);
+    }
+    errors(sb, lines);
+    if sb.checksum_type != 0 {
+        lines.field(
+            "Checksum type",
+            if sb.checksum_type == 1 {
+                "crc32c"
+            } else {
+                "unknown"
+            },
+        );
+    }
+    if features.has_metadata_csum() {
+        lines.field("Checksum", format!("0x{:08x}", sb.checksum.get()));
+    }
+    if features.has_csum_seed() {
+        lines.field("Checksum seed", format!("0x{:08x}", sb.checksum_seed.get()));
+    }
+    lines.some("Orphan file inode", sb.orphan_file_inum.get());
+}
+
+fn errors(sb: &RawSuperblock, lines: &mut Lines) {
+    lines.some("FS Error count", sb.error_count.get());
+    let first = (
+        ("First", sb.first_error_time.get(), sb.first_error_time_hi),
+        (&sb.first_error_func, sb.first_error_line.get()),
+        (sb.first_error_ino.get(), sb.first_error_block.get()),
+    );
+    let last = (
+        ("Last", sb.last_error_time.get(), sb.last_error_time_hi),
+        (&sb.last_error_func, sb.last_error_line.get()),
+        (sb.last_error_ino.get(), sb.last_error_block.get()),
+    );
+    for ((which, time, high), (function, line), (ino, block)) in [first, last] {
+        if time == 0 {
+            continue;
+        }
+        lines.field(&format!("{which} error time"), moment(time, high));
+        lines.field(&format!("{which} error function"), text(function, ""));
+        lines.field(&format!("{which} error line #"), line);
+        lines.some(&format!("{which} error inode #"), ino);
+        lines.some(&format!("{which} error block #"), block);
+    }
+}
+
+fn journal(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) -> Result<()> {
+    // The journal's superblock as it stands, whatever is in the log.
+    let inspector = Inspector::open(device, false)?;
+    let request = Request::from_line(format!("bmap <{}> 0", sb.journal_inum.get()).as_bytes())?;
+    let mut place = None;
+    let answered = inspector.answer(&request, &mut |record| {
+        let block = record.fields.iter().find(|field| field.0 == "block");
+        if let Some((_, Value::Number(block))) = block {
+            place = Some(*block);
+        }
+        Ok(())
+    });
+    answered.map_err(|e| anyhow!("{e}"))?;
+    let size = 1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(1024);
+    let at = place.and_then(|block| block.checked_mul(size));
+    let mut bytes = vec![0; usize::try_from(size)?];
+    device.read_at(at.context("the journal has no first block")?, &mut bytes)?;
+    let journal = jbd2::Superblock::parse(&bytes)?;
+    let features = journal.features.names();
+    let features = if features.is_empty() {
+        "(none)".into()
+    } else {
+        features.join(" ")
+    };
+    lines.field("Journal features", features);
+    let kib = u64::from(journal.max_len) * (size / 1024);
+    let total = if kib < 8192 {
+        format!("{kib}k")
+    } else {
+        format!("{}M", kib >> 10)
+    };
+    lines.field("Total journal size", total);
+    lines.field("Total journal blocks", journal.max_len);
+    let fast = journal.fast_commit_blocks();
+    lines.field(
+        "Max transaction length",
+        journal.max_len.saturating_sub(fast),
+    );
+    lines.field("Fast commit length", fast);
+    lines.field("Journal sequence", format!("0x{:08x}", journal.sequence.0));
+    lines.field("Journal start", journal.start);
+    if journal.features.checksums() != jbd2::Checksums::None {
+        lines.field("Journal checksum type", "crc32c");
+        let sum = bytes.get(0xfc..0x100).and_then(<[u8]>::first_chunk);
+        let sum = sum.map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        lines.field("Journal checksum", format!("0x{sum:08x}"));
+    }
+    lines.some("Journal errno", journal.errno.cast_signed());
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! The block groups in the lines of `dumpe2fs`.
+
+use super::listing::Manner;
+use anyhow::{Context, Result};
+use blockdev::BlockDevice;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT, INODE_ZEROED};
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use ext4_format::{BlockNr, GroupNr, bitmap};
+use std::fmt::Write;
+
+/// Where a descriptor has its checksum.
+const CHECKSUM_AT: usize = 0x1e;
+
+/// Bits of a group's flags, in the order in which they are told.
+const FLAGS: &[(u16, &str)] = &[
+    (INODE_UNINIT, "INODE_UNINIT"),
+    (BLOCK_UNINIT, "BLOCK_UNINIT"),
+    (INODE_ZEROED, "ITABLE_ZEROED"),
+];
+
+/// A group of a device.
+struct ListedGroup<'d> {
+    device: &'d dyn BlockDevice,
+    geo: &'d Geometry,
+    nr: GroupNr,
+    desc: GroupDesc,
+    checksum: u16,
+    hex: bool,
+}
+
+/// Adds the lines of all groups.
+pub(super) fn add(
+    device: &dyn BlockDevice,
+    sb: &RawSuperblock,
+    manner: Manner,
+    out: &mut String,
+) -> Result<()> {
+    let geo = Geometry::new(sb)?;
+    let mut block = vec![0; geo.block_size as usize];
+    for index in 0..geo.gdt_block_count() {
+        let at = match manner.copy {
+            // A copy of the descriptors is behind the copy of the superblock.
+            Some((copy, _)) if !geo.features.has_meta_bg() => {
+                BlockNr(copy.saturating_add(1 + u64::from(index)))
+            }
+            _ => geo.gdt_block(index),
+        };
+        device.read_at(at.offset(geo.block_size), &mut block)?;
+        let first = index * geo.descs_per_block();
+        let end = first.saturating_add(geo.descs_per_block()).min(geo.groups);
+        let records = block.chunks_exact(geo.desc_size.into());
+        for (raw, nr) in records.zip((first..end).map(GroupNr)) {
+            let desc = GroupDesc::decode(raw, &geo, nr).with_context(|| format!("group {nr}"))?;
+            let stored = raw.get(CHECKSUM_AT..).and_then(<[u8]>::first_chunk);
+            let group = ListedGroup {
+                device,
+                geo: &geo,
+                nr,
+                desc,
+                hex: manner.hex,
+                checksum: stored.map_or(0, |bytes| u16::from_le_bytes(*bytes)),
+            };
+            group.tell(out)?;
+        }
+    }
+    Ok(())
+}
+
+impl ListedGroup<'_> {
+    fn first(&self) -> u64 {
+        self.geo.group_first_block(self.nr).0
+    }
+
+    fn is_summed(&self) -> bool {
+        self.geo.features.has_group_csum()
+    }
+
+    /// A number of a block or an inode, as it is listed.
+    fn number(&self, number: u64) -> String {
+        match (self.hex, self.geo.features.has_64bit()) {
+            (true, true) => format!("0x{number:08x}"),
+            (true, false) => format!("0x{number:04x}"),
+            (false, _) => number.to_string(),
+        }
+    }
+
+    fn tell(&self, out: &mut String) -> Result<()> {
+        let (geo, desc) = (self.geo, &self.desc);
+        let last = self.first() + u64::from(geo.blocks_in_group(self.nr)).saturating_sub(1);
+        let (first, last) = (self.number(self.first()), self.number(last));
+        write!(out, "Group {}: (Blocks {first}-{last})", self.nr.0)?;
+        if self.is_summed() {
+            write!(out, " csum 0x{:04x}", self.checksum)?;
+            let set = FLAGS.iter().filter(|(bit, _)| desc.flags & bit != 0);
+            let set: Vec<_> = set.map(|(_, name)| *name).collect();
+            if !set.is_empty() {
+                write!(out, " [{}]", set.join(", "))?;
+            }
+        }
+        out.push('\n');
+        self.descriptors(out)?;
+        let csum = |csum: u32| match geo.features.has_metadata_csum() {
+            true => format!(", csum 0x{csum:08x}"),
+            false => String::new(),
+        };
+        let table = desc.inode_table;
+        let table_end = table.0 + u64::from(geo.itable_blocks()).saturating_sub(1);
+        for (name, place, rest) in [
+            (
+                "Block bitmap",
+                desc.block_bitmap,
+                csum(desc.block_bitmap_csum),
+            ),
+            (
+                "Inode bitmap",
+                desc.inode_bitmap,
+                csum(desc.inode_bitmap_csum),
+            ),
+        ] {
+            let at = self.number(place.0);
+            writeln!(out, "  {name} at {at}{}{rest}", self.relative(place))?;
+        }
+        writeln!(
+            out,
+            "  Inode table at {}-{}{}",
+            self.number(table.0),
+            self.number(table_end),
+            self.relative(table)
+        )?;
+        let unit = match geo.cluster_ratio {
+            1 => "blocks",
+            _ => "clusters",
+        };
+        write!(
+            out,
+            "  {} free {unit}, {} free inodes, {} directories",
+            desc.free_blocks, desc.free_inodes, desc.used_dirs
+        )?;
+        if self.is_summed() {
+            write!(out, ", {} unused inodes", desc.itable_unused)?;
+        }
+        out.push('\n');
+        self.free(out)
+    }
+
+    /// The superblock of the group and its descriptors.
+    fn descriptors(&self, out: &mut String) -> Result<()> {
+        let geo = self.geo;
+        let meta_bg = geo.features.has_meta_bg();
+        let old = match meta_bg {
+            true => geo.first_meta_bg,
+            false => geo.gdt_block_count(),
+        };
+        let mut parts = Vec::new();
+        let has_super = geo.has_super(self.nr);
+        let (kind, at) = match self.nr.0 {
+            0 => ("Primary", SUPERBLOCK_OFFSET / u64::from(geo.block_size)),
+            _ => ("Backup", self.first()),
+        };
+        if has_super {
+            parts.push(format!("{kind} superblock at {}", self.number(at)));
+        }
+        let meta = self.nr.0 / geo.descs_per_block();
+        let within = self.nr.0 % geo.descs_per_block();
+        if meta_bg && meta >= geo.first_meta_bg {
+            if matches!(within, 0 | 1) || within + 1 == geo.descs_per_block() {
+                let at = if has_super { at + 1 } else { self.first() };
+                parts.push(format!("Group descriptor at {}", self.number(at)));
+            }
+        } else if has_super && old > 0 {
+            let (first, last) = (self.number(at + 1), self.number(at + u64::from(old)));
+            parts.push(format!("Group descriptors at {first}-{last}"));
+        }
+        if !parts.is_empty() {
+            writeln!(out, "  {}", parts.join(", "))?;
+        }
+        let reserved = u64::from(geo.reserved_gdt_blocks);
+        if has_super && reserved > 0 && !(meta_bg && meta >= geo.first_meta_bg) {
+            let first = at + 1 + u64::from(old);
+            let (first, last) = (self.number(first), self.number(first + reserved - 1));
+            writeln!(out, "  Reserved GDT blocks at {first}-{last}")?;
+        }
+        Ok(())
+    }
+
+    /// Where a block lies in the group, or in which other it does.
+    fn relative(&self, block: BlockNr) -> String {
+        let inside = block.0.checked_sub(self.first());
+        let inside = inside.filter(|&at| at < u64::from(self.geo.blocks_per_group));
+        match (inside, self.geo.group_of_block(block)) {
+            (Some(at), _) => format!(" (+{at})"),
+            (None, Some((other, _))) => {
+                let at = block.0 - self.geo.group_first_block(other).0;
+                format!(" (bg #{} + {at})", other.0)
+            }
+            (None, None) => String::new(),
+        }
+    }
+
+    /// The free blocks and inodes.
+    fn free(&self, out: &mut String) -> Result<()> {
+        let (geo, desc) = (self.geo, &self.desc);
+        let mut map = vec![0; geo.block_size as usize];
+        if self.is_summed() && desc.flags & BLOCK_UNINIT != 0 {
+            bitmap::init_block_bitmap(&mut map, geo, self.nr, desc);
+        } else {
+            let at = desc.block_bitmap.offset(geo.block_size);
+            self.device.read_at(at, &mut map)?;
+        }
+        let ratio = u64::from(geo.cluster_ratio);
+        let runs = self.ranges(&map, geo.bits_in_group(self.nr), self.first(), ratio);
+        writeln!(out, "  Free blocks: {runs}")?;
+        if self.is_summed() && desc.flags & INODE_UNINIT != 0 {
+            map.fill(0);
+        } else {
+            let at = desc.inode_bitmap.offset(geo.block_size);
+            self.device.read_at(at, &mut map)?;
+        }
+        let first = u64::from(geo.inode_nr(self.nr, 0).0);
+        let runs = self.ranges(&map, geo.inodes_per_group, first, 1);
+        writeln!(out, "  Free inodes: {runs}")?;
+        Ok(())
+    }
+
+    /// The zeros of a bitmap, as numbers from `first` in steps of `each`.
+    fn ranges(&self, map: &[u8], bits: u32, first: u64, each: u64) -> String {
+        let number = |bit: u32| self.number(first + u64::from(bit) * each);
+        let mut runs = Vec::new();
+        let mut at = 0;
+        while let Some(start) = bitmap::find_zero(map, at, bits) {
+            at = bitmap::find_one(map, start, bits).unwrap_or(bits);
+            runs.push(match at - start {
+                1 => number(start),
+                _ => format!("{}-{}", number(start), number(at - 1)),
+            });
+        }
+        runs.join(", ")
+    }
+}

@@ -1,0 +1,469 @@
+//! `mke2fs`, `mkfs.ext2`, `mkfs.ext3`, `mkfs.ext4`: by `extant mkfs`.
+
+use super::config::{Config, Types};
+use super::getopt::{self, Taken};
+use super::{Answer, Answered, Refusal, version};
+use crate::commands::mkfs;
+use ext4_format::GroupNr;
+use ext4_format::geometry::Geometry;
+use extant_terminal::output::{complain, one_line};
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, Write};
+
+/// As mke2fs ends when it does nothing.
+const REFUSED: u8 = 1;
+
+/// Letters without a value, and those with one.
+const ALONE: &str = "cjnqvDFKSV";
+const WITH_VALUE: &str = "bdeogrtziClmsELMNOGIJTUR";
+
+/// Letters that nothing here corresponds to, and why.
+const WITHOUT: &[(char, &str)] = &[
+    ('c', "bad blocks are not searched for"),
+    ('l', "bad blocks are not recorded"),
+    (
+        'S',
+        "superblocks alone are not written; extant repair mends them",
+    ),
+    ('C', "clusters (bigalloc) are not made"),
+    ('M', "the last mount point is not set"),
+    (
+        'z',
+        "undo files are not written by it; copy the image before",
+    ),
+    ('R', "write -E"),
+];
+
+/// What the options come to.
+#[derive(Default)]
+struct Call {
+    /// The type, if it is said.
+    fs_type: Option<String>,
+    usage: Option<String>,
+    words: Vec<OsString>,
+    /// Bytes of a block, if they are said.
+    block_size: Option<u64>,
+    /// Letters that were given, so that a configuration does not decide.
+    given: String,
+    extended: Vec<String>,
+    features: Vec<String>,
+    quiet: bool,
+    force: bool,
+    only_shown: bool,
+    has_source: bool,
+}
+
+fn refuse(line: impl Into<String>) -> Refusal {
+    Refusal(line.into(), REFUSED)
+}
+
+pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
+    let taken = getopt::take(args, ALONE, WITH_VALUE).map_err(refuse)?;
+    if taken.options.iter().any(|(letter, _)| *letter == 'V') {
+        return version(name);
+    }
+    let config = Config::read().map_err(refuse)?;
+    let sectors = Sectors::read().map_err(refuse)?;
+    let call = call(name, &taken).map_err(refuse)?;
+    let only_shown = call.only_shown;
+    let words = finish(call, &taken, &config, &sectors).map_err(refuse)?;
+    match only_shown {
+        true => show(words),
+        false => Ok(Answer::Words(words)),
+    }
+}
+
+/// What the options come to.
+fn call(name: &str, taken: &Taken) -> Result<Call, String> {
+    let mut call = Call {
+        fs_type: name.strip_prefix("mkfs.").map(str::to_owned),
+        ..Call::default()
+    };
+    for (letter, value) in &taken.options {
+        call.given.push(*letter);
+        option(&mut call, *letter, value)?;
+    }
+    Ok(call)
+}
+
+/// The sizes of sectors that the environment says, in place of those of the device.
+#[derive(Default)]
+struct Sectors {
+    logical: u64,
+    physical: u64,
+}
+
+impl Sectors {
+    fn read() -> Result<Self, String> {
+        let number = |name: &str| {
+            let text = std::env::var_os(name).unwrap_or_default();
+            text.to_str().and_then(|t| t.parse().ok()).unwrap_or(0)
+        };
+        if number("MKE2FS_FIRST_META_BG") != 0 {
+            return Err("MKE2FS_FIRST_META_BG is not supported: leave it out".into());
+        }
+        Ok(Self {
+            logical: number("MKE2FS_DEVICE_SECTSIZE"),
+            physical: number("MKE2FS_DEVICE_PHYS_SECTSIZE"),
+        })
+    }
+}
+
+/// Shows what would be made, in the lines of mke2fs.
+fn show(words: Vec<OsString>) -> Answered {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: mkfs::Args,
+    }
+    let parsed = <Line as clap::Parser>::try_parse_from(words);
+    let args = parsed.map_err(|error| refuse(error.to_string()))?.args;
+    let prepared = mkfs::planned(&args);
+    let prepared = prepared.map_err(|error| refuse(one_line(&error)))?;
+    let written = std::io::stdout().write_all(shown(prepared.geometry()).as_bytes());
+    written.map_err(|error| refuse(format!("standard output: {error}")))?;
+    Ok(Answer::Done(0))
+}
+
+fn shown(geo: &Geometry) -> String {
+    const WIDTH: usize = 80;
+    let (blocks, inodes) = (geo.blocks_count, geo.inodes_count);
+    let uuid = uuid::Uuid::from_bytes(geo.uuid);
+    let kib = geo.block_size / 1024;
+    let mut text = format!("Creating filesystem with {blocks} {kib}k blocks and {inodes} inodes\n");
+    if geo.groups > 1 {
+        text.push_str(&format!("Filesystem UUID: {uuid}\n"));
+    }
+    let groups = (1..geo.groups).map(GroupNr);
+    let mut column = 0;
+    for group in groups.filter(|&group| geo.has_super(group)) {
+        let number = geo.group_first_block(group).to_string();
+        if column == 0 {
+            text.push_str("Superblock backups stored on blocks: \n\t");
+        } else {
+            text.push_str(", ");
+            if column + number.len() + 2 > WIDTH {
+                text.push_str("\n\t");
+                column = 8;
+            }
+        }
+        column = column.max(8) + number.len() + 2;
+        text.push_str(&number);
+    }
+    text.push_str(if column == 0 { "\n" } else { "\n\n" });
+    text
+}
+
+/// Takes one option.
+fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
+    if let Some((_, why)) = WITHOUT.iter().find(|(without, _)| *without == letter) {
+        return Err(format!("-{letter} is not supported: {why}"));
+    }
+    let text = || getopt::text(letter, value);
+    match letter {
+        'q' => call.quiet = true,
+        'n' => call.only_shown = true,
+        'F' => call.force = true,
+        // More is not told; writes are as they are; nothing is discarded.
+        'v' | 'D' | 'K' => {}
+        'j' => call.features.push("has_journal".into()),
+        't' => call.fs_type = Some(text()?.to_owned()),
+        'T' => call.usage = Some(text()?.to_owned()),
+        'J' => {
+            call.features.push("has_journal".into());
+            call.words.extend(["-J".into(), value.to_owned()]);
+        }
+        'O' => call.features.push(text()?.to_owned()),
+        'E' => call.extended.extend(extended(text()?)?.map(str::to_owned)),
+        'b' => {
+            let bytes = text()?.parse().ok();
+            let bad = || format!("-b {}: not a number of bytes", value.display());
+            call.block_size = Some(bytes.ok_or_else(bad)?);
+        }
+        'd' => {
+            call.has_source = true;
+            call.words.extend(["--from".into(), value.to_owned()]);
+        }
+        // As many as the ratio makes.
+        'N' if value == "0" => {}
+        'o' if value == "Linux" || value == "linux" => {}
+        'r' if value == "1" => {}
+        'o' | 'r' => return Err(format!("-{letter} {} is not supported", value.display())),
+        _ => call
+            .words
+            .extend([format!("-{letter}").into(), value.to_owned()]),
+    }
+    Ok(())
+}
+
+/// Extended options that say something here. The journal is always written, and nothing is discarded.
+fn extended(text: &str) -> Result<impl Iterator<Item = &str>, String> {
+    let says_nothing = |option: &&str| {
+        let key = option.split_once('=').map_or(*option, |(key, _)| key);
+        !matches!(
+            key,
+            "" | "discard" | "nodiscard" | "lazy_journal_init" | "assume_storage_prezeroed"
+        )
+    };
+    Ok(text.split(',').filter(says_nothing))
+}
+
+fn finish(
+    mut call: Call,
+    taken: &Taken,
+    config: &Config,
+    sectors: &Sectors,
+) -> Result<Vec<OsString>, String> {
+    let (device, size) = match &taken.operands[..] {
+        [device] => (device, None),
+        [device, size] => (device, Some(size)),
+        [] => return Err("no device or file is named".into()),
+        _ => return Err("more words than a device and a size".into()),
+    };
+    let mut words: Vec<OsString> = vec!["mkfs".into()];
+    words.append(&mut call.words);
+    let length = match size {
+        Some(size) => Some(bytes(getopt::text(' ', size)?, call.block_size)?),
+        // The size of what is there, as for a device; the content does not decide it.
+        None if call.has_source => length_of(device),
+        None => None,
+    };
+    let of_volume = length.or_else(|| length_of(device));
+    configured(&mut call, &mut words, config, device, of_volume)?;
+    block_size(&mut call, sectors)?;
+    let (no_copy, mut extended): (Vec<_>, Vec<_>) = call
+        .extended
+        .into_iter()
+        .partition(|option| option == "no_copy_xattrs");
+    if !no_copy.is_empty() {
+        words.push("--no-xattrs".into());
+    }
+    if !call.has_source && !extended.iter().any(|o| o.starts_with("root_owner")) {
+        extended.push("root_owner=0:0".into());
+    }
+    if !extended.is_empty() {
+        words.extend(["-E".into(), extended.join(",").into()]);
+    }
+    if let Some(bytes) = call.block_size {
+        words.extend(["-b".into(), bytes.to_string().into()]);
+    }
+    if let Some(length) = length {
+        words.extend(["--size".into(), length.to_string().into()]);
+    }
+    // Only a terminal is asked, and scripts have none.
+    let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if call.force || !asks {
+        words.push("--force".into());
+    }
+    if call.quiet {
+        words.push("--quiet".into());
+    }
+    words.extend(["--".into(), device.to_owned()]);
+    Ok(words)
+}
+
+/// The type with its features, and the values that the configuration has where no option says them.
+fn configured(
+    call: &mut Call,
+    words: &mut Vec<OsString>,
+    config: &Config,
+    device: &OsStr,
+    size: Option<u64>,
+) -> Result<(), String> {
+    let name = device.to_str().unwrap_or_default();
+    let has_journal = call.features.iter().any(|f| f == "has_journal");
+    let fs_type = call.fs_type.take();
+    let fs_type = fs_type.unwrap_or_else(|| config.default_type(name, has_journal));
+    let usage = call.usage.take().or_else(|| config.default_usage(name));
+    let types = Types::new(&fs_type, usage.as_deref(), size);
+    let mut features: Vec<String> = config.features(&types).into_iter().collect();
+    if config.is_on(&types, "auto_64-bit_support")? == Some(true)
+        && size.is_some_and(|size| size >> 32 >= call.block_size.unwrap_or(4096))
+    {
+        features.push("64bit,^resize_inode".into());
+    }
+    features.append(&mut call.features);
+    if !features.is_empty() {
+        words.extend(["-O".into(), features.join(",").into()]);
+    }
+    words.extend(["-t".into(), fs_type.into()]);
+    if config.is_there() {
+        values(call, words, config, &types)
+    } else {
+        if let Some(usage) = usage {
+            words.extend(["-T".into(), usage.into()]);
+        }
+        Ok(())
+    }
+}
+
+/// The values of a configuration, as options.
+fn values(
+    call: &mut Call,
+    words: &mut Vec<OsString>,
+    config: &Config,
+    types: &Types,
+) -> Result<(), String> {
+    for key in ["packed_meta_blocks", "make_hugefiles"] {
+        if config.is_on(types, key)? == Some(true) {
+            return Err(format!(
+                "mke2fs.conf, {}: {key} is not supported",
+                types.shown()
+            ));
+        }
+    }
+    let is_free = |letter: char| !call.given.contains(letter);
+    let mut add = |letter: char, value: String| {
+        words.extend([format!("-{letter}").into(), value.into()]);
+    };
+    if is_free('I') {
+        let bytes = config.number(types, "inode_size")?.unwrap_or(0);
+        // What every volume had before there was a choice.
+        add('I', if bytes > 0 { bytes } else { 128 }.to_string());
+    }
+    if is_free('i') && is_free('N') {
+        let bytes = config.number(types, "inode_ratio")?.unwrap_or(8192);
+        add('i', bytes.to_string());
+    }
+    if is_free('m')
+        && let Some(percent) = config.value(types, "reserved_ratio")
+    {
+        add('m', percent.to_owned());
+    }
+    if is_free('e')
+        && let Some(errors) = config.value(types, "errors")
+    {
+        add('e', errors.to_owned());
+    }
+    if is_free('G')
+        && let Some(groups) = config.number(types, "flex_bg_size")?
+    {
+        add('G', groups.to_string());
+    }
+    if let Some(options) = config.value(types, "default_mntopts") {
+        words.extend(["--mount-options".into(), options.into()]);
+    }
+    let mut first = Vec::new();
+    if let Some(hash) = config.value(types, "hash_alg") {
+        first.push(format!("hash={hash}"));
+    }
+    if let Some(lazy) = config.is_on(types, "lazy_itable_init")? {
+        first.push(format!("lazy_itable_init={}", u8::from(lazy)));
+    }
+    if let Some(options) = config.value(types, "options") {
+        first.extend(extended(options)?.map(str::to_owned));
+    }
+    first.append(&mut call.extended);
+    call.extended = first;
+    if call.block_size.is_none() {
+        // A negative number is the least that it may be.
+        let bytes = config.number(types, "blocksize")?.unwrap_or(4096);
+        call.block_size = Some(match bytes {
+            1.. => bytes.unsigned_abs(),
+            _ => bytes.unsigned_abs().max(4096),
+        });
+    }
+    Ok(())
+}
+
+/// A block holds whole sectors: a size that was not said is made larger, one that was said is refused.
+fn block_size(call: &mut Call, sectors: &Sectors) -> Result<(), String> {
+    let least = sectors.logical;
+    match call.block_size {
+        Some(bytes) if bytes < least && call.given.contains('b') => Err(format!(
+            "-b {bytes}: the device has sectors of {least} bytes"
+        )),
+        Some(bytes) => {
+            if bytes < sectors.physical && call.given.contains('b') {
+                let physical = sectors.physical;
+                complain(format_args!(
+                    "warning: blocks of {bytes} bytes are smaller than the device's physical sectors of {physical}"
+                ));
+            }
+            call.block_size = Some(bytes.max(least));
+            Ok(())
+        }
+        None if least > 1024 => {
+            call.block_size = Some(least.max(4096));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// The bytes of a file that is there; a device's are found when it is opened.
+fn length_of(device: &OsStr) -> Option<u64> {
+    let found = std::fs::metadata(device).ok()?;
+    (found.is_file() && found.len() > 0).then_some(found.len())
+}
+
+/// Bytes of a size: with a letter in its unit, else in blocks, which are KiB where their size is not said.
+fn bytes(text: &str, block_size: Option<u64>) -> Result<u64, String> {
+    let bad = || format!("{text}: not a size");
+    let letter = text.chars().last().filter(|c| !c.is_ascii_digit());
+    let number = text
+        .strip_suffix(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text);
+    let unit = match letter.map(|c| c.to_ascii_lowercase()) {
+        None => block_size.unwrap_or(1 << 10),
+        Some('s') => 512,
+        Some('k') => 1 << 10,
+        Some('m') => 1 << 20,
+        Some('g') => 1 << 30,
+        Some('t') => 1 << 40,
+        _ => return Err(bad()),
+    };
+    let number: u64 = number.parse().map_err(|_| bad())?;
+    number.checked_mul(unit).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(name: &str, line: &str) -> Result<String, String> {
+        let args = line.split(' ').map(OsString::from).collect();
+        let taken = getopt::take(args, ALONE, WITH_VALUE)?;
+        let call = call(name, &taken)?;
+        let words = finish(call, &taken, &Config::default(), &Sectors::default())?;
+        let words: Vec<_> = words.iter().map(|w| w.to_str().unwrap()).collect();
+        Ok(words.join(" ").replace(" --force", ""))
+    }
+
+    #[test]
+    fn options_are_said_by_ours() {
+        assert_eq!(
+            said(
+                "mkfs.ext4",
+                "-Fq -L root -O ^64bit -E discard,root_owner=5:6 disk.img 65536"
+            )
+            .unwrap(),
+            "mkfs -L root -O ^64bit -t ext4 -E root_owner=5:6 --size 67108864 --quiet -- disk.img"
+        );
+        assert_eq!(
+            said("mke2fs", "-t ext3 -b 1024 -d tree -m 0 disk.img 100").unwrap(),
+            "mkfs --from tree -m 0 -t ext3 -b 1024 --size 102400 -- disk.img"
+        );
+        assert_eq!(
+            said("mke2fs", "-j disk.img 8m").unwrap(),
+            "mkfs -O has_journal -t ext3 -E root_owner=0:0 --size 8388608 -- disk.img"
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_by_name() {
+        for (line, what) in [
+            ("-c disk.img", "-c is not supported: bad blocks"),
+            ("-o Hurd disk.img", "-o Hurd is not supported"),
+            ("-b x disk.img", "-b x: not a number"),
+            ("disk.img 5q", "5q: not a size"),
+            ("disk.img 99999999999t", "99999999999t: not a size"),
+            ("-q", "no device"),
+            ("a 1m c", "more words"),
+            ("-y disk.img", "-y: no such option"),
+        ] {
+            let refused = said("mke2fs", line).unwrap_err();
+            assert!(refused.starts_with(what), "{line}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `resize2fs`, by `extant resize`: sizes without a unit are blocks, and what is said is in the lines that scripts read.
+
+use super::getopt::{self, text};
+use super::{Answer, Answered, Refusal, listing, version};
+use crate::commands::resize::{Args, Resized, SizeChange, resize};
+use extant_terminal::output::one_line;
+use std::ffi::OsString;
+use std::io::Write;
+
+fn refuse(line: impl Into<String>) -> Refusal {
+    Refusal(line.into(), 1)
+}
+
+pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
+    let taken = getopt::take(args, "bfFhMPpsV", "dSz").map_err(refuse)?;
+    let (image, size) = match &taken.operands[..] {
+        [image] => (image, None),
+        [image, size] => (image, Some(size)),
+        _ => return Err(refuse("write a device or file, and its new size")),
+    };
+    let mut args = Args::of(image);
+    for (letter, value) in &taken.options {
+        match letter {
+            'V' => return version(name),
+            'M' => args.min = true,
+            'P' => args.print_min = true,
+            'b' => args.wide = true,
+            's' => args.narrow = true,
+            'z' => args.undo = Some(value.into()),
+            'S' => return Err(refuse("-S is not supported: tune2fs -E stride=")),
+            // An image is always checked first; what resize2fs flushes and shows is not needed.
+            'f' | 'F' | 'p' | 'd' => {}
+            letter => return Err(refuse(format!("-{letter} is not supported"))),
+        }
+    }
+    if let Some(size) = size {
+        if args.min || args.print_min {
+            return Err(refuse("-M and -P find the size themselves"));
+        }
+        args.size = Some(SizeChange::To(bytes(
+            image,
+            text(' ', size).map_err(refuse)?,
+        )?));
+    }
+    let done = resize(&args).map_err(|error| refuse(one_line(&error)))?;
+    if !done.written && !args.print_min {
+        let (new, kib) = (done.new_blocks, done.block_size / 1024);
+        eprintln!("The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n");
+        return Ok(Answer::Done(0));
+    }
+    let lines = lines(&args, &done);
+    let written = std::io::stdout().write_all(lines.as_bytes());
+    written.map_err(|error| refuse(format!("standard output: {error}")))?;
+    Ok(Answer::Done(0))
+}
+
+fn lines(args: &Args, done: &Resized) -> String {
+    let (name, new, kib) = (&done.image, done.new_blocks, done.block_size / 1024);
+    if args.print_min {
+        return format!("Estimated minimum size of the filesystem: {new}\n");
+    }
+    format!(
+        "Resizing the filesystem on {name} to {new} ({kib}k) blocks.\n\
+         The filesystem on {name} is now {new} ({kib}k) blocks long.\n\n"
+    )
+}
+
+/// A size of so many sectors (`s`), KiB, MiB, GiB or TiB, or blocks of the volume.
+fn bytes(image: &OsString, size: &str) -> Result<u64, Refusal> {
+    let bad = || refuse(format!("{size}: no size: blocks, or with s, K, M, G or T"));
+    let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match size.get(digits.len()..).unwrap_or_default() {
+        "" => {
+            let device = crate::commands::inspect::open(image.as_ref());
+            let sb = device.and_then(|device| listing::superblock(&device));
+            let sb = sb.map_err(|error| refuse(one_line(&error)))?;
+            1024_u64
+                .checked_shl(sb.log_block_size.get())
+                .ok_or_else(bad)?
+        }
+        "s" => 512,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        "t" | "T" => 1 << 40,
+        _ => return Err(bad()),
+    };
+    let number: u64 = digits.parse().map_err(|_| bad())?;
+    number.checked_mul(unit).ok_or_else(bad)
+}

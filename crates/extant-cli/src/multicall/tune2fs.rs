@@ -1,0 +1,139 @@
+//! `tune2fs`, `dumpe2fs` and `e2label`: by `extant tune`, and by lists in the lines of dumpe2fs.
+
+use super::getopt;
+use super::listing::{Listed, Manner};
+use super::{Answer, Answered, Refusal, listing, version};
+use std::ffi::OsString;
+use std::io::Write;
+
+const REFUSED: u8 = 1;
+
+fn refuse(line: impl Into<String>) -> Refusal {
+    Refusal(line.into(), REFUSED)
+}
+
+/// Writes the list of an image.
+fn list(image: &OsString, what: Listed, manner: Manner) -> Answered {
+    let lines = listing::lines(image.as_ref(), what, manner);
+    let lines = lines.map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
+    let written = std::io::stdout().write_all(lines.as_bytes());
+    written.map_err(|error| refuse(format!("standard output: {error}")))?;
+    Ok(Answer::Done(0))
+}
+
+pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
+    let taken = getopt::take(args, "hfVbgmx", "oi").map_err(refuse)?;
+    let has = |wanted: char| taken.options.iter().any(|(letter, _)| *letter == wanted);
+    if has('V') {
+        return version(name);
+    }
+    if let Some((letter, _)) = taken
+        .options
+        .iter()
+        .find(|(l, _)| !matches!(l, 'h' | 'f' | 'b' | 'x' | 'o'))
+    {
+        return Err(refuse(format!("-{letter} is not supported")));
+    }
+    let [image] = &taken.operands[..] else {
+        return Err(refuse("write one device or file"));
+    };
+    if has('b') {
+        // There are no bad blocks in a list that nobody keeps.
+        return Ok(Answer::Done(0));
+    }
+    let what = match has('h') {
+        true => Listed::Journal,
+        false => Listed::Groups,
+    };
+    let manner = Manner {
+        hex: has('x'),
+        copy: copy_of(image, &taken.options).map_err(refuse)?,
+    };
+    list(image, what, manner)
+}
+
+/// The copy of the superblock that `-o superblock=` names; `-o blocksize=` is the size of its blocks.
+fn copy_of(image: &OsString, options: &[(char, OsString)]) -> Result<Option<(u64, u64)>, String> {
+    let (mut block, mut size) = (None, None);
+    for (_, value) in options.iter().filter(|(letter, _)| *letter == 'o') {
+        let said = getopt::text('o', value)?;
+        let known = said.split_once('=').and_then(|(key, number)| {
+            let number: u64 = number.parse().ok()?;
+            Some((key, number))
+        });
+        match known {
+            Some(("superblock", number)) => block = Some(number),
+            Some(("blocksize", number)) => size = Some(number),
+            _ => return Err(format!("-o {said}: superblock=BLOCK or blocksize=BYTES")),
+        }
+    }
+    match (block, size) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err("-o blocksize= goes with -o superblock=".into()),
+        (Some(block), Some(size)) => Ok(Some((block, size))),
+        (Some(block), None) => {
+            let found = listing::place_of_copy(image.as_ref(), block);
+            let found = found.map_err(|error| extant_terminal::output::one_line(&error));
+            Ok(Some(found?))
+        }
+    }
+}
+
+pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
+    let taken = getopt::take(args, "fjlV", "ceimorsuCEIJLMOTUgzQ").map_err(refuse)?;
+    let [image] = &taken.operands[..] else {
+        return Err(refuse("write one device or file"));
+    };
+    let mut words = vec![OsString::from("tune")];
+    let mut lists = false;
+    for (letter, value) in &taken.options {
+        match letter {
+            'V' => return version(name),
+            'l' => lists = true,
+            // What must not be done is refused with it, too.
+            'f' => {}
+            'j' => words.push("-j".into()),
+            'z' => words.extend(["--undo".into(), value.clone()]),
+            's' => return Err(refuse(format!("-{letter} is not supported"))),
+            letter => {
+                let mut word = OsString::from(format!("-{letter}"));
+                word.push(value);
+                words.push(word);
+            }
+        }
+    }
+    if lists && words.len() == 1 {
+        return list(image, Listed::Superblock, Manner::default());
+    }
+    if lists {
+        return Err(refuse("-l goes with no change: list the image afterwards"));
+    }
+    words.extend(["--".into(), image.clone()]);
+    Ok(Answer::Words(words))
+}
+
+pub(super) fn e2label(_: &'static str, args: Vec<OsString>) -> Answered {
+    match &args[..] {
+        [image] => {
+            let device = crate::commands::inspect::open(image.as_ref());
+            let sb = device.and_then(|device| listing::superblock(&device));
+            let sb = sb.map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
+            let mut line = sb.label().to_vec();
+            line.push(b'\n');
+            let written = std::io::stdout().write_all(&line);
+            written.map_err(|error| refuse(format!("standard output: {error}")))?;
+            Ok(Answer::Done(0))
+        }
+        [image, label] => {
+            let mut word = OsString::from("-L");
+            word.push(label);
+            Ok(Answer::Words(vec![
+                "tune".into(),
+                word,
+                "--".into(),
+                image.clone(),
+            ]))
+        }
+        _ => Err(refuse("write a device or file, and a label to set it")),
+    }
+}

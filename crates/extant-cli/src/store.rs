@@ -1,0 +1,357 @@
+//! Where an image lives: in a file of its own or a block device, or in a part of one: `disk.img@p2`, `@label=NAME`,
+//! `@uuid=UUID`, `@offset=1M,size=2G`.
+//!
+//! A file of the host whose own name looks like that wins if it exists.
+
+use crate::advice::{about_image, advised};
+use crate::ending::open_when_free;
+use crate::interrupt;
+use crate::progress::Progress;
+use anyhow::{Context, Result, anyhow, bail};
+use blockdev::{Access, BlockDevice, FileDevice, PartDevice};
+use extant_disk::{Error, Format, Part, Table, Unpacking};
+use extant_terminal::numbers::size;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use lockmeter::{Mutex, lock_class};
+
+lock_class!(
+    /// The disks that are open for writing.
+    Disks = "open disks"
+);
+
+/// What a part begins with.
+const AT: u8 = b'@';
+
+/// The file of an image, and the part of it, if its name says one.
+pub fn split(image: &Path) -> Option<(&Path, Result<Part>)> {
+    let bytes = image.as_os_str().as_bytes();
+    let ats = (1..bytes.len()).filter(|&at| bytes.get(at) == Some(&AT));
+    let mut ats = ats.peekable();
+    // The usual name has none, and is not looked for.
+    if ats.peek().is_none() || image.symlink_metadata().is_ok() {
+        return None;
+    }
+    ats.find_map(|at| {
+        let file = Path::new(OsStr::from_bytes(bytes.get(..at)?));
+        let rest = bytes.get(at + 1..)?;
+        // Labels may have slashes; a directory's name that looks like a part is more likely.
+        let whole = !rest.contains(&b'/') || file.metadata().is_ok_and(|m| !m.is_dir());
+        let part = parse(&String::from_utf8_lossy(rest)).filter(|_| whole)?;
+        Some((file, part))
+    })
+}
+
+/// A part as it is written after the `@`; `None` if this is none.
+fn parse(text: &str) -> Option<Result<Part>> {
+    if let Some(digits) = text.strip_prefix('p') {
+        let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        // A number that is too large stands for a partition that no disk has.
+        return plain.then(|| Ok(Part::Number(digits.parse().unwrap_or(u32::MAX))));
+    }
+    if let Some(label) = text.strip_prefix("label=") {
+        return Some(Ok(Part::Label(label.into())));
+    }
+    if let Some(uuid) = text.strip_prefix("uuid=") {
+        return Some(Ok(Part::Uuid(uuid.into())));
+    }
+    let known = text.starts_with("offset=") || text.starts_with("size=");
+    known.then(|| bytes(text))
+}
+
+/// `offset=1M,size=2G`, either or both.
+fn bytes(text: &str) -> Result<Part> {
+    let (mut offset, mut len) = (None, None);
+    for field in text.split(',') {
+        let (slot, number) = match field.split_once('=') {
+            Some(("offset", number)) => (&mut offset, number),
+            Some(("size", number)) => (&mut len, number),
+            _ => bail!("@{text}: write @offset=1M,size=2G"),
+        };
+        if slot.replace(size(number)?).is_some() {
+            bail!("@{text}: {field} is said twice");
+        }
+    }
+    Ok(Part::Bytes {
+        offset: offset.unwrap_or(0),
+        size: len,
+    })
+}
+
+/// The file or block device that holds the image.
+pub fn file(image: &Path) -> &Path {
+    split(image).map_or(image, |(file, _)| file)
+}
+
+/// The name without links and dots.
+pub fn canonical(image: &Path) -> io::Result<PathBuf> {
+    let file = file(image);
+    let mut name = OsString::from(file.canonicalize()?);
+    let bytes = image.as_os_str().as_bytes();
+    let part = bytes.get(file.as_os_str().len()..).unwrap_or_default();
+    name.push(OsStr::from_bytes(part));
+    Ok(name.into())
+}
+
+/// What is said of a part that cannot be had.
+fn told(image: &Path, file: &Path, error: Error) -> anyhow::Error {
+    let (name, shown) = (file.display(), image.display());
+    match error {
+        Error::NotFound(_) | Error::Several(_) => advised(
+            format_args!(
+                "{shown}: there is {}",
+                match &error {
+                    Error::NotFound(_) => error.to_string(),
+                    _ => format!("more than one: {error}"),
+                }
+            ),
+            format_args!("extant info {name} lists those there are"),
+        ),
+        Error::NoTable => advised(
+            format_args!("{shown}: {error}"),
+            format_args!("without @... it is the whole of {name}"),
+        ),
+        _ => anyhow!("{shown}: {error}"),
+    }
+}
+
+/// A disk, by its file.
+type Known = (FileId, Weak<dyn BlockDevice>);
+
+/// Disks that are open for writing, of which others may want other parts.
+static OPEN: Mutex<Vec<Known>, Disks> = Mutex::new(Vec::new());
+
+/// Compressed disks, to be decompressed once and not at each use.
+static UNPACKED: Mutex<Vec<Arc<dyn BlockDevice>>, Disks> = Mutex::new(Vec::new());
+
+/// Device and inode of a file.
+pub type FileId = (u64, u64);
+
+/// Whether the image is a whole file or block device, byte by byte.
+pub fn is_plain(image: &Path) -> bool {
+    split(image).is_none() && format(image) == Format::Raw
+}
+
+/// The format of a file; raw if there is none.
+pub fn format(file: &Path) -> Format {
+    Unlocked::open(file).map_or(Format::Raw, |file| Format::of(&file))
+}
+
+/// Why an image cannot be changed that lies in this file: what keeps it from being opened, or its format.
+pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
+    let file = file(image);
+    Ok(blockdev::write_protection(file)?.or_else(|| format(file).why_read_only()))
+}
+
+/// The disk in a file. One that this process has open for writing is shared, and so is a compressed one.
+fn disk(file: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    let id = file.metadata().map(|m| (m.dev(), m.ino())).ok();
+    let mut disks = OPEN.lock();
+    disks.retain(|(_, disk)| disk.strong_count() > 0);
+    let known = disks.iter().find(|(known, _)| Some(*known) == id);
+    if let Some(disk) = known.and_then(|(_, disk)| disk.upgrade())
+        && !(access == Access::ReadWrite && disk.read_only())
+    {
+        return Ok(disk);
+    }
+    let compressed = format(file).is_compressed();
+    let unpacking = Unpacking {
+        step: Arc::new(|| interrupt::check().map_err(io::Error::other)),
+        ..Unpacking::default()
+    };
+    let disk = extant_disk::open_with(file, access, unpacking)
+        .map_err(|e| about_image(file, anyhow!("{e}")))?;
+    if let Some(id) = id.filter(|_| access == Access::ReadWrite || compressed) {
+        disks.push((id, Arc::downgrade(&disk)));
+    }
+    if compressed {
+        UNPACKED.lock().push(Arc::clone(&disk));
+    }
+    Ok(disk)
+}
+
+/// Decompresses a disk that must be decompressed as a whole, where the user sees that it takes its time.
+fn unpack(file: &Path, disk: &dyn BlockDevice) -> Result<()> {
+    let progress = Progress::wait(&format!("{}: decompressing", file.display()));
+    let done = disk.read_at(0, &mut []);
+    progress.done();
+    interrupt::check()?;
+    done.map_err(|e| about_image(file, anyhow!("{e}")))
+}
+
+/// The device that holds the image, whole or in part.
+pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    let device = open_unread(image, access)?;
+    unpack(file(image), &device)?;
+    Ok(device)
+}
+
+/// The same for who confines itself first: what must be decompressed as a whole is that when it is first read.
+pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    if is_plain(image) {
+        let file = open_when_free(image, || FileDevice::open(image, access))
+            .map_err(|e| about_image(image, anyhow!("{e}")));
+        return Ok(Arc::new(file?));
+    }
+    let Some((file, part)) = split(image) else {
+        return disk(image, access);
+    };
+    let part = part.with_context(|| file.display().to_string())?;
+    let disk = disk(file, access)?;
+    let range = extant_disk::part(&disk, &part).map_err(|e| told(image, file, e))?;
+    Ok(Arc::new(PartDevice::new(disk, range)?))
+}
+
+/// The disk in a file that is only looked at, whoever has it locked.
+fn look(file: &Path) -> Result<Arc<dyn BlockDevice>> {
+    let raw = Unlocked::open(file)?;
+    if Format::of(&raw) == Format::Raw {
+        return Ok(Arc::new(raw));
+    }
+    // Its tables are not to change meanwhile.
+    let disk = disk(file, Access::ReadOnly)?;
+    unpack(file, &disk)?;
+    Ok(disk)
+}
+
+/// A file that is only looked at, whoever has it locked.
+struct Unlocked(File, u64);
+
+impl Unlocked {
+    fn open(file: &Path) -> io::Result<Self> {
+        let mut open = File::open(file)?;
+        // The end of a block device is its size.
+        let len = io::Seek::seek(&mut open, io::SeekFrom::End(0))?;
+        Ok(Self(open, len))
+    }
+}
+
+impl BlockDevice for Unlocked {
+    fn len(&self) -> u64 {
+        self.1
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        true
+    }
+}
+
+/// The bytes of its file that the image takes; of one that is no part, all there may be.
+pub fn range(image: &Path) -> Result<Range<u64>> {
+    let Some((file, part)) = split(image) else {
+        return Ok(0..u64::MAX);
+    };
+    let name = || file.display().to_string();
+    let part = part.with_context(name)?;
+    let disk = look(file).with_context(name)?;
+    extant_disk::part(&disk, &part).map_err(|e| told(image, file, e))
+}
+
+/// The first bytes of the image, at most so many. Of a compressed file no more is decompressed.
+pub fn head(image: &Path, most: usize) -> io::Result<Vec<u8>> {
+    if split(image).is_none() && format(image).is_compressed() {
+        let head = extant_disk::decompressed_head(Unlocked::open(image)?, most);
+        // What is damaged is told as what it seems to be.
+        return head.or_else(|_| raw_head(image, most));
+    }
+    let range = range(image).map_err(io::Error::other)?;
+    let disk = look(file(image)).map_err(io::Error::other)?;
+    let end = range.end.min(disk.len());
+    let len = end.saturating_sub(range.start).min(most as u64);
+    let mut head = vec![0; len as usize]; // at most `most`
+    disk.read_at(range.start, &mut head)?;
+    Ok(head)
+}
+
+/// The first bytes of a file, whatever is in it.
+fn raw_head(file: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(file)?.take(most as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The partition table of a disk that is itself no image.
+pub fn table(image: &Path) -> Result<Option<(Table, u64)>> {
+    if split(image).is_some() {
+        return Ok(None);
+    }
+    let disk = look(image)?;
+    let table = Table::read(&disk).map_err(|e| anyhow!("{}: {e}", image.display()))?;
+    Ok(table.map(|table| (table, disk.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(image: &str) -> Option<(String, Option<Part>)> {
+        let (file, part) = split(Path::new(image))?;
+        Some((file.display().to_string(), part.ok()))
+    }
+
+    #[test]
+    fn parts_are_split_from_files() {
+        let is = |image: &str, file: &str, p: Part| {
+            assert_eq!(part(image), Some((file.into(), Some(p))), "{image}");
+        };
+        is("no.img@p2", "no.img", Part::Number(2));
+        is("a@b.img@p12", "a@b.img", Part::Number(12));
+        is("no.img@p99999999999", "no.img", Part::Number(u32::MAX));
+        is("d/no.img@label=a b", "d/no.img", Part::Label("a b".into()));
+        is("no.img@uuid=1-2", "no.img", Part::Uuid("1-2".into()));
+        let range = |offset, size| Part::Bytes { offset, size };
+        is("no.img@offset=1M", "no.img", range(1 << 20, None));
+        is(
+            "no.img@offset=1M,size=2K",
+            "no.img",
+            range(1 << 20, Some(2048)),
+        );
+        is("no.img@size=2K", "no.img", range(0, Some(2048)));
+        for whole in [
+            "no.img",
+            "@p2",
+            "no.img@",
+            "no.img@p",
+            "no.img@p2x",
+            "no@p2/x.img",
+            "no.img@px",
+        ] {
+            assert_eq!(part(whole), None, "{whole}");
+        }
+        for wrong in [
+            "no.img@offset=x",
+            "no.img@offset=1,offset=2",
+            "no.img@offset=1,x=2",
+        ] {
+            assert_eq!(part(wrong), Some(("no.img".into(), None)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_that_name_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let odd = dir.path().join("odd@p1");
+        assert!(split(&odd).is_some());
+        std::fs::write(&odd, "").unwrap();
+        assert!(split(&odd).is_none());
+    }
+}

@@ -1,0 +1,545 @@
+//! An archive into a tree.
+//!
+//! One thread reads the archive. It makes directories, links and all other small things itself; files up to a
+//! megabyte it hands to other threads, a path always to the same one, so that a later entry for a path comes after an
+//! earlier one. An entry that needs an earlier file in place (a hard link, a file that becomes a directory) waits
+//! until all handed out files are done.
+
+use super::archive_files::{Done, InFlight, Item, Job, close, write_file};
+use super::layers::{Touched, remove_all};
+use super::steps::{make_way, skip_refused};
+use super::{Existing, Meta, Monitor, Rules, Side};
+use crate::interrupt::{self, Interrupted};
+use crate::show::show;
+use anyhow::{Context, Result, bail};
+use ext4_format::inode::makedev;
+use extant::FileType;
+use extant::mkfs::{self, ArchiveInput, ArchiveKind, ArchiveMember, MkfsError, ReadTree, WhiteOut};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+/// Files up to this size are written by other threads.
+const SMALL: u64 = 1 << 20;
+/// Files waiting for one thread.
+const QUEUE: usize = 64;
+/// Paths remembered as handed out; when there are more the reader waits for all of them once.
+const REMEMBERED: usize = 1 << 16;
+
+/// Where members come from.
+pub enum Feed {
+    /// An archive.
+    Archive(ArchiveInput),
+    /// A tree that is read where it is.
+    Tree(Box<dyn ReadTree>),
+}
+
+/// Puts what an archive holds into directory `to`.
+pub fn read_archive(
+    feed: Feed,
+    dst: &dyn Side,
+    to: &[u8],
+    rules: &Rules,
+    monitor: &Monitor,
+) -> Result<()> {
+    let in_flight = InFlight::default();
+    let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let mut queues: Vec<SyncSender<Job>> = Vec::new();
+        for _ in 0..rules.threads.max(1) {
+            let (sender, jobs) = sync_channel::<Job>(QUEUE);
+            queues.push(sender);
+            let (in_flight, failed, stop) = (&in_flight, &failed, &stop);
+            s.spawn(move || {
+                for job in jobs {
+                    let _done = Done(in_flight);
+                    if !stop.load(Ordering::Relaxed)
+                        && let Err(e) = write_file(dst, &job, rules, monitor)
+                    {
+                        stop.store(true, Ordering::Relaxed);
+                        failed
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .get_or_insert(e);
+                    }
+                }
+            });
+        }
+        let mut reader = Reader {
+            dst,
+            to,
+            rules,
+            monitor,
+            queues,
+            in_flight: &in_flight,
+            stop: &stop,
+            hasher: RandomState::new(),
+            directories: HashMap::new(),
+            touched: rules.layer.then(Touched::default),
+            handed_out: HashSet::new(),
+        };
+        let read = reader.run(feed);
+        drop(reader.queues.drain(..));
+        in_flight.wait();
+        // An error of another thread stopped the reader, too.
+        if let Some(e) = failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(e);
+        }
+        read?;
+        reader.finish()
+    })
+}
+
+struct Reader<'a> {
+    dst: &'a dyn Side,
+    to: &'a [u8],
+    rules: &'a Rules,
+    monitor: &'a Monitor,
+    queues: Vec<SyncSender<Job>>,
+    in_flight: &'a InFlight,
+    stop: &'a AtomicBool,
+    hasher: RandomState,
+    /// Attributes of directories, to be set last.
+    directories: HashMap<Vec<u8>, Item>,
+    /// The names that the present layer has put in place.
+    touched: Option<Touched>,
+    /// Paths, by their hashes, of files that may not be there yet.
+    handed_out: HashSet<u64>,
+}
+
+impl Reader<'_> {
+    fn run(&mut self, feed: Feed) -> Result<()> {
+        let mut give = |member: ArchiveMember, data: &mut dyn Read| {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Stop::Elsewhere);
+            }
+            self.member(member, data).map_err(Stop::Here)
+        };
+        let read = match feed {
+            Feed::Archive(archive) => {
+                mkfs::read_archive(archive, Some(interrupt::flag()), |member, data| {
+                    give(member, data)
+                })
+            }
+            Feed::Tree(tree) => {
+                let mut stopped = None;
+                let walked = tree.members(&mut |member, file| {
+                    let mut data = TreeData::new(&*tree, file, &member);
+                    give(member, &mut data).map_err(|stop| {
+                        stopped = Some(stop);
+                        MkfsError::Interrupted
+                    })
+                });
+                match stopped {
+                    Some(stop) => Err(stop),
+                    None => walked.map_err(Stop::from),
+                }
+            }
+        };
+        match read {
+            Ok(()) | Err(Stop::Elsewhere) => Ok(()),
+            Err(Stop::Here(e)) => Err(e),
+        }
+    }
+
+    fn member(&mut self, member: ArchiveMember, data: &mut dyn Read) -> Result<()> {
+        let Some(name) = relative(&member.path)? else {
+            // The top itself: it is there, and stays as it is.
+            return Ok(());
+        };
+        let path = crate::address::join(self.to, &name);
+        if self.white_out(&path).with_context(|| show(&name))? {
+            return Ok(());
+        }
+        if let Some(warning) = member.warning {
+            self.monitor.warn(warning, &self.dst.show(&path));
+        }
+        self.put(member, data, path).with_context(|| show(&name))
+    }
+
+    fn put(&mut self, member: ArchiveMember, data: &mut dyn Read, path: Vec<u8>) -> Result<()> {
+        let item = self.item(&member);
+        if self.touched.is_some() {
+            self.over(&member.kind, &path)?;
+        }
+        match member.kind {
+            ArchiveKind::HardLink(old) => {
+                let old = relative(&old)?.context("a link to a directory")?;
+                let old = crate::address::join(self.to, &old);
+                self.wait();
+                self.parents(&path)?;
+                if old != path {
+                    make_way(self.dst, &path, self.rules)?;
+                    self.dst.make_link(&old, &path)?;
+                    self.monitor.linked();
+                }
+                Ok(())
+            }
+            ArchiveKind::Directory => self.directory(path, item),
+            ArchiveKind::File { stretches, .. } => self.file(data, path, item, stretches),
+            ArchiveKind::Symlink(target) => {
+                self.prepare(&path)?;
+                self.dst.make_symlink(&target, &path)?;
+                self.attributes(&path, &item)
+            }
+            ArchiveKind::CharDevice(..)
+            | ArchiveKind::BlockDevice(..)
+            | ArchiveKind::Fifo
+            | ArchiveKind::Socket => {
+                self.prepare(&path)?;
+                self.dst.make_special(&path, &item.meta)?;
+                self.attributes(&path, &item)
+            }
+        }
+    }
+
+    /// Takes away what the name of a member of a layer asks for, if it is a white-out.
+    fn white_out(&mut self, path: &[u8]) -> Result<bool> {
+        let (dir, name) = split(path);
+        let Some(white_out) = WhiteOut::of(name) else {
+            return Ok(false);
+        };
+        if self.touched.is_none() {
+            return Ok(false);
+        }
+        self.wait();
+        self.parents(path)?;
+        if let Some(touched) = &mut self.touched {
+            touched.directory(self.dst, dir)?;
+            touched.apply(self.dst, dir, white_out)?;
+        }
+        Ok(true)
+    }
+
+    /// Makes room for a member of a layer in place of a directory, and notes that the layer has it.
+    fn over(&mut self, kind: &ArchiveKind, path: &[u8]) -> Result<()> {
+        self.parents(path)?;
+        let (dir, name) = split(path);
+        if *kind == ArchiveKind::Directory {
+            return Ok(()); // noted once it is made
+        }
+        let there = self.dst.meta(path, false)?;
+        if there.is_some_and(|t| t.kind == FileType::Directory) {
+            self.wait();
+            remove_all(self.dst, path)?;
+            let below = crate::address::join(path, b"");
+            self.directories
+                .retain(|p, _| p != path && !p.starts_with(&below));
+            self.touched.iter_mut().for_each(Touched::forget_paths);
+        }
+        if let Some(touched) = &mut self.touched {
+            touched.name(self.dst, dir, name)?;
+        }
+        Ok(())
+    }
+
+    fn item(&self, m: &ArchiveMember) -> Item {
+        let (kind, size, rdev) = match m.kind {
+            ArchiveKind::File { size, .. } => (FileType::Regular, size, 0),
+            ArchiveKind::HardLink(_) => (FileType::Regular, 0, 0),
+            ArchiveKind::Symlink(_) => (FileType::Symlink, 0, 0),
+            ArchiveKind::Directory => (FileType::Directory, 0, 0),
+            ArchiveKind::CharDevice(major, minor) => {
+                (FileType::CharDevice, 0, makedev(major, minor))
+            }
+            ArchiveKind::BlockDevice(major, minor) => {
+                (FileType::BlockDevice, 0, makedev(major, minor))
+            }
+            ArchiveKind::Fifo => (FileType::Fifo, 0, 0),
+            ArchiveKind::Socket => (FileType::Socket, 0, 0),
+        };
+        let meta = Meta {
+            kind,
+            mode: m.mode,
+            uid: m.uid,
+            gid: m.gid,
+            size,
+            rdev,
+            atime: m.atime,
+            mtime: m.mtime,
+            links: 1,
+            id: (0, 0),
+            dense: false,
+        };
+        let xattrs = if self.rules.keep_xattrs {
+            m.xattrs.clone()
+        } else {
+            Vec::new()
+        };
+        Item {
+            meta: self.rules.adjust(meta),
+            xattrs,
+        }
+    }
+
+    /// Waits until all that was handed out is done.
+    fn wait(&mut self) {
+        self.in_flight.wait();
+        self.handed_out.clear();
+    }
+
+    /// Waits for a file at a path, if one was handed out: what is there must be known.
+    fn wait_for(&mut self, path: &[u8]) {
+        if self.handed_out.contains(&self.hasher.hash_one(path)) {
+            self.wait();
+        }
+    }
+
+    /// Makes room for something small at a path.
+    fn prepare(&mut self, path: &[u8]) -> Result<()> {
+        self.wait_for(path);
+        self.parents(path)?;
+        if self.dst.meta(path, false)?.is_some() {
+            self.wait();
+            make_way(self.dst, path, self.rules)?;
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, path: &[u8], item: &Item) -> Result<()> {
+        for xattr in &item.xattrs {
+            skip_refused(
+                self.dst.set_xattr(path, xattr),
+                &xattr.0,
+                &self.dst.show(path),
+                self.monitor,
+            )?;
+        }
+        self.dst.apply(path, &item.meta, self.rules)?;
+        self.monitor.made(item.meta.kind);
+        Ok(())
+    }
+
+    /// Makes the directories above a path that the archive did not mention (yet).
+    fn parents(&mut self, path: &[u8]) -> Result<()> {
+        let Some(slash) = path
+            .iter()
+            .rposition(|&b| b == b'/')
+            .filter(|&at| at > self.to.len())
+        else {
+            return Ok(());
+        };
+        let parent = &path[..slash];
+        self.wait_for(parent);
+        if self.directories.contains_key(parent) || self.dst.meta(parent, true)?.is_some() {
+            return Ok(());
+        }
+        self.parents(parent)?;
+        self.dst
+            .make_dir(parent, 0o755)
+            .with_context(|| show(parent))
+    }
+
+    fn directory(&mut self, path: Vec<u8>, item: Item) -> Result<()> {
+        self.parents(&path)?;
+        self.wait_for(&path);
+        let there = self.dst.meta(&path, false)?;
+        if there.as_ref().is_none_or(|t| t.kind != FileType::Directory) {
+            if there.is_some() {
+                self.wait();
+                self.dst.remove(&path)?;
+            }
+            self.dst.make_dir(&path, item.meta.mode)?;
+        }
+        self.monitor.made(FileType::Directory);
+        if let Some(touched) = &mut self.touched {
+            if there.is_none_or(|t| t.kind != FileType::Directory) {
+                touched.forget_paths();
+            }
+            touched.directory(self.dst, &path)?;
+        }
+        self.directories.insert(path, item);
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        data: &mut dyn Read,
+        path: Vec<u8>,
+        item: Item,
+        stretches: Vec<(u64, u64)>,
+    ) -> Result<()> {
+        self.parents(&path)?;
+        let stored: u64 = stretches.iter().map(|(_, len)| len).sum();
+        if stored > SMALL {
+            // Too much to hand over; an earlier file of the path must be done.
+            self.wait();
+            return self.large(data, &path, &item, &stretches);
+        }
+        let mut content = vec![0; stored as usize];
+        data.read_exact(&mut content)?;
+        if self.handed_out.len() >= REMEMBERED {
+            self.wait();
+        }
+        let hash = self.hasher.hash_one(&path[..]);
+        self.handed_out.insert(hash);
+        let queue = hash as usize % self.queues.len().max(1);
+        self.in_flight.change(|n| *n += 1);
+        let job = Job {
+            path,
+            item,
+            content,
+            stretches,
+        };
+        let sent = self.queues.get(queue).is_some_and(|q| q.send(job).is_ok());
+        if !sent {
+            self.in_flight.change(|n| *n -= 1);
+            bail!("a thread ended early");
+        }
+        Ok(())
+    }
+
+    fn large(
+        &self,
+        data: &mut dyn Read,
+        path: &[u8],
+        item: &Item,
+        stretches: &[(u64, u64)],
+    ) -> Result<()> {
+        let sink = self
+            .dst
+            .make_file(path, item.meta.mode & 0o777, Existing::Replace)?;
+        let mut buf = vec![0; SMALL as usize];
+        for &(start, len) in stretches {
+            let (mut at, end) = (start, start + len);
+            while at < end {
+                interrupt::check()?;
+                let want = usize::try_from(end - at)
+                    .unwrap_or(buf.len())
+                    .min(buf.len());
+                data.read_exact(&mut buf[..want])?;
+                sink.write_at(at, &buf[..want])?;
+                self.monitor.moved(want as u64);
+                at += want as u64;
+            }
+        }
+        close(
+            &*sink,
+            self.dst,
+            path,
+            item,
+            stretches,
+            self.rules,
+            self.monitor,
+        )
+    }
+
+    fn finish(self) -> Result<()> {
+        let mut directories: Vec<_> = self.directories.into_iter().collect();
+        directories.sort_by(|a, b| b.0.cmp(&a.0));
+        for (path, item) in directories {
+            for xattr in &item.xattrs {
+                skip_refused(
+                    self.dst.set_xattr(&path, xattr),
+                    &xattr.0,
+                    &self.dst.show(&path),
+                    self.monitor,
+                )?;
+            }
+            self.dst
+                .apply(&path, &item.meta, self.rules)
+                .with_context(|| self.dst.show(&path))?;
+        }
+        Ok(())
+    }
+}
+
+/// The data of a member of a tree, one stretch after the other.
+struct TreeData<'a> {
+    tree: &'a dyn ReadTree,
+    file: u32,
+    /// Start and length.
+    stretches: Vec<(u64, u64)>,
+}
+
+impl<'a> TreeData<'a> {
+    fn new(tree: &'a dyn ReadTree, file: u32, member: &ArchiveMember) -> Self {
+        let mut stretches = match &member.kind {
+            ArchiveKind::File { stretches, .. } => stretches.clone(),
+            _ => Vec::new(),
+        };
+        stretches.retain(|(_, len)| *len > 0);
+        stretches.reverse();
+        Self {
+            tree,
+            file,
+            stretches,
+        }
+    }
+}
+
+impl Read for TreeData<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let Some((start, len)) = self.stretches.pop() else {
+            return Ok(0);
+        };
+        let n = usize::try_from(len).map_or(buf.len(), |len| len.min(buf.len()));
+        let read = self.tree.read_at(self.file, start, &mut buf[..n]);
+        read.map_err(std::io::Error::other)?;
+        if (n as u64) < len {
+            self.stretches.push((start + n as u64, len - n as u64));
+        }
+        Ok(n)
+    }
+}
+
+/// Directory and last name of a path in the image.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&b| b == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b".", path),
+    }
+}
+
+/// Why reading ended.
+enum Stop {
+    /// Something here.
+    Here(anyhow::Error),
+    /// Another thread failed and reports the reason itself.
+    Elsewhere,
+}
+
+impl From<MkfsError> for Stop {
+    fn from(e: MkfsError) -> Self {
+        Self::Here(match e {
+            MkfsError::Interrupted => Interrupted.into(),
+            other => other.into(),
+        })
+    }
+}
+
+/// A path of an archive without what is before and between its names; `None`: the top itself.
+fn relative(path: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut out = Vec::with_capacity(path.len());
+    for name in path
+        .split(|&b| b == b'/')
+        .filter(|n| !n.is_empty() && *n != b".")
+    {
+        if name == b".." {
+            bail!("{}: a path that leaves its directory", show(path));
+        }
+        if !out.is_empty() {
+            out.push(b'/');
+        }
+        out.extend_from_slice(name);
+    }
+    Ok((!out.is_empty()).then_some(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_inside() {
+        assert_eq!(relative(b"./a//b/").unwrap().unwrap(), b"a/b");
+        assert_eq!(relative(b"/etc").unwrap().unwrap(), b"etc");
+        assert_eq!(relative(b"./").unwrap(), None);
+        assert!(relative(b"a/../../b").is_err());
+    }
+}

@@ -1,0 +1,69 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+mod android;
+mod by_imago;
+mod cursor;
+mod formats;
+mod gpt_table;
+mod kept;
+mod kinds;
+mod make;
+mod mapped;
+mod mbr;
+mod new_image;
+mod pack;
+mod scratch;
+mod seek_table;
+mod seekable;
+mod table;
+mod unpacked;
+mod vhd;
+mod vmdk;
+
+pub use blockdev;
+pub use formats::{Format, decompressed_head, open, open_with};
+pub use make::{NewDisk, NewPartition, Purpose};
+pub use new_image::{NewFormat, NewImage, Packing};
+pub use table::{Part, Partition, Scheme, Table, part};
+pub use unpacked::Unpacking;
+
+use std::io;
+
+/// Why a partition is not found, or not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The disk begins with no table.
+    #[error("there is no partition table")]
+    NoTable,
+    /// A table that breaks the rules of its kind.
+    #[error("the {table} partition table is damaged: {what}")]
+    Damaged {
+        /// The kind of table.
+        table: &'static str,
+        /// The rule that it breaks.
+        what: String,
+    },
+    /// No partition is the one asked for.
+    #[error("no partition {0}")]
+    NotFound(String),
+    /// Several partitions are.
+    #[error("several partitions {0}")]
+    Several(String),
+    /// The partition, or the range, is not on the disk, or covers the table.
+    #[error("{0}")]
+    Outside(String),
+}
+
+impl Error {
+    pub(crate) fn damaged(table: &'static str, what: impl Into<String>) -> Self {
+        Self::Damaged {
+            table,
+            what: what.into(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! New disks with a GPT.
+
+use crate::Error;
+use crate::cursor::Cursor;
+use blockdev::BlockDevice;
+use gpt::disk::LogicalBlockSize;
+use gpt::mbr::ProtectiveMBR;
+use gpt::partition::Partition;
+use gpt::{GptConfig, partition_types};
+use std::io;
+use std::ops::Range;
+use uuid::Uuid;
+
+const SECTOR: u64 = 512;
+/// Partitions begin at multiples of this, for the sake of disks with large blocks; tables have as much at both ends.
+const ALIGN: u64 = 1 << 20;
+/// A table has room for so many.
+const MOST: usize = 128;
+/// UTF-16 units of a label.
+const LABEL: usize = 36;
+
+/// What a new partition is for.
+///
+/// ```
+/// assert_ne!(extant_disk::Purpose::EfiSystem, extant_disk::Purpose::Linux);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Boot loaders, in a FAT file system.
+    EfiSystem,
+    /// A file system of Linux.
+    Linux,
+}
+
+/// One partition of a new disk.
+///
+/// ```
+/// use extant_disk::{NewPartition, Purpose};
+/// let root = NewPartition { purpose: Purpose::Linux, label: "root".into(), size: 1 << 30 };
+/// # drop(root);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPartition {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Its label, at most 36 units of UTF-16.
+    pub label: String,
+    /// Bytes; rounded up to whole MiB.
+    pub size: u64,
+}
+
+/// The plan of a new disk: one partition after the other, in MiB.
+///
+/// ```
+/// use extant_disk::{NewDisk, NewPartition, Part, Purpose, blockdev::MemDevice, part};
+/// let esp = NewPartition { purpose: Purpose::EfiSystem, label: "esp".into(), size: 4 << 20 };
+/// let root = NewPartition { purpose: Purpose::Linux, label: "root".into(), size: 9 << 20 };
+/// let disk = NewDisk::new("6e4f9d2c-0b1a-4c55-9a70-2f8f3c1d5e77".parse()?, vec![esp, root])?;
+/// let device = MemDevice::new(disk.size());
+/// disk.write(&device)?;
+/// assert_eq!(part(&device, &Part::Label("root".into()))?, disk.ranges()[1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct NewDisk {
+    id: Uuid,
+    partitions: Vec<NewPartition>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl NewDisk {
+    /// Places the partitions. GUIDs follow from that of the disk.
+    ///
+    /// # Errors
+    /// There are too many, or one is empty or has too long a label.
+    pub fn new(id: Uuid, partitions: Vec<NewPartition>) -> Result<Self, Error> {
+        let refused = |what: String| Err(Error::Outside(what));
+        if partitions.len() > MOST {
+            return refused(format!("a disk has at most {MOST} partitions"));
+        }
+        let mut at = ALIGN;
+        let mut ranges = Vec::with_capacity(partitions.len());
+        for partition in &partitions {
+            let label = &partition.label;
+            if label.encode_utf16().count() > LABEL {
+                return refused(format!(
+                    "the label {label} is longer than {LABEL} characters"
+                ));
+            }
+            let size = partition.size.checked_next_multiple_of(ALIGN);
+            let end = size.and_then(|size| at.checked_add(size));
+            // As large as a file can be.
+            let Some(end) = end.filter(|end| *end > at && *end < i64::MAX as u64 - ALIGN) else {
+                return refused(format!(
+                    "partition {label} has no size that a disk can hold"
+                ));
+            };
+            ranges.push(at..end);
+            at = end;
+        }
+        Ok(Self {
+            id,
+            partitions,
+            ranges,
+        })
+    }
+
+    /// The GUID of the disk's partition of this number.
+    fn partition_id(&self, number: usize) -> Uuid {
+        Uuid::new_v5(&self.id, format!("partition {number}").as_bytes())
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&self) -> u64 {
+        self.ranges.last().map_or(ALIGN, |last| last.end) + ALIGN
+    }
+
+    /// The bytes of each partition.
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
+    }
+
+    /// Writes the tables at both ends of the disk, and the protective MBR. What is in the partitions stays.
+    ///
+    /// # Errors
+    /// The device is too small, or fails.
+    pub fn write(&self, device: &dyn BlockDevice) -> Result<(), Error> {
+        if device.len() < self.size() {
+            return Err(Error::Outside(
+                "the disk is too small for its partitions".into(),
+            ));
+        }
+        let failed = |e: gpt::GptError| Error::Io(io::Error::other(e.to_string()));
+        let mut cursor = Cursor::new(device);
+        let sectors = u32::try_from(device.len() / SECTOR - 1).unwrap_or(u32::MAX);
+        ProtectiveMBR::with_lb_size(sectors)
+            .overwrite_lba0(&mut cursor)
+            .map_err(|e| Error::Io(io::Error::other(e.to_string())))?;
+        let mut disk = GptConfig::new()
+            .writable(true)
+            .logical_block_size(LogicalBlockSize::Lb512)
+            .create_from_device(cursor, Some(self.id))
+            .map_err(failed)?;
+        let entries = (1..).zip(self.partitions.iter().zip(&self.ranges));
+        let entries = entries.map(|(number, (partition, range))| {
+            let entry = Partition {
+                part_type_guid: match partition.purpose {
+                    Purpose::EfiSystem => partition_types::EFI,
+                    Purpose::Linux => partition_types::LINUX_FS,
+                },
+                part_guid: self.partition_id(number as usize),
+                first_lba: range.start / SECTOR,
+                last_lba: range.end / SECTOR - 1,
+                flags: 0,
+                name: partition.label.clone(),
+            };
+            (number, entry)
+        });
+        disk.update_partitions(entries.collect()).map_err(failed)?;
+        disk.write().map_err(failed)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! New images in files that are not written in place: built on a sparse file without a name, packed when they are whole.
+
+use crate::android;
+use crate::pack;
+use crate::scratch::Scratch;
+use blockdev::{Access, BlockDevice, FileDevice};
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// How a new image is packed.
+///
+/// ```
+/// use extant_disk::NewFormat;
+/// assert_eq!(NewFormat::of_name("root.img.zst"), Some(NewFormat::Zstd));
+/// assert_eq!(NewFormat::of_name("root.img"), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NewFormat {
+    /// zstd in its seekable format, of frames of 1 MiB.
+    Zstd,
+    /// Android's sparse image.
+    AndroidSparse,
+}
+
+impl NewFormat {
+    /// The format that a file's name asks for by its ending.
+    pub fn of_name(path: impl AsRef<Path>) -> Option<Self> {
+        let ending = path.as_ref().extension()?;
+        match ending.to_str()? {
+            "zst" | "zstd" => Some(Self::Zstd),
+            "simg" => Some(Self::AndroidSparse),
+            _ => None,
+        }
+    }
+}
+
+/// How [`NewImage::finish`] works.
+///
+/// ```
+/// let packing = extant_disk::Packing { threads: 2, step: &|_| Ok(()) };
+/// # drop(packing);
+/// ```
+#[derive(Clone, Copy)]
+pub struct Packing<'s> {
+    /// Threads that compress. The bytes of the file do not depend on their number.
+    pub threads: usize,
+    /// Called with the bytes of the image that are packed since the call before; an error ends the work.
+    pub step: &'s (dyn Fn(u64) -> io::Result<()> + Sync),
+}
+
+/// An image to be, in a file that appears when it is whole.
+///
+/// ```
+/// use extant_disk::blockdev::BlockDevice;
+/// use extant_disk::{NewFormat, NewImage, Packing};
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("disk.img.zst");
+/// let new = NewImage::create(&path, NewFormat::Zstd, 1 << 30)?;
+/// new.device().write_at(1 << 20, b"data")?;
+/// assert!(!path.exists());
+/// let size = new.finish(&Packing { threads: 2, step: &|_| Ok(()) })?;
+/// assert_eq!(path.metadata()?.len(), size);
+/// assert!(size < 128 << 10);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct NewImage {
+    path: PathBuf,
+    format: NewFormat,
+    scratch: Scratch,
+    /// The file that is replaced: nobody else is to use it meanwhile.
+    replaced: Option<FileDevice>,
+}
+
+/// The directory of a file.
+pub fn directory(path: &Path) -> &Path {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    dir.unwrap_or(Path::new("."))
+}
+
+impl NewImage {
+    /// Begins an image of so many zero bytes. What it is made of is beside the file until it is whole, and takes the
+    /// space of what is written to it.
+    ///
+    /// # Errors
+    /// There is a file already that is in use, or is none of the user's; the directory takes no files.
+    pub fn create(path: impl AsRef<Path>, format: NewFormat, size: u64) -> io::Result<Self> {
+        let path = path.as_ref();
+        let (path, replaced) = match path.canonicalize() {
+            Ok(real) => {
+                let replaced = FileDevice::open(&real, Access::ReadWrite)?;
+                (real, Some(replaced))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (path.to_path_buf(), None),
+            Err(e) => return Err(e),
+        };
+        let scratch = Scratch::new(directory(&path), size)?;
+        Ok(Self {
+            path,
+            format,
+            scratch,
+            replaced,
+        })
+    }
+
+    /// The device to build the image on.
+    pub fn device(&self) -> &dyn BlockDevice {
+        &self.scratch
+    }
+
+    /// Packs the image, and gives the file its name once all of it is durable. Returns the size of the file.
+    ///
+    /// # Errors
+    /// The file cannot be written, or a step says no. Nothing is left of it, and a file that was there stays.
+    pub fn finish(self, packing: &Packing<'_>) -> io::Result<u64> {
+        let new = tempfile::Builder::new()
+            .prefix(".extant-")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory(&self.path))?;
+        let mut out = BufWriter::with_capacity(1 << 20, new.as_file());
+        match self.format {
+            NewFormat::Zstd => pack::pack(&self.scratch, &mut out, packing)?,
+            NewFormat::AndroidSparse => android::pack(&self.scratch, &mut out, packing)?,
+        }
+        out.flush()?;
+        drop(out);
+        let size = new.as_file().metadata()?.len();
+        if let Some(replaced) = &self.replaced {
+            let mode = replaced.path().metadata()?.permissions();
+            new.as_file().set_permissions(mode)?;
+        }
+        new.as_file().sync_all()?;
+        new.persist(&self.path).map_err(|e| e.error)?;
+        // The name, too.
+        File::open(directory(&self.path))?.sync_all()?;
+        Ok(size)
+    }
+}

@@ -1,0 +1,103 @@
+//! A zstd file with a seek table as a device: frames are decompressed when they are read, and the last ones kept.
+
+use crate::kept::Kept;
+use crate::mapped::beyond;
+use crate::seek_table::{Frame, SeekTable};
+use blockdev::{BlockDevice, FileDevice};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zstd::bulk::Decompressor;
+
+/// The device.
+pub struct Seekable {
+    file: FileDevice,
+    table: SeekTable,
+    frames: Kept,
+    /// Decompressors that no thread uses just now.
+    idle: Mutex<Vec<Decompressor<'static>>>,
+}
+
+impl Seekable {
+    /// Over a file with this table, whose frames are short.
+    pub fn new(file: FileDevice, table: SeekTable) -> Self {
+        Self {
+            file,
+            table,
+            frames: Kept::default(),
+            idle: Mutex::default(),
+        }
+    }
+
+    fn frame(&self, frame: &Frame) -> io::Result<Arc<Vec<u8>>> {
+        self.frames
+            .get(frame.index as u64, || self.decompress(frame))
+    }
+
+    fn decompress(&self, frame: &Frame) -> io::Result<Vec<u8>> {
+        // Both lengths were found to be short.
+        let mut packed = vec![0; (frame.packed.end - frame.packed.start) as usize];
+        self.file.read_at(frame.packed.start, &mut packed)?;
+        let len = (frame.data.end - frame.data.start) as usize;
+        let mut data = Vec::with_capacity(len);
+        let idle = self.idle().pop();
+        let mut decompressor = match idle {
+            Some(decompressor) => decompressor,
+            None => Decompressor::new()?,
+        };
+        let made = decompressor.decompress_to_buffer(&packed, &mut data);
+        self.idle().push(decompressor);
+        let what = match made {
+            Ok(made) if made == len => None,
+            Ok(made) => Some(format!(
+                "it has {made} bytes, and the seek table says {len}"
+            )),
+            Err(e) => Some(e.to_string()),
+        };
+        if let Some(what) = what {
+            let (name, start) = (self.file.path().display(), frame.packed.start);
+            let text = format!("{name}: the zstd frame at {start} is damaged: {what}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(data)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Decompressor<'static>>> {
+        // No holder of the lock leaves anything half done.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BlockDevice for Seekable {
+    fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let frame = self.table.find(at).ok_or_else(beyond)?;
+            let data = self.frame(&frame)?;
+            let data = data
+                .get((at - frame.data.start) as usize..)
+                .unwrap_or_default();
+            let n = data.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(n);
+            now.copy_from_slice(&data[..n]);
+            at += n as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,163 @@
+//! A compressed file without an index as a device: decompressed once, into a sparse file without a name.
+
+use crate::cursor::Cursor;
+use crate::mapped::beyond;
+use crate::new_image::directory;
+use crate::pack::is_zero;
+use blockdev::{BlockDevice, FileDevice};
+use std::fmt;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// Bytes that are decompressed at once, and the grain of holes in what comes out.
+const CHUNK: usize = 1 << 20;
+const GRAIN: usize = 64 << 10;
+
+/// How images in compressed files are read that are compressed as a whole.
+///
+/// ```no_run
+/// use extant_disk::{Unpacking, blockdev::Access};
+/// let unpacking = Unpacking { most: 1 << 30, ..Unpacking::default() };
+/// let disk = extant_disk::open_with("disk.img.xz", Access::ReadOnly, unpacking)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Unpacking {
+    /// Where the content lies while the device is open, in a file without a name; if it cannot be made there, beside the
+    /// compressed one.
+    pub dir: PathBuf,
+    /// Bytes that the content may have.
+    pub most: u64,
+    /// Called for each piece that is decompressed; an error ends the work.
+    pub step: Arc<dyn Fn() -> io::Result<()> + Send + Sync>,
+}
+
+impl Default for Unpacking {
+    /// The directory for temporary files, and 64 GiB.
+    fn default() -> Self {
+        Self {
+            dir: std::env::temp_dir(),
+            most: 64 << 30,
+            step: Arc::new(|| Ok(())),
+        }
+    }
+}
+
+impl fmt::Debug for Unpacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dir, most, step: _ } = self;
+        let mut shown = f.debug_struct("Unpacking");
+        shown
+            .field("dir", dir)
+            .field("most", most)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The device. Its content is decompressed when it is first asked for: a program may confine itself before.
+pub struct Unpacked {
+    file: Arc<FileDevice>,
+    content: FileDevice,
+    unpacking: Unpacking,
+    done: OnceLock<Result<(), (io::ErrorKind, String)>>,
+}
+
+impl Unpacked {
+    /// Makes room for the content of a file.
+    pub fn new(file: FileDevice, unpacking: Unpacking) -> io::Result<Self> {
+        let content = FileDevice::temporary(&unpacking.dir, 0)
+            .or_else(|_| FileDevice::temporary(directory(file.path()), 0))?;
+        Ok(Self {
+            file: Arc::new(file),
+            content,
+            unpacking,
+            done: OnceLock::new(),
+        })
+    }
+
+    fn content(&self) -> io::Result<&FileDevice> {
+        let done = self.done.get_or_init(|| {
+            self.unpack().map_err(|e| {
+                // What came out is of no use to anybody.
+                let _ = self.content.set_len(0);
+                let text = match e.kind() {
+                    io::ErrorKind::StorageFull => format!(
+                        "no space for what is in it in {}: TMPDIR may name another place",
+                        self.content.path().display()
+                    ),
+                    _ => e.to_string(),
+                };
+                (e.kind(), format!("{}: {text}", self.file.path().display()))
+            })
+        });
+        match done {
+            Ok(()) => Ok(&self.content),
+            Err((kind, text)) => Err(io::Error::new(*kind, text.clone())),
+        }
+    }
+
+    fn unpack(&self) -> io::Result<()> {
+        let file = Cursor::new(Arc::clone(&self.file));
+        let mut from = extant_mkfs::decompressed(Box::new(file))?;
+        let mut chunk = Vec::with_capacity(CHUNK);
+        let mut at = 0;
+        loop {
+            (self.unpacking.step)()?;
+            chunk.clear();
+            from.by_ref().take(CHUNK as u64).read_to_end(&mut chunk)?;
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            let end = at + chunk.len() as u64;
+            if end > self.unpacking.most {
+                return Err(io::Error::new(
+                    io::ErrorKind::FileTooLarge,
+                    self.too_large(),
+                ));
+            }
+            self.content.set_len(end)?;
+            for grain in chunk.chunks(GRAIN) {
+                if !is_zero(grain) {
+                    self.content.write_at(at, grain)?;
+                }
+                at += grain.len() as u64;
+            }
+        }
+    }
+
+    fn too_large(&self) -> String {
+        let most = self.unpacking.most;
+        let most = match most {
+            n if n.is_multiple_of(1 << 30) => format!("{} GiB", n >> 30),
+            n => format!("{n} bytes"),
+        };
+        format!("is decompressed only up to {most}: decompress it to a file of its own")
+    }
+}
+
+impl BlockDevice for Unpacked {
+    /// 0 if it cannot be decompressed; a read says why.
+    fn len(&self) -> u64 {
+        self.content().map_or(0, BlockDevice::len)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let content = self.content()?;
+        let end = offset.checked_add(buf.len() as u64);
+        end.filter(|end| *end <= content.len()).ok_or_else(beyond)?;
+        content.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,104 @@
+//! Device tables applied to a tree under construction.
+
+use super::adopt::Adopter;
+use super::error::{MkfsError, Result};
+use super::layers::Layers;
+use super::manifest::{DeviceTable, Entry, Order};
+use super::options::MkfsOptions;
+use super::owners::{IdMap, ModeMap};
+use super::progress::Monitor;
+use super::tree::{Body, Inode, XattrPool};
+use ext4_format::FileType;
+use ext4_format::acl::Acl;
+use ext4_format::xattr::ACL_ACCESS;
+
+impl Layers {
+    /// Applies a table: its members are entered, and what it names gets owners and permissions.
+    pub fn apply(
+        &mut self,
+        table: &DeviceTable,
+        options: &MkfsOptions,
+        pool: &XattrPool,
+        monitor: &Monitor,
+    ) -> Result<()> {
+        // The owners in a table are those of the image.
+        let options = MkfsOptions {
+            uid: None,
+            gid: None,
+            uid_map: IdMap::default(),
+            gid_map: IdMap::default(),
+            mode_map: ModeMap::default(),
+            ..options.clone()
+        };
+        let adopter = Adopter {
+            options: &options,
+            pool,
+            monitor,
+        };
+        for entry in &table.entries {
+            monitor.check()?;
+            let bad = |what| MkfsError::source(&table.name, format!("line {}: {what}", entry.line));
+            let found = self.inode_at(&entry.path).map_err(bad)?;
+            let is_dir = found.is_some_and(|i| self.directory_of(i).is_some());
+            match (entry.member(), found) {
+                (Some(mut member), None) => {
+                    let time = self.implied();
+                    (member.atime, member.mtime, member.ctime) = (time, time, time);
+                    self.enter(member.into_member(0), &adopter)?;
+                }
+                // A directory that is there keeps its times and attributes.
+                (Some(member), Some(inode))
+                    if is_dir && member.kind == crate::ArchiveKind::Directory =>
+                {
+                    self.change(inode, entry, pool)?;
+                }
+                (Some(_), Some(_)) => return Err(bad("something of this name is there".into())),
+                (None, Some(inode)) => self.change(inode, entry, pool)?,
+                (None, None) => match entry.order {
+                    Order::Change { optional: true, .. } => {}
+                    _ => return Err(bad("there is nothing of this name".into())),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets owner and permissions of an inode, and of all below it if the line says so.
+    fn change(&mut self, inode: u32, entry: &Entry, pool: &XattrPool) -> Result<()> {
+        let recursive = matches!(
+            entry.order,
+            Order::Change {
+                recursive: true,
+                ..
+            }
+        );
+        let mut todo = vec![inode];
+        while let Some(number) = todo.pop() {
+            change(self.inode_mut(number), entry, pool)?;
+            if recursive && let Body::Directory(dir) = self.inode_mut(number).body {
+                todo.extend(self.inodes_in(dir));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn change(inode: &mut Inode, entry: &Entry, pool: &XattrPool) -> Result<()> {
+    (inode.uid, inode.gid) = (entry.uid, entry.gid);
+    let ftype = inode.file_type();
+    let Some(mode) = entry.mode.filter(|_| ftype != FileType::Symlink) else {
+        return Ok(());
+    };
+    inode.mode = ftype.mode_bits() | mode;
+    // An ACL says the permissions, too.
+    let Some(mut set) = pool.get(inode.xattrs) else {
+        return Ok(());
+    };
+    let Some(mut acl) = set.get(ACL_ACCESS).map(Acl::from_disk).transpose()? else {
+        return Ok(());
+    };
+    acl.chmod(inode.mode);
+    set.set(ACL_ACCESS, &acl.to_disk())?;
+    inode.xattrs = pool.intern(set);
+    Ok(())
+}

@@ -1,0 +1,393 @@
+//! Compressed archives, recognised by their first bytes: gzip, zstd, xz and bzip2, in any number of pieces one after
+//! the other. What is behind the last piece is an error, but for zeros that fill up a block and for a plain cpio
+//! archive, as in the images that Linux boots from.
+
+use flate2::bufread::GzDecoder;
+use std::io::{self, BufRead, Read};
+use xz4rust::{XzDecoder, XzError, XzNextBlockResult};
+
+/// Bytes read at once.
+const CHUNK: usize = 512 << 10;
+/// Bytes that tell a compression.
+const MAGIC: usize = 6;
+/// The largest dictionary of xz that is made room for; `xz -9` needs 64 MiB.
+const MOST_DICTIONARY: usize = 256 << 20;
+/// The largest window of zstd, as a power of two: that of `zstd --ultra --long=31`.
+const MOST_WINDOW: u32 = 31;
+
+/// A stream of bytes of which some can be seen before they are read.
+pub(super) struct Raw {
+    from: Box<dyn Read + Send>,
+    buf: Vec<u8>,
+    used: usize,
+}
+
+impl Raw {
+    pub fn new(from: Box<dyn Read + Send>) -> Self {
+        Self {
+            from,
+            buf: Vec::new(),
+            used: 0,
+        }
+    }
+
+    /// The next bytes, at least `most` unless the stream ends before.
+    fn head(&mut self, most: usize) -> io::Result<&[u8]> {
+        self.buf.drain(..self.used);
+        self.used = 0;
+        while self.buf.len() < most {
+            let have = self.buf.len();
+            self.buf.resize(CHUNK.max(most), 0);
+            let read = self.from.read(&mut self.buf[have..]);
+            let n = *read.as_ref().unwrap_or(&0);
+            self.buf.truncate(have + n);
+            match read {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(&self.buf)
+    }
+
+    /// The compression that the next bytes tell of; `None` at the end.
+    pub fn compression(&mut self) -> io::Result<Option<Compression>> {
+        match self.head(MAGIC)? {
+            [] => Ok(None),
+            head => Compression::of(head).map(Some),
+        }
+    }
+}
+
+impl BufRead for Raw {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match self.used < self.buf.len() {
+            true => Ok(&self.buf[self.used..]),
+            false => self.head(1),
+        }
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.used = (self.used + n).min(self.buf.len());
+    }
+}
+
+impl Read for Raw {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut ready = self.fill_buf()?;
+        let n = ready.read(buf)?;
+        self.consume(n);
+        Ok(n)
+    }
+}
+
+/// Compression by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compression {
+    None,
+    Gzip,
+    Zstd,
+    Xz,
+    Bzip2,
+}
+
+impl Compression {
+    /// # Errors
+    /// Of kind `Unsupported` for compressions that are known but not read.
+    pub fn of(head: &[u8]) -> io::Result<Self> {
+        let other = match head {
+            [0x1f, 0x8b, ..] => return Ok(Self::Gzip),
+            // Or a frame for applications, which zstd's readers skip.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+                return Ok(Self::Zstd);
+            }
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => return Ok(Self::Xz),
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => return Ok(Self::Bzip2),
+            [0x04, 0x22, 0x4d, 0x18, ..] | [0x02, 0x21, 0x4c, 0x18, ..] => "lz4",
+            [b'L', b'Z', b'I', b'P', ..] => "lzip",
+            [0x89, b'L', b'Z', b'O', ..] => "lzop",
+            [0x1f, 0x9d, ..] => "compress (.Z)",
+            _ => return Ok(Self::None),
+        };
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("{other} is not a supported compression; decompress it first"),
+        ))
+    }
+}
+
+/// One piece of the stream.
+enum Piece {
+    Plain(Raw),
+    Gzip(Box<GzDecoder<Raw>>),
+    Zstd(zstd::stream::read::Decoder<'static, Raw>),
+    Xz(Box<Xz>),
+    Bzip2(bzip2::bufread::BzDecoder<Raw>),
+}
+
+impl Piece {
+    fn new(compression: Compression, raw: Raw) -> io::Result<Self> {
+        Ok(match compression {
+            Compression::None => Self::Plain(raw),
+            Compression::Gzip => Self::Gzip(Box::new(GzDecoder::new(raw))),
+            Compression::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(raw)?.single_frame();
+                decoder.window_log_max(MOST_WINDOW)?;
+                Self::Zstd(decoder)
+            }
+            Compression::Xz => Self::Xz(Box::new(Xz::new(raw))),
+            Compression::Bzip2 => Self::Bzip2(bzip2::bufread::BzDecoder::new(raw)),
+        })
+    }
+
+    fn into_raw(self) -> Raw {
+        match self {
+            Self::Plain(raw) => raw,
+            Self::Gzip(decoder) => decoder.into_inner(),
+            Self::Zstd(decoder) => decoder.finish(),
+            Self::Xz(decoder) => decoder.raw,
+            Self::Bzip2(decoder) => decoder.into_inner(),
+        }
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(raw) => raw.read(buf),
+            Self::Gzip(decoder) => decoder.read(buf),
+            Self::Zstd(decoder) => decoder.read(buf),
+            Self::Xz(decoder) => decoder.read(buf),
+            Self::Bzip2(decoder) => decoder.read(buf),
+        }
+    }
+}
+
+/// The content of a stream, decompressed.
+pub(super) struct Unpacked {
+    /// `None` at the end.
+    piece: Option<Piece>,
+}
+
+impl Unpacked {
+    pub fn new(mut raw: Raw) -> io::Result<Self> {
+        let compression = raw.compression()?.unwrap_or(Compression::None);
+        Ok(Self {
+            piece: Some(Piece::new(compression, raw)?),
+        })
+    }
+
+    /// The piece behind one that has ended.
+    fn next(mut raw: Raw) -> io::Result<Option<Piece>> {
+        loop {
+            let ready = raw.fill_buf()?;
+            let zeros = ready.iter().take_while(|b| **b == 0).count();
+            if zeros == 0 {
+                break;
+            }
+            raw.consume(zeros);
+        }
+        match raw.compression()? {
+            None => Ok(None),
+            Some(Compression::None) if !raw.head(MAGIC)?.starts_with(b"0707") => {
+                Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "other bytes after the compressed data",
+                ))
+            }
+            Some(compression) => Piece::new(compression, raw).map(Some),
+        }
+    }
+}
+
+impl Read for Unpacked {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while let Some(piece) = &mut self.piece {
+            let n = piece.read(buf)?;
+            if n > 0 || buf.is_empty() {
+                return Ok(n);
+            }
+            self.piece = match self.piece.take() {
+                None | Some(Piece::Plain(_)) => None,
+                Some(piece) => Self::next(piece.into_raw())?,
+            };
+        }
+        Ok(0)
+    }
+}
+
+/// One stream of xz.
+struct Xz {
+    decoder: Box<XzDecoder<'static>>,
+    raw: Raw,
+    ended: bool,
+}
+
+impl Xz {
+    fn new(raw: Raw) -> Self {
+        Self {
+            decoder: XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY),
+            raw,
+            ended: false,
+        }
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while !self.ended && !buf.is_empty() {
+            let ready = self.raw.fill_buf()?;
+            if ready.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let step = self.decoder.decode(ready, buf).map_err(xz_error)?;
+            let (taken, made) = (step.input_consumed(), step.output_produced());
+            self.ended = matches!(step, XzNextBlockResult::EndOfStream(..));
+            self.raw.consume(taken);
+            if made > 0 {
+                return Ok(made);
+            }
+            if taken == 0 && !self.ended {
+                let stuck = "xz data that do not go on";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, stuck));
+            }
+        }
+        Ok(0)
+    }
+}
+
+fn xz_error(e: XzError) -> io::Error {
+    let what = match e {
+        XzError::DictionaryTooLarge(size) => {
+            format!("xz: a dictionary of {size} bytes, where at most {MOST_DICTIONARY} are read")
+        }
+        e => format!("xz: {e}"),
+    };
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Decompresses what its first bytes tell to be compressed with gzip, zstd, xz or bzip2, all pieces of it; anything else
+/// comes as it is.
+///
+/// ```
+/// use std::io::Read;
+/// let mut text = String::new();
+/// let plain = Box::new(&b"not compressed"[..]);
+/// extant_mkfs::decompressed(plain)?.read_to_string(&mut text)?;
+/// assert_eq!(text, "not compressed");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of the reader; of kind `Unsupported` for a compression that is known but not read.
+pub fn decompressed(from: Box<dyn Read + Send>) -> io::Result<impl Read + Send> {
+    Unpacked::new(Raw::new(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        out.write_all(bytes).unwrap();
+        out.finish().unwrap()
+    }
+
+    fn bzip2(bytes: &[u8]) -> Vec<u8> {
+        let mut out = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        out.write_all(bytes).unwrap();
+        out.finish().unwrap()
+    }
+
+    fn zstd(bytes: &[u8]) -> Vec<u8> {
+        zstd::encode_all(bytes, 1).unwrap()
+    }
+
+    /// `xz -0` of "hello xz\n".
+    const HELLO_XZ: &[u8] = include_bytes!("hello.xz");
+
+    fn unpack(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        decompressed(Box::new(io::Cursor::new(bytes)))?.read_to_end(&mut out)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn pieces_of_all_kinds_follow_each_other() {
+        let zeros = vec![0; 700_000];
+        let pieces = [
+            (gzip(b"a"), "a"),
+            (bzip2(b"b"), "b"),
+            (zeros.clone(), ""),
+            (HELLO_XZ.to_vec(), "hello xz\n"),
+            (vec![0; 4], ""),
+            (HELLO_XZ.to_vec(), "hello xz\n"),
+            (zstd(b"c"), "c"),
+            (bzip2(b"d"), "d"),
+            (zstd(&zeros[..3]), "\0\0\0"),
+            (zeros, ""),
+            (gzip(b"e"), "e"),
+        ];
+        let (bytes, text): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
+        assert_eq!(unpack(bytes.concat()).unwrap(), text.concat().into_bytes());
+    }
+
+    #[test]
+    fn what_is_cut_off_or_followed_by_other_bytes_is_an_error() {
+        for whole in [
+            gzip(b"text"),
+            bzip2(b"text"),
+            zstd(b"text"),
+            HELLO_XZ.to_vec(),
+        ] {
+            for len in MAGIC..whole.len() {
+                assert!(
+                    unpack(whole[..len].to_vec()).is_err(),
+                    "{len} of {whole:x?}"
+                );
+            }
+            let more = [&whole[..], b"garbage"].concat();
+            let e = unpack(more).unwrap_err().to_string();
+            assert!(e.contains("after the compressed data"), "{e}");
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_or_goes_unseen() {
+        for whole in [bzip2(&[7; 3000]), HELLO_XZ.to_vec(), zstd(&[7; 3000])] {
+            for at in 0..whole.len() {
+                for bit in 0..8 {
+                    let mut bytes = whole.clone();
+                    bytes[at] ^= 1 << bit;
+                    let _ = unpack(bytes);
+                }
+            }
+        }
+    }
+
+    /// A header that asks for a dictionary of 1.5 GiB is refused, not believed.
+    #[test]
+    fn dictionaries_are_bounded() {
+        let mut bytes = HELLO_XZ.to_vec();
+        // The block's header is at 12: size, flags, filter, size of properties, dictionary; its checksum comes last.
+        let header = 12..12 + (usize::from(bytes[12]) + 1) * 4;
+        assert_eq!(&bytes[14..16], [0x21, 1]);
+        bytes[16] = 37;
+        let (content, sum) = bytes[header].split_at_mut(8);
+        let mut crc = flate2::Crc::new();
+        crc.update(content);
+        sum.copy_from_slice(&crc.sum().to_le_bytes());
+        let e = unpack(bytes).unwrap_err().to_string();
+        assert!(e.contains("dictionary of 1610612736 bytes"), "{e}");
+    }
+
+    #[test]
+    fn others_are_named() {
+        for (head, name) in [
+            (&b"LZIP\x01..."[..], "lzip"),
+            (b"\x04\x22\x4d\x18...", "lz4"),
+        ] {
+            let e = unpack(head.to_vec()).unwrap_err().to_string();
+            assert!(e.starts_with(name), "{e}");
+        }
+    }
+}

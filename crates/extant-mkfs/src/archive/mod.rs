@@ -1,0 +1,104 @@
+//! Archives as a source: tar and cpio, plain or compressed, from files or streams; several are layers of a container
+//! image.
+//!
+//! One pass reads the headers. A plain file is read again for the data, at places noted in the pass;
+//! the data of a stream or a compressed file is put aside in a temporary file meanwhile. (Spooling
+//! beats decompressing twice: writing to the page cache is several times faster than inflating, and
+//! the second pass can then read anywhere, from all threads.)
+
+pub(super) mod compression;
+mod content;
+pub(super) mod member;
+pub(super) mod stream;
+mod visit;
+
+pub use compression::decompressed;
+pub(super) use content::ArchiveReader;
+pub use visit::{ArchiveKind, ArchiveMember, read_archive};
+
+use super::adopt::Adopter;
+use super::cpio;
+use super::error::Result;
+use super::layers::Layers;
+use super::tar;
+use member::Member;
+use std::io::Read;
+use std::path::PathBuf;
+use stream::{Store, Stream};
+
+/// An archive, plain, or compressed with gzip, zstd, xz or bzip2. Its first bytes say what it is.
+///
+/// ```
+/// use extant_mkfs::ArchiveInput;
+/// let from_pipe = ArchiveInput::Reader { name: "standard input".into(), reader: Box::new(std::io::stdin()) };
+/// let from_file = ArchiveInput::File("layer.tar.zst".into());
+/// # drop((from_pipe, from_file));
+/// ```
+pub enum ArchiveInput {
+    /// A file.
+    File(PathBuf),
+    /// A stream, read once; the name is for messages.
+    Reader {
+        /// Name of the stream.
+        name: String,
+        /// The stream.
+        reader: Box<dyn Read + Send>,
+    },
+}
+
+/// The members of an archive, one after the other.
+enum Members<'s, 'a> {
+    Tar(tar::Members<'s, 'a>),
+    Cpio(cpio::Members<'s, 'a>),
+}
+
+impl<'s, 'a> Members<'s, 'a> {
+    /// Finds out what the stream is.
+    fn new(stream: &'s mut Stream<'a>) -> Result<Self> {
+        let head = stream.peek()?;
+        if cpio::is_cpio(head) {
+            return Ok(Self::Cpio(cpio::Members::new(stream)));
+        }
+        if cpio::is_binary_cpio(head) {
+            let what = "a cpio archive in a binary format: make it with cpio -H newc";
+            return Err(stream.error(what));
+        }
+        Ok(Self::Tar(tar::Members::new(stream)))
+    }
+
+    /// The next member; `None` at the end.
+    fn next(&mut self) -> Result<Option<Member>> {
+        match self {
+            Self::Tar(tar) => tar.next(),
+            Self::Cpio(cpio) => cpio.next(),
+        }
+    }
+
+    /// Reads data of the last member, if it is not kept; nothing at its end.
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        match self {
+            Self::Tar(tar) => tar.stream().read_data(buf),
+            Self::Cpio(cpio) => cpio.stream().read_data(buf),
+        }
+    }
+}
+
+/// Enters the members of an archive.
+pub(super) fn scan(
+    input: ArchiveInput,
+    store: &mut Store,
+    layers: &mut Layers,
+    adopter: &Adopter<'_>,
+) -> Result<()> {
+    let Adopter {
+        options, monitor, ..
+    } = adopter;
+    let spool_dir = options.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let mut stream = Stream::open(input, store, &spool_dir, monitor)?;
+    let mut members = Members::new(&mut stream)?;
+    while let Some(member) = members.next()? {
+        layers.enter(member, adopter)?;
+        monitor.check()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! One pass over an archive for a caller that puts its members somewhere else: the data are shown as they come,
+//! nothing is kept.
+
+use super::ArchiveInput;
+use super::Members;
+use super::member::{Member, MemberKind};
+use super::stream::{Store, Stream};
+use crate::error::MkfsError;
+use crate::progress::Monitor;
+use crate::tree::Segment;
+use ext4_format::timestamp::Timestamp;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The kind of an archive's member.
+///
+/// ```
+/// use extant_mkfs::ArchiveKind;
+/// assert_ne!(ArchiveKind::Directory, ArchiveKind::Fifo);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArchiveKind {
+    /// A regular file.
+    File {
+        /// Bytes of the file.
+        size: u64,
+        /// Where in the file the data goes, start and length, in order; all else is a hole. The data
+        /// is that of all stretches together.
+        stretches: Vec<(u64, u64)>,
+    },
+    /// Another name of an earlier member, by its path.
+    HardLink(Vec<u8>),
+    /// A symbolic link and where it leads.
+    Symlink(Vec<u8>),
+    /// A directory.
+    Directory,
+    /// A character device, major and minor number.
+    CharDevice(u32, u32),
+    /// A block device, likewise.
+    BlockDevice(u32, u32),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+/// A member of an archive, with everything its headers say.
+///
+/// ```
+/// use extant_mkfs::{MkfsError, ArchiveInput, read_archive};
+/// let empty = ArchiveInput::Reader { name: "zeros".into(), reader: Box::new(&[0; 1024][..]) };
+/// read_archive(empty, None, |member, _data| {
+///     println!("{}", String::from_utf8_lossy(&member.path));
+///     Ok::<(), MkfsError>(())
+/// })?;
+/// # Ok::<(), MkfsError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ArchiveMember {
+    /// Path, as it stands in the archive.
+    pub path: Vec<u8>,
+    /// The kind.
+    pub kind: ArchiveKind,
+    /// Permissions.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last access; the last change if the archive does not say.
+    pub atime: Timestamp,
+    /// Last change.
+    pub mtime: Timestamp,
+    /// Last change of the attributes.
+    pub ctime: Timestamp,
+    /// Extended attributes, full names; ACLs in the form of system calls.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Flags of ext4 as chattr sets them; others are left out.
+    pub flags: u32,
+    /// Something that could not be kept.
+    pub warning: Option<&'static str>,
+}
+
+impl ArchiveMember {
+    /// A member of this path, kind and permissions: root's, from 1970, without extended attributes.
+    pub fn new(path: impl Into<Vec<u8>>, kind: ArchiveKind, mode: u16) -> Self {
+        let time = Timestamp::new(0, 0);
+        Self {
+            path: path.into(),
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            xattrs: Vec::new(),
+            flags: 0,
+            warning: None,
+        }
+    }
+
+    /// The member as layers take it, with the origin of its data.
+    pub(crate) fn into_member(self, origin: u64) -> Member {
+        Member {
+            path: self.path,
+            kind: match self.kind {
+                ArchiveKind::File { size, stretches } => MemberKind::File {
+                    size,
+                    origin,
+                    map: (stretches != [(0, size)]).then(|| {
+                        let segment = |&(start, len): &(u64, u64)| Segment { start, len };
+                        stretches.iter().map(segment).collect()
+                    }),
+                },
+                ArchiveKind::HardLink(to) => MemberKind::HardLink(to),
+                ArchiveKind::Symlink(to) => MemberKind::Symlink(to),
+                ArchiveKind::Directory => MemberKind::Directory,
+                ArchiveKind::CharDevice(major, minor) => MemberKind::CharDevice(major, minor),
+                ArchiveKind::BlockDevice(major, minor) => MemberKind::BlockDevice(major, minor),
+                ArchiveKind::Fifo => MemberKind::Fifo,
+                ArchiveKind::Socket => MemberKind::Socket,
+            },
+            mode: self.mode & 0o7777,
+            uid: self.uid,
+            gid: self.gid,
+            mtime: self.mtime,
+            atime: self.atime,
+            ctime: self.ctime,
+            xattrs: self.xattrs,
+            unresolved_acl: false,
+            unknown_type: None,
+            flags: self.flags,
+        }
+    }
+
+    fn of(m: Member) -> Self {
+        let warning = match (m.unresolved_acl, m.unknown_type) {
+            (true, _) => Some("its ACL names users or groups without numbers, and is left out"),
+            (_, Some(_)) => Some("a member of a type that nobody knows, taken for a file"),
+            _ => None,
+        };
+        Self {
+            path: m.path,
+            kind: match m.kind {
+                MemberKind::File { size, map, .. } => ArchiveKind::File {
+                    size,
+                    stretches: match map {
+                        Some(map) => map.iter().map(|s| (s.start, s.len)).collect(),
+                        None if size == 0 => Vec::new(),
+                        None => vec![(0, size)],
+                    },
+                },
+                MemberKind::HardLink(to) => ArchiveKind::HardLink(to),
+                MemberKind::Symlink(to) => ArchiveKind::Symlink(to),
+                MemberKind::Directory => ArchiveKind::Directory,
+                MemberKind::CharDevice(major, minor) => ArchiveKind::CharDevice(major, minor),
+                MemberKind::BlockDevice(major, minor) => ArchiveKind::BlockDevice(major, minor),
+                MemberKind::Fifo => ArchiveKind::Fifo,
+                MemberKind::Socket => ArchiveKind::Socket,
+            },
+            mode: m.mode,
+            uid: m.uid,
+            gid: m.gid,
+            atime: m.atime,
+            mtime: m.mtime,
+            ctime: m.ctime,
+            xattrs: m.xattrs,
+            flags: m.flags,
+            warning,
+        }
+    }
+}
+
+/// The data of a member.
+struct Data<'m, 's, 'a>(&'m mut Members<'s, 'a>);
+
+impl Read for Data<'_, '_, '_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf).map_err(io::Error::other)
+    }
+}
+
+/// Reads an archive once, from front to back, and shows every member with its data; unread data are skipped. It
+/// ends with the first error, or when `cancel` is raised.
+///
+/// # Errors
+/// [`MkfsError::Archive`] for bytes that are no archive, [`MkfsError::Io`], [`MkfsError::Interrupted`], and
+/// whatever `visit` returns.
+pub fn read_archive<E: From<MkfsError>>(
+    input: ArchiveInput,
+    cancel: Option<Arc<AtomicBool>>,
+    mut visit: impl FnMut(ArchiveMember, &mut dyn Read) -> Result<(), E>,
+) -> Result<(), E> {
+    let monitor = Monitor::new(None, cancel);
+    let mut store = Store::default();
+    // Nothing is spooled: the data are read in passing.
+    let mut stream = Stream::open(input, &mut store, Path::new("."), &monitor)?;
+    stream.in_passing();
+    let mut members = Members::new(&mut stream)?;
+    while let Some(member) = members.next()? {
+        visit(ArchiveMember::of(member), &mut Data(&mut members))?;
+        monitor.check()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An archive of two files; the data of the first are not read.
+    fn archive() -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, content) in [("skipped", vec![1; 70_000]), ("read", b"here\n".to_vec())] {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o640);
+            header.set_uid(5);
+            header.set_gid(6);
+            header.set_mtime(7);
+            builder
+                .append_data(&mut header, path, &content[..])
+                .unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn members_and_their_data_in_passing() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), archive()).unwrap();
+        let stream = ArchiveInput::Reader {
+            name: "bytes".into(),
+            reader: Box::new(io::Cursor::new(archive())),
+        };
+        for input in [stream, ArchiveInput::File(file.path().into())] {
+            let mut seen = Vec::new();
+            read_archive(input, None, |m, data| {
+                let mut content = Vec::new();
+                if m.path == b"read" {
+                    data.read_to_end(&mut content).unwrap();
+                }
+                seen.push((m.path, m.mode, m.uid, m.mtime.secs(), content));
+                Ok::<(), MkfsError>(())
+            })
+            .unwrap();
+            let want = [
+                (b"skipped".to_vec(), 0o640, 5, 7, Vec::new()),
+                (b"read".to_vec(), 0o640, 5, 7, b"here\n".to_vec()),
+            ];
+            assert_eq!(seen, want);
+        }
+    }
+
+    #[test]
+    fn cut_off_archives_are_errors() {
+        for len in [512, 1000, 600 + 70_000] {
+            let input = ArchiveInput::Reader {
+                name: "bytes".into(),
+                reader: Box::new(io::Cursor::new(archive()[..len].to_vec())),
+            };
+            let read = read_archive(input, None, |_, data| {
+                let copied = io::copy(data, &mut io::sink());
+                copied.map(drop).map_err(|e| MkfsError::io("copy", e))
+            });
+            assert!(read.is_err(), "{len}");
+        }
+    }
+}

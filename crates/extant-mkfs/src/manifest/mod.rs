@@ -1,0 +1,149 @@
+//! Lists of files as a source: mtree(5), as BSD's mtree and libarchive write it, with the data in files of the host; and
+//! device tables, which change what other sources have and add devices.
+
+mod keywords;
+mod lines;
+mod table;
+
+pub use table::DeviceTable;
+pub(crate) use table::{Entry, Order};
+
+use crate::archive::{ArchiveMember, decompressed};
+use crate::error::{MkfsError, Result};
+use crate::other::ReadTree;
+use ext4_format::timestamp::Timestamp;
+use keywords::{Keywords, Surroundings};
+use lines::{Lines, unescape};
+use parking_lot::Mutex;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The longest path that is put together of lines' names, in bytes.
+const LONGEST_PATH: usize = 1 << 16;
+
+/// A manifest in the format of mtree(5). Each line is a file with its type, permissions, owner, time, target and
+/// device; its data are in the file that `contents=` names, else in that of its own path. Paths of the host start where the
+/// program runs, or where the caller says.
+///
+/// ```
+/// use extant_mkfs::{Manifest, MkfsOptions, Source, prepare_from};
+/// let dir = tempfile::tempdir().unwrap();
+/// let path = dir.path().join("list");
+/// std::fs::write(&path, "#mtree\n./etc/motd type=file mode=644 contents=motd\n./dev/null type=char device=native,1,3\n").unwrap();
+/// std::fs::write(dir.path().join("motd"), "hello\n").unwrap();
+/// let manifest = Manifest::new(&path, dir.path());
+/// let prepared = prepare_from(&MkfsOptions::default(), Source::Other(Box::new(manifest)))?;
+/// # drop(prepared);
+/// # Ok::<(), extant_mkfs::MkfsError>(())
+/// ```
+pub struct Manifest {
+    path: PathBuf,
+    /// Where paths of the host start.
+    base: PathBuf,
+    /// Files of the host, by their numbers.
+    files: Mutex<Vec<PathBuf>>,
+}
+
+impl Manifest {
+    /// A manifest in a file, and the directory at which the paths of files with data start.
+    pub fn new(path: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            base: base.into(),
+            files: Mutex::default(),
+        }
+    }
+
+    /// Whether a file that begins so is a manifest.
+    pub fn is_manifest(head: &[u8]) -> bool {
+        head.starts_with(b"#mtree")
+    }
+
+    /// The member of a line and the number of its data; `None`: it is left out.
+    fn member(
+        &self,
+        path: Vec<u8>,
+        words: &Keywords,
+        now: Timestamp,
+    ) -> Result<Option<(ArchiveMember, u32)>, String> {
+        let place = Surroundings {
+            base: &self.base,
+            path: &path,
+            now,
+        };
+        let Some((member, file)) = words.member(&place)? else {
+            return Ok(None);
+        };
+        let Some(file) = file else {
+            return Ok(Some((member, 0)));
+        };
+        let mut files = self.files.lock();
+        let number = u32::try_from(files.len()).map_err(|_| "more than 2^32 files")?;
+        files.push(file);
+        Ok(Some((member, number)))
+    }
+}
+
+/// The path of a line. One with a slash starts at the top, others in the directory that was entered last, and a directory
+/// among these is entered.
+fn full_path(dir: &mut Vec<Vec<u8>>, word: &[u8], own: &Keywords) -> Result<Vec<u8>, String> {
+    let path = unescape(word)?;
+    if path.contains(&b'/') {
+        return Ok(path);
+    }
+    let outer = dir.iter().map(Vec::as_slice);
+    let full: Vec<_> = outer.chain([path.as_slice()]).collect();
+    let full = full.join(&b'/');
+    if full.len() > LONGEST_PATH {
+        return Err(format!("a path of more than {LONGEST_PATH} bytes"));
+    }
+    if own.is_directory() {
+        dir.push(path);
+    }
+    Ok(full)
+}
+
+impl ReadTree for Manifest {
+    fn members(&self, enter: &mut dyn FnMut(ArchiveMember, u32) -> Result<()>) -> Result<()> {
+        let name = self.path.display().to_string();
+        let io = |e| MkfsError::io(format!("reading {name}"), e);
+        let file =
+            File::open(&self.path).map_err(|e| MkfsError::io(format!("opening {name}"), e))?;
+        let mut lines = Lines::new(decompressed(Box::new(file)).map_err(io)?);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = Timestamp::new(now.map_or(0, |d| d.as_secs().cast_signed()), 0);
+        let (mut defaults, mut dir) = (Keywords::default(), Vec::<Vec<u8>>::new());
+        while let Some((number, line)) = lines.next().map_err(io)? {
+            let bad = |what: String| MkfsError::source(&name, format!("line {number}: {what}"));
+            let mut words = line
+                .split(u8::is_ascii_whitespace)
+                .filter(|w| !w.is_empty());
+            let Some(first) = words.next() else {
+                continue;
+            };
+            match first {
+                b"/set" => defaults.set(words).map_err(bad)?,
+                b"/unset" => defaults.unset(words),
+                b".." => drop(dir.pop()),
+                _ => {
+                    let mut own = defaults.clone();
+                    own.set(words).map_err(bad)?;
+                    let path = full_path(&mut dir, first, &own).map_err(bad)?;
+                    if let Some((member, file)) = self.member(path, &own, now).map_err(bad)? {
+                        enter(member, file)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, file: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let path = self.files.lock().get(file as usize).cloned();
+        let path = path.unwrap_or_else(|| Path::new("").into()); // numbers are those given out
+        let read = File::open(&path).and_then(|f| f.read_exact_at(buf, offset));
+        read.map_err(|e| MkfsError::io(format!("reading {}", path.display()), e))
+    }
+}

@@ -1,0 +1,226 @@
+//! Quota files say what is used. Limits stay, where they can be read.
+
+use crate::Error;
+use crate::inode_map;
+use crate::mapping::{self, MapRead};
+use crate::session::{InodeUse, Session, Used};
+use ext4_format::extent::Extent;
+use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums, QuotaUse};
+use ext4_format::timestamp::Timestamp;
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
+use std::collections::BTreeMap;
+
+/// Brings the quota files that the superblock names up to date.
+pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    let features = session.geo.features;
+    if !features.has_quota() || features.has_ea_inode() {
+        return Ok(());
+    }
+    let files: Vec<_> = QuotaKind::ALL
+        .into_iter()
+        .filter(|kind| kind.inode(&session.sb) != 0)
+        .collect();
+    if files.is_empty() {
+        return Ok(());
+    }
+    let used = count(session)?;
+    for kind in files {
+        let ino = InodeNr(kind.inode(&session.sb));
+        one(session, kind, ino, used.of(kind))?;
+    }
+    Ok(())
+}
+
+/// What is used.
+fn count(session: &Session<'_, '_>) -> Result<QuotaSums, Error> {
+    let mut sums = QuotaSums::default();
+    for &ino in session.inodes.keys() {
+        let ino = InodeNr(ino);
+        let Some(raw) = session.read_record(ino)? else {
+            continue;
+        };
+        if let Ok(core) = inode::decode_verified(&raw, &session.geo, ino) {
+            sums.add(&session.sb, &session.geo, ino, &raw, &core);
+        }
+    }
+    Ok(sums)
+}
+
+/// A quota file as it was read.
+struct Read {
+    map: MapRead,
+    /// Its content, or why there is none.
+    content: Result<QuotaFile, FormatError>,
+}
+
+fn one(
+    session: &mut Session<'_, '_>,
+    kind: QuotaKind,
+    ino: InodeNr,
+    used: &BTreeMap<u32, QuotaUse>,
+) -> Result<(), Error> {
+    let place = format!("{} quota, inode {ino}", kind.name());
+    let Some(read) = read(session, kind, ino)? else {
+        return Ok(());
+    };
+    let file = match read.content {
+        Ok(mut file) => {
+            let changed = file.set_use(used);
+            let text = match &changed[..] {
+                [] => return Ok(()),
+                [(id, _)] => format!("it says what {id} uses"),
+                more => format!("it says what {} numbers use", more.len()),
+            };
+            if !session.ask(place, text, None) {
+                return Ok(());
+            }
+            file
+        }
+        Err(error) => {
+            let text = format!("it is made anew ({error})");
+            if !session.ask(place, text, Some("limits of what may be used")) {
+                return Ok(());
+            }
+            let mut file = QuotaFile::default();
+            file.set_use(used);
+            file
+        }
+    };
+    write(session, ino, read.map, &file.to_bytes(kind))
+}
+
+/// Reads a file; `None` where its inode is none that could be one.
+fn read(
+    session: &mut Session<'_, '_>,
+    kind: QuotaKind,
+    ino: InodeNr,
+) -> Result<Option<Read>, Error> {
+    let corrupt = |what| FormatError::corrupt(what, Where::Inode(ino));
+    let Some(raw) = session.read_record(ino)? else {
+        return Ok(None);
+    };
+    let core = inode::decode_verified(&raw, &session.geo, ino).ok();
+    let core = core.filter(|core| core.file_type() == Some(FileType::Regular) && core.links > 0);
+    let Some(core) = core.filter(|core| core.flags & flags::INLINE_DATA == 0) else {
+        // A reserved number is free for a new one; of another nobody knows what it is.
+        let free = ino.0 < session.geo.first_ino && !session.inodes.contains_key(&ino.0);
+        return Ok(free.then(|| Read {
+            map: MapRead::default(),
+            content: Err(corrupt("there is none")),
+        }));
+    };
+    let seed = session.seed(ino, core.generation);
+    let root = inode::i_block(&raw).map_err(Error::Format)?;
+    let map = mapping::read(session, core.flags, root, seed)?;
+    let content = QuotaFile::read_from(kind, core.size, session.block_size(), |logical| {
+        let at =
+            place_of(&map.extents, logical).ok_or_else(|| corrupt("a hole in a quota file"))?;
+        session
+            .read(at)
+            .map_err(|_| corrupt("a block that cannot be read"))
+    });
+    Ok(Some(Read { map, content }))
+}
+
+fn place_of(extents: &[Extent], logical: u32) -> Option<BlockNr> {
+    let next = extents.partition_point(|extent| extent.logical <= logical);
+    let extent = extents.get(next.checked_sub(1)?)?;
+    let within = logical - extent.logical;
+    let there = within < extent.len && !extent.unwritten;
+    there.then(|| BlockNr(extent.physical.0 + u64::from(within)))
+}
+
+/// Writes the bytes over the blocks of the file, and behind them to new ones.
+fn write(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    map: MapRead,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    if !session.inodes.contains_key(&ino.0) {
+        make(session, ino)?;
+    }
+    let blocks = bytes.len().div_ceil(session.block_size()) as u32; // a tree has no more
+    let mut extents = map.extents;
+    let mut grown = false;
+    for logical in 0..blocks {
+        if place_of(&extents, logical).is_some() {
+            continue;
+        }
+        // What is allocated and not written would have to be cut out of its extent.
+        let taken = extents
+            .iter()
+            .any(|e| e.logical <= logical && u64::from(logical) < e.end());
+        let block = match taken || session.geo.cluster_ratio > 1 {
+            true => None,
+            false => session.allocate(),
+        };
+        let Some(physical) = block else {
+            return Ok(());
+        };
+        grown = true;
+        let here = Extent {
+            logical,
+            len: 1,
+            physical,
+            unwritten: false,
+        };
+        let next = extents.partition_point(|extent| extent.logical < logical);
+        match next.checked_sub(1).and_then(|i| extents.get_mut(i)) {
+            Some(last) if last.merge(&here).is_some() => last.len += 1,
+            _ => extents.insert(next, here),
+        }
+    }
+    for (logical, part) in (0..blocks).zip(bytes.chunks(session.block_size())) {
+        if let Some(at) = place_of(&extents, logical) {
+            let mut block = vec![0; session.block_size()];
+            for (to, from) in block.iter_mut().zip(part) {
+                *to = *from;
+            }
+            session.write(at, &block)?;
+        }
+    }
+    if grown {
+        set_size(session, ino, bytes.len() as u64)?;
+        inode_map::remap(session, ino, extents, map.nodes)?;
+    }
+    Ok(())
+}
+
+/// A file is not made shorter, as its blocks stay.
+fn set_size(session: &Session<'_, '_>, ino: InodeNr, len: u64) -> Result<(), Error> {
+    let Some(mut raw) = session.read_record(ino)? else {
+        return Ok(());
+    };
+    let mut core = inode::decode_verified(&raw, &session.geo, ino).map_err(Error::Format)?;
+    core.size = core.size.max(len);
+    inode::encode_core(&core, &mut raw, &session.geo);
+    session.write_record(ino, &mut raw)
+}
+
+/// Makes the record of a file, whose mapping comes next.
+fn make(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
+    let now = Timestamp::new(session.now.into(), 0);
+    let extents = match session.geo.features.has_extents() {
+        true => flags::EXTENTS,
+        false => 0,
+    };
+    let core = InodeCore {
+        mode: 0o100_600,
+        links: 1,
+        flags: flags::IMMUTABLE | extents,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        ..InodeCore::default()
+    };
+    let mut raw = vec![0; session.geo.inode_size.into()];
+    inode::init(&mut raw, &session.geo);
+    inode::encode_core(&core, &mut raw, &session.geo);
+    session.write_record(ino, &mut raw)?;
+    let kind = InodeUse::Reserved;
+    session.inodes.insert(ino.0, Used { kind, names: 0 });
+    Ok(())
+}

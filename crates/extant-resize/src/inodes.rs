@@ -1,0 +1,236 @@
+//! Inodes of the new volume: mappings that lead to other blocks, records with other numbers.
+
+use crate::Error;
+use crate::mapping;
+use crate::session::Session;
+use blockdev::BlockDevice;
+use ext4_format::extent::Extent;
+use ext4_format::features::Compat;
+use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, orphan_file, xattr};
+
+/// A directory of the new volume.
+pub(crate) struct Directory {
+    pub(crate) ino: InodeNr,
+    pub(crate) core: InodeCore,
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) renumbered: bool,
+}
+
+/// Writes the inodes that change; returns all directories, if names have to change.
+pub(crate) fn make(session: &mut Session<'_, '_>) -> Result<Vec<Directory>, Error> {
+    let mut directories = Vec::new();
+    if session.view.moves.is_empty() && session.numbers.is_empty() {
+        return Ok(directories);
+    }
+    let geo = session.old.shape.geo.clone();
+    let size = usize::from(geo.inode_size);
+    for group in 0..geo.groups {
+        let Some(Some(map)) = session.old.inodes.get(group as usize) else {
+            continue;
+        };
+        let table = session
+            .old
+            .descs
+            .get(group as usize)
+            .map_or(BlockNr(0), |d| d.inode_table);
+        let records = session.old.records(group as usize);
+        let mut bytes = vec![0; records as usize * size];
+        session
+            .view
+            .read_old(table.offset(geo.block_size), &mut bytes)?;
+        for (index, raw) in (0..records).zip(bytes.chunks_exact(size)) {
+            if bitmap::test(map, index) && raw.iter().any(|&b| b != 0) {
+                one(
+                    session,
+                    geo.inode_nr(GroupNr(group), index),
+                    raw,
+                    &mut directories,
+                )?;
+            }
+        }
+    }
+    Ok(directories)
+}
+
+/// Whether the inode has a mapping.
+fn is_mapped(session: &Session<'_, '_>, core: &InodeCore, raw: &[u8], ino: InodeNr) -> bool {
+    let geo = &session.old.shape.geo;
+    if core.flags & flags::INLINE_DATA != 0 {
+        return false;
+    }
+    match core.file_type() {
+        Some(FileType::Regular | FileType::Directory) => true,
+        Some(FileType::Symlink) => {
+            let own = u64::from(inode::file_acl(raw, geo).0 != 0);
+            core.flags & flags::EXTENTS != 0
+                || inode::sectors(raw, geo) > own * u64::from(geo.sectors_per_block())
+        }
+        _ => ino.0 == 1,
+    }
+}
+
+fn one(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    old: &[u8],
+    directories: &mut Vec<Directory>,
+) -> Result<(), Error> {
+    let geo = session.geo.clone();
+    if ino == InodeNr::RESIZE && session.old.shape.geo.features.has_resize_inode() {
+        return Ok(());
+    }
+    let core = inode::decode_verified(old, &session.old.shape.geo, ino)?;
+    let new = session.number_of(ino);
+    let renumbered = new != ino;
+    let directory = core.file_type() == Some(FileType::Directory);
+    let features = &geo.features;
+    may_change(session, &core, renumbered)?;
+    let mut raw = session.widened(old);
+    let mut changed = move_attributes(session, old, &mut raw)?;
+    let mut extents = Vec::new();
+    if is_mapped(session, &core, old, ino) {
+        let root = *inode::i_block(old)?;
+        let map = mapping::read(session, core.flags, &root)?;
+        extents = mapping::moved(session, &map.extents);
+        let moved = map
+            .nodes
+            .iter()
+            .any(|n| session.view.moves.place(n.0) != n.0);
+        let other_seed = renumbered && features.has_metadata_csum() && !map.nodes.is_empty();
+        let leads_elsewhere = extents != map.extents;
+        refuse(
+            ino.0 == 1 && (moved || leads_elsewhere),
+            "bad blocks at such places",
+        )?;
+        if moved || other_seed || leads_elsewhere {
+            changed = true;
+            let of = (new, core.generation, core.flags);
+            let root = inode::i_block_mut(&mut raw)?;
+            let count = mapping::write(session, of, &extents, &map.nodes, root)?;
+            let each = u64::from(geo.sectors_per_block());
+            let sectors = inode::sectors(old, &geo) + count * each;
+            let sectors = sectors.saturating_sub(map.nodes.len() as u64 * each);
+            inode::set_sectors(&mut raw, &geo, sectors)?;
+        }
+    }
+    note_special(
+        session,
+        (ino, new),
+        &core,
+        &extents,
+        changed.then_some(&raw[..]),
+    )?;
+    if directory && renumbered {
+        let group = geo.group_of_inode(new).map_or(0, |(group, _)| group.0);
+        *session.new_dirs.entry(group).or_default() += 1;
+    }
+    if directory && !session.numbers.is_empty() {
+        directories.push(Directory {
+            ino: new,
+            core,
+            extents,
+            renumbered,
+        });
+    }
+    if changed || renumbered {
+        inode::set_checksum(&mut raw, &geo, new);
+        session.write_record(new, &raw)?;
+    }
+    Ok(())
+}
+
+/// Notes in the superblock where the orphan file and the journal are; `changed` is a record that is not as it was.
+fn note_special(
+    session: &mut Session<'_, '_>,
+    (ino, new): (InodeNr, InodeNr),
+    core: &InodeCore,
+    extents: &[Extent],
+    changed: Option<&[u8]>,
+) -> Result<(), Error> {
+    let geo = &session.old.shape.geo;
+    if ino.0 == geo.orphan_file_ino && geo.features.has_orphan_file() {
+        session.shape.sb.orphan_file_inum.set(new.0);
+        session.geo.orphan_file_ino = new.0;
+        seal_orphans(session, new, core, extents)?;
+    }
+    if ino.0 == geo.journal_ino
+        && session.shape.sb.jnl_backup_type == 1
+        && let Some(raw) = changed
+    {
+        let words = inode::i_block(raw)?.as_chunks::<4>().0;
+        for (to, from) in session.shape.sb.jnl_blocks.iter_mut().zip(words) {
+            to.set(u32::from_le_bytes(*from));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to number inodes anew where others know their numbers in places that are not written here.
+fn may_change(session: &Session<'_, '_>, core: &InodeCore, renumbered: bool) -> Result<(), Error> {
+    let features = &session.geo.features;
+    let inline_directory =
+        core.file_type() == Some(FileType::Directory) && core.flags & flags::INLINE_DATA != 0;
+    if renumbered {
+        refuse(core.flags & flags::EA_INODE != 0, "ea_inode")?;
+        let stable = features.compat.contains(Compat::STABLE_INODES);
+        refuse(stable, "stable_inodes")?;
+    }
+    refuse(
+        inline_directory && !session.numbers.is_empty(),
+        "inline_data",
+    )
+}
+
+fn refuse(yes: bool, what: &str) -> Result<(), Error> {
+    if yes {
+        return Err(Error::Refused(format!(
+            "a volume with {what}, to this size,"
+        )));
+    }
+    Ok(())
+}
+
+/// Leads the inode to where its block of attributes is; the first one that does sets the block's checksum, which its place is in.
+fn move_attributes(
+    session: &mut Session<'_, '_>,
+    old: &[u8],
+    raw: &mut [u8],
+) -> Result<bool, Error> {
+    let block = inode::file_acl(old, &session.old.shape.geo);
+    let new = BlockNr(session.view.moves.place(block.0));
+    if block.0 == 0 || new == block {
+        return Ok(false);
+    }
+    inode::set_file_acl(raw, new);
+    if session.geo.features.has_metadata_csum() && session.attributes.insert(new.0) {
+        let mut bytes = session.read(new)?;
+        xattr::set_checksum(&mut bytes, session.geo.csum_seed, new);
+        session.write(new, &bytes)?;
+    }
+    Ok(true)
+}
+
+/// The checksums of the orphan file are of its number and of each block's place.
+fn seal_orphans(
+    session: &Session<'_, '_>,
+    ino: InodeNr,
+    core: &InodeCore,
+    extents: &[Extent],
+) -> Result<(), Error> {
+    let Some(seed) = session.seed(ino, core.generation) else {
+        return Ok(());
+    };
+    for extent in extents {
+        for i in 0..u64::from(extent.len) {
+            let block = BlockNr(extent.physical.0 + i);
+            let mut bytes = vec![0; session.geo.block_size as usize];
+            session
+                .overlay
+                .read_at(block.offset(session.geo.block_size), &mut bytes)?;
+            orphan_file::set_checksum(&mut bytes, seed, block);
+            session.write(block, &bytes)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+mod blocks;
+mod inodes;
+mod journal;
+mod mapping;
+mod names;
+mod old;
+mod places;
+mod room;
+mod session;
+mod target;
+mod view;
+mod write;
+
+pub use blockdev;
+
+use blockdev::BlockDevice;
+use ext4_format::FormatError;
+use extant_check::CheckOptions;
+use extant_repair::{Changes, MemOverlay};
+use old::Old;
+use session::Session;
+use std::io;
+use std::path::Path;
+use target::{Conversion, Shape};
+use view::{Moves, View};
+
+/// Why an image could not be resized.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device or a file failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// There is no superblock to begin with.
+    #[error("no usable superblock: {0}")]
+    Superblock(#[source] FormatError),
+    /// The journal holds transactions.
+    #[error("its journal is to be replayed first: mount it once, or see extant repair -p")]
+    Journal,
+    /// The image is damaged.
+    #[error("it is damaged ({0}): see extant repair -n")]
+    Damaged(String),
+    /// What this crate does not resize.
+    #[error("{0} cannot be resized")]
+    Refused(String),
+    /// The size is too small for any file system.
+    #[error("{0} bytes are too few for its structures")]
+    TooSmall(u64),
+    /// The size is too small for what is in it.
+    #[error("there is no room for what is in it")]
+    NoRoom,
+    /// There are not as many inodes as are in use.
+    #[error("{used} inodes are in use, and there would be {there}")]
+    NoInodes {
+        /// Inodes in use.
+        used: u32,
+        /// Those of the new size.
+        there: u32,
+    },
+    /// Inodes cannot be of that size.
+    #[error("inodes of {old} bytes cannot have {size}: a power of two from {old} to {most}")]
+    InodeSize {
+        /// Bytes that were asked for.
+        size: u16,
+        /// Bytes they have.
+        old: u16,
+        /// Bytes of a block.
+        most: u32,
+    },
+    /// The result was not sound; nothing was written.
+    #[error("the result would not be sound ({0}); nothing was written")]
+    Unsound(String),
+    /// A structure that cannot be written or read.
+    #[error("{0}")]
+    Format(#[from] FormatError),
+    /// The image cannot be checked.
+    #[error("{0}")]
+    Check(#[from] extant_check::Error),
+    /// The undo file.
+    #[error("{0}")]
+    Undo(#[from] extant_repair::Error),
+}
+
+/// The size that an image is to have.
+///
+/// ```
+/// use extant_resize::NewSize;
+/// assert_ne!(NewSize::Bytes(1 << 30), NewSize::Least);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewSize {
+    /// So many bytes; what is less than a block or too short a last group is left out.
+    Bytes(u64),
+    /// As it is.
+    Same,
+    /// The least that its files need.
+    Least,
+}
+
+/// How an image is resized.
+///
+/// ```
+/// use extant_resize::{NewSize, ResizeOptions};
+/// let options = ResizeOptions { wide: Some(true), ..ResizeOptions::new(NewSize::Same) };
+/// assert_eq!(options.now, 0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResizeOptions {
+    /// The new size.
+    pub size: NewSize,
+    /// Whether it is to have the feature `64bit`; `None` leaves that as it is.
+    pub wide: Option<bool>,
+    /// Bytes of an inode, no fewer than before; `None` leaves them as they are.
+    pub inode_size: Option<u16>,
+    /// The time of the change, in seconds; 0 leaves the old one.
+    pub now: i64,
+}
+
+impl ResizeOptions {
+    /// Options for a size.
+    pub const fn new(size: NewSize) -> Self {
+        Self {
+            size,
+            wide: None,
+            inode_size: None,
+            now: 0,
+        }
+    }
+}
+
+/// What a change of size would do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks before.
+    pub old_blocks: u64,
+    /// Blocks after it.
+    pub new_blocks: u64,
+    /// Blocks that move.
+    pub moved: u64,
+    /// Inodes that get another number.
+    pub renumbered: u64,
+    moves: Moves,
+    changes: Changes,
+}
+
+impl Plan {
+    /// Bytes of the volume after it.
+    pub const fn bytes(&self) -> u64 {
+        self.new_blocks * self.block_size as u64
+    }
+
+    /// Whether nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.moves.is_empty()
+    }
+
+    /// Copies what moves to places that are free, and then switches to the new volume, with undo files as
+    /// [`Changes::write`] has them. The device is to be long enough; it is not made shorter.
+    ///
+    /// # Errors
+    /// [`Error::Io`], and those of the undo file. Before the undo file is there, the image is as it was.
+    pub fn write(
+        &self,
+        device: &dyn BlockDevice,
+        keep: Option<&Path>,
+        beside: Option<&Path>,
+    ) -> Result<(), Error> {
+        if device.len() < self.bytes() {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        self.moves.copy(device, self.block_size.into())?;
+        Ok(self.changes.write(device, keep, beside)?)
+    }
+}
+
+/// Bytes of the volume on a device.
+///
+/// # Errors
+/// [`Error`] if there is no volume that can be resized.
+pub fn size(device: &dyn BlockDevice) -> Result<u64, Error> {
+    let geo = old::shape(device)?.geo;
+    Ok(geo.blocks_count.saturating_mul(geo.block_size.into()))
+}
+
+/// Makes the plan of a change of size: the new volume is made on an overlay in memory, and checked there. The device is only read;
+/// it may be shorter than the new size.
+///
+/// # Errors
+/// [`Error`] if the image is damaged or cannot have that size.
+///
+/// ```no_run
+/// use extant_resize::{NewSize, ResizeOptions, blockdev::{Access, FileDevice}};
+/// let image = FileDevice::open("disk.img", Access::ReadWrite)?;
+/// let plan = extant_resize::plan(&image, &ResizeOptions::new(NewSize::Least))?;
+/// plan.write(&image, None, Some("disk.img.extant-undo".as_ref()))?;
+/// image.set_len(plan.bytes())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan(device: &dyn BlockDevice, options: &ResizeOptions) -> Result<Plan, Error> {
+    let shape = old::shape(device)?;
+    let before = extant_check::check(device, &CheckOptions::default())?;
+    if let Some(finding) = before.findings.iter().find(|_| !before.is_clean()) {
+        return Err(Error::Damaged(finding.to_string()));
+    }
+    let old = Old::read(device, shape)?;
+    let conversion = Conversion::of(options, &old.shape.geo)?;
+    let block = u64::from(old.shape.geo.block_size);
+    match options.size {
+        NewSize::Same => attempt(
+            device,
+            &old,
+            old.shape.with(old.shape.geo.blocks_count, conversion)?,
+            options,
+        ),
+        NewSize::Bytes(bytes) => attempt(
+            device,
+            &old,
+            old.shape.with(bytes / block, conversion)?,
+            options,
+        ),
+        NewSize::Least => least(device, &old, conversion, options),
+    }
+}
+
+/// The smallest plan: mappings that fall into more parts need blocks of their own, which only an attempt can tell.
+fn least(
+    device: &dyn BlockDevice,
+    old: &Old,
+    conversion: Conversion,
+    options: &ResizeOptions,
+) -> Result<Plan, Error> {
+    let files = old.files().count();
+    let mut spare = 0;
+    loop {
+        let shape = old
+            .shape
+            .smallest(files + spare, old.inodes_in_use(), conversion)?;
+        let last = shape.geo.blocks_count >= old.shape.geo.blocks_count;
+        match attempt(device, old, shape, options) {
+            Err(Error::NoRoom) if !last => spare = spare * 2 + 8,
+            plan => return plan,
+        }
+    }
+}
+
+fn attempt(
+    device: &dyn BlockDevice,
+    old: &Old,
+    shape: Shape,
+    options: &ResizeOptions,
+) -> Result<Plan, Error> {
+    let used = old.inodes_in_use();
+    if used > shape.geo.inodes_count {
+        return Err(Error::NoInodes {
+            used,
+            there: shape.geo.inodes_count,
+        });
+    }
+    let geo = shape.geo.clone();
+    let mut plan = Plan {
+        block_size: geo.block_size,
+        old_blocks: old.shape.geo.blocks_count,
+        new_blocks: geo.blocks_count,
+        moved: 0,
+        renumbered: 0,
+        moves: Moves::default(),
+        changes: Changes::default(),
+    };
+    if shape.sb.bytes() == old.shape.sb.bytes() {
+        return Ok(plan);
+    }
+    let layout = session::Layout::new(old, &geo, &journal::empty_log(device, old))?;
+    let view = View {
+        device,
+        len: device.len().max(plan.bytes()),
+        block_size: geo.block_size.into(),
+        moves: layout.moves.clone(),
+    };
+    let overlay = MemOverlay::with_grain(&view, geo.block_size);
+    let mut session = Session::new(old, shape, &view, &overlay, layout);
+    session.make(options.now)?;
+    plan.renumbered = session.renumbered();
+    let as_it_is = CheckOptions {
+        replay: false,
+        ..CheckOptions::default()
+    };
+    let after = extant_check::check(&overlay, &as_it_is)?;
+    if let Some(finding) = after.findings.iter().find(|_| !after.is_clean()) {
+        return Err(Error::Unsound(finding.to_string()));
+    }
+    plan.changes = overlay.into_changes()?;
+    plan.moved = view.moves.blocks();
+    plan.moves = view.moves;
+    Ok(plan)
+}

@@ -1,0 +1,142 @@
+//! The volume as it is: what its groups have, and which blocks are whose.
+
+use crate::Error;
+use crate::blocks::BlockSet;
+use crate::target::Shape;
+use blockdev::BlockDevice;
+use ext4_format::features::{Features, Incompat};
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
+use ext4_format::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{GroupNr, bitmap};
+
+/// A sound volume.
+pub(crate) struct Old {
+    pub(crate) shape: Shape,
+    pub(crate) descs: Vec<GroupDesc>,
+    /// Blocks in use.
+    pub(crate) used: BlockSet,
+    /// Those that groups have for themselves.
+    pub(crate) fixed: BlockSet,
+    /// Bitmaps of inodes; none where no inode was ever in use.
+    pub(crate) inodes: Vec<Option<Vec<u8>>>,
+}
+
+/// Reads the superblock, and refuses what cannot be resized.
+pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let sb = RawSuperblock::parse(&bytes).map_err(Error::Superblock)?;
+    let geo = Geometry::new(&sb).map_err(Error::Superblock)?;
+    let features = Features::of(&sb);
+    if features.has_needs_recovery() {
+        return Err(Error::Journal);
+    }
+    let fields = [
+        (features.has_bigalloc(), "bigalloc"),
+        (features.has_mmp(), "mmp"),
+        (features.has_quota(), "quota"),
+        (features.has_project(), "project"),
+    ];
+    if let Some((_, name)) = fields.into_iter().find(|(has, _)| *has) {
+        return Err(Error::Refused(format!("the feature {name}")));
+    }
+    if features.incompat.contains(Incompat::JOURNAL_DEV) {
+        return Err(Error::Refused("a journal apart".into()));
+    }
+    if sb.state.get() & STATE_ERROR != 0 {
+        return Err(Error::Damaged(
+            "errors are recorded in the superblock".into(),
+        ));
+    }
+    if geo.blocks_per_group % 8 != 0 {
+        return Err(Error::Refused(
+            "groups that do not fill bytes of a bitmap".into(),
+        ));
+    }
+    Ok(Shape { sb, geo })
+}
+
+impl Old {
+    pub(crate) fn read(device: &dyn BlockDevice, shape: Shape) -> Result<Self, Error> {
+        let geo = &shape.geo;
+        let mut descs = Vec::new();
+        let mut block = vec![0; geo.block_size as usize];
+        for index in 0..geo.gdt_block_count() {
+            device.read_at(geo.gdt_block(index).offset(geo.block_size), &mut block)?;
+            let first = index * geo.descs_per_block();
+            let end = first.saturating_add(geo.descs_per_block()).min(geo.groups);
+            let records = block.chunks_exact(geo.desc_size.into());
+            for (raw, group) in records.zip((first..end).map(GroupNr)) {
+                descs.push(GroupDesc::decode(raw, geo, group)?);
+            }
+        }
+        let mut fixed = BlockSet::new(geo);
+        for (nr, desc) in (0..).map(GroupNr).zip(&descs) {
+            fixed.insert(
+                geo.group_first_block(nr).0,
+                geo.group_base_meta_blocks(nr).into(),
+            );
+            fixed.insert(desc.block_bitmap.0, 1);
+            fixed.insert(desc.inode_bitmap.0, 1);
+            fixed.insert(desc.inode_table.0, geo.itable_blocks().into());
+        }
+        let mut used = fixed.clone();
+        let mut inodes = Vec::new();
+        let summed = geo.features.has_group_csum();
+        for (nr, desc) in (0..).map(GroupNr).zip(&descs) {
+            if !summed || desc.flags & BLOCK_UNINIT == 0 {
+                device.read_at(desc.block_bitmap.offset(geo.block_size), &mut block)?;
+                // Behind its end a group's bitmap is padding.
+                bitmap::clear_range(&mut block, geo.blocks_in_group(nr), u32::MAX);
+                let map = used.map_mut(nr.0 as usize);
+                map.iter_mut()
+                    .zip(&block)
+                    .for_each(|(to, from)| *to |= from);
+            }
+            if summed && desc.flags & INODE_UNINIT != 0 {
+                inodes.push(None);
+            } else {
+                device.read_at(desc.inode_bitmap.offset(geo.block_size), &mut block)?;
+                inodes.push(Some(block.clone()));
+            }
+        }
+        Ok(Self {
+            descs,
+            used,
+            fixed,
+            inodes,
+            shape,
+        })
+    }
+
+    /// Blocks of files.
+    pub(crate) fn files(&self) -> BlockSet {
+        let mut files = self.used.clone();
+        files.subtract(&self.fixed);
+        files
+    }
+
+    /// How many records of a group's table may be in use.
+    pub(crate) fn records(&self, group: usize) -> u32 {
+        let geo = &self.shape.geo;
+        let Some(desc) = self.descs.get(group) else {
+            return 0;
+        };
+        if !geo.features.has_group_csum() {
+            geo.inodes_per_group
+        } else if desc.flags & INODE_UNINIT != 0 {
+            0
+        } else {
+            geo.inodes_per_group.saturating_sub(desc.itable_unused)
+        }
+    }
+
+    /// Inodes in use, with those that are reserved.
+    pub(crate) fn inodes_in_use(&self) -> u32 {
+        let geo = &self.shape.geo;
+        let used = self.inodes.iter().flatten();
+        used.map(|map| geo.inodes_per_group - bitmap::count_zeros(map, geo.inodes_per_group))
+            .sum()
+    }
+}

@@ -1,0 +1,108 @@
+//! Where the groups of the new shape have their bitmaps and inode tables.
+
+use crate::Error;
+use crate::blocks::BlockSet;
+use crate::old::Old;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::{BlockNr, GroupNr, bitmap};
+
+/// The groups' own structures in the new shape.
+pub(crate) struct Places {
+    /// Only the places are set in those of new groups.
+    pub(crate) descs: Vec<GroupDesc>,
+    pub(crate) fixed: BlockSet,
+    /// Groups whose inode table moves, or has records of another size.
+    pub(crate) moved_tables: Vec<u32>,
+}
+
+impl Places {
+    pub(crate) fn new(old: &Old, geo: &Geometry, files: &BlockSet) -> Result<Self, Error> {
+        let mut places = Self {
+            descs: Vec::new(),
+            fixed: BlockSet::new(geo),
+            moved_tables: Vec::new(),
+        };
+        for nr in (0..geo.groups).map(GroupNr) {
+            let base = geo.group_base_meta_blocks(nr);
+            places
+                .fixed
+                .insert(geo.group_first_block(nr).0, base.into());
+        }
+        let table = u64::from(geo.itable_blocks());
+        let stays = |fixed: &BlockSet, start: BlockNr, len: u64| {
+            start.0 + len <= geo.blocks_count && !fixed.touches(start.0, len)
+        };
+        // What stays comes before what needs a place.
+        let base = places.fixed.clone();
+        for nr in (0..geo.groups).map(GroupNr) {
+            let mut desc = old.descs.get(nr.0 as usize).copied().unwrap_or_default();
+            let known = nr.0 < old.shape.geo.groups;
+            if geo.inode_size != old.shape.geo.inode_size {
+                // It is made anew, where there is room for its length.
+                desc.inode_table = BlockNr(0);
+            }
+            let parts = [
+                (&mut desc.block_bitmap, 1),
+                (&mut desc.inode_bitmap, 1),
+                (&mut desc.inode_table, table),
+            ];
+            for (start, len) in parts {
+                if known && start.0 != 0 && stays(&base, *start, len) {
+                    places.fixed.insert(start.0, len);
+                } else {
+                    *start = BlockNr(0);
+                }
+            }
+            places.descs.push(desc);
+        }
+        for nr in 0..geo.groups {
+            let Some(mut desc) = places.descs.get(nr as usize).copied() else {
+                continue;
+            };
+            if desc.inode_table.0 == 0 && nr < old.shape.geo.groups {
+                places.moved_tables.push(nr);
+            }
+            for (start, len) in [
+                (&mut desc.block_bitmap, 1),
+                (&mut desc.inode_bitmap, 1),
+                (&mut desc.inode_table, geo.itable_blocks()),
+            ] {
+                if start.0 == 0 {
+                    *start = BlockNr(places.find(geo, files, nr, len)?);
+                    places.fixed.insert(start.0, len.into());
+                }
+            }
+            if let Some(kept) = places.descs.get_mut(nr as usize) {
+                *kept = desc;
+            }
+        }
+        Ok(places)
+    }
+
+    /// A place for so many blocks of a group: in its flex group, else in itself, else where there is room. Where nothing is free
+    /// files make room.
+    fn find(&self, geo: &Geometry, files: &BlockSet, group: u32, len: u32) -> Result<u64, Error> {
+        let per_flex = 1u64 << geo.log_groups_per_flex.min(31);
+        let first = (u64::from(group) / per_flex * per_flex) as u32;
+        let flex = geo.features.has_flex_bg();
+        let near = if flex { first..group } else { group..group };
+        let far = if flex { 0..geo.groups } else { group..group };
+        let free = near.chain([group]).chain(far);
+        free.into_iter()
+            .find_map(|g| self.room(geo, Some(files), g, len))
+            .or_else(|| self.room(geo, None, group, len))
+            .ok_or(Error::NoRoom)
+    }
+
+    fn room(&self, geo: &Geometry, files: Option<&BlockSet>, group: u32, len: u32) -> Option<u64> {
+        let mut busy = vec![0; geo.blocks_per_group.div_ceil(8) as usize];
+        self.fixed.or_into(group as usize, &mut busy);
+        if let Some(files) = files {
+            files.or_into(group as usize, &mut busy);
+        }
+        let bits = geo.blocks_in_group(GroupNr(group));
+        let bit = bitmap::find_zero_run(&busy, 0, bits, len)?;
+        Some(geo.group_first_block(GroupNr(group)).0 + u64::from(bit))
+    }
+}

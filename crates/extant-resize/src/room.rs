@@ -1,0 +1,81 @@
+//! Free blocks for what moves, handed out once and in order.
+
+use crate::blocks::BlockSet;
+use ext4_format::geometry::Geometry;
+use ext4_format::{GroupNr, bitmap};
+
+/// Blocks of one volume that are free in the new shape: first those that the old one has free too, then those that only its groups
+/// had for themselves.
+pub(crate) struct Room {
+    geo: Geometry,
+    group: u32,
+    at: u32,
+    early: bool,
+    busy: Option<Vec<u8>>,
+    used: BlockSet,
+    files: BlockSet,
+    fixed: BlockSet,
+}
+
+impl Room {
+    pub(crate) fn new(geo: &Geometry, used: &BlockSet, files: &BlockSet, fixed: &BlockSet) -> Self {
+        Self {
+            geo: geo.clone(),
+            group: 0,
+            at: 0,
+            early: true,
+            busy: None,
+            used: used.clone(),
+            files: files.clone(),
+            fixed: fixed.clone(),
+        }
+    }
+
+    fn busy(&self) -> Vec<u8> {
+        let group = self.group as usize;
+        let mut map = vec![0; self.geo.blocks_per_group.div_ceil(8) as usize];
+        self.fixed.or_into(group, &mut map);
+        if self.early {
+            self.used.or_into(group, &mut map);
+            return map;
+        }
+        // Free before, or of a file: handed out already, or not free.
+        self.files.or_into(group, &mut map);
+        let mut given_up = vec![0; map.len()];
+        self.used.or_into(group, &mut given_up);
+        for (to, old) in map.iter_mut().zip(given_up) {
+            *to |= !old;
+        }
+        map
+    }
+
+    /// A run of at most so many blocks: its start, its length, and whether the old volume has it free.
+    pub(crate) fn take(&mut self, want: u64) -> Option<(u64, u64, bool)> {
+        loop {
+            if self.group >= self.geo.groups {
+                if !self.early {
+                    return None;
+                }
+                (self.early, self.group, self.at, self.busy) = (false, 0, 0, None);
+                continue;
+            }
+            let bits = self.geo.blocks_in_group(GroupNr(self.group));
+            let map = match self.busy.take() {
+                Some(map) => map,
+                None => self.busy(),
+            };
+            if let Some(start) = bitmap::find_zero(&map, self.at, bits) {
+                let most = start
+                    .saturating_add(want.min(u64::from(u32::MAX)) as u32)
+                    .min(bits);
+                let end = bitmap::find_one(&map, start, most).unwrap_or(most);
+                self.at = end;
+                self.busy = Some(map);
+                let first = self.geo.group_first_block(GroupNr(self.group)).0;
+                return Some((first + u64::from(start), u64::from(end - start), self.early));
+            }
+            self.group += 1;
+            self.at = 0;
+        }
+    }
+}

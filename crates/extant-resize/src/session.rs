@@ -1,0 +1,294 @@
+//! One attempt at a new shape: what goes where, and the order in which it is made.
+
+use crate::blocks::BlockSet;
+use crate::old::Old;
+use crate::places::Places;
+use crate::room::Room;
+use crate::target::Shape;
+use crate::view::{Move, Moves, View};
+use crate::{Error, inodes, journal, names, write};
+use blockdev::BlockDevice;
+use ext4_format::geometry::Geometry;
+use ext4_format::inode::GOOD_OLD_SIZE;
+use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, checksum, inode};
+use extant_repair::MemOverlay;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which block goes where.
+pub(crate) struct Layout {
+    pub(crate) places: Places,
+    pub(crate) moves: Moves,
+    /// Blocks of files in the new volume.
+    pub(crate) files: BlockSet,
+    room: Room,
+}
+
+impl Layout {
+    /// What is in the runs of `blank` is not copied.
+    pub(crate) fn new(old: &Old, geo: &Geometry, blank: &[(u64, u64)]) -> Result<Self, Error> {
+        let mut files = old.files();
+        let places = Places::new(old, geo, &files)?;
+        let displaced = files.runs_in(&places.fixed, geo.blocks_count);
+        let mut room = Room::new(geo, &old.used, &files, &places.fixed);
+        let mut moves = Moves::default();
+        for (start, len) in displaced {
+            files.remove(start, len);
+            let mut done = 0;
+            while done < len {
+                let from = start + done;
+                let (alike, blank) = journal::alike(blank, from, len - done);
+                let (to, n, early) = room.take(alike).ok_or(Error::NoRoom)?;
+                moves.insert(Move {
+                    from,
+                    len: n,
+                    to,
+                    early,
+                    blank,
+                });
+                files.insert(to, n);
+                done += n;
+            }
+        }
+        Ok(Self {
+            places,
+            moves,
+            files,
+            room,
+        })
+    }
+}
+
+/// The new volume while it is made.
+pub(crate) struct Session<'s, 'd> {
+    pub(crate) old: &'s Old,
+    pub(crate) shape: Shape,
+    pub(crate) geo: Geometry,
+    pub(crate) view: &'s View<'d>,
+    pub(crate) overlay: &'s MemOverlay<'s>,
+    pub(crate) layout: Layout,
+    /// New numbers of inodes.
+    pub(crate) numbers: BTreeMap<u32, u32>,
+    /// Bitmaps of inodes of the new volume.
+    pub(crate) inodes: Vec<Option<Vec<u8>>>,
+    /// Directories that come to a group.
+    pub(crate) new_dirs: BTreeMap<u32, u32>,
+    /// One past the last record in use, of groups that get inodes.
+    pub(crate) ends: BTreeMap<u32, u32>,
+    /// Blocks of attributes that have moved.
+    pub(crate) attributes: BTreeSet<u64>,
+}
+
+impl<'s, 'd> Session<'s, 'd> {
+    pub(crate) fn new(
+        old: &'s Old,
+        shape: Shape,
+        view: &'s View<'d>,
+        overlay: &'s MemOverlay<'s>,
+        layout: Layout,
+    ) -> Self {
+        Self {
+            geo: shape.geo.clone(),
+            inodes: old.inodes.clone(),
+            old,
+            shape,
+            view,
+            overlay,
+            layout,
+            numbers: BTreeMap::new(),
+            new_dirs: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            attributes: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn renumbered(&self) -> u64 {
+        self.numbers.len() as u64
+    }
+
+    pub(crate) fn make(&mut self, now: i64) -> Result<(), Error> {
+        self.copy_late()?;
+        self.move_tables()?;
+        self.number()?;
+        let directories = inodes::make(self)?;
+        names::make(self, &directories)?;
+        write::make(self, now)
+    }
+
+    /// Copies to places that the old groups gave up.
+    fn copy_late(&self) -> Result<(), Error> {
+        let size = u64::from(self.geo.block_size);
+        for run in self.view.moves.late() {
+            let mut bytes = vec![0; size as usize];
+            for i in 0..run.len {
+                if !run.blank {
+                    self.view.read_old((run.from + i) * size, &mut bytes)?;
+                }
+                self.overlay.write_at((run.to + i) * size, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_tables(&self) -> Result<(), Error> {
+        for &group in &self.layout.places.moved_tables {
+            let from = self.old.descs.get(group as usize);
+            let to = self.layout.places.descs.get(group as usize);
+            let (Some(from), Some(to)) = (from, to) else {
+                continue;
+            };
+            if self.geo.inode_size != self.old.shape.geo.inode_size {
+                self.widen_table(group, from.inode_table, to.inode_table)?;
+                continue;
+            }
+            let mut bytes = vec![0; self.geo.block_size as usize];
+            let used = self
+                .old
+                .records(group as usize)
+                .div_ceil(self.geo.inodes_per_block());
+            for i in 0..u64::from(used) {
+                let source = BlockNr(from.inode_table.0 + i).offset(self.geo.block_size);
+                self.view.read_old(source, &mut bytes)?;
+                self.write(BlockNr(to.inode_table.0 + i), &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the records of a group that may have been used with their new size. All others of the table are zeros, or those
+    /// of a table that says so.
+    fn widen_table(&self, group: u32, from: BlockNr, to: BlockNr) -> Result<(), Error> {
+        let old = &self.old.shape.geo;
+        let size = usize::from(old.inode_size);
+        let per_block = self.geo.inodes_per_block().max(1);
+        let used = self.old.records(group as usize);
+        let mut records = vec![0; per_block as usize * size];
+        for (nth, first) in (0..).zip((0..used).step_by(per_block as usize)) {
+            let count = per_block.min(used - first) as usize;
+            let some = records.get_mut(..count * size).unwrap_or_default();
+            let at = from.offset(old.block_size) + u64::from(first) * size as u64;
+            self.view.read_old(at, some)?;
+            let mut block = vec![0; self.geo.block_size as usize];
+            let wide = block.chunks_exact_mut(self.geo.inode_size.into());
+            for ((index, narrow), wide) in (first..).zip(some.chunks_exact(size)).zip(wide) {
+                let ino = self.geo.inode_nr(GroupNr(group), index);
+                let mut raw = self.widened(narrow);
+                if raw.iter().any(|&b| b != 0) {
+                    inode::set_checksum(&mut raw, &self.geo, ino);
+                }
+                wide.copy_from_slice(&raw);
+            }
+            self.write(BlockNr(to.0 + nth), &block)?;
+        }
+        Ok(())
+    }
+
+    /// A record of the old volume with the length that it has in the new one. A first part behind the 128 bytes of old gets
+    /// its length; times in it are zeros.
+    pub(crate) fn widened(&self, old: &[u8]) -> Vec<u8> {
+        let mut raw = old.to_vec();
+        if raw.len() >= self.geo.inode_size.into() {
+            return raw;
+        }
+        raw.resize(self.geo.inode_size.into(), 0);
+        if self.old.shape.geo.inode_size == GOOD_OLD_SIZE as u16 && old.iter().any(|&b| b != 0) {
+            inode::init_blank(&mut raw, &self.geo);
+        }
+        raw
+    }
+
+    /// Gives the inodes of groups that go away numbers in those that stay.
+    fn number(&mut self) -> Result<(), Error> {
+        let (per, groups) = (self.geo.inodes_per_group, self.geo.groups as usize);
+        let (mut group, mut at) = (0, 0);
+        for (gone, map) in self.old.inodes.iter().enumerate().skip(groups) {
+            let Some(map) = map else { continue };
+            let mut index = 0;
+            while let Some(found) = bitmap::find_one(map, index, per) {
+                index = found + 1;
+                let new = loop {
+                    if group >= groups {
+                        return Err(Error::NoRoom);
+                    }
+                    let slot = self.inodes.get_mut(group);
+                    let block = self.geo.block_size;
+                    let map = slot.map(|slot| {
+                        slot.get_or_insert_with(|| {
+                            let mut map = vec![0; block as usize];
+                            bitmap::pad(&mut map, per);
+                            map
+                        })
+                    });
+                    let Some(map) = map else {
+                        return Err(Error::NoRoom);
+                    };
+                    match bitmap::find_zero(map, at, per) {
+                        Some(free) => {
+                            bitmap::set(map, free);
+                            at = free + 1;
+                            break free;
+                        }
+                        None => (group, at) = (group + 1, 0),
+                    }
+                };
+                let end = self.ends.entry(group as u32).or_default();
+                *end = (*end).max(new + 1);
+                let old_nr = self.old.shape.geo.inode_nr(GroupNr(gone as u32), found);
+                let new_nr = self.geo.inode_nr(GroupNr(group as u32), new);
+                self.numbers.insert(old_nr.0, new_nr.0);
+            }
+        }
+        self.clear_records()
+    }
+
+    /// Clears the records behind those that were in use, up to the new ones.
+    fn clear_records(&self) -> Result<(), Error> {
+        let size = usize::from(self.geo.inode_size);
+        for (&group, &end) in &self.ends {
+            for index in self.old.records(group as usize)..end {
+                let ino = self.geo.inode_nr(GroupNr(group), index);
+                self.write_record(ino, &vec![0; size])?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn number_of(&self, ino: InodeNr) -> InodeNr {
+        InodeNr(self.numbers.get(&ino.0).copied().unwrap_or(ino.0))
+    }
+
+    pub(crate) fn seed(&self, ino: InodeNr, generation: u32) -> Option<u32> {
+        let seed = || checksum::inode_seed(self.geo.csum_seed, ino, generation);
+        self.geo.features.has_metadata_csum().then(seed)
+    }
+
+    pub(crate) fn read(&self, block: BlockNr) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; self.geo.block_size as usize];
+        self.overlay
+            .read_at(block.offset(self.geo.block_size), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn write(&self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
+        Ok(self
+            .overlay
+            .write_at(block.offset(self.geo.block_size), bytes)?)
+    }
+
+    /// Writes a record of the new volume.
+    pub(crate) fn write_record(&self, ino: InodeNr, raw: &[u8]) -> Result<(), Error> {
+        let place = self.geo.group_of_inode(ino).and_then(|(group, index)| {
+            let desc = self.layout.places.descs.get(group.0 as usize)?;
+            Some(self.geo.inode_place(desc.inode_table, index))
+        });
+        let (block, at) = place.ok_or(Error::NoRoom)?;
+        let offset = block.offset(self.geo.block_size) + at as u64;
+        Ok(self.overlay.write_at(offset, raw)?)
+    }
+
+    /// A free block, which then is a file's.
+    pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
+        let (block, ..) = self.layout.room.take(1)?;
+        self.layout.files.insert(block, 1);
+        Some(BlockNr(block))
+    }
+}

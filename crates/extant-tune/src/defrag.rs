@@ -1,0 +1,320 @@
+//! Files in one piece each: copied into a free run first, then their mappings changed, many at a time.
+//!
+//! A step copies only into blocks that were free before it, and frees the old ones at its end. So a cut in the copies changes
+//! nothing, and one in the changes is taken back by the undo file: the old blocks are as they were.
+
+use crate::image::Image;
+use crate::map::{self, Map};
+use crate::{Error, require_clean};
+use blockdev::BlockDevice;
+use ext4_format::extent::Extent;
+use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::mapping::{self, Run};
+use ext4_format::remapping::{self, MapSink};
+use ext4_format::{BlockNr, FileType, InodeNr};
+use extant_repair::{Changes, MemOverlay};
+
+/// Files of one step.
+const STEP: usize = 256;
+/// Bytes that are copied at once.
+const PIECE: u64 = 1 << 20;
+
+/// How one file lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileFragments {
+    /// The inode.
+    pub ino: InodeNr,
+    /// Blocks of data.
+    pub blocks: u64,
+    /// Pieces that they lie in.
+    pub pieces: u64,
+}
+
+/// How files and free space lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fragments {
+    /// Regular files with data.
+    pub files: u64,
+    /// Blocks of all of them.
+    pub blocks: u64,
+    /// Pieces of all of them.
+    pub pieces: u64,
+    /// Files in more than one piece, those in most pieces first.
+    pub fragmented: Vec<FileFragments>,
+    /// Free runs: their lengths in blocks.
+    pub free: Vec<u64>,
+}
+
+/// Pieces that a mapping lies in.
+fn pieces(map: &Map) -> u64 {
+    let follows = |pair: &[Extent]| match pair {
+        [a, b] => a.physical.0 + u64::from(a.len) == b.physical.0,
+        _ => false,
+    };
+    let joined = map.runs.windows(2).filter(|pair| follows(pair)).count();
+    (map.runs.len() - joined.min(map.runs.len())) as u64
+}
+
+/// A regular file with data, its record and its mapping.
+fn file(image: &Image<'_, '_>, ino: InodeNr) -> Result<Option<(Vec<u8>, InodeCore, Map)>, Error> {
+    if ino.0 < image.geo.first_ino || ino.0 == image.geo.orphan_file_ino {
+        return Ok(None);
+    }
+    let raw = image.read_record(ino)?;
+    let core = inode::decode_verified(&raw, &image.geo, ino)?;
+    let other = core.flags & (flags::INLINE_DATA | flags::EA_INODE) != 0;
+    if core.file_type() != Some(FileType::Regular) || core.links == 0 || other {
+        return Ok(None);
+    }
+    let map = map::read(image, core.flags, inode::i_block(&raw)?)?;
+    Ok((!map.runs.is_empty()).then_some((raw, core, map)))
+}
+
+/// Counts pieces of files and of free space.
+///
+/// # Errors
+/// [`Error`] if the image cannot be read, or its journal must be replayed first.
+pub fn fragments(device: &dyn BlockDevice) -> Result<Fragments, Error> {
+    let overlay = MemOverlay::new(device);
+    let mut image = Image::open(&overlay, true)?;
+    let mut found = Fragments::default();
+    for ino in image.used_inodes()? {
+        if let Some((_, _, map)) = file(&image, ino)? {
+            let file = FileFragments {
+                ino,
+                blocks: map.blocks(),
+                pieces: pieces(&map),
+            };
+            found.files += 1;
+            found.blocks += file.blocks;
+            found.pieces += file.pieces;
+            if file.pieces > 1 {
+                found.fragmented.push(file);
+            }
+        }
+    }
+    found
+        .fragmented
+        .sort_by_key(|file| std::cmp::Reverse(file.pieces));
+    found.free = image.free_runs(1)?.into_iter().map(|run| run.1).collect();
+    Ok(found)
+}
+
+/// Has files lie in one piece each, as far as there are free runs for them; `only` names some files. `commit` writes the changes of one
+/// step, so that a cut leaves all of them or none. Returns how many files were moved.
+///
+/// # Errors
+/// [`Error`] if the image is not clean or cannot be written. Steps before are complete then.
+pub fn defragment(
+    device: &dyn BlockDevice,
+    only: Option<&[InodeNr]>,
+    now: i64,
+    commit: &mut dyn FnMut(&Changes) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    require_clean(device)?;
+    let mut rest: Vec<InodeNr> = fragments(device)?
+        .fragmented
+        .iter()
+        .map(|file| file.ino)
+        .collect();
+    rest.retain(|ino| only.is_none_or(|only| only.contains(ino)));
+    let mut moved = 0;
+    for part in rest.chunks(STEP) {
+        let overlay = MemOverlay::new(device);
+        let mut image = Image::open(&overlay, true)?;
+        image.needs_blocks("a file")?;
+        image.needs_no_quota("files are not moved")?;
+        let mut free = image.free_runs(2)?;
+        let mut copied = Vec::new();
+        for &ino in part {
+            copied.extend(copy_file(device, &image, ino, &mut free)?);
+        }
+        let mut old = Vec::new();
+        for file in copied {
+            old.extend(remap(&mut image, file)?);
+            moved += 1;
+        }
+        if old.is_empty() {
+            continue;
+        }
+        for (block, len) in old {
+            image.free(block, len)?;
+        }
+        crate::seal::write_groups(&mut image, false)?;
+        image.sb.set_write_time(now);
+        image.write_superblocks()?;
+        device.flush()?;
+        commit(&overlay.into_changes()?)?;
+    }
+    Ok(moved)
+}
+
+/// Takes so many blocks from the shortest run that has them.
+fn take(free: &mut [(u64, u64)], blocks: u64) -> Option<u64> {
+    let fitting = free.iter_mut().filter(|run| run.1 >= blocks);
+    let run = fitting.min_by_key(|run| run.1)?;
+    let start = run.0;
+    (run.0, run.1) = (run.0 + blocks, run.1 - blocks);
+    Some(start)
+}
+
+/// A file that was copied.
+struct Copied {
+    ino: InodeNr,
+    raw: Vec<u8>,
+    core: InodeCore,
+    map: Map,
+    /// Its extents at the new place.
+    extents: Vec<Extent>,
+    /// Blocks for the nodes of the new map: those of the old one first.
+    nodes: Vec<u64>,
+    /// How many of them are needed.
+    count: usize,
+}
+
+/// Copies a file into one run; `None` for one that stays. Nothing is written to the overlay, whose grains may be larger than blocks.
+fn copy_file(
+    device: &dyn BlockDevice,
+    image: &Image<'_, '_>,
+    ino: InodeNr,
+    free: &mut [(u64, u64)],
+) -> Result<Option<Copied>, Error> {
+    let Some((raw, core, map)) = file(image, ino)? else {
+        return Ok(None);
+    };
+    let Some(start) = take(free, map.blocks()) else {
+        return Ok(None);
+    };
+    let (mut extents, mut physical): (Vec<Extent>, u64) = (Vec::new(), start);
+    for run in &map.runs {
+        // What was set aside and not written holds nothing.
+        if !run.unwritten {
+            copy(device, image, run.physical.0, physical, run.len.into())?;
+        }
+        let here = Extent {
+            physical: BlockNr(physical),
+            ..*run
+        };
+        match extents
+            .last_mut()
+            .and_then(|last| Some((last.merge(&here)?, last)))
+        {
+            Some((longer, last)) => *last = longer,
+            None => extents.push(here),
+        }
+        physical += u64::from(run.len);
+    }
+    let count = match image.geo.features.has_extents() {
+        true => mapping::nodes_for(extents.len() as u64, image.geo.block_size),
+        false => mapping::address_blocks(&runs(&extents), image.geo.block_size),
+    };
+    let mut nodes: Vec<u64> = map.nodes.iter().map(|node| node.0).collect();
+    while nodes.len() < count as usize {
+        let Some(node) = take(free, 1) else {
+            return Ok(None);
+        };
+        nodes.push(node);
+    }
+    Ok(Some(Copied {
+        ino,
+        raw,
+        core,
+        map,
+        extents,
+        nodes,
+        count: count as usize,
+    }))
+}
+
+/// Extents as runs, of which a block map is built; there they are all written.
+fn runs(extents: &[Extent]) -> Vec<Run> {
+    let run = |extent: &Extent| Run {
+        logical: extent.logical,
+        len: extent.len,
+        physical: extent.physical.0,
+    };
+    extents.iter().map(run).collect()
+}
+
+/// The planned blocks of a mapping.
+struct Sink<'s, 'i, 'd> {
+    nodes: std::slice::Iter<'s, u64>,
+    image: &'s Image<'i, 'd>,
+}
+
+impl MapSink for Sink<'_, '_, '_> {
+    type Error = Error;
+
+    fn take(&mut self) -> Option<BlockNr> {
+        self.nodes.next().copied().map(BlockNr)
+    }
+
+    fn write(&mut self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
+        self.image.write(block, bytes)
+    }
+}
+
+/// Has a file that was copied mapped to its copy; returns its old blocks.
+fn remap(image: &mut Image<'_, '_>, file: Copied) -> Result<Vec<(BlockNr, u64)>, Error> {
+    let (mut raw, mut core, map, mut nodes) = (file.raw, file.core, file.map, file.nodes);
+    for extent in &file.extents {
+        image.mark(extent.physical, extent.len.into(), true)?;
+    }
+    for node in nodes.iter().skip(map.nodes.len()) {
+        image.mark(BlockNr(*node), 1, true)?;
+    }
+    let place = |run: &Extent| (run.physical, u64::from(run.len));
+    let mut old: Vec<_> = map.runs.iter().map(place).collect();
+    old.extend(nodes.drain(file.count..).map(|node| (BlockNr(node), 1)));
+    let mut root = [0; inode::I_BLOCK_SIZE];
+    let seed = image.seed(file.ino, core.generation);
+    if image.geo.features.has_extents() {
+        let seed = image.geo.features.has_metadata_csum().then_some(seed);
+        let mut sink = Sink {
+            nodes: nodes.iter(),
+            image,
+        };
+        let size = image.geo.block_size;
+        if !remapping::build(&mut sink, size, Some(seed), &file.extents, &mut root)? {
+            return Err(Error::Refused(
+                "a mapping of more blocks than were planned".into(),
+            ));
+        }
+    } else {
+        let mut emit = |block: u64, bytes: &[u8]| image.write(BlockNr(block), bytes);
+        let runs = runs(&file.extents);
+        mapping::build(&image.geo, &runs, &nodes, seed, &mut root, &mut emit)?;
+    }
+    if image.geo.features.has_extents() {
+        core.flags |= flags::EXTENTS;
+    }
+    inode::encode_core(&core, &mut raw, &image.geo);
+    *inode::i_block_mut(&mut raw)? = root;
+    let per = u64::from(image.geo.sectors_per_block());
+    let sectors = inode::sectors(&raw, &image.geo).saturating_sub(map.nodes.len() as u64 * per);
+    inode::set_sectors(&mut raw, &image.geo, sectors + file.count as u64 * per)?;
+    image.write_record(file.ino, &mut raw)?;
+    Ok(old)
+}
+
+/// Copies blocks on the device itself: where they go to nothing is in use.
+fn copy(
+    device: &dyn BlockDevice,
+    image: &Image<'_, '_>,
+    from: u64,
+    to: u64,
+    blocks: u64,
+) -> Result<(), Error> {
+    let size = u64::from(image.geo.block_size);
+    let (from, to, len) = (from * size, to * size, blocks * size);
+    let mut bytes = vec![0; PIECE.min(len) as usize];
+    let mut done = 0;
+    while done < len {
+        let piece = PIECE.min(len - done) as usize;
+        let part = bytes.get_mut(..piece).unwrap_or_default();
+        device.read_at(from + done, part)?;
+        device.write_at(to + done, part)?;
+        done += piece as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! What features say of the places of metadata: backups, reserved descriptors, tables that were never written.
+
+use crate::image::Image;
+use crate::{Error, features};
+use blockdev::BlockDevice;
+use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT, INODE_ZEROED};
+use ext4_format::inode;
+use ext4_format::{BlockNr, GroupNr, InodeNr, indirect};
+
+/// A UUID as it is written.
+pub(crate) fn shown_uuid(uuid: &[u8; 16]) -> String {
+    let mut text = String::new();
+    for (i, byte) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// Frees the blocks that are reserved for descriptors, and their map.
+pub(crate) fn remove_reserved_descriptors(image: &mut Image<'_, '_>) -> Result<(), Error> {
+    image.needs_blocks("resize_inode")?;
+    let raw = image.read_record(InodeNr::RESIZE)?;
+    let root = inode::i_block(&raw)?;
+    if let Some(map) = indirect::get(root, indirect::DIRECT + 1, image.geo.blocks_count)? {
+        image.free(map, 1)?;
+    }
+    let geo = image.geo.clone();
+    let reserved = u64::from(geo.reserved_gdt_blocks);
+    for group in (0..geo.groups)
+        .map(GroupNr)
+        .filter(|&group| geo.has_super(group))
+    {
+        let after = geo.group_first_block(group).0 + u64::from(geo.group_base_meta_blocks(group));
+        image.free(BlockNr(after.saturating_sub(reserved)), reserved)?;
+    }
+    let mut zeros = vec![0; geo.inode_size.into()];
+    image.write_record(InodeNr::RESIZE, &mut zeros)?;
+    image.sb.reserved_gdt_blocks.set(0);
+    let backups = (0..geo.groups)
+        .filter(|&group| geo.has_super(GroupNr(group)))
+        .count() as u64;
+    subtract_overhead(image, reserved * backups + 1);
+    image.tell("inode 7", "the blocks reserved for descriptors are freed");
+    Ok(())
+}
+
+/// Takes blocks off the count of those that are no file's.
+pub(crate) fn subtract_overhead(image: &mut Image<'_, '_>, blocks: u64) {
+    let overhead = u64::from(image.sb.overhead_blocks.get());
+    let rest = overhead
+        .checked_sub(blocks)
+        .and_then(|rest| u32::try_from(rest).ok());
+    image.sb.overhead_blocks.set(rest.unwrap_or(0)); // 0: the kernel counts for itself
+}
+
+/// Adds blocks to that count.
+pub(crate) fn add_overhead(image: &mut Image<'_, '_>, blocks: u64) {
+    let overhead = image.sb.overhead_blocks.get();
+    if overhead != 0 {
+        let sum = u32::try_from(u64::from(overhead) + blocks);
+        image.sb.overhead_blocks.set(sum.unwrap_or(0));
+    }
+}
+
+/// Makes what the features say of the groups true.
+pub(crate) fn follow(image: &mut Image<'_, '_>) -> Result<(), Error> {
+    let (had, has) = (image.old.features, image.geo.features);
+    if had.has_flex_bg() && !has.has_flex_bg() {
+        features::check_places(image)?;
+    }
+    if !had.has_sparse_super() && has.has_sparse_super() {
+        free_backups(image)?;
+    }
+    if had.has_group_csum() && !has.has_group_csum() {
+        write_unused(image)?;
+    }
+    Ok(())
+}
+
+/// Frees the backups that `sparse_super` does without.
+fn free_backups(image: &mut Image<'_, '_>) -> Result<(), Error> {
+    image.needs_blocks("sparse_super")?;
+    let old = image.old.clone();
+    let mut freed = 0;
+    for group in (0..old.groups).map(GroupNr) {
+        if old.has_super(group) && !image.geo.has_super(group) {
+            let blocks = u64::from(old.group_base_meta_blocks(group));
+            image.free(old.group_first_block(group), blocks)?;
+            freed += blocks;
+        }
+    }
+    if image.sb.overhead_blocks.get() != 0 {
+        subtract_overhead(image, freed);
+    }
+    image.tell("groups", format!("{freed} blocks of backups are freed"));
+    Ok(())
+}
+
+/// Writes the tables and bitmaps that were never written, as nothing says so any more.
+fn write_unused(image: &mut Image<'_, '_>) -> Result<(), Error> {
+    let geo = image.geo.clone();
+    let zeros = vec![0; usize::from(geo.inode_size)];
+    for group in (0..geo.groups).map(GroupNr) {
+        let (used, desc) = (image.records_in(group)?, image.desc(group)?);
+        if desc.flags & BLOCK_UNINIT != 0 {
+            image.block_map(group)?;
+        }
+        if desc.flags & INODE_UNINIT != 0 {
+            image.inode_map(group)?;
+        }
+        if desc.flags & INODE_ZEROED == 0 {
+            for index in used..geo.inodes_per_group {
+                let (block, at) = geo.inode_place(desc.inode_table, index);
+                let at = block.offset(geo.block_size) + at as u64;
+                image.dev.write_at(at, &zeros)?;
+            }
+        }
+        if let Some(desc) = image.descs.get_mut(group.0 as usize) {
+            desc.flags = 0;
+            desc.itable_unused = 0;
+        }
+    }
+    image.tell("groups", "tables that were never used are written");
+    Ok(())
+}

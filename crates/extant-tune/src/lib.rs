@@ -1,0 +1,177 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+mod defrag;
+mod dirs;
+mod features;
+mod fields;
+mod image;
+mod journal;
+mod layout;
+mod map;
+mod mmp;
+mod options;
+mod orphans;
+mod quota;
+mod seal;
+mod space;
+mod trim;
+
+pub use blockdev;
+pub use defrag::{FileFragments, Fragments, defragment, fragments};
+pub use ext4_format::features::Features;
+pub use extant_check::Report;
+pub use extant_repair::{Changes, Undo};
+pub use options::TuneOptions;
+pub use trim::{FreeSpace, Freed};
+
+use blockdev::BlockDevice;
+use ext4_format::FormatError;
+use extant_check::CheckOptions;
+use extant_repair::MemOverlay;
+use image::Image;
+use std::fmt;
+use std::io;
+
+/// Why an image is not changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// There is no superblock that can be used.
+    #[error("no usable superblock: {0}")]
+    Superblock(#[source] FormatError),
+    /// Something that cannot be read or written.
+    #[error("{0}")]
+    Format(#[from] FormatError),
+    /// The image cannot be checked.
+    #[error("{0}")]
+    Check(#[from] extant_check::Error),
+    /// The change cannot be made, and why.
+    #[error("{0}")]
+    Refused(String),
+    /// The image has faults, which come first.
+    #[error("the image is not clean ({0}); extant repair mends it")]
+    NotClean(String),
+    /// The check after the change found a fault; nothing was written.
+    #[error("nothing was changed, as the result would not be clean: {0}")]
+    Broken(String),
+    /// Too few blocks or inodes are free.
+    #[error("no room for {0}")]
+    NoSpace(&'static str),
+}
+
+pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Refused(why.into()))
+}
+
+/// One change.
+///
+/// ```
+/// let change = extant_tune::Change { place: "superblock".into(), text: "the label is data".into() };
+/// assert_eq!(change.to_string(), "superblock: the label is data");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What is changed.
+    pub place: String,
+    /// How.
+    pub text: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)
+    }
+}
+
+/// What is going to be changed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The changes, in their order.
+    pub changes: Vec<Change>,
+    /// The features before.
+    pub before: Features,
+    /// The features after.
+    pub after: Features,
+    /// What the check says of the result; `None` where only fields of the superblock change.
+    pub report: Option<Report>,
+    /// What is to be written.
+    pub writes: Changes,
+}
+
+/// Makes the plan of a change: it is made on an overlay in memory, and checked there. The device is only read.
+///
+/// # Errors
+/// [`Error`] if the change cannot be made.
+///
+/// ```no_run
+/// use extant_tune::blockdev::{Access, FileDevice};
+/// use extant_tune::TuneOptions;
+/// let image = FileDevice::open("disk.img", Access::ReadWrite)?;
+/// let options = TuneOptions { features: "metadata_csum".into(), ..TuneOptions::default() };
+/// let plan = extant_tune::plan(&image, &options)?;
+/// for change in &plan.changes {
+///     println!("{change}");
+/// }
+/// plan.writes.write(&image, None, Some("disk.img.extant-undo".as_ref()))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Error> {
+    let structural = options.is_structural();
+    if structural {
+        require_clean(device)?;
+    }
+    let overlay = MemOverlay::new(device);
+    let mut image = Image::open(&overlay, structural)?;
+    let before = image.geo.features;
+    fields::change(&mut image, options)?;
+    if structural {
+        features::change(&mut image, options)?;
+        seal::finish(&mut image, options)?;
+    }
+    if !image.changes.is_empty() {
+        image.sb.set_write_time(options.now);
+        image.write_superblocks()?;
+    }
+    let (changes, after) = (image.changes, image.geo.features);
+    let report = match structural && !changes.is_empty() {
+        true => Some(extant_check::check(&overlay, &as_it_stands())?),
+        false => None,
+    };
+    if let Some(finding) = report.as_ref().and_then(fault) {
+        return Err(Error::Broken(finding));
+    }
+    let writes = overlay.into_changes()?;
+    Ok(Plan {
+        changes,
+        before,
+        after,
+        report,
+        writes,
+    })
+}
+
+fn as_it_stands() -> CheckOptions {
+    CheckOptions {
+        replay: false,
+        ..CheckOptions::default()
+    }
+}
+
+/// Fails for an image with faults.
+pub(crate) fn require_clean(device: &dyn BlockDevice) -> Result<(), Error> {
+    match fault(&extant_check::check(device, &as_it_stands())?) {
+        Some(finding) => Err(Error::NotClean(finding)),
+        None => Ok(()),
+    }
+}
+
+fn fault(report: &Report) -> Option<String> {
+    let is_fault = |f: &&extant_check::Finding| f.rule.severity() == extant_check::Severity::Fault;
+    let finding = report.findings.iter().find(is_fault)?;
+    Some(finding.to_string())
+}

@@ -1,0 +1,139 @@
+//! What is to be changed.
+
+use ext4_format::features::{Compat, Features, Incompat, RoCompat};
+
+/// What is to be changed; what is `None` or empty stays. The names in brackets are those of tune2fs.
+///
+/// ```
+/// use extant_tune::TuneOptions;
+/// let options = TuneOptions { label: Some(b"data".to_vec()), ..TuneOptions::default() };
+/// assert!(!options.is_structural());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TuneOptions {
+    /// Label, at most 16 bytes (`-L`).
+    pub label: Option<Vec<u8>>,
+    /// UUID (`-U`).
+    pub uuid: Option<[u8; 16]>,
+    /// Features to add, and to remove with a caret (`-O`).
+    pub features: String,
+    /// Kinds of quota to keep, `usrquota`, `grpquota` and `prjquota`, and those to give up with a caret (`-Q`).
+    pub quota: String,
+    /// Default mount options to add, and to remove with a caret (`-o`).
+    pub mount_options: String,
+    /// Percentage of the blocks that is reserved (`-m`).
+    pub reserved_percent: Option<f64>,
+    /// Blocks that are reserved (`-r`).
+    pub reserved_blocks: Option<u64>,
+    /// User for whom they are reserved (`-u`).
+    pub reserved_uid: Option<u16>,
+    /// Group for whom they are reserved (`-g`).
+    pub reserved_gid: Option<u16>,
+    /// What happens when an error is found (`-e`): one of the `ERRORS_` of [`ext4_format::superblock`].
+    pub errors: Option<u16>,
+    /// Mounts until a check; 0 and -1 are none (`-c`).
+    pub max_mounts: Option<i16>,
+    /// Mounts since the last check (`-C`).
+    pub mounts: Option<u16>,
+    /// Seconds between checks, 0 for none (`-i`).
+    pub check_interval: Option<u32>,
+    /// Time of the last check, in seconds (`-T`).
+    pub last_checked: Option<i64>,
+    /// Where it was mounted last, at most 64 bytes (`-M`).
+    pub last_mounted: Option<Vec<u8>>,
+    /// There is to be a journal (`-j`).
+    pub journal: bool,
+    /// Size of the journal in MiB; one of another size is made anew (`-J size=`).
+    pub journal_mib: Option<u64>,
+    /// Blocks that a RAID has on one disk before the next (`-E stride=`).
+    pub stride: Option<u16>,
+    /// Blocks of a stripe of a RAID (`-E stripe_width=`).
+    pub stripe_width: Option<u32>,
+    /// Hash of new directory indexes, 0 to 2 (`-E hash_alg=`).
+    pub hash_algorithm: Option<u8>,
+    /// Seed of the directory hash, as the bytes of a UUID; all indexes are made anew.
+    pub hash_seed: Option<[u8; 16]>,
+    /// Mount options as a text, at most 63 bytes (`-E mount_opts=`).
+    pub mount_text: Option<Vec<u8>>,
+    /// Seconds between two writes of the block that keeps others from mounting, 0 for 5 (`-E mmp_update_interval=`).
+    pub mmp_interval: Option<u16>,
+    /// The next check is not passed over (`-E force_fsck`).
+    pub force_check: bool,
+    /// The volume may be mounted by experimental drivers (`-E test_fs`).
+    pub test_volume: Option<bool>,
+    /// Bytes of the orphan file, which is made if there is none (`-E orphan_file_size=`).
+    pub orphan_file_bytes: Option<u64>,
+    /// Directories are made anew, their names in hash order and without gaps, as `e2fsck -D` does.
+    pub compact_directories: bool,
+    /// The time, in seconds.
+    pub now: i64,
+}
+
+impl TuneOptions {
+    /// Whether more than fields of the superblock may change, so that the image must be clean and is checked before and after.
+    pub const fn is_structural(&self) -> bool {
+        self.uuid.is_some()
+            || !self.features.is_empty()
+            || !self.quota.is_empty()
+            || self.journal
+            || self.journal_mib.is_some()
+            || self.hash_seed.is_some()
+            || self.orphan_file_bytes.is_some()
+            || self.mmp_interval.is_some()
+            || self.compact_directories
+    }
+}
+
+/// Features that can be set.
+pub(crate) const CAN_SET: Features = Features {
+    compat: Compat::HAS_JOURNAL
+        .union(Compat::DIR_INDEX)
+        .union(Compat::EXT_ATTR)
+        .union(Compat::FAST_COMMIT)
+        .union(Compat::STABLE_INODES)
+        .union(Compat::ORPHAN_FILE),
+    incompat: Incompat::FILETYPE
+        .union(Incompat::EXTENT)
+        .union(Incompat::FLEX_BG)
+        .union(Incompat::EA_INODE)
+        .union(Incompat::ENCRYPT)
+        .union(Incompat::CSUM_SEED)
+        .union(Incompat::LARGE_DIR)
+        .union(Incompat::MMP)
+        .union(Incompat::CASEFOLD),
+    ro_compat: RoCompat::SPARSE_SUPER
+        .union(RoCompat::LARGE_FILE)
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::GDT_CSUM)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::READONLY)
+        .union(RoCompat::QUOTA)
+        .union(RoCompat::PROJECT)
+        .union(RoCompat::VERITY),
+};
+
+/// Features that can be cleared.
+pub(crate) const CAN_CLEAR: Features = Features {
+    compat: Compat::HAS_JOURNAL
+        .union(Compat::DIR_INDEX)
+        .union(Compat::RESIZE_INODE)
+        .union(Compat::FAST_COMMIT)
+        .union(Compat::ORPHAN_FILE),
+    incompat: Incompat::FILETYPE
+        .union(Incompat::EXTENT)
+        .union(Incompat::FLEX_BG)
+        .union(Incompat::CSUM_SEED)
+        .union(Incompat::MMP)
+        .union(Incompat::CASEFOLD),
+    ro_compat: RoCompat::LARGE_FILE
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::GDT_CSUM)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
+        .union(RoCompat::PROJECT)
+        .union(RoCompat::READONLY),
+};

@@ -1,0 +1,115 @@
+//! Free blocks returned to what holds the image, or made zeros.
+
+use crate::image::Image;
+use crate::{Error, require_clean};
+use blockdev::BlockDevice;
+use extant_repair::MemOverlay;
+
+/// Bytes that are read at once.
+const PIECE: u64 = 1 << 20;
+
+/// The free blocks of an image that is clean.
+///
+/// ```no_run
+/// use extant_tune::FreeSpace;
+/// use extant_tune::blockdev::{Access, FileDevice};
+/// let image = FileDevice::open("disk.img", Access::ReadWrite)?;
+/// let freed = FreeSpace::of(&image)?.trim(&image)?;
+/// println!("{} bytes in {} runs", freed.bytes, freed.runs);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreeSpace {
+    /// Places and lengths in bytes.
+    ranges: Vec<(u64, u64)>,
+    block_size: u64,
+}
+
+/// What was done to free space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Freed {
+    /// Runs of free blocks.
+    pub runs: u64,
+    /// Bytes that were trimmed, or zeros written.
+    pub bytes: u64,
+}
+
+impl FreeSpace {
+    /// Reads the bitmaps of an image, after a check of it: nothing that is in use is free by them.
+    ///
+    /// # Errors
+    /// [`Error::NotClean`]; [`Error::Refused`] if the journal must be replayed first.
+    pub fn of(device: &dyn BlockDevice) -> Result<Self, Error> {
+        let overlay = MemOverlay::new(device);
+        let mut image = Image::open(&overlay, true)?;
+        require_clean(device)?;
+        let block_size = u64::from(image.geo.block_size);
+        let runs = image.free_runs(1)?.into_iter();
+        let ranges = runs.map(|(first, len)| (first * block_size, len * block_size));
+        Ok(Self {
+            ranges: ranges.collect(),
+            block_size,
+        })
+    }
+
+    /// Runs of free blocks.
+    pub const fn runs(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Free bytes.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.1).sum()
+    }
+
+    /// Returns them to what is below: holes in a file, discarded blocks of a device.
+    ///
+    /// # Errors
+    /// Those of the device, which may not be able to do this.
+    pub fn trim(&self, device: &dyn BlockDevice) -> Result<Freed, Error> {
+        for (at, len) in &self.ranges {
+            device.trim(*at, *len)?;
+        }
+        device.flush()?;
+        Ok(Freed {
+            runs: self.ranges.len() as u64,
+            bytes: self.bytes(),
+        })
+    }
+
+    /// Writes zeros into free blocks that hold something else; `write` is whether they are written, or only counted. What reads as
+    /// zeros, such as a hole, is left alone.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn zero(&self, device: &dyn BlockDevice, write: bool) -> Result<Freed, Error> {
+        let mut freed = Freed::default();
+        let mut bytes = vec![0; PIECE as usize];
+        let zeros = vec![0; self.block_size as usize];
+        for (start, len) in &self.ranges {
+            let mut at = *start;
+            let mut touched = false;
+            while at < start + len {
+                let piece = PIECE.min(start + len - at);
+                let read = bytes.get_mut(..piece as usize).unwrap_or_default();
+                device.read_at(at, read)?;
+                for (block, offset) in read.chunks(zeros.len()).zip((at..).step_by(zeros.len())) {
+                    if block.iter().all(|&b| b == 0) {
+                        continue;
+                    }
+                    touched = true;
+                    freed.bytes += block.len() as u64;
+                    if write {
+                        device.write_at(offset, zeros.get(..block.len()).unwrap_or(&zeros))?;
+                    }
+                }
+                at += piece;
+            }
+            freed.runs += u64::from(touched);
+        }
+        if write {
+            device.flush()?;
+        }
+        Ok(freed)
+    }
+}

@@ -1,0 +1,184 @@
+//! Writes that end at any moment: the image is what it was, or what it was to become.
+
+use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
+use extant_check::CheckOptions;
+use extant_tune::{Error, TuneOptions, Undo};
+use std::process::Command;
+
+/// An image of mke2fs with files in it, in memory.
+fn image(args: &[&str]) -> Option<Vec<u8>> {
+    if !needs::have(&["mke2fs", "debugfs"]) {
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (path, tree) = (dir.path().join("disk.img"), dir.path().join("tree"));
+    std::fs::create_dir_all(tree.join("large")).unwrap();
+    for i in 0..300 {
+        std::fs::write(tree.join(format!("large/a name of some length {i}")), "x").unwrap();
+    }
+    for i in 0..20u8 {
+        std::fs::write(tree.join(format!("small{i:02}")), vec![i; 20_000]).unwrap();
+    }
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs.args(["-q", "-F", "-b", "1024", "-d"]).arg(&tree);
+    assert!(
+        mke2fs
+            .args(args)
+            .arg(&path)
+            .arg("8M")
+            .status()
+            .unwrap()
+            .success()
+    );
+    // Two files in pieces: what every other small one had.
+    let data: Vec<u8> = (0..150_000u32).map(|i| (i % 251) as u8).collect();
+    std::fs::write(dir.path().join("data"), data).unwrap();
+    let mut requests = String::new();
+    for i in (0..20).step_by(2) {
+        requests += &format!("rm small{i:02}\n");
+    }
+    let data = dir.path().join("data").display().to_string();
+    requests += &format!("write {data} first\nrm small01\nwrite {data} second\n");
+    // Blocks that are set aside, behind a hole.
+    requests += "fallocate second 160 175\n";
+    let file = dir.path().join("requests");
+    std::fs::write(&file, requests).unwrap();
+    let out = Command::new("debugfs")
+        .arg("-w")
+        .arg("-f")
+        .arg(&file)
+        .arg(&path)
+        .output();
+    assert!(out.unwrap().status.success());
+    Some(std::fs::read(path).unwrap())
+}
+
+fn is_clean(device: &dyn BlockDevice) -> bool {
+    extant_check::check(device, &CheckOptions::default())
+        .unwrap()
+        .is_clean()
+}
+
+/// The bytes of all files, by a program that is not ours.
+fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    std::fs::write(&path, bytes).unwrap();
+    let names = [
+        "first",
+        "second",
+        "small03",
+        "small19",
+        "large/a\\ name\\ of\\ some\\ length\\ 77",
+    ];
+    let read = |name: &str| {
+        let request = format!("cat \"{}\"", name.replace('\\', ""));
+        let out = Command::new("debugfs")
+            .args(["-R", &request])
+            .arg(&path)
+            .output();
+        out.unwrap().stdout
+    };
+    names.iter().map(|name| read(name)).collect()
+}
+
+/// The extents of a file that are set aside, and the lengths of all of them.
+fn set_aside(bytes: &[u8]) -> (usize, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    std::fs::write(&path, bytes).unwrap();
+    let out = Command::new("debugfs")
+        .args(["-R", "dump_extents -l second"])
+        .arg(&path)
+        .output();
+    let text = String::from_utf8(out.unwrap().stdout).unwrap();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("Uninit"))
+        .collect();
+    let len = |line: &&str| {
+        let before = line.split("Uninit").next().unwrap_or_default();
+        before
+            .split_whitespace()
+            .last()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    (lines.len(), lines.iter().map(len).sum())
+}
+
+#[test]
+fn a_change_cut_at_any_write_is_taken_back() {
+    let Some(before) = image(&["-t", "ext4"]) else {
+        return;
+    };
+    let device = MemDevice::from_bytes(&before);
+    let options = TuneOptions {
+        uuid: Some([7; 16]),
+        features: "^dir_index,^has_journal".into(),
+        now: 1_700_000_000,
+        ..TuneOptions::default()
+    };
+    let plan = extant_tune::plan(&device, &options).unwrap();
+    assert!(device.to_bytes().unwrap() == before, "a plan only reads");
+    let undo: Undo = plan.writes.undo(&device).unwrap();
+    let mut cuts = 0;
+    for cut in 0.. {
+        let device = FaultDevice::new(MemDevice::from_bytes(&before));
+        device.fail_after(Op::Write, cut);
+        if plan.writes.apply(&device).is_ok() {
+            assert!(is_clean(device.inner()));
+            assert!(files(&device.inner().to_bytes().unwrap()) == files(&before));
+            break;
+        }
+        device.heal();
+        undo.take_back(&device).unwrap();
+        assert!(device.inner().to_bytes().unwrap() == before, "cut {cut}");
+        cuts += 1;
+    }
+    assert!(cuts > 10, "{cuts}");
+}
+
+#[test]
+fn files_are_whole_wherever_a_move_is_cut() {
+    let Some(before) = image(&["-t", "ext4", "-O", "^has_journal"]) else {
+        return;
+    };
+    let wanted = files(&before);
+    assert!(wanted.iter().all(|bytes| !bytes.is_empty()));
+    let mut cuts = 0;
+    for cut in (0..).step_by(3) {
+        let device = FaultDevice::new(MemDevice::from_bytes(&before));
+        device.fail_after(Op::Write, cut);
+        let mut undo = None;
+        let done = extant_tune::defragment(&device, None, 1_700_000_000, &mut |changes| {
+            undo = Some(changes.undo(&device)?);
+            changes.apply(&device)?;
+            undo = None;
+            Ok(())
+        });
+        device.heal();
+        if let Some(undo) = undo {
+            undo.take_back(&device).unwrap();
+        }
+        assert!(is_clean(device.inner()), "cut {cut}");
+        assert!(
+            files(&device.inner().to_bytes().unwrap()) == wanted,
+            "cut {cut}"
+        );
+        match done {
+            Ok(moved) => {
+                assert!(moved >= 1);
+                let after = extant_tune::fragments(device.inner()).unwrap();
+                assert!(after.fragmented.is_empty(), "{after:?}");
+                let after = device.inner().to_bytes().unwrap();
+                assert_eq!(set_aside(&after), (1, 16), "what was set aside stays so");
+                break;
+            }
+            Err(Error::Io(_)) => cuts += 1,
+            Err(error) => panic!("cut {cut}: {error}"),
+        }
+    }
+    assert!(cuts > 3, "{cuts}");
+}

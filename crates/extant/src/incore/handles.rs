@@ -1,0 +1,101 @@
+//! The number of an inode's handles, and in the same word whether its last name is gone: whoever comes last, the thread
+//! that removes the last name or the one that closes the last handle, knows that it has to free the inode.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The bit that says that the last name is gone.
+const NAMELESS: u32 = 1 << 31;
+
+/// Handles on an inode, but those that slots count.
+pub struct Handles(AtomicU32);
+
+/// The state of an inode's handles after one was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// There are others.
+    OneOfSeveral,
+    /// It was the last one of an inode with a name.
+    Last,
+    /// It was the last one of an inode that had no name at some time.
+    LastOfNameless,
+}
+
+impl Handles {
+    /// No handle, on an inode with a name or without.
+    pub const fn new(nameless: bool) -> Self {
+        Self(AtomicU32::new(if nameless { NAMELESS } else { 0 }))
+    }
+
+    /// So many handles from the inode's birth on.
+    #[inline]
+    pub fn begin(&mut self, handles: u32) {
+        *self.0.get_mut() |= handles;
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.0.load(Ordering::Acquire) & !NAMELESS
+    }
+
+    /// So many come.
+    #[inline]
+    pub fn add(&self, handles: u32) {
+        self.0.fetch_add(handles, Ordering::AcqRel);
+    }
+
+    /// One is closed.
+    #[inline]
+    pub fn close(&self) -> Closed {
+        match self.0.fetch_sub(1, Ordering::AcqRel) {
+            1 => Closed::Last,
+            before if before == NAMELESS | 1 => Closed::LastOfNameless,
+            _ => Closed::OneOfSeveral,
+        }
+    }
+
+    /// The last name goes; returns how many handles there are. Call it with the inode's state locked, so that none comes.
+    #[inline]
+    pub fn unname(&self) -> u32 {
+        self.0.fetch_or(NAMELESS, Ordering::AcqRel) & !NAMELESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_name_and_handles_is_told() {
+        let mut handles = Handles::new(false);
+        handles.begin(1);
+        handles.add(1);
+        assert_eq!(handles.close(), Closed::OneOfSeveral);
+        assert_eq!(handles.close(), Closed::Last);
+        handles.add(2);
+        assert_eq!(handles.unname(), 2);
+        assert_eq!(handles.count(), 2);
+        assert_eq!(handles.close(), Closed::OneOfSeveral);
+        assert_eq!(handles.close(), Closed::LastOfNameless);
+        assert_eq!(handles.unname(), 0);
+        let mut unnamed = Handles::new(true);
+        unnamed.begin(1);
+        assert_eq!(unnamed.count(), 1);
+        assert_eq!(unnamed.close(), Closed::LastOfNameless);
+    }
+
+    /// Exactly one of the two threads comes last, whichever it is.
+    #[test]
+    fn one_of_two_threads_comes_last() {
+        for _ in 0..2000 {
+            let mut handles = Handles::new(false);
+            handles.begin(1);
+            let handles = &handles;
+            let (unnamed_last, closed_last) = std::thread::scope(|s| {
+                let closer = s.spawn(|| handles.close() == Closed::LastOfNameless);
+                (handles.unname() == 0, closer.join().unwrap())
+            });
+            assert!(unnamed_last != closed_last);
+        }
+    }
+}
