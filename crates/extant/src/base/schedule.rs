@@ -14,6 +14,10 @@ pub enum Point {
     FsyncWritten,
     /// A list of inodes was taken to be written back, and none of them is written.
     WriteBackTaken,
+    /// A name was found to lead to an inode, which is not looked up yet.
+    NameFound,
+    /// A push is about to take the formatter's lock.
+    PushQueued,
     /// Writing a transaction into the log has failed, and the volume has not stopped.
     LogFailed,
     /// A commit block is written and not flushed.

@@ -163,12 +163,14 @@ impl Committer {
     /// `target` then, or has.
     fn log_up_to(&self, target: u64) -> Result<Option<PushWatch>> {
         let mut formatter = loop {
-            self.store.check_running()?;
             if self.log.formatted() >= target {
                 // Later contexts may be formatted now, which is none of the caller's business.
                 return Ok(None);
             }
+            schedule::reached(Point::PushQueued);
             let formatter = self.formatter.lock();
+            // Who cut the volume off has waited for this lock, and relies on it that nothing is written since.
+            self.store.check_running()?;
             if !self.store.gate.is_shut() {
                 break formatter;
             }

@@ -47,12 +47,13 @@ impl Committer {
         Ok(())
     }
 
-    /// Returns when no write of a push is under way, of a volume that has stopped.
+    /// Returns when no write of a push is under way, nor one that notes damage, of a volume that has stopped.
     pub(crate) fn wait_for_pushes(&self) {
         // A push has one of these locks, or is at the last stage.
         drop(self.journal.lock());
         drop(self.formatter.lock());
         drop(self.journal.lock());
         self.commit_stage.wait();
+        drop(self.store.superblock_io.lock());
     }
 }

@@ -2,6 +2,7 @@
 //! block images, and it only reads. Everything is checked here, once.
 
 use crate::base::error::{Error, Result};
+use crate::base::schedule::{self, Point};
 use crate::incore::directory::Directory;
 use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Content, Inode};
@@ -65,6 +66,7 @@ impl Inodes {
     #[inline]
     pub(crate) fn named_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         crate::base::jitter::point();
+        schedule::reached(Point::NameFound);
         match self.index.get(ino) {
             Some(inode) => Ok(inode),
             None => self

@@ -162,7 +162,8 @@ impl Store {
         }
     }
 
-    /// Counts and reports a finding; false if it was known, or the error is no damage.
+    /// Counts and reports a finding; false if it was known, or the error is no damage, or the volume has ended: what was only
+    /// in memory is missing then.
     #[track_caller]
     pub(super) fn add_damage(
         &self,
@@ -175,6 +176,9 @@ impl Store {
             Error::Format(FormatError::Checksum { at, .. }) => (*at, 4),
             _ => return false,
         };
+        if self.check_here().is_err() {
+            return false;
+        }
         let (named, block) = place(at);
         let damage = Damage {
             rule: error.to_string(),
@@ -202,7 +206,10 @@ impl Store {
             return;
         }
         let _place = self.superblock_io.lock();
-        self.write_errors_locked();
+        // Who cut the volume off waits for the lock, and relies on it that nothing is written since.
+        if self.check_here().is_ok() {
+            self.write_errors_locked();
+        }
     }
 
     /// The same with the lock of the superblock's place held.

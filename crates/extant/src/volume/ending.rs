@@ -45,3 +45,60 @@ impl Engine {
         self.lifecycle.evict_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::base::error::Result;
+    use crate::base::schedule::{self, Point};
+    use crate::mkfs::{self, MkfsOptions};
+    use crate::{Volume, VolumeOptions};
+    use blockdev::MemDevice;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    /// A thread comes to a point in a call, and there it waits while the volume is closed by force: then it fails, and not a byte
+    /// has changed. Before, the volume has a file that is not durable.
+    fn ended_at(point: Point, call: impl FnOnce(&Volume) -> Result<()> + Send + 'static) {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        let options = MkfsOptions {
+            size: Some(16 << 20),
+            ..Default::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        let volume = VolumeOptions::new()
+            .background(false)
+            .on_damage(|damage| panic!("{damage}"))
+            .open_device(Arc::clone(&device) as _)
+            .unwrap();
+        volume.create_new_file("/file").unwrap();
+        let ((comes, has_come), (go, gone)) = (channel(), channel::<()>());
+        let other = volume.clone();
+        let caller = std::thread::spawn(move || {
+            schedule::at(point, move || {
+                comes.send(()).unwrap();
+                gone.recv().unwrap();
+            });
+            call(&other)
+        });
+        has_come.recv().unwrap();
+        volume.invalidate();
+        let image = device.snapshot();
+        go.send(()).unwrap();
+        caller.join().unwrap().unwrap_err();
+        assert!(image.to_bytes().unwrap() == device.to_bytes().unwrap());
+    }
+
+    /// It has no pass of the gate, and found the volume running before it waits for its turn.
+    #[test]
+    fn a_push_that_waited_while_the_volume_was_cut_off_writes_nothing() {
+        ended_at(Point::PushQueued, |volume| {
+            volume.guard_engine().commit.push_all()
+        });
+    }
+
+    /// The inode in core has gone with the volume, and its number is free on the device: that is no damage.
+    #[test]
+    fn what_a_closed_volume_lacks_is_no_damage() {
+        ended_at(Point::NameFound, |volume| volume.remove_file("/file"));
+    }
+}

@@ -22,15 +22,15 @@ impl Engine {
     /// count of blocks.
     pub(crate) fn grow(&self, bytes: Option<u64>) -> Result<u64> {
         let store = &self.store;
-        store.check_writable()?;
         if !store.geometry.features.has_journal() {
             return Err(Error::Unsupported(
                 "growing an open volume without a journal",
             ));
         }
         let _growing = store.growing.lock();
-        // Nothing is written while the volume is frozen.
+        // Nothing is written while the volume is frozen, or after it was cut off.
         let _pass = store.gate.enter();
+        store.check_writable()?;
         let old_len = store.device.len();
         store
             .device
