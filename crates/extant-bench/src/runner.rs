@@ -198,6 +198,23 @@ fn pin(cpus: &[usize], task: usize) -> Result<()> {
     sched_setaffinity(None, &one).context("pin a thread")
 }
 
+/// Runs work in a thread that, with those that it starts, has the first so many CPUs of this process.
+pub(crate) fn on_cpus<D: Send>(count: usize, work: impl FnOnce() -> Result<D> + Send) -> Result<D> {
+    let mut some = CpuSet::new();
+    cpus()?
+        .into_iter()
+        .take(count)
+        .for_each(|cpu| some.set(cpu));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            sched_setaffinity(None, &some).context("bind a thread to some CPUs")?;
+            work()
+        })
+        .join()
+        .map_err(|_| anyhow!("a measurement panicked"))?
+    })
+}
+
 /// Runs one thread for each worker, pinned, all from one moment on.
 pub(crate) fn each_pinned<W: Send, D: Send>(
     workers: &mut [W],

@@ -1,7 +1,7 @@
 //! The costs of operations on one core, and the rate of two tasks together.
 
 use crate::before::{Algorithm, Pair, Sharing};
-use crate::runner::{self, Contender, Shape};
+use crate::runner::{self, Contender, Shape, on_cpus};
 use anyhow::{Context, Result, anyhow};
 use extant::{Dir, Fallocate, File, OpenOptions, SetAttributes, Volume};
 use lockmeter::Snapshot;
@@ -110,10 +110,37 @@ pub struct Measured {
     pub one: f64,
     /// Of two tasks together.
     pub two: f64,
-    /// Nanoseconds that a sync takes afterwards for each operation, all cores of this machine.
-    pub sync_ns: f64,
+    /// What pushes add; pairs of algorithms push nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lasting: Option<Lasting>,
     /// Locks by class.
     pub locks: Vec<LockUse>,
+}
+
+/// What becomes of a rate when its pushes count, too.
+///
+/// ```
+/// use extant_bench::predict::measure::Lasting;
+/// let lasting = Lasting { sync_one_ns: 300.0, sync_two_ns: 180.0, two: 3e6, two_tasks_on_one: 2e6 };
+/// assert_eq!(lasting.serial_ns(), 60.0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Lasting {
+    /// Nanoseconds for each operation that the sync of two tasks' work takes on one processor.
+    pub sync_one_ns: f64,
+    /// The same on two processors.
+    pub sync_two_ns: f64,
+    /// Operations a second of two tasks on two processors, with their sync.
+    pub two: f64,
+    /// Operations a second of two tasks on one processor, without.
+    pub two_tasks_on_one: f64,
+}
+
+impl Lasting {
+    /// The part of a sync that only one thread can do, by Amdahl's law from the times on one processor and on two.
+    pub fn serial_ns(&self) -> f64 {
+        (2.0 * self.sync_two_ns - self.sync_one_ns).clamp(0.0, self.sync_one_ns.max(0.0))
+    }
 }
 
 type Task = Box<dyn FnMut(usize) -> Result<()> + Send>;
@@ -187,6 +214,8 @@ fn round(
     let work: Vec<Task> = (0..tasks)
         .map(|t| workload.task(volume, t, ops))
         .collect::<Result<_>>()?;
+    // What the tasks prepared is no part of their sync.
+    volume.sync()?;
     let start = Barrier::new(tasks + 1);
     std::thread::scope(|scope| {
         let running: Vec<_> = work
@@ -236,25 +265,34 @@ pub fn measure(
     workload: Workload,
     before: bool,
     size: Size,
-    fresh: &dyn Fn() -> Result<Volume>,
+    fresh: &(dyn Fn() -> Result<Volume> + Sync),
 ) -> Result<Measured> {
     let ops = size.ops as f64;
-    let (mut one, mut two, mut cpu, mut sync) = (vec![], vec![], vec![], vec![]);
-    for _ in 0..size.rounds.max(1) {
-        for tasks in [1, 2] {
+    let (mut one, mut two, mut cpu) = (vec![], vec![], vec![]);
+    let (mut sync_one, mut sync_two, mut lasting, mut shared) = (vec![], vec![], vec![], vec![]);
+    let timed = |cpus, tasks| {
+        on_cpus(cpus, || {
             let volume = fresh()?;
             let (wall, used) = round(&volume, workload, tasks, size.ops, before)?;
             let begin = Instant::now();
             volume.sync()?;
-            if tasks == 1 {
-                sync.push(begin.elapsed().as_secs_f64() * 1e9 / ops);
-                one.push(ops / wall);
-                cpu.push(used * 1e9 / ops);
-            } else {
-                two.push(2.0 * ops / wall);
-            }
+            let sync = begin.elapsed().as_secs_f64();
             volume.close()?;
-        }
+            Ok((wall, used, sync))
+        })
+    };
+    for _ in 0..size.rounds.max(1) {
+        let (wall, used, _) = timed(2, 1)?;
+        one.push(ops / wall);
+        cpu.push(used * 1e9 / ops);
+        let both = 2.0 * ops;
+        let (wall, _, sync) = timed(1, 2)?;
+        shared.push(both / wall);
+        sync_one.push(sync * 1e9 / both);
+        let (wall, _, sync) = timed(2, 2)?;
+        two.push(both / wall);
+        sync_two.push(sync * 1e9 / both);
+        lasting.push(both / (wall + sync));
     }
     let one = median(one);
     let mut locks = locks(workload, before, size.ops, fresh)?;
@@ -265,7 +303,12 @@ pub fn measure(
         cpu_ns: median(cpu),
         one,
         two: median(two),
-        sync_ns: median(sync),
+        lasting: Some(Lasting {
+            sync_one_ns: median(sync_one),
+            sync_two_ns: median(sync_two),
+            two: median(lasting),
+            two_tasks_on_one: median(shared),
+        }),
         locks,
     })
 }
@@ -282,7 +325,7 @@ fn locks(
     workload: Workload,
     before: bool,
     ops: usize,
-    fresh: &dyn Fn() -> Result<Volume>,
+    fresh: &(dyn Fn() -> Result<Volume> + Sync),
 ) -> Result<Vec<LockUse>> {
     let volume = fresh()?;
     // The task's files are made with the meter off.
@@ -373,7 +416,7 @@ pub fn measure_pair(
             cpu_ns: one[at].cpu_ns,
             one: one[at].ops,
             two: two[at].ops,
-            sync_ns: 0.0,
+            lasting: None,
             locks,
         })
     };
@@ -400,6 +443,11 @@ mod tests {
                 let m = measure(workload, before, size, &|| Ok(extant::doc_volume())).unwrap();
                 assert!(m.cpu_ns > 0.0 && m.one > 0.0 && m.two > 0.0, "{m:?}");
                 assert!(m.one.is_finite() && m.two.is_finite(), "{m:?}");
+                let lasting = m.lasting.unwrap();
+                assert!(
+                    lasting.two < m.two && lasting.two_tasks_on_one > 0.0,
+                    "{m:?}"
+                );
                 // The volume's own thread commits now and then, too.
                 let commits = m.locks.iter().find(|l| l.class == "commit list of a slot");
                 let lists = commits.is_some_and(|l| l.per_op > 0.9);

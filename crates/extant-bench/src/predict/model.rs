@@ -14,7 +14,7 @@
 //! - memory bandwidth, shared caches and clock rates do not change with the number of cores that work;
 //! - every task has a core and a directory or file of its own.
 
-use super::measure::Measured;
+use super::measure::{Lasting, Measured};
 use super::mva::{Point, Station, solve};
 use serde::Serialize;
 
@@ -110,6 +110,14 @@ pub fn predict(measured: &Measured, lines: &[SharedLine], costs: Costs, cores: u
     solve(alone, &stations, cores)
 }
 
+/// What is left of a predicted rate when its pushes count, operations a second: between times in which all cores work, all
+/// cores push, and one of them does what only one can. A push that goes on beside operations takes the same work.
+pub fn lasting(pushes: &Lasting, point: &Point) -> f64 {
+    let serial = pushes.serial_ns();
+    let side_by_side = (pushes.sync_one_ns - serial) / f64::from(point.cores.max(1));
+    1e9 / (1e9 / point.per_second + serial + side_by_side)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::measure::LockUse;
@@ -128,7 +136,7 @@ mod tests {
             cpu_ns: 500.0,
             one: 2e6,
             two: 4e6,
-            sync_ns: 500.0,
+            lasting: None,
             locks: locks
                 .iter()
                 .map(|&(class, per_op, hold_ns)| LockUse {
@@ -152,6 +160,23 @@ mod tests {
             share: 1.0,
         }];
         assert!((predict(&m, &lines, COSTS, 1).per_second / 2e6 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_lasts_is_bound_by_what_one_thread_pushes() {
+        let pushes = |sync_two_ns| Lasting {
+            sync_one_ns: 500.0,
+            sync_two_ns,
+            two: 0.0,
+            two_tasks_on_one: 0.0,
+        };
+        let at = |sync, cores| lasting(&pushes(sync), &predict(&measured(&[]), &[], COSTS, cores));
+        // Half a microsecond to work, half to push: half the rate.
+        assert!((at(250.0, 1) / 1e6 - 1.0).abs() < 1e-9);
+        assert!((at(250.0, 256) / 256e6 - 1.0).abs() < 1e-9);
+        // A fifth of a push is serial.
+        let far = at(300.0, 256);
+        assert!(far < 1e9 / 100.0 && far > 0.9 * 1e9 / 100.0, "{far}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Predictions as tables and plots.
 
 use super::measure::Measured;
-use super::model::{Costs, SharedLine, predict};
+use super::model::{Costs, SharedLine, lasting, predict};
 use super::mva::Point;
 use crate::before::Pair;
 use anyhow::{Result, anyhow};
@@ -47,6 +47,14 @@ impl Prediction {
         }
     }
 
+    /// Now and before, with their points.
+    fn variants(&self) -> [(&'static str, &Measured, &[Point]); 2] {
+        [
+            ("now", &self.now, &self.predicted),
+            ("before", &self.before, &self.predicted_before),
+        ]
+    }
+
     /// Solves both networks of a pair of algorithms.
     pub fn of_pair(pair: &Pair, [now, before]: [Measured; 2], costs: Costs) -> Self {
         let lines = pair.algorithms().map(|algorithm| -> Vec<SharedLine> {
@@ -82,21 +90,77 @@ pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
     let mut text = format!(
         "# Prediction\n\nWritten by `extant-bench predict --report`; method and assumptions are in\n\
          [scaling.md](../scaling.md). {machine}\n\nA line written by another core costs {} ns; files are spread over {} block groups.\n\
-         *Before*: every operation under one lock of the volume, or the algorithm that `extant-bench before` has. Operations a \
-         second, in memory, between two pushes.\n\n",
+         *Before*: every operation under one lock of the volume, or the algorithm that `extant-bench before` has.\n\n",
         costs.line_ns, costs.groups
     );
+    rates_that_last(&mut text, all);
     rates(&mut text, all);
+    errors(&mut text, all);
     bounds(&mut text, all);
     all.iter().for_each(|p| workload(&mut text, p));
     text
+}
+
+/// Operations a second with their pushes.
+fn rates_that_last(text: &mut String, all: &[Prediction]) {
+    let some: Vec<_> = CORES.iter().map(u32::to_string).collect();
+    let _ = writeln!(
+        text,
+        "## Rates that last\n\nOperations a second until they are durable, in memory. *Serial*: the nanoseconds of an operation's push that only one \
+         thread can do, by Amdahl's law from the push on one processor and on two.\n\n\
+         | | | push, ns: one processor | two | serial | measured 2 | predicted {} |\n|---|---|---|---|---|---{}|",
+        some.join(" | "),
+        "|---".repeat(CORES.len())
+    );
+    for p in all {
+        for (what, m, points) in p.variants() {
+            let Some(pushes) = &m.lasting else { continue };
+            let cells: Vec<_> = points.iter().map(|x| rate(lasting(pushes, x))).collect();
+            let _ = writeln!(
+                text,
+                "| {} | {what} | {:.0} | {:.0} | {:.0} | {} | {} |",
+                m.name,
+                pushes.sync_one_ns,
+                pushes.sync_two_ns,
+                pushes.serial_ns(),
+                rate(pushes.two),
+                cells.join(" | ")
+            );
+        }
+    }
+}
+
+/// How far what was measured is from what the costs of one task predict.
+fn errors(text: &mut String, all: &[Prediction]) {
+    let _ = writeln!(
+        text,
+        "\n## The error of the prediction\n\nMeasured, less what one task on one core predicts, as a share of the latter. Two tasks on one core are to make \
+         what one makes.\n\n| | | two tasks on one core | two cores | two cores with their pushes |\n|---|---|---|---|---|"
+    );
+    for p in all {
+        for (what, m, points) in p.variants() {
+            let Some(two) = points.get(1) else { continue };
+            let error = |measured: f64, predicted: f64| {
+                format!("{:+.0} %", 100.0 * (measured / predicted - 1.0))
+            };
+            let pushed = m.lasting.as_ref();
+            let _ = writeln!(
+                text,
+                "| {} | {what} | {} | {} | {} |",
+                m.name,
+                pushed.map_or("-".into(), |l| error(l.two_tasks_on_one, m.one)),
+                error(m.two, two.per_second),
+                pushed.map_or("-".into(), |l| error(l.two, lasting(l, two))),
+            );
+        }
+    }
 }
 
 /// Operations a second over cores, measured and predicted, now and before.
 fn rates(text: &mut String, all: &[Prediction]) {
     let _ = writeln!(
         text,
-        "| | | CPU ns | measured 1 | 2 | predicted 2 | {} |",
+        "\n## Rates between two pushes\n\n| | | CPU ns | measured 1 | 2 | predicted 2 | {} |",
         {
             let some: Vec<_> = CORES[2..].iter().map(u32::to_string).collect();
             some.join(" | ")
@@ -108,10 +172,7 @@ fn rates(text: &mut String, all: &[Prediction]) {
         "|---".repeat(CORES.len() - 2)
     );
     for p in all {
-        for (what, m, points) in [
-            ("now", &p.now, &p.predicted),
-            ("before", &p.before, &p.predicted_before),
-        ] {
+        for (what, m, points) in p.variants() {
             let cells: Vec<_> = points[1..].iter().map(|x| rate(x.per_second)).collect();
             let _ = writeln!(
                 text,
@@ -126,27 +187,20 @@ fn rates(text: &mut String, all: &[Prediction]) {
     }
 }
 
-/// How near the prediction comes to two cores, and what bounds the most cores.
+/// What bounds the most cores.
 fn bounds(text: &mut String, all: &[Prediction]) {
     let _ = writeln!(
         text,
-        "\n| | two cores, measured against predicted | the same before | one core's sync, ns for each operation | what bounds 256 cores | in use |\n|---|---|---|---|---|---|"
+        "\n## Bounds\n\n| | what bounds 256 cores between two pushes | in use |\n|---|---|---|"
     );
     for p in all {
         let Some(last) = p.predicted.last() else {
             continue;
         };
-        let against =
-            |points: &[Point], m: &Measured| points.get(1).map_or(0.0, |x| m.two / x.per_second);
-        let two = against(&p.predicted, &p.now);
-        let two_before = against(&p.predicted_before, &p.before);
         let _ = writeln!(
             text,
-            "| {} | {:.0} % | {:.0} % | {:.0} | {} | {:.0} % |",
+            "| {} | {} | {:.0} % |",
             p.now.name,
-            100.0 * two,
-            100.0 * two_before,
-            p.now.sync_ns,
             last.bottleneck.as_deref().unwrap_or("nothing shared"),
             100.0 * last.busiest
         );
@@ -253,7 +307,7 @@ pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::LockUse;
+    use super::super::measure::{Lasting, LockUse};
     use super::*;
 
     #[test]
@@ -264,7 +318,12 @@ mod tests {
             cpu_ns: 100.0,
             one: 1e7,
             two: if before { 9e6 } else { 1.9e7 },
-            sync_ns: 1.0,
+            lasting: Some(Lasting {
+                sync_one_ns: 100.0,
+                sync_two_ns: 50.0,
+                two: 1.1e7,
+                two_tasks_on_one: 9e6,
+            }),
             locks: vec![LockUse {
                 class: if before {
                     "one lock per volume"
@@ -285,6 +344,14 @@ mod tests {
         let text = markdown(std::slice::from_ref(&p), costs, "Machine.");
         assert!(
             text.contains("| stat | now | 100 | 10 M | 19 M | 20 M |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| stat | now | 100 | 50 | 0 | 11 M | 5.00 M | 10 M |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| stat | now | -10 % | -5 % | +10 % |"),
             "{text}"
         );
         assert!(text.contains("nothing shared"));
