@@ -18,9 +18,11 @@ IGNORED = $${CARGO_TARGET_DIR:-target}/ignored-tests
 
 unit:
 	@rm -f "$(IGNORED)"
-	EXTANT_IGNORED="$$(realpath -m "$(IGNORED)")" $(CARGO) test --workspace --profile test-fast --no-fail-fast
-	$(CARGO) test --workspace --profile test-fast --doc
-	@if [ -s "$(IGNORED)" ]; then echo "Ignored here:"; sort -u "$(IGNORED)"; fi
+	@failed=0; \
+	EXTANT_IGNORED="$$(realpath -m "$(IGNORED)")" $(CARGO) test --workspace --profile test-fast --no-fail-fast || failed=$$?; \
+	$(CARGO) test --workspace --profile test-fast --no-fail-fast --doc || failed=$$?; \
+	if [ -s "$(IGNORED)" ]; then echo "Ignored here:"; sort -u "$(IGNORED)"; fi; \
+	exit $$failed
 
 loom:
 	scripts/loom.sh

@@ -354,6 +354,24 @@ fn operations_that_commute_share_no_line() {
     assert!(free >= 0.85, "{found:#}");
 }
 
+/// What many cores share shows here as misses of each operation. The memory allocator takes and gives pages meanwhile.
+#[test]
+fn cores_take_few_lines_from_each_other() {
+    needs::tools!("valgrind");
+    let traced = ["coherence", "--cores", "4", "--ops", "18", "--json"];
+    for workload in ["fallocate2", "commits"] {
+        let found = run(&[&traced[..], &["--only", workload]].concat()).json();
+        let missed = found[0]["missed"].as_array().unwrap();
+        let own = missed.iter().filter(|m| m["allocator"] == false);
+        let misses: f64 = own
+            .map(|m| m["reads"].as_f64().unwrap() + m["writes"].as_f64().unwrap())
+            .sum();
+        assert!(misses < 0.1, "{found:#}");
+        assert_eq!(found[0]["ops"], 4 * 18);
+        assert!(found[0]["accesses"].as_f64().unwrap() > 100.0);
+    }
+}
+
 #[test]
 fn conflicts_need_their_tool_and_a_case() {
     let bench = |args: &[&str]| {

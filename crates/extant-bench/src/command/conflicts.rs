@@ -11,6 +11,7 @@ use extant_bench::conflicts::cases::Case;
 use extant_bench::conflicts::run::CaseResult;
 use extant_bench::conflicts::traced::Setting;
 use extant_bench::conflicts::{cases, report, run, traced, work};
+use extant_bench::lackey;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -127,7 +128,7 @@ pub fn run(args: &ConflictsArgs) -> Result<()> {
         return traced::main(image, setting(cpus, args.turned));
     }
     ensure!(
-        run::tool_is_there(),
+        lackey::tool_is_there(),
         "this needs valgrind: Debian's package valgrind has it"
     );
     let mut cases = if args.short {

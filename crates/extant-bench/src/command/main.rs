@@ -6,6 +6,7 @@ mod before;
 mod bulk;
 mod burst;
 mod check;
+mod coherence;
 mod conflicts;
 mod dbench;
 mod demo;
@@ -102,6 +103,7 @@ enum Workload {
     Before(before::BeforeArgs),
     Report(report::ReportArgs),
     Figures(figures::FiguresArgs),
+    Coherence(coherence::CoherenceArgs),
     Conflicts(conflicts::ConflictsArgs),
     Predict(predict::PredictArgs),
     Mount(mount::MountArgs),
@@ -158,6 +160,7 @@ fn run(workload: &Workload) -> Result<()> {
         Workload::Before(args) => before::run(args),
         Workload::Report(args) => report::run(args),
         Workload::Figures(args) => figures::run(args),
+        Workload::Coherence(args) => coherence::run(args),
         Workload::Conflicts(args) => conflicts::run(args),
         Workload::Predict(args) => predict::run(args),
         Workload::Mount(args) => mount::run(args),

@@ -10,14 +10,12 @@
 //! - [`work`]: what each operation does, and what has to be there before;
 //! - [`traced`]: the process that is traced: marks around each operation;
 //! - [`trace`]: from the stream of accesses to conflicts;
-//! - [`symbols`]: from an instruction to a line of code;
 //! - [`run`]: the process that starts the traced one, reads and reports;
 //! - [`report`] has tables.
 
 pub mod cases;
 pub mod report;
 pub mod run;
-pub mod symbols;
 pub mod trace;
 pub mod traced;
 pub mod work;

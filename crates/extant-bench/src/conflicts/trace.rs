@@ -1,25 +1,10 @@
 //! Conflicts in lackey's stream of accesses.
 //!
-//! Lackey prints a line for each instruction (`I  04001000,3`) and after it one for each of its loads (` L`), stores
-//! (` S`) and both at once (` M`). Only lines between the marks of an operation are examined; the others cost one
-//! glance each.
+//! Only lines between the marks of an operation are examined; the others cost one glance each.
 
 use super::traced::Mark;
+use crate::lackey::{Access, Code, LINE, Ours, Said, TraceReader, lines_of};
 use std::collections::HashMap;
-
-/// Bytes of a cache line.
-const LINE: u64 = 64;
-
-/// An access of one operation to a line: the first of its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Access {
-    /// Address of the data.
-    pub data: u64,
-    /// Address of the instruction.
-    pub at: u64,
-    /// The last instruction before it that belongs to code of the engine, or itself.
-    pub from: u64,
-}
 
 #[derive(Clone, Copy, Default)]
 struct Line {
@@ -55,54 +40,45 @@ pub struct Rounds {
 }
 
 /// Reads a trace.
-pub struct Reader<F> {
+pub(crate) struct Reader {
     marks: u64,
-    /// Tells whether an instruction belongs to the engine's code.
-    ours: F,
-    known: HashMap<u64, bool>,
+    code: Code,
     inside: Option<bool>,
-    at: u64,
-    from: u64,
     sides: [Vec<Touched>; 2],
 }
 
-impl<F: FnMut(u64) -> bool> Reader<F> {
-    /// A reader for marks at this address.
-    pub fn new(marks: u64, ours: F) -> Self {
-        Self {
-            marks,
-            ours,
-            known: HashMap::new(),
-            inside: None,
-            at: 0,
-            from: 0,
-            sides: Default::default(),
-        }
-    }
+impl TraceReader for Reader {
+    type Result = Rounds;
 
-    /// Reads one line; at the end of a case its conflicts.
-    pub fn line(&mut self, line: &[u8]) -> Option<Rounds> {
-        let (kind, rest) = match line {
-            [b'I', b' ', b' ', rest @ ..] => (b'I', rest),
-            [b' ', kind @ (b'L' | b'S' | b'M'), b' ', rest @ ..] => (*kind, rest),
-            _ => return None,
-        };
-        if self.inside.is_none() && matches!(kind, b'I' | b'L') {
-            return None;
-        }
-        let comma = rest.iter().position(|&b| b == b',')?;
-        let address = hex(&rest[..comma])?;
-        match kind {
-            b'I' => self.instruction(address),
-            b'L' => self.access(address, size(&rest[comma + 1..])?, false),
-            _ => {
-                if let Some(mark) = address.checked_sub(self.marks).and_then(Mark::at) {
+    /// At the end of a case its conflicts.
+    fn line(&mut self, line: &[u8]) -> Option<Rounds> {
+        match Said::parse(line, self.inside.is_some())? {
+            Said::Instruction(address) => self.code.comes_to(address),
+            Said::Access {
+                address,
+                size,
+                writes,
+            } => {
+                let mark = address.checked_sub(self.marks).and_then(Mark::at);
+                if let Some(mark) = mark.filter(|_| writes) {
                     return self.mark(mark);
                 }
-                self.access(address, size(&rest[comma + 1..])?, true);
+                self.access(address, size, writes);
             }
         }
         None
+    }
+}
+
+impl Reader {
+    /// A reader for marks at this address.
+    pub fn new(marks: u64, ours: Ours) -> Self {
+        Self {
+            marks,
+            code: Code::new(ours),
+            inside: None,
+            sides: Default::default(),
+        }
     }
 
     fn mark(&mut self, mark: Mark) -> Option<Rounds> {
@@ -123,14 +99,6 @@ impl<F: FnMut(u64) -> bool> Reader<F> {
         None
     }
 
-    fn instruction(&mut self, address: u64) {
-        self.at = address;
-        let ours = &mut self.ours;
-        if *self.known.entry(address).or_insert_with(|| ours(address)) {
-            self.from = address;
-        }
-    }
-
     fn access(&mut self, address: u64, size: u64, writes: bool) {
         let Some(second) = self.inside else {
             return;
@@ -138,13 +106,8 @@ impl<F: FnMut(u64) -> bool> Reader<F> {
         let Some(touched) = self.sides[usize::from(second)].last_mut() else {
             return;
         };
-        let access = Access {
-            data: address,
-            at: self.at,
-            from: self.from,
-        };
-        let last = address.saturating_add(size.max(1) - 1) / LINE;
-        for line in address / LINE..=last {
+        let access = self.code.accesses(address);
+        for line in lines_of(address, size) {
             let seen = touched.entry(line).or_default();
             let place = if writes {
                 &mut seen.written
@@ -195,23 +158,12 @@ fn conflicts(a: &Touched, b: &Touched) -> Vec<Conflict> {
     found
 }
 
-fn hex(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0u64, |n, &d| {
-        let digit = (d as char).to_digit(16)?;
-        Some(n << 4 | u64::from(digit))
-    })
-}
-
-fn size(digits: &[u8]) -> Option<u64> {
-    std::str::from_utf8(digits).ok()?.trim_end().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(lines: &str) -> Vec<Rounds> {
-        let mut reader = Reader::new(0x1000, |at| at < 0x500);
+        let mut reader = Reader::new(0x1000, Box::new(|at| at < 0x500));
         lines
             .lines()
             .filter_map(|l| reader.line(l.as_bytes()))

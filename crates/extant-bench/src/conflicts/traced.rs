@@ -7,10 +7,11 @@
 use super::cases::Case;
 use super::work::{Side, Work};
 use super::{ROUNDS, WARM};
+use crate::lackey::{Hello, names_of, say};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -65,19 +66,6 @@ impl Mark {
         };
         MARKS[index * STRIDE].store(1, Ordering::SeqCst);
     }
-}
-
-/// The first line that a traced process says.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Hello {
-    /// Address of the first mark.
-    pub marks: u64,
-    /// Load offset of the program: address of an instruction less its address in the file.
-    pub bias: u64,
-    /// The end of the program's addresses.
-    pub end: u64,
-    /// Addresses of the lines in which slots note the biased locks that they read.
-    pub readers: std::ops::Range<u64>,
 }
 
 /// The message after each case.
@@ -219,14 +207,7 @@ pub fn main(image: &Path, setting: Setting) -> Result<()> {
         .commit_interval(Duration::from_secs(1 << 20))
         .open(image)
         .with_context(|| image.display().to_string())?;
-    let (bias, end) = loaded_at()?;
-    let readers = percpu::readers_at();
-    say(&Hello {
-        marks: MARKS.as_ptr().addr() as u64,
-        bias,
-        end,
-        readers: readers.start as u64..readers.end as u64,
-    })?;
+    say(&Hello::of_this(MARKS.as_ptr().addr())?)?;
     next()?;
     std::thread::scope(|scope| -> Result<()> {
         let first = Worker::start(scope, &volume, false);
@@ -249,11 +230,7 @@ pub fn main(image: &Path, setting: Setting) -> Result<()> {
             let asked: Vec<u64> = serde_json::from_str(&next()?)?;
             say(&Answer {
                 error: done.err().map(|e| format!("{e:#}")),
-                names: if asked.is_empty() {
-                    Vec::new()
-                } else {
-                    kinds(volume.what_is_at(&asked), &asked)
-                },
+                names: names_of(&volume, &asked),
             })?;
             workers.iter().try_for_each(|w| w.call(Job::Clear))?;
         }
@@ -261,52 +238,4 @@ pub fn main(image: &Path, setting: Setting) -> Result<()> {
     })?;
     // The volume's contents are not needed, and closing it would be traced.
     std::process::exit(0)
-}
-
-fn say(what: &impl Serialize) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, what)?;
-    writeln!(out)?;
-    Ok(out.flush()?)
-}
-
-/// The addresses of this process's program.
-fn loaded_at() -> Result<(u64, u64)> {
-    let program = std::env::current_exe()?;
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
-    let mut ours = maps
-        .lines()
-        .filter(|l| l.ends_with(&*program.to_string_lossy()))
-        .filter_map(|l| l.split_once(' ')?.0.split_once('-'));
-    let first = ours
-        .next()
-        .context("the program is not in its own map of memory")?;
-    let last = ours.next_back().unwrap_or(first);
-    let number = |digits| u64::from_str_radix(digits, 16);
-    Ok((number(first.0)?, number(last.1)?))
-}
-
-/// Names what the volume does not know by the kind of memory it is in.
-fn kinds(names: Vec<String>, addresses: &[u64]) -> Vec<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let kind = |address: u64| {
-        maps.lines().find_map(|l| {
-            let mut fields = l.split_whitespace();
-            let (begin, end) = fields.next()?.split_once('-')?;
-            let range = u64::from_str_radix(begin, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
-            let what = fields.nth(4).unwrap_or("memory of the heap or a stack");
-            range.contains(&address).then(|| what.to_string())
-        })
-    };
-    names
-        .into_iter()
-        .zip(addresses)
-        .map(|(name, &at)| {
-            if name.is_empty() {
-                kind(at).unwrap_or_default()
-            } else {
-                name
-            }
-        })
-        .collect()
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use extant::{Dir, Fallocate, File, OpenOptions, SetAttributes, Volume};
 use lockmeter::Snapshot;
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ lockmeter::lock_class!(
 /// assert_eq!(Workload::ALL.len(), 5);
 /// assert_eq!(Workload::Fallocate2.name(), "fallocate2");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workload {
     /// mdtest's creates: empty files in a directory of each task's own.
@@ -143,7 +143,7 @@ impl Lasting {
     }
 }
 
-type Task = Box<dyn FnMut(usize) -> Result<()> + Send>;
+pub(crate) type Task = Box<dyn FnMut(usize) -> Result<()> + Send>;
 
 /// Names that a task looks at in turn.
 const LOOKED_AT: usize = 1000;
@@ -151,7 +151,8 @@ const STEP: u64 = 8 << 10;
 const WHOLE: u64 = 1 << 20;
 
 impl Workload {
-    fn task(self, volume: &Volume, number: usize, ops: usize) -> Result<Task> {
+    /// The operations of a task on files of its own, at most `ops`.
+    pub(crate) fn task(self, volume: &Volume, number: usize, ops: usize) -> Result<Task> {
         let volume = volume.clone();
         let dir: Dir = volume.create_dir(format!("/task-{number}"))?;
         let name = move |n: usize| format!("file.mdtest.{number}.{n}");

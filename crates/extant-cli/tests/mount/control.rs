@@ -249,9 +249,12 @@ fn a_mounted_image_is_checked_while_it_is_used() {
         let image = image(place.path(), "64M", &[]);
         let mounted = Mounted::new(&image, transport, &[]);
         let dir = mounted.dir().to_str().unwrap().to_owned();
+        // A killed shell would leave the program behind that it just ran, in a directory of the mount.
+        let stop = place.path().join("stop");
         let mut writer = Command::new("sh")
             .arg("-c")
-            .arg("n=0; while :; do n=$((n + 1)); mkdir -p d$((n % 9)); echo $n >d$((n % 9))/f$((n % 50)); rm -f d$(((n * 7) % 9))/f$(((n * 3) % 50)); done")
+            .arg("n=0; until [ -e \"$STOP\" ]; do n=$((n + 1)); mkdir -p d$((n % 9)); echo $n >d$((n % 9))/f$((n % 50)); rm -f d$(((n * 7) % 9))/f$(((n * 3) % 50)); done")
+            .env("STOP", &stop)
             .current_dir(&dir)
             .spawn()
             .unwrap();
@@ -267,7 +270,7 @@ fn a_mounted_image_is_checked_while_it_is_used() {
         let paced = run(Command::new(EXTANT).args(["check", "--scrub=100M", "--json", &dir]));
         let told: serde_json::Value = serde_json::from_str(&paced).unwrap();
         assert_eq!(told["clean"], true, "{paced}");
-        writer.kill().unwrap();
+        std::fs::write(&stop, "").unwrap();
         writer.wait().unwrap();
         drop(nameless);
         mounted.unmount();

@@ -101,7 +101,8 @@ impl Data {
             return 0;
         }
         // With very many files that grow each gets fewer blocks.
-        let most = match self.space.counts.aside() > self.store.geometry.blocks_count / 8 {
+        let many = self.store.geometry.blocks_count / 8;
+        let most = match self.space.counts.is_much_aside(many) {
             true => LEAST_PREALLOCATION,
             false => most,
         };

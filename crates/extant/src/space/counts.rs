@@ -196,6 +196,13 @@ impl Counts {
         }
     }
 
+    /// Whether more blocks than this are set aside, as far as this slot has a share in it: a slot that has set few aside does not
+    /// fetch the counts of all others to know of theirs.
+    pub fn is_much_aside(&self, limit: u64) -> bool {
+        let share = limit / percpu::slot::count() as u64;
+        u64::try_from(self.aside.local()).is_ok_and(|own| own > share) && self.aside() > limit
+    }
+
     /// Blocks set aside.
     pub fn aside(&self) -> u64 {
         u64::try_from(self.aside.sum()).unwrap_or(0)
@@ -255,6 +262,20 @@ mod tests {
         uid: 7,
         gid: 8,
     };
+
+    #[test]
+    fn much_is_set_aside_when_the_slot_has_its_share_of_it() {
+        let counts = Counts::new(100_000, 100_000, Reserve::default());
+        let share = 8000 / percpu::slot::count() as u64;
+        assert!(counts.set_aside(share));
+        assert!(!counts.is_much_aside(8000), "its share and no more");
+        assert!(counts.set_aside(8000 - share));
+        assert!(!counts.is_much_aside(8000));
+        assert!(counts.set_aside(1));
+        assert!(counts.is_much_aside(8000));
+        counts.bring_back(8001);
+        assert!(!counts.is_much_aside(8000));
+    }
 
     #[test]
     fn others_leave_the_reserve() {
