@@ -341,6 +341,55 @@ impl BlockDevice for FileDevice {
     }
 }
 
+/// A file or block special file that is only read, whoever has it locked.
+///
+/// ```
+/// use extant_blockdev::{BlockDevice, UnlockedFile};
+/// let mut file = tempfile::NamedTempFile::new().unwrap();
+/// std::io::Write::write_all(&mut file, b"data").unwrap();
+/// let dev = UnlockedFile::new(file.reopen().unwrap()).unwrap();
+/// let mut buf = [0; 2];
+/// dev.read_at(2, &mut buf).unwrap();
+/// assert_eq!((dev.len(), &buf), (4, b"ta"));
+/// assert!(dev.write_at(0, b"x").is_err());
+/// ```
+#[derive(Debug)]
+pub struct UnlockedFile {
+    file: File,
+    len: u64,
+}
+
+impl UnlockedFile {
+    /// Takes a file that is open for reading.
+    pub fn new(mut file: File) -> io::Result<Self> {
+        // The end of a block special file is its size.
+        let len = file.seek(SeekFrom::End(0))?;
+        Ok(Self { file, len })
+    }
+}
+
+impl BlockDevice for UnlockedFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(refuse_read_only("write"))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        true
+    }
+}
+
 /// A new file in a directory, without a name or with one that is removed at once; no other process may open it.
 ///
 /// ```

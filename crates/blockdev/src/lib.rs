@@ -5,6 +5,7 @@
 //! | device | is | for |
 //! |---|---|---|
 //! | [`FileDevice`] | an image file or a block special file, locked against a second user | real volumes |
+//! | [`UnlockedFile`] | a file or block special file that is only read, whoever has it locked | sources, and looks at a file |
 //! | [`MemDevice`] | sparse memory with copy-on-write snapshots | tests, benchmarks, crash images |
 //! | [`RecordingDevice`] | any device, with a [`Log`] of every write and flush | crash tests, with [`Replayer`] |
 //! | [`TimedDevice`] | any device, with the beginning and end of every write and flush | what programs were promised, with [`TimedReplay`] |
@@ -45,7 +46,7 @@ mod snapshot;
 mod timed;
 
 pub use fault::{FaultDevice, Op};
-pub use file::{Access, FileDevice, unnamed_file, write_protection};
+pub use file::{Access, FileDevice, UnlockedFile, unnamed_file, write_protection};
 pub use mem::MemDevice;
 pub use overlay::{Overlay, apply_overlay};
 pub use part::PartDevice;

@@ -2,7 +2,8 @@
 
 use crate::advice::advised;
 use anyhow::{Context, Result, bail};
-use extant::mkfs::{DeviceTable, Manifest, Source};
+use blockdev::Access;
+use extant::mkfs::{DeviceTable, Manifest, Source, SquashTree};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -18,7 +19,7 @@ const MARKS: &[(u64, &[u8], &str)] = &[
     (257, b"ustar", "a tar archive"),
     (0, b"XFSB", "an XFS file system"),
     (0, b"LUKS\xba\xbe", "a LUKS volume"),
-    (0, b"hsqs", "a SquashFS file system"),
+    (0, SQUASHFS, "a SquashFS file system"),
     (0, b"QFI\xfb", "a qcow2 image"),
     (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
     (0, b"conectix", "a VHD"),
@@ -40,6 +41,9 @@ const MARKS: &[(u64, &[u8], &str)] = &[
     (510, b"\x55\xaa", "an MBR partition table"),
 ];
 
+/// What a SquashFS image begins with.
+const SQUASHFS: &[u8] = b"hsqs";
+
 /// Positions of the magic number of ext2, ext3 and ext4, of the label, and of the last mount point.
 const EXT_MAGIC: (usize, [u8; 2]) = (1080, [0x53, 0xef]);
 const EXT_LABEL: std::ops::Range<usize> = 1144..1160;
@@ -59,13 +63,34 @@ pub fn is_image(source: &Path) -> io::Result<bool> {
     if crate::streams::is_stream(source) || source.is_dir() {
         return Ok(false);
     }
-    let compressed = crate::store::format(source).is_compressed();
-    if !crate::store::is_plain(source) && (!compressed || crate::store::split(source).is_some()) {
+    if in_disk(source) {
         return Ok(true);
     }
     let head = crate::store::head(source, LOOKED_AT)?;
-    let is_archive = head.starts_with(b"0707") || head.get(257..262) == Some(b"ustar");
+    let is_archive = head.starts_with(b"0707")
+        || head.starts_with(SQUASHFS)
+        || head.get(257..262) == Some(b"ustar");
     Ok(!is_archive && has_ext_magic(&head))
+}
+
+/// Whether a source is a part of a disk, or in a file with a format of its own, and so no archive.
+fn in_disk(source: &Path) -> bool {
+    let compressed = crate::store::format(source).is_compressed();
+    !crate::store::is_plain(source) && (!compressed || crate::store::split(source).is_some())
+}
+
+/// The SquashFS image that is in a disk, as `disk.img@p2`. One in a file of its own is taken where archives are.
+pub fn squashfs_in_disk(source: &Path) -> Result<Option<Box<SquashTree>>> {
+    if crate::streams::is_stream(source) || source.is_dir() || !in_disk(source) {
+        return Ok(None);
+    }
+    let shown = || source.display().to_string();
+    let head = crate::store::head(source, SQUASHFS.len()).with_context(shown)?;
+    if head != SQUASHFS {
+        return Ok(None);
+    }
+    let device = crate::store::open(source, Access::ReadOnly)?;
+    Ok(Some(Box::new(SquashTree::open(shown(), device)?)))
 }
 
 /// The list of files that a source is, if its first line says so.
@@ -98,7 +123,7 @@ pub fn no_disk(source: &Path) -> Result<()> {
             format_args!("{shown}: holds {name}"),
             format_args!("name a partition, as {shown}@p1"),
         )),
-        Some(name) if name.ends_with("file system") => {
+        Some(name) if name.ends_with("file system") && !name.contains("SquashFS") => {
             bail!("{shown}: holds {name}, which is not read")
         }
         _ => Ok(()),

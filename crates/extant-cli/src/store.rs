@@ -8,7 +8,7 @@ use crate::ending::open_when_free;
 use crate::interrupt;
 use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};
-use blockdev::{Access, BlockDevice, FileDevice, PartDevice};
+use blockdev::{Access, BlockDevice, FileDevice, PartDevice, UnlockedFile};
 use extant_disk::{Error, Format, Part, Table, Unpacking};
 use extant_terminal::numbers::size;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -141,7 +141,7 @@ pub fn is_plain(image: &Path) -> bool {
 
 /// The format of a file; raw if there is none.
 pub fn format(file: &Path) -> Format {
-    Unlocked::open(file).map_or(Format::Raw, |file| Format::of(&file))
+    unlocked(file).map_or(Format::Raw, |file| Format::of(&file))
 }
 
 /// Why an image cannot be changed that lies in this file: what keeps it from being opened, or its format.
@@ -211,7 +211,7 @@ pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>>
 
 /// The disk in a file that is only looked at, whoever has it locked.
 fn look(file: &Path) -> Result<Arc<dyn BlockDevice>> {
-    let raw = Unlocked::open(file)?;
+    let raw = unlocked(file)?;
     if Format::of(&raw) == Format::Raw {
         return Ok(Arc::new(raw));
     }
@@ -222,37 +222,8 @@ fn look(file: &Path) -> Result<Arc<dyn BlockDevice>> {
 }
 
 /// A file that is only looked at, whoever has it locked.
-struct Unlocked(File, u64);
-
-impl Unlocked {
-    fn open(file: &Path) -> io::Result<Self> {
-        let mut open = File::open(file)?;
-        // The end of a block device is its size.
-        let len = io::Seek::seek(&mut open, io::SeekFrom::End(0))?;
-        Ok(Self(open, len))
-    }
-}
-
-impl BlockDevice for Unlocked {
-    fn len(&self) -> u64 {
-        self.1
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buf, offset)
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+fn unlocked(file: &Path) -> io::Result<UnlockedFile> {
+    UnlockedFile::new(File::open(file)?)
 }
 
 /// The bytes of its file that the image takes; of one that is no part, all there may be.
@@ -269,7 +240,7 @@ pub fn range(image: &Path) -> Result<Range<u64>> {
 /// The first bytes of the image, at most so many. Of a compressed file no more is decompressed.
 pub fn head(image: &Path, most: usize) -> io::Result<Vec<u8>> {
     if split(image).is_none() && format(image).is_compressed() {
-        let head = extant_disk::decompressed_head(Unlocked::open(image)?, most);
+        let head = extant_disk::decompressed_head(unlocked(image)?, most);
         // What is damaged is told as what it seems to be.
         return head.or_else(|_| raw_head(image, most));
     }

@@ -12,6 +12,7 @@
 //! | `tree` | the content in memory, names in the order of the directory hash |
 //! | `scan`, `inspect`, `files` | a directory as the source: attributes, then data |
 //! | `archive/`, `tar/`, `cpio/` | archives as the source |
+//! | `squashfs/` | SquashFS images as the source |
 //! | `manifest/` | lists of files and devices |
 //! | `other` | trees that something else reads, as the source |
 //! | `sources`, `layers`, `white_out`, `amend` | several sources, each over those before it |
@@ -61,6 +62,7 @@ mod scan;
 mod size;
 mod sources;
 mod space;
+mod squashfs;
 mod system;
 mod tables;
 mod tar;
@@ -71,7 +73,9 @@ mod xattrs;
 
 #[doc(hidden)]
 pub use adopt::is_kept_xattr;
-pub use archive::{ArchiveInput, ArchiveKind, ArchiveMember, decompressed, read_archive};
+pub use archive::{
+    ArchiveInput, ArchiveKind, ArchiveMember, decompressed, read_archive, read_tree,
+};
 pub use blockdev;
 pub use error::{MkfsError, Result};
 pub use manifest::{DeviceTable, Manifest};
@@ -81,6 +85,7 @@ pub use owners::{IdMap, ModeMap};
 pub use progress::{Phase, Progress};
 pub use scan::TreeSource;
 pub use sources::Source;
+pub use squashfs::SquashTree;
 pub use white_out::WhiteOut;
 
 use blockdev::BlockDevice;

@@ -27,7 +27,7 @@ use ext4_format::timestamp::Timestamp;
 pub enum Source {
     /// A directory tree.
     Tree(TreeSource),
-    /// An archive: tar or cpio.
+    /// An archive, tar or cpio, or a SquashFS image.
     Archive(ArchiveInput),
     /// A tree that something else reads, such as another file system.
     Other(Box<dyn ReadTree>),
@@ -75,15 +75,12 @@ pub(super) fn scan(
                 content.trees.push(Kept::Tree(files));
             }
             Source::Other(tree) => {
-                monitor.phase(Phase::Scan, 0);
-                let number = tree_number(content.trees.len())?;
                 let adopter = Adopter {
                     options,
                     pool: &pool,
                     monitor,
                 };
-                other::scan(&*tree, &mut layers, &adopter, |file| origin(number, file))?;
-                content.trees.push(Kept::Other(tree));
+                content.enter(tree, &mut layers, &adopter)?;
             }
             Source::Table(table) => layers.apply(&table, options, &pool, monitor)?,
             Source::Archive(input) => {
@@ -92,7 +89,10 @@ pub(super) fn scan(
                     pool: &pool,
                     monitor,
                 };
-                archive::scan(input, &mut content.store, &mut layers, &adopter)?;
+                let tree = archive::scan(input, &mut content.store, &mut layers, &adopter)?;
+                if let Some(tree) = tree {
+                    content.enter(Box::new(tree), &mut layers, &adopter)?;
+                }
             }
         }
         layers.next_layer();
@@ -167,6 +167,22 @@ enum Kept {
 struct LayeredContent {
     store: Store,
     trees: Vec<Kept>,
+}
+
+impl LayeredContent {
+    /// Enters what another tree has, and keeps the tree.
+    fn enter(
+        &mut self,
+        tree: Box<dyn ReadTree>,
+        layers: &mut Layers,
+        adopter: &Adopter<'_>,
+    ) -> Result<()> {
+        adopter.monitor.phase(Phase::Scan, 0);
+        let number = tree_number(self.trees.len())?;
+        other::scan(&*tree, layers, adopter, |file| origin(number, file))?;
+        self.trees.push(Kept::Other(tree));
+        Ok(())
+    }
 }
 
 impl Content for LayeredContent {

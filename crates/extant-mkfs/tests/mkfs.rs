@@ -8,6 +8,8 @@ mod empty;
 mod from_cpio;
 #[path = "mkfs/from_lists.rs"]
 mod from_lists;
+#[path = "mkfs/from_squashfs.rs"]
+mod from_squashfs;
 #[path = "mkfs/from_tar.rs"]
 mod from_tar;
 #[path = "mkfs/from_tree.rs"]

@@ -49,6 +49,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("gdisk", &["sgdisk"]),
     ("qemu-utils", &["qemu-img"]),
     ("android-sdk-libsparse-utils", &["simg2img", "img2simg"]),
+    ("squashfs-tools", &["mksquashfs", "unsquashfs"]),
     ("xz-utils", &["xz"]),
     ("libarchive-tools", &["bsdtar"]),
     ("uidmap", &["newuidmap", "newgidmap"]),

@@ -11,7 +11,7 @@ use crate::transfer::{
 };
 use anyhow::{Context, Result, bail, ensure};
 use extant::Volume;
-use extant::mkfs::{MkfsError, Source};
+use extant::mkfs::{MkfsError, ReadTree, Source};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ use std::time::Instant;
 pub struct Args {
     /// The image
     image: PathBuf,
-    /// Directories, tar and cpio archives (plain, or compressed with gzip, zstd, xz or bzip2), - for an archive on
-    /// standard input, images of ext2, ext3 and ext4, lists of files in the format of mtree(5)
+    /// Directories, tar and cpio archives and SquashFS images (plain, or compressed with gzip, zstd, xz or bzip2), - for one of
+    /// these on standard input, images of ext2, ext3 and ext4, lists of files in the format of mtree(5)
     #[arg(required = true)]
     sources: Vec<PathBuf>,
     /// Directory in the image; made if it does not exist
@@ -129,11 +129,16 @@ fn enter(
     if source.is_dir() {
         return route(&HostSide::new(), source.as_os_str().as_bytes());
     }
-    if is_image(source)? {
+    let in_disk = known::squashfs_in_disk(source)?;
+    if in_disk.is_none() && is_image(source)? {
         let other = images::read(source)?;
         return route(&ImageSide::new(&other, source), b"/");
     }
-    let feed = match known::list(source)? {
+    let list = match in_disk {
+        Some(tree) => Some(Source::Other(tree as Box<dyn ReadTree>)),
+        None => known::list(source)?,
+    };
+    let feed = match list {
         Some(Source::Other(tree)) => Feed::Tree(tree),
         Some(_) => bail!(
             "{}: is a device table, which mkfs --from applies when it makes an image",

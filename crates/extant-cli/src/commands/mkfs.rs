@@ -42,7 +42,7 @@ use std::time::Instant;
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant mkfs disk.img --size 8G\n  extant mkfs root.img --from rootfs/ -L root\n  \
-    docker export CONTAINER | extant mkfs root.img --from - --free 20%\n  extant mkfs root.img --from rootfs/ --size min\n  docker save IMAGE > image.tar && extant mkfs root.img --from image.tar\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
+    docker export CONTAINER | extant mkfs root.img --from - --free 20%\n  extant mkfs root.img --from rootfs/ --size min\n  extant mkfs root.img --from root.squashfs\n  docker save IMAGE > image.tar && extant mkfs root.img --from image.tar\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
 )]
 pub struct Args {
     /// File to make, block device, or partition of a disk, as disk.img@p2. A name that ends in .zst or .simg has it packed
@@ -54,10 +54,10 @@ pub struct Args {
     /// its content needs, or +20%, so much of that more
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     size: Option<Size>,
-    /// A directory, a tar or cpio archive (plain, or compressed with gzip, zstd, xz or bzip2), - for one on standard input, an
-    /// image of ext2, ext3 or ext4, also disk.img@p2, or a list of files (see --manifest); of several, each is a layer
-    /// over those before it, with the white-outs of container images. An image of a container (an
-    /// OCI layout, or what docker save wrote) stands for its layers
+    /// A directory, a tar or cpio archive or a SquashFS image (plain, or compressed with gzip, zstd, xz or bzip2), - for
+    /// one of these on standard input, an image of ext2, ext3 or ext4, which like SquashFS may be in a disk, as disk.img@p2, or a
+    /// list of files (see --manifest); of several, each is a layer over those before it, with the white-outs of container
+    /// images. An image of a container (an OCI layout, or what docker save wrote) stands for its layers
     #[arg(long, value_name = "SOURCE")]
     from: Vec<PathBuf>,
     /// List of files for what is in the sources and beside it: in the format of mtree(5), with data in files of the
@@ -276,6 +276,10 @@ pub fn sources(
     check_sources(from)?;
     let (mut sources, mut unpacked) = (Vec::new(), Vec::new());
     for path in from {
+        if let Some(tree) = known::squashfs_in_disk(path)? {
+            sources.push(Source::Other(tree));
+            continue;
+        }
         if is_image(path)? {
             not_itself(path, image)?;
             sources.push(Source::Other(Box::new(ImageTree::open(path)?)));

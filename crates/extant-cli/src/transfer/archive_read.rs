@@ -125,20 +125,9 @@ impl Reader<'_> {
                     give(member, data)
                 })
             }
-            Feed::Tree(tree) => {
-                let mut stopped = None;
-                let walked = tree.members(&mut |member, file| {
-                    let mut data = TreeData::new(&*tree, file, &member);
-                    give(member, &mut data).map_err(|stop| {
-                        stopped = Some(stop);
-                        MkfsError::Interrupted
-                    })
-                });
-                match stopped {
-                    Some(stop) => Err(stop),
-                    None => walked.map_err(Stop::from),
-                }
-            }
+            Feed::Tree(tree) => mkfs::read_tree(&*tree, Some(interrupt::flag()), |member, data| {
+                give(member, data)
+            }),
         };
         match read {
             Ok(()) | Err(Stop::Elsewhere) => Ok(()),
@@ -445,45 +434,6 @@ impl Reader<'_> {
                 .with_context(|| self.dst.show(&path))?;
         }
         Ok(())
-    }
-}
-
-/// The data of a member of a tree, one stretch after the other.
-struct TreeData<'a> {
-    tree: &'a dyn ReadTree,
-    file: u32,
-    /// Start and length.
-    stretches: Vec<(u64, u64)>,
-}
-
-impl<'a> TreeData<'a> {
-    fn new(tree: &'a dyn ReadTree, file: u32, member: &ArchiveMember) -> Self {
-        let mut stretches = match &member.kind {
-            ArchiveKind::File { stretches, .. } => stretches.clone(),
-            _ => Vec::new(),
-        };
-        stretches.retain(|(_, len)| *len > 0);
-        stretches.reverse();
-        Self {
-            tree,
-            file,
-            stretches,
-        }
-    }
-}
-
-impl Read for TreeData<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let Some((start, len)) = self.stretches.pop() else {
-            return Ok(0);
-        };
-        let n = usize::try_from(len).map_or(buf.len(), |len| len.min(buf.len()));
-        let read = self.tree.read_at(self.file, start, &mut buf[..n]);
-        read.map_err(std::io::Error::other)?;
-        if (n as u64) < len {
-            self.stretches.push((start + n as u64, len - n as u64));
-        }
-        Ok(n)
     }
 }
 

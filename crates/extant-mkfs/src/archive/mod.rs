@@ -1,5 +1,5 @@
 //! Archives as a source: tar and cpio, plain or compressed, from files or streams; several are layers of a container
-//! image.
+//! image. SquashFS images come the same ways, are told apart here, and are then read as a tree.
 //!
 //! One pass reads the headers. A plain file is read again for the data, at places noted in the pass;
 //! the data of a stream or a compressed file is put aside in a temporary file meanwhile. (Spooling
@@ -14,19 +14,21 @@ mod visit;
 
 pub use compression::decompressed;
 pub(super) use content::ArchiveReader;
-pub use visit::{ArchiveKind, ArchiveMember, read_archive};
+pub use visit::{ArchiveKind, ArchiveMember, read_archive, read_tree};
 
 use super::adopt::Adopter;
 use super::cpio;
-use super::error::Result;
+use super::error::{MkfsError, Result};
 use super::layers::Layers;
+use super::squashfs::{SquashTree, is_squashfs};
 use super::tar;
+use blockdev::UnlockedFile;
 use member::Member;
 use std::io::Read;
 use std::path::PathBuf;
 use stream::{Store, Stream};
 
-/// An archive, plain, or compressed with gzip, zstd, xz or bzip2. Its first bytes say what it is.
+/// An archive or a SquashFS image, plain, or compressed with gzip, zstd, xz or bzip2. Its first bytes say what it is.
 ///
 /// ```
 /// use extant_mkfs::ArchiveInput;
@@ -83,22 +85,38 @@ impl<'s, 'a> Members<'s, 'a> {
     }
 }
 
-/// Enters the members of an archive.
+/// The tree that a stream is, if it is a SquashFS image, which is read at many places: what is no plain file is put aside
+/// first.
+fn squashfs(stream: &mut Stream<'_>) -> Result<Option<SquashTree>> {
+    if !is_squashfs(stream.peek()?) {
+        return Ok(None);
+    }
+    let device = stream.whole().and_then(|file| {
+        UnlockedFile::new(file).map_err(|e| MkfsError::io(format!("reading {}", stream.name), e))
+    })?;
+    SquashTree::open(&*stream.name, device).map(Some)
+}
+
+/// Enters the members of an archive. A SquashFS image is given back: it is a tree.
 pub(super) fn scan(
     input: ArchiveInput,
     store: &mut Store,
     layers: &mut Layers,
     adopter: &Adopter<'_>,
-) -> Result<()> {
+) -> Result<Option<SquashTree>> {
     let Adopter {
         options, monitor, ..
     } = adopter;
     let spool_dir = options.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
     let mut stream = Stream::open(input, store, &spool_dir, monitor)?;
+    let tree = squashfs(&mut stream)?;
+    if tree.is_some() {
+        return Ok(tree);
+    }
     let mut members = Members::new(&mut stream)?;
     while let Some(member) = members.next()? {
         layers.enter(member, adopter)?;
         monitor.check()?;
     }
-    Ok(())
+    Ok(None)
 }

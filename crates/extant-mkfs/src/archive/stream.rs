@@ -204,6 +204,27 @@ impl<'a> Stream<'a> {
         self.in_passing = true;
     }
 
+    /// The whole as a file, from before anything was read: the file itself, or a copy of the stream.
+    pub fn whole(&mut self) -> Result<File> {
+        let copy = |file: &File| file.try_clone();
+        if let Feed::File { file, .. } = self.from {
+            return copy(&self.store.files[file]).map_err(|e| self.io(e)); // as returned by add
+        }
+        let made = blockdev::unnamed_file(self.spool_dir);
+        let context = || format!("a temporary file in {}", self.spool_dir.display());
+        let file = self
+            .store
+            .add(made.map_err(|e| MkfsError::io(context(), e))?);
+        loop {
+            let n = self.peek()?.len() as u64;
+            if n == 0 {
+                break;
+            }
+            self.pass(n, Some((file, self.at)))?;
+        }
+        copy(&self.store.files[file]).map_err(|e| self.io(e))
+    }
+
     /// Decompresses some bytes and all that follow.
     pub fn unpack_rest(&mut self, head: &[u8]) -> Result<()> {
         let nothing = Feed::File {

@@ -6,11 +6,11 @@ use super::Members;
 use super::member::{Member, MemberKind};
 use super::stream::{Store, Stream};
 use crate::error::MkfsError;
+use crate::other::ReadTree;
 use crate::progress::Monitor;
 use crate::tree::Segment;
 use ext4_format::timestamp::Timestamp;
 use std::io::{self, Read};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -183,8 +183,83 @@ impl Read for Data<'_, '_, '_> {
     }
 }
 
+/// The data of a tree's file, one stretch after the other.
+struct TreeData<'a> {
+    tree: &'a dyn ReadTree,
+    file: u32,
+    /// Start and length, the last one first.
+    stretches: Vec<(u64, u64)>,
+}
+
+impl<'a> TreeData<'a> {
+    fn new(tree: &'a dyn ReadTree, file: u32, member: &ArchiveMember) -> Self {
+        let mut stretches = match &member.kind {
+            ArchiveKind::File { stretches, .. } => stretches.clone(),
+            _ => Vec::new(),
+        };
+        stretches.retain(|(_, len)| *len > 0);
+        stretches.reverse();
+        Self {
+            tree,
+            file,
+            stretches,
+        }
+    }
+}
+
+impl Read for TreeData<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let Some((start, len)) = self.stretches.pop() else {
+            return Ok(0);
+        };
+        let n = usize::try_from(len).map_or(buf.len(), |len| len.min(buf.len()));
+        let read = self.tree.read_at(self.file, start, &mut buf[..n]);
+        read.map_err(io::Error::other)?;
+        if (n as u64) < len {
+            self.stretches.push((start + n as u64, len - n as u64));
+        }
+        Ok(n)
+    }
+}
+
+/// Shows every member of a tree with its data, as [`read_archive`] shows those of an archive.
+///
+/// ```no_run
+/// use extant_mkfs::{Manifest, MkfsError, read_tree};
+/// read_tree(&Manifest::new("list.mtree", "rootfs"), None, |member, data| {
+///     let len = std::io::copy(data, &mut std::io::sink()).unwrap();
+///     println!("{}: {len} bytes", String::from_utf8_lossy(&member.path));
+///     Ok::<(), MkfsError>(())
+/// })?;
+/// # Ok::<(), MkfsError>(())
+/// ```
+///
+/// # Errors
+/// Those of the tree, [`MkfsError::Interrupted`], and whatever `visit` returns.
+pub fn read_tree<E: From<MkfsError>>(
+    tree: &dyn ReadTree,
+    cancel: Option<Arc<AtomicBool>>,
+    mut visit: impl FnMut(ArchiveMember, &mut dyn Read) -> Result<(), E>,
+) -> Result<(), E> {
+    let monitor = Monitor::new(None, cancel);
+    let mut stopped = None;
+    let walked = tree.members(&mut |member, file| {
+        monitor.check()?;
+        let mut data = TreeData::new(tree, file, &member);
+        visit(member, &mut data).map_err(|e| {
+            stopped = Some(e);
+            MkfsError::Interrupted
+        })
+    });
+    match stopped {
+        Some(e) => Err(e),
+        None => Ok(walked?),
+    }
+}
+
 /// Reads an archive once, from front to back, and shows every member with its data; unread data are skipped. It
-/// ends with the first error, or when `cancel` is raised.
+/// ends with the first error, or when `cancel` is raised. A SquashFS image that is no plain file is put aside in a
+/// temporary file first.
 ///
 /// # Errors
 /// [`MkfsError::Archive`] for bytes that are no archive, [`MkfsError::Io`], [`MkfsError::Interrupted`], and
@@ -194,10 +269,13 @@ pub fn read_archive<E: From<MkfsError>>(
     cancel: Option<Arc<AtomicBool>>,
     mut visit: impl FnMut(ArchiveMember, &mut dyn Read) -> Result<(), E>,
 ) -> Result<(), E> {
-    let monitor = Monitor::new(None, cancel);
-    let mut store = Store::default();
+    let monitor = Monitor::new(None, cancel.clone());
+    let (mut store, spool_dir) = (Store::default(), std::env::temp_dir());
+    let mut stream = Stream::open(input, &mut store, &spool_dir, &monitor)?;
+    if let Some(tree) = super::squashfs(&mut stream)? {
+        return read_tree(&tree, cancel, visit);
+    }
     // Nothing is spooled: the data are read in passing.
-    let mut stream = Stream::open(input, &mut store, Path::new("."), &monitor)?;
     stream.in_passing();
     let mut members = Members::new(&mut stream)?;
     while let Some(member) = members.next()? {

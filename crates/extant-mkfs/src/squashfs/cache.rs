@@ -1,0 +1,79 @@
+//! Blocks that were decompressed and may be asked for again, the least used of which go first.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Blocks by their places in the image.
+pub(super) struct Cache<K, T> {
+    most: usize,
+    known: Mutex<Known<K, T>>,
+}
+
+struct Known<K, T> {
+    /// Counts uses.
+    now: u64,
+    /// With the last use.
+    blocks: HashMap<K, (u64, Arc<T>)>,
+}
+
+impl<K: Copy + Eq + Hash, T> Cache<K, T> {
+    /// Room for so many blocks.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            known: Mutex::new(Known {
+                now: 0,
+                blocks: HashMap::new(),
+            }),
+        }
+    }
+
+    /// The block of a place, which is made if it is not at hand.
+    pub fn get<E>(&self, place: K, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+        {
+            let known = &mut *self.known.lock();
+            known.now += 1;
+            if let Some((used, block)) = known.blocks.get_mut(&place) {
+                *used = known.now;
+                return Ok(Arc::clone(block));
+            }
+        }
+        let block = Arc::new(make()?);
+        let known = &mut *self.known.lock();
+        if known.blocks.len() >= self.most
+            && let Some(oldest) = known.blocks.iter().min_by_key(|(_, (used, _))| *used)
+        {
+            let oldest = *oldest.0;
+            known.blocks.remove(&oldest);
+        }
+        known.blocks.insert(place, (known.now, Arc::clone(&block)));
+        Ok(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_used_goes_first() {
+        let cache = Cache::new(2);
+        let made = std::cell::Cell::new(0);
+        let get = |place: u64| {
+            let make = || {
+                made.set(made.get() + 1);
+                Ok::<_, ()>(place)
+            };
+            assert_eq!(*cache.get(place, make).unwrap(), place);
+        };
+        for place in [1, 2, 1, 3, 1] {
+            get(place);
+        }
+        assert_eq!(made.get(), 3);
+        get(2);
+        assert_eq!(made.get(), 4);
+        assert!(cache.get(9, || Err::<u64, _>(())).is_err());
+    }
+}
