@@ -65,6 +65,8 @@ mod repair;
 mod rescue;
 #[path = "cli/resize.rs"]
 mod resize;
+#[path = "cli/squashfs.rs"]
+mod squashfs;
 #[path = "cli/streams.rs"]
 mod streams;
 #[path = "terminal/tmux.rs"]
