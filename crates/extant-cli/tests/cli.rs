@@ -65,6 +65,8 @@ mod repair;
 mod rescue;
 #[path = "cli/resize.rs"]
 mod resize;
+#[path = "cli/resized.rs"]
+mod resized;
 #[path = "cli/streams.rs"]
 mod streams;
 #[path = "terminal/tmux.rs"]
