@@ -55,6 +55,8 @@ mod mkfs;
 mod parts;
 #[path = "cli/progress.rs"]
 mod progress;
+#[path = "cli/projects.rs"]
+mod projects;
 #[path = "cli/qcow2.rs"]
 mod qcow2;
 #[path = "cli/reading.rs"]
