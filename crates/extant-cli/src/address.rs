@@ -129,24 +129,29 @@ impl From<OsString> for Location {
     }
 }
 
+impl Address {
+    /// The address that an argument is; else a line that says what to write.
+    pub fn given(text: OsString) -> Result<Self, String> {
+        match Location::from(text) {
+            Location::Image(address) => Ok(address),
+            Location::Host(path) => {
+                let meant = slash_forgotten(&path);
+                let is_image = path.is_file() && !path.as_os_str().is_empty();
+                let path = path.display();
+                let meant = meant.unwrap_or_else(|| match is_image {
+                    true => format!("{path}:/path"),
+                    false => "IMAGE:/path".into(),
+                });
+                Err(format!("{path} is not a path in an image: write {meant}"))
+            }
+        }
+    }
+}
+
 impl ValueParserFactory for Address {
     type Parser = ValueParser;
     fn value_parser() -> ValueParser {
-        OsStringValueParser::new()
-            .try_map(|text| match Location::from(text) {
-                Location::Image(address) => Ok(address),
-                Location::Host(path) => {
-                    let meant = slash_forgotten(&path);
-                    let is_image = path.is_file() && !path.as_os_str().is_empty();
-                    let path = path.display();
-                    let meant = meant.unwrap_or_else(|| match is_image {
-                        true => format!("{path}:/path"),
-                        false => "IMAGE:/path".into(),
-                    });
-                    Err(format!("{path} is not a path in an image: write {meant}"))
-                }
-            })
-            .into()
+        OsStringValueParser::new().try_map(Self::given).into()
     }
 }
 

@@ -36,6 +36,17 @@ pub fn columns(set: u32) -> String {
     LETTERS.map(column).iter().collect()
 }
 
+/// A number as chattr and debugfs take it, also in hexadecimal or octal digits.
+pub fn number(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0x");
+    let parsed = match (digits, text.strip_prefix('0')) {
+        (Some(digits), _) => u32::from_str_radix(digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => u32::from_str_radix(digits, 8),
+        _ => text.parse(),
+    };
+    parsed.map_err(|_| format!("{text}: no number of 32 bits"))
+}
+
 /// A change of flags: `+i`, `-ad`, `=Ae`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagChange {

@@ -55,6 +55,8 @@ mod mkfs;
 mod parts;
 #[path = "cli/progress.rs"]
 mod progress;
+#[path = "cli/projects.rs"]
+mod projects;
 #[path = "cli/qcow2.rs"]
 mod qcow2;
 #[path = "cli/reading.rs"]
@@ -65,6 +67,8 @@ mod repair;
 mod rescue;
 #[path = "cli/resize.rs"]
 mod resize;
+#[path = "cli/resized.rs"]
+mod resized;
 #[path = "cli/squashfs.rs"]
 mod squashfs;
 #[path = "cli/streams.rs"]

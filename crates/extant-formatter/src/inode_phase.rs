@@ -428,7 +428,10 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let Some(init) = init else {
             let old = self.old(record, ino)?;
             let links = old.links;
-            return Ok((last.map_or(Ok(old), |last| next_core(last, &old))?, links));
+            return Ok((
+                last.map_or(Ok(old), |last| next_core(last, &old, geometry))?,
+                links,
+            ));
         };
         if changes.was_used {
             let old = Former::of(&self.old(record, ino)?);
@@ -570,7 +573,6 @@ fn first_core(
     extents: bool,
 ) -> InodeCore {
     let mut core = InodeCore {
-        generation: init.core.generation,
         dtime: 0,
         ..last.core
     };
@@ -604,14 +606,18 @@ fn directory_links(before: u32, stated: Option<u32>, subdirectories: i64) -> u32
 }
 
 /// The core of an inode that was there before: what the formatter keeps itself stays.
-fn next_core(last: &InodeItem, old: &InodeCore) -> Result<InodeCore> {
+fn next_core(last: &InodeItem, old: &InodeCore, geometry: &Geometry) -> Result<InodeCore> {
     if last.core.file_type() != old.file_type() {
         return Err(Error::corrupt_inode("type of an inode changed", last.ino));
     }
     let is_dir = old.file_type() == Some(FileType::Directory);
     Ok(InodeCore {
         flags: last.core.flags & !LAYOUT | old.flags & LAYOUT,
-        generation: old.generation,
+        // Checksums of what belongs to the inode go by it.
+        generation: match geometry.features.has_metadata_csum() {
+            true => old.generation,
+            false => last.core.generation,
+        },
         // The link of the orphan list, if the inode is on it.
         dtime: old.dtime,
         size: if is_dir { old.size } else { last.core.size },

@@ -71,6 +71,7 @@ pub(super) fn inode_of(stat: &Stat, options: &MkfsOptions) -> Option<Inode> {
         mtime,
         ctime: time(stat.st_ctime, stat.st_ctime_nsec),
         flags: 0,
+        project: 0,
         body: match ftype {
             FileType::Directory => Body::Directory(0), // the root's; others are entered later
             FileType::Regular => Body::File {

@@ -28,7 +28,8 @@ const KEPT_FLAGS: u32 = flags::SECRM
     | flags::JOURNAL_DATA
     | flags::NOTAIL
     | flags::DIRSYNC
-    | flags::TOPDIR;
+    | flags::TOPDIR
+    | flags::PROJINHERIT;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -430,6 +431,7 @@ impl Layers {
             mtime: member.mtime,
             ctime: member.ctime,
             flags: flags::of_type(ftype, member.flags & KEPT_FLAGS),
+            project: member.project,
             body,
         };
         self.warn(

@@ -153,7 +153,7 @@ impl Default for MkfsOptions {
 }
 
 /// Features that mean work this module does not do.
-const NOT_MADE: [&str; 12] = [
+const NOT_MADE: [&str; 11] = [
     "bigalloc",
     "casefold",
     "ea_inode",
@@ -162,7 +162,6 @@ const NOT_MADE: [&str; 12] = [
     "inline_data",
     "journal_dev",
     "mmp",
-    "project",
     "quota",
     "verity",
     "needs_recovery",

@@ -125,7 +125,10 @@ impl RecordWriter<'_> {
             uid: i.uid,
             gid: i.gid,
             size: i.size,
-            flags: i.flags,
+            flags: match geo.features.has_project() {
+                true => i.flags,
+                false => i.flags & !flags::PROJINHERIT,
+            },
             generation: generation(geo, ino),
             atime: i.atime,
             mtime: i.mtime,
@@ -133,6 +136,7 @@ impl RecordWriter<'_> {
             crtime: self.crtime,
             dtime: 0,
             rdev: i.rdev,
+            project: i.project,
         };
         let mut has_map = true;
         match &i.body {

@@ -58,6 +58,8 @@ pub(super) struct Inode {
     pub ctime: Timestamp,
     /// Flags as chattr sets them, as far as the type has them.
     pub flags: u32,
+    /// Project, kept on volumes with the feature `project`.
+    pub project: u32,
     pub body: Body,
 }
 
@@ -76,6 +78,7 @@ impl Inode {
             mtime: time,
             ctime: time,
             flags: 0,
+            project: 0,
             body: Body::Directory(dir),
         }
     }

@@ -90,6 +90,8 @@ pub struct InodeCore {
     pub dtime: u32,
     /// Device number of a device, as [`makedev`] makes it; else 0.
     pub rdev: u32,
+    /// Project, on volumes with the feature `project`; else 0.
+    pub project: u32,
 }
 
 impl InodeCore {
@@ -240,6 +242,10 @@ pub fn decode_verified(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<Inode
         crtime,
         dtime: u32_at(base, at::DTIME),
         rdev,
+        project: match geo.features.has_project() {
+            true => extra_at(raw, end, at::PROJID).unwrap_or(0),
+            false => 0,
+        },
     })
 }
 
@@ -312,6 +318,13 @@ pub fn encode_core(core: &InodeCore, raw: &mut [u8], geo: &Geometry) {
     } else if at::CRTIME + 4 <= end {
         let seconds = core.crtime.encode_short();
         put(extra, at::CRTIME - GOOD_OLD_SIZE, seconds.to_le_bytes());
+    }
+    if geo.features.has_project() && at::PROJID + 4 <= end {
+        put(
+            extra,
+            at::PROJID - GOOD_OLD_SIZE,
+            core.project.to_le_bytes(),
+        );
     }
     if is_device(core.mode) {
         let (old, new) = if core.rdev <= 0xffff {
@@ -486,6 +499,28 @@ pub fn set_file_acl(raw: &mut [u8], block: BlockNr) {
 /// Project of the inode, where records have room for one; else 0.
 pub fn project(raw: &[u8]) -> u32 {
     extra_at(raw, fixed_end(raw), at::PROJID).unwrap_or(0)
+}
+
+/// Whether a record has room for a project, or will have it when it is written; and whether new records have it.
+///
+/// ```
+/// # use ext4_format::{geometry::Geometry, inode, superblock::RawSuperblock};
+/// # fn shown(geo: &Geometry, raw: &[u8]) {
+/// let (old, new) = (inode::has_project_room(raw, geo), inode::has_project_room(&[], geo));
+/// # let _ = (old, new);
+/// # }
+/// ```
+pub fn has_project_room(raw: &[u8], geo: &Geometry) -> bool {
+    if !geo.features.has_project() {
+        return false;
+    }
+    let end = match u16_at(raw, at::EXTRA_ISIZE) {
+        0 if usize::from(geo.inode_size) > GOOD_OLD_SIZE => {
+            GOOD_OLD_SIZE + usize::from(geo.want_extra_isize)
+        }
+        _ => fixed_end(raw),
+    };
+    at::PROJID + 4 <= end
 }
 
 /// The part of the record in which extended attributes may be: from the end of the extra part to

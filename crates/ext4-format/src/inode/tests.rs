@@ -23,6 +23,28 @@ fn sample() -> InodeCore {
         crtime: Timestamp::new(4, 3),
         dtime: 9,
         rdev: 0,
+        project: 0,
+    }
+}
+
+/// A project is part of the record where the feature is on and the inode is large enough.
+#[test]
+fn projects_come_and_go() {
+    for (size, feature, kept) in [(256, true, 7), (256, false, 0), (128, true, 0)] {
+        let mut geo = geo(size);
+        geo.features.ro_compat.set(RoCompat::PROJECT, feature);
+        let mut raw = vec![0; size.into()];
+        init(&mut raw, &geo);
+        assert_eq!(has_project_room(&raw, &geo), kept != 0, "{size}, {feature}");
+        let core = InodeCore {
+            project: 7,
+            ..sample()
+        };
+        encode_core(&core, &mut raw, &geo);
+        assert_eq!(project(&raw), kept, "{size}, {feature}");
+        let ino = InodeNr(12);
+        set_checksum(&mut raw, &geo, ino);
+        assert_eq!(decode_core(&raw, &geo, ino).unwrap().project, kept);
     }
 }
 

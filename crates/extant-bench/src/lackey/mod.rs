@@ -2,7 +2,7 @@
 //!
 //! The traced program is this one, with arguments that make it the traced process: it says where it is loaded and where its marks
 //! are ([`Hello`]), and sets marks, stores to words of a static, around the operations of interest. What it prints is read beside
-//! it ([`Process`]).
+//! it (`Process`).
 //!
 //! Lackey prints a line for each instruction (`I  04001000,3`) and after it one for each of its loads (` L`), stores
 //! (` S`) and both at once (` M`).

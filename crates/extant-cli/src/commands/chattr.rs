@@ -1,43 +1,88 @@
 //! `extant chattr`.
 
 use crate::address::{Address, os};
-use crate::attr_flags::FlagChange;
+use crate::attr_flags::{FlagChange, number};
 use crate::images::Images;
 use crate::patterns::NoMatch;
 use crate::progress::Progress;
 use crate::walk::{Order, walk};
-use anyhow::Result;
+use anyhow::{Result, bail};
+use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser, ValueParserFactory};
 use extant::{FileType, Metadata, SetAttributes};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
-/// Change the flags of files in an image
+/// Change the flags of files in an image, their project and generation
 ///
 /// A change begins with + to add flags, - to take them away, or = to have these alone. The letters are those of chattr: a append-only,
 /// A no access times, d not for dump, D directory changes at once, e mapped by extents, i immutable, j data through the journal, P inherit
 /// the project, s u c t x kept for others, S writes at once, T top of a hierarchy. Flags bind who writes through a mount, not the commands
-/// of this program that only change attributes.
+/// of this program that only change attributes. A project needs the feature project, whose quota must not be kept; a generation can be set
+/// where metadata have no checksums, which go by it.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant chattr +i disk.img:/etc/machine-id\n  extant chattr -R =d disk.img:/var/cache"
+    after_help = "Examples:\n  extant chattr +i disk.img:/etc/machine-id\n  extant chattr -R =d disk.img:/var/cache\n  \
+                  extant chattr -p 7 +P disk.img:/srv"
 )]
 pub struct Args {
-    /// +FLAGS, -FLAGS or =FLAGS
-    #[arg(allow_hyphen_values = true)]
-    change: FlagChange,
+    /// +FLAGS, -FLAGS or =FLAGS; may be left out with -p or -v
+    #[arg(value_name = "CHANGE", allow_hyphen_values = true)]
+    first: First,
     /// Files
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
-    paths: Vec<Address>,
+    #[arg(value_name = "IMAGE:/PATH")]
+    others: Vec<Address>,
+    /// Give them this project
+    #[arg(short, long, value_name = "NUMBER", value_parser = number)]
+    project: Option<u32>,
+    /// Give their inode numbers this generation
+    #[arg(short = 'v', long, value_name = "NUMBER", value_parser = number)]
+    generation: Option<u32>,
     /// The contents of directories too
     #[arg(short = 'R', long)]
     recursive: bool,
 }
 
+/// The first operand: a change, or a file.
+#[derive(Clone, Debug)]
+enum First {
+    Change(FlagChange),
+    File(Address),
+}
+
+impl ValueParserFactory for First {
+    type Parser = ValueParser;
+    fn value_parser() -> ValueParser {
+        let given = |text: OsString| match text.as_bytes().first() {
+            Some(b'+' | b'-' | b'=') => {
+                let change = text.to_string_lossy().parse();
+                change.map(Self::Change).map_err(|e| e.to_string())
+            }
+            _ => Address::given(text).map(Self::File),
+        };
+        OsStringValueParser::new().try_map(given).into()
+    }
+}
+
 pub fn run(args: &Args) -> Result<()> {
+    let (flags, first) = match &args.first {
+        First::Change(change) => (Some(change), None),
+        First::File(file) => (None, Some(file)),
+    };
+    let paths: Vec<Address> = first.into_iter().chain(&args.others).cloned().collect();
+    if paths.is_empty() {
+        bail!("write the files to change, as IMAGE:/PATH");
+    }
+    if flags.is_none() && args.project.is_none() && args.generation.is_none() {
+        bail!("write what to change: +FLAGS, -FLAGS or =FLAGS, -p or -v");
+    }
     let change = |a: &Metadata| SetAttributes {
-        flags: Some(args.change.apply(a.flags())),
+        flags: flags.map(|change| change.apply(a.flags())),
+        project: args.project,
+        generation: args.generation,
         ..Default::default()
     };
     let has_flags = |kind| matches!(kind, FileType::Regular | FileType::Directory);
-    Images::each(true, &args.paths, NoMatch::Fails, |place| {
+    Images::each(true, &paths, NoMatch::Fails, |place| {
         let a = place.attributes(true)?;
         place.set_attributes(&change(&a), true)?;
         if a.file_type() == FileType::Directory && args.recursive {

@@ -93,19 +93,29 @@ struct Defragmented {
     moved: u64,
 }
 
+/// Makes the directories of an image anew.
+pub(super) fn directories(
+    image: &Rooted,
+    undo: Option<&PathBuf>,
+    dry_run: bool,
+    json: bool,
+) -> Result<()> {
+    let write = Writing {
+        image,
+        undo,
+        dry_run,
+        json,
+    };
+    write.run(&TuneOptions {
+        compact_directories: true,
+        now: clock::stamp()?,
+        ..TuneOptions::default()
+    })
+}
+
 pub fn run(args: &Args) -> Result<()> {
     if args.dirs {
-        let write = Writing {
-            image: &args.image,
-            undo: args.undo.as_ref(),
-            dry_run: args.dry_run,
-            json: args.json,
-        };
-        return write.run(&TuneOptions {
-            compact_directories: true,
-            now: clock::stamp()?,
-            ..TuneOptions::default()
-        });
+        return directories(&args.image, args.undo.as_ref(), args.dry_run, args.json);
     }
     let image = &args.image.0.image;
     let is_file_of_mount = args.paths.is_empty() && args.image.0.path == b"/";

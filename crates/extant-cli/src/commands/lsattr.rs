@@ -8,16 +8,17 @@ use crate::patterns::NoMatch;
 use crate::show::show;
 use crate::walk::{Order, walk};
 use anyhow::Result;
-use extant::FileType;
+use extant::{FileType, Metadata};
 use serde::Serialize;
 use std::io::Write;
 
 /// List the flags of files in an image
 ///
-/// Immutable, append-only and others: the columns are those of lsattr; extant chattr says what the letters mean.
+/// Immutable, append-only and others: the columns are those of lsattr; extant chattr says what the letters mean. The project comes before
+/// the generation, and both before the flags.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant lsattr disk.img:/etc\n  extant lsattr -d disk.img:/etc"
+    after_help = "Examples:\n  extant lsattr disk.img:/etc\n  extant lsattr -d disk.img:/etc\n  extant lsattr -pR disk.img:/srv"
 )]
 pub struct Args {
     /// Files, and directories for what is in them
@@ -32,6 +33,12 @@ pub struct Args {
     /// Names that begin with a dot too
     #[arg(short, long)]
     all: bool,
+    /// The project number too
+    #[arg(short, long)]
+    project: bool,
+    /// The generation of the inode number too
+    #[arg(short = 'v', long)]
+    generation: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -42,27 +49,37 @@ struct Listed {
     path: String,
     flags: u32,
     letters: String,
+    project: u32,
+    generation: u32,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let mut out = output::stdout();
     let mut found = Vec::new();
-    let mut add = |path: &[u8], set: u32| -> Result<()> {
-        let (path, letters) = (show(path), columns(set));
+    let mut add = |path: &[u8], a: &Metadata| -> Result<()> {
+        let listed = Listed {
+            path: show(path),
+            flags: a.flags(),
+            letters: columns(a.flags()),
+            project: a.project(),
+            generation: a.generation(),
+        };
         if args.json {
-            found.push(Listed {
-                path,
-                flags: set,
-                letters,
-            });
+            found.push(listed);
             return Ok(());
         }
-        Ok(writeln!(out, "{letters} {path}")?)
+        if args.project {
+            write!(out, "{:5} ", listed.project)?;
+        }
+        if args.generation {
+            write!(out, "{:<10} ", listed.generation)?;
+        }
+        Ok(writeln!(out, "{} {}", listed.letters, listed.path)?)
     };
     let done = Images::each(false, &args.paths, NoMatch::Fails, |place| {
         let a = place.attributes(true)?;
         if a.file_type() != FileType::Directory || args.directory {
-            return add(&place.address.path, a.flags());
+            return add(&place.address.path, &a);
         }
         walk(
             &place.open_dir()?,
@@ -73,7 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
                     return Ok(false);
                 }
                 if matches!(met.kind, FileType::Regular | FileType::Directory) {
-                    add(met.path, met.parent.metadata(os(met.name))?.flags())?;
+                    add(met.path, &met.parent.metadata(os(met.name))?)?;
                 }
                 Ok(args.recursive)
             },

@@ -44,8 +44,8 @@ mod top;
 mod touch;
 mod tree;
 mod trim;
-mod tune;
-mod tune_values;
+pub mod tune;
+pub mod tune_values;
 mod umount;
 mod xattr;
 

@@ -1,5 +1,6 @@
 //! `extant repair` and `extant undo`.
 
+use super::defrag;
 use crate::address::Rooted;
 use crate::clock;
 use crate::images;
@@ -53,6 +54,9 @@ pub struct Args {
     /// Keep what was there before in a new file, for extant undo; a block device needs one, on another file system
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
+    /// Then make directories anew, as extant defrag --dirs does; not if faults are left
+    #[arg(short = 'D', long, conflicts_with_all = ["dry_run", "undo", "json"])]
+    dirs: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -102,7 +106,13 @@ impl From<&Mend> for Mended {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    match repair(args, &args.image.0.image) {
+    let repaired = repair(args, &args.image.0.image).and_then(|code| {
+        if args.dirs && code & LEFT == 0 {
+            defrag::directories(&args.image, None, false, false)?;
+        }
+        Ok(code)
+    });
+    match repaired {
         Ok(0) => Ok(()),
         Ok(code) => Err(output::exit_with(code)),
         Err(error) => Err(output::report_as(error, FAILED)),

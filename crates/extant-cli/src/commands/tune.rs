@@ -12,7 +12,7 @@ use extant_resize::{NewSize, ResizeOptions};
 use extant_tune::{Plan, TuneOptions};
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Change label, UUID, features, journal and other properties
 ///
@@ -206,6 +206,22 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
         }
     }
     Ok(out.flush()?)
+}
+
+/// Changes an image without a word, for names that have their own.
+pub(crate) fn quietly(image: &Path, options: TuneOptions) -> Result<()> {
+    let name = || image.display().to_string();
+    let (device, beside) = repair::ready(image, None, false)?;
+    let options = TuneOptions {
+        now: clock::stamp()?,
+        ..options
+    };
+    let plan = extant_tune::plan(&device, &options).with_context(name)?;
+    if plan.writes.is_empty() {
+        return Ok(());
+    }
+    let done = plan.writes.write(&device, None, beside.as_deref());
+    done.with_context(name)
 }
 
 /// How a plan is carried out.

@@ -1,9 +1,10 @@
-//! `debugfs`: requests about files and directories by `extant cat`, `cp` and `ls`, structures by `extant inspect`. Nothing is written
-//! to the image.
+//! `debugfs`: requests about files and directories by `extant cat`, `cp` and `ls`, structures by `extant inspect`. With `-w` an image
+//! is changed by the requests of [`debugfs_write`].
 
-use super::getopt;
 use super::{Answer, Answered, Refusal, version};
+use super::{debugfs_write, getopt};
 use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 const REFUSED: u8 = 1;
@@ -15,7 +16,8 @@ fn refuse(line: impl Into<String>) -> Refusal {
 pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     let taken = getopt::take(args, "wcinDV", "bsdfRzo").map_err(refuse)?;
     let mut words = vec![OsString::from("inspect")];
-    let mut requests = Vec::new();
+    let (mut requests, mut writes) = (Vec::new(), false);
+    let given = taken.options.clone();
     for (letter, value) in taken.options {
         match letter {
             'V' => return version(name),
@@ -25,17 +27,16 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
             'n' | 'D' => {}
             // Without the bitmaps, and so without the journal.
             'c' => words.insert(0, "--noload".into()),
-            'w' => {
-                return Err(refuse(
-                    "-w is not supported: extant cp, rm, mkdir, ln, tune and repair change an image",
-                ));
-            }
+            'w' => writes = true,
             other => return Err(refuse(format!("-{other} is not supported"))),
         }
     }
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
+    if writes && let Some(done) = changed(image, &given)? {
+        return Ok(done);
+    }
     if let [request] = &requests[..]
         && let Some(words) = of_files(image, request).map_err(refuse)?
     {
@@ -46,6 +47,37 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         words.extend(["-R".into(), request]);
     }
     Ok(Answer::Words(words))
+}
+
+/// Does the requests of `-R` and `-f`, or of standard input, if they change the image. `None`: they only ask.
+fn changed(image: &OsStr, options: &[(char, OsString)]) -> Result<Option<Answer>, Refusal> {
+    let of = |letter: char| options.iter().filter(move |(l, _)| *l == letter);
+    if let Some((letter, _)) = of('c').chain(of('n')).next() {
+        return Err(refuse(format!("-{letter} goes not with -w")));
+    }
+    let mut lines: Vec<Vec<u8>> = of('R').map(|(_, line)| line.as_bytes().to_vec()).collect();
+    let mut add = |text: &[u8]| lines.extend(text.split(|&b| b == b'\n').map(<[u8]>::to_vec));
+    for (_, file) in of('f') {
+        let text = std::fs::read(file);
+        add(&text.map_err(|error| refuse(format!("{}: {error}", file.display())))?);
+    }
+    let asks_here = of('R').chain(of('f')).next().is_none();
+    if asks_here {
+        let mut text = Vec::new();
+        let mut input = std::io::stdin().lock();
+        if input.is_terminal() {
+            return Err(refuse("-w takes requests by -R, -f or standard input"));
+        }
+        let read = input.read_to_end(&mut text);
+        read.map_err(|error| refuse(format!("standard input: {error}")))?;
+        add(&text);
+    }
+    let asked = debugfs_write::requests(&lines).map_err(refuse)?;
+    match asked {
+        Some(asked) => debugfs_write::run(image, &asked, of('f').next().is_some()).map(Some),
+        None if asks_here => Err(refuse("-w: no request that changes the image")),
+        None => Ok(None),
+    }
 }
 
 /// The command for a request about the content of files.
@@ -134,7 +166,11 @@ mod tests {
             "--noload inspect d.img -R stats"
         );
         assert_eq!(said(&["-R", "cat", "d.img"]), "cat: wrong number of paths");
-        assert!(said(&["-w", "d.img"]).starts_with("-w is not supported"));
+        assert_eq!(
+            said(&["-w", "-R", "stat <12>", "d.img"]),
+            "inspect d.img -R stat <12>"
+        );
+        assert!(said(&["-cw", "-R", "rm x", "d.img"]).starts_with("-c goes not"));
         assert_eq!(said(&["d.img"]), "inspect d.img");
     }
 }

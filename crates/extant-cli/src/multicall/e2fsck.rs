@@ -29,7 +29,6 @@ const WITHOUT: &[(char, &str)] = &[
     ('b', "backups of the superblock are found without it"),
     ('B', "backups of the superblock are found without it"),
     ('j', "external journals are not replayed"),
-    ('D', "directories are not compacted"),
 ];
 
 /// How an image is to be treated.
@@ -51,6 +50,14 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         return version(name);
     }
     let (mode, forced, undo) = options(&taken).map_err(refuse)?;
+    let compacts = taken.options.iter().any(|(letter, _)| *letter == 'D');
+    if compacts && mode == Mode::No {
+        let line = "the -n and -D options are incompatible";
+        return Err(Refusal(line.into(), FAILED));
+    }
+    if compacts && undo.is_some() {
+        return Err(refuse("-D goes not with -z: -D alone afterwards"));
+    }
     let progress_fd = progress_fd(&taken).map_err(refuse)?;
     let [device] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
@@ -79,6 +86,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if let Some(undo) = undo {
         words.extend(["--undo".into(), undo]);
     }
+    words.extend(compacts.then(|| "--dirs".into()));
     words.push(device.clone());
     Ok(Answer::Words(words))
 }

@@ -68,6 +68,8 @@ pub(super) enum Listed {
 pub(super) struct Manner {
     /// Numbers of blocks and inodes are hexadecimal.
     pub hex: bool,
+    /// Groups alone, with numbers between colons.
+    pub colons: bool,
     /// Block and block size of a superblock to read in place of the first.
     pub copy: Option<(u64, u64)>,
 }
@@ -104,6 +106,10 @@ pub(super) fn lines(image: &Path, what: Listed, manner: Manner) -> Result<String
     };
     let sb = sb.with_context(named)?;
     let mut lines = Lines::default();
+    if manner.colons {
+        listing_groups::add(&device, &sb, manner, &mut lines.0).with_context(named)?;
+        return Ok(lines.0);
+    }
     names(&sb, &mut lines);
     sizes(&sb, &mut lines);
     times(&sb, &mut lines);

@@ -29,6 +29,15 @@ struct ListedGroup<'d> {
     hex: bool,
 }
 
+/// The blocks of descriptors in a group.
+enum Descriptors {
+    Nowhere,
+    /// One of those that are in their own groups.
+    Block(u64),
+    /// The first and the last of all.
+    Blocks(u64, u64),
+}
+
 /// Adds the lines of all groups.
 pub(super) fn add(
     device: &dyn BlockDevice,
@@ -36,6 +45,9 @@ pub(super) fn add(
     manner: Manner,
     out: &mut String,
 ) -> Result<()> {
+    if manner.colons {
+        out.push_str("\ngroup:block:super:gdt:bbitmap:ibitmap:itable\n");
+    }
     let geo = Geometry::new(sb)?;
     let mut block = vec![0; geo.block_size as usize];
     for index in 0..geo.gdt_block_count() {
@@ -61,7 +73,10 @@ pub(super) fn add(
                 hex: manner.hex,
                 checksum: stored.map_or(0, |bytes| u16::from_le_bytes(*bytes)),
             };
-            group.tell(out)?;
+            match manner.colons {
+                true => group.colons(out)?,
+                false => group.tell(out)?,
+            }
         }
     }
     Ok(())
@@ -144,40 +159,92 @@ impl ListedGroup<'_> {
         self.free(out)
     }
 
+    /// The line of numbers between colons.
+    fn colons(&self, out: &mut String) -> Result<()> {
+        let (copy, descriptors) = self.copies();
+        let copy = copy.map_or("-1".into(), |at| at.to_string());
+        let descriptors = match descriptors {
+            Descriptors::Nowhere => "-1".into(),
+            Descriptors::Block(at) => at.to_string(),
+            Descriptors::Blocks(first, last) => {
+                format!("{}-{}", self.number(first), self.number(last))
+            }
+        };
+        let (nr, first, desc) = (self.nr.0, self.first(), &self.desc);
+        let maps = (desc.block_bitmap, desc.inode_bitmap);
+        let table = desc.inode_table;
+        writeln!(
+            out,
+            "{nr}:{first}:{copy}:{descriptors}:{}:{}:{table}",
+            maps.0, maps.1
+        )?;
+        Ok(())
+    }
+
+    /// Whether the group's descriptors are in groups of their own.
+    fn is_meta(&self) -> bool {
+        let meta = self.nr.0 / self.geo.descs_per_block();
+        self.geo.features.has_meta_bg() && meta >= self.geo.first_meta_bg
+    }
+
+    /// The blocks of descriptors that each copy of the superblock has behind it.
+    fn old_descriptors(&self) -> u64 {
+        match self.geo.features.has_meta_bg() {
+            true => self.geo.first_meta_bg.into(),
+            false => self.geo.gdt_block_count().into(),
+        }
+    }
+
+    /// The block of the superblock in the group, and those of descriptors.
+    fn copies(&self) -> (Option<u64>, Descriptors) {
+        let geo = self.geo;
+        let at = match self.nr.0 {
+            0 => SUPERBLOCK_OFFSET / u64::from(geo.block_size),
+            _ => self.first(),
+        };
+        let copy = geo.has_super(self.nr).then_some(at);
+        let (old, within) = (self.old_descriptors(), self.nr.0 % geo.descs_per_block());
+        let descriptors = if self.is_meta() {
+            match matches!(within, 0 | 1) || within + 1 == geo.descs_per_block() {
+                true => Descriptors::Block(copy.map_or(self.first(), |at| at + 1)),
+                false => Descriptors::Nowhere,
+            }
+        } else {
+            match copy {
+                Some(at) if old > 0 => Descriptors::Blocks(at + 1, at + old),
+                _ => Descriptors::Nowhere,
+            }
+        };
+        (copy, descriptors)
+    }
+
     /// The superblock of the group and its descriptors.
     fn descriptors(&self, out: &mut String) -> Result<()> {
-        let geo = self.geo;
-        let meta_bg = geo.features.has_meta_bg();
-        let old = match meta_bg {
-            true => geo.first_meta_bg,
-            false => geo.gdt_block_count(),
-        };
         let mut parts = Vec::new();
-        let has_super = geo.has_super(self.nr);
-        let (kind, at) = match self.nr.0 {
-            0 => ("Primary", SUPERBLOCK_OFFSET / u64::from(geo.block_size)),
-            _ => ("Backup", self.first()),
+        let (copy, descriptors) = self.copies();
+        let kind = match self.nr.0 {
+            0 => "Primary",
+            _ => "Backup",
         };
-        if has_super {
+        if let Some(at) = copy {
             parts.push(format!("{kind} superblock at {}", self.number(at)));
         }
-        let meta = self.nr.0 / geo.descs_per_block();
-        let within = self.nr.0 % geo.descs_per_block();
-        if meta_bg && meta >= geo.first_meta_bg {
-            if matches!(within, 0 | 1) || within + 1 == geo.descs_per_block() {
-                let at = if has_super { at + 1 } else { self.first() };
+        match descriptors {
+            Descriptors::Nowhere => {}
+            Descriptors::Block(at) => {
                 parts.push(format!("Group descriptor at {}", self.number(at)));
             }
-        } else if has_super && old > 0 {
-            let (first, last) = (self.number(at + 1), self.number(at + u64::from(old)));
-            parts.push(format!("Group descriptors at {first}-{last}"));
+            Descriptors::Blocks(first, last) => {
+                let (first, last) = (self.number(first), self.number(last));
+                parts.push(format!("Group descriptors at {first}-{last}"));
+            }
         }
         if !parts.is_empty() {
             writeln!(out, "  {}", parts.join(", "))?;
         }
-        let reserved = u64::from(geo.reserved_gdt_blocks);
-        if has_super && reserved > 0 && !(meta_bg && meta >= geo.first_meta_bg) {
-            let first = at + 1 + u64::from(old);
+        let reserved = u64::from(self.geo.reserved_gdt_blocks);
+        if let Some(at) = copy.filter(|_| reserved > 0 && !self.is_meta()) {
+            let first = at + 1 + self.old_descriptors();
             let (first, last) = (self.number(first), self.number(first + reserved - 1));
             writeln!(out, "  Reserved GDT blocks at {first}-{last}")?;
         }

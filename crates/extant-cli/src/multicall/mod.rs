@@ -4,6 +4,7 @@
 
 mod config;
 mod debugfs;
+mod debugfs_write;
 mod e2fsck;
 mod e4defrag;
 mod fuse2fs;

@@ -3,7 +3,9 @@
 use super::getopt::{self, text};
 use super::{Answer, Answered, Refusal, listing, version};
 use crate::commands::resize::{Args, Resized, SizeChange, resize};
+use crate::commands::tune;
 use extant_terminal::output::one_line;
+use extant_tune::TuneOptions;
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -18,7 +20,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         [image, size] => (image, Some(size)),
         _ => return Err(refuse("write a device or file, and its new size")),
     };
-    let mut args = Args::of(image);
+    let (mut args, mut stride) = (Args::of(image), None);
     for (letter, value) in &taken.options {
         match letter {
             'V' => return version(name),
@@ -27,11 +29,18 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
             'b' => args.wide = true,
             's' => args.narrow = true,
             'z' => args.undo = Some(value.into()),
-            'S' => return Err(refuse("-S is not supported: tune2fs -E stride=")),
+            'S' => {
+                let bad = || refuse("-S: no stride of a RAID: blocks, at most 65535");
+                let number = text('S', value).map_err(refuse)?;
+                stride = Some(number.parse::<u16>().map_err(|_| bad())?);
+            }
             // An image is always checked first; what resize2fs flushes and shows is not needed.
             'f' | 'F' | 'p' | 'd' => {}
             letter => return Err(refuse(format!("-{letter} is not supported"))),
         }
+    }
+    if stride.is_some() && args.undo.is_some() {
+        return Err(refuse("-S goes not with -z: tune2fs -E stride= afterwards"));
     }
     if let Some(size) = size {
         if args.min || args.print_min {
@@ -43,6 +52,13 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         )?));
     }
     let done = resize(&args).map_err(|error| refuse(one_line(&error)))?;
+    if let Some(stride) = stride.filter(|_| !args.print_min) {
+        let options = TuneOptions {
+            stride: Some(stride),
+            ..TuneOptions::default()
+        };
+        tune::quietly(image.as_ref(), options).map_err(|error| refuse(one_line(&error)))?;
+    }
     if !done.written && !args.print_min {
         let (new, kib) = (done.new_blocks, done.block_size / 1024);
         eprintln!("The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n");

@@ -3,7 +3,7 @@
 use super::getopt;
 use super::listing::{Listed, Manner};
 use super::{Answer, Answered, Refusal, listing, version};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 const REFUSED: u8 = 1;
@@ -30,9 +30,13 @@ pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     if let Some((letter, _)) = taken
         .options
         .iter()
-        .find(|(l, _)| !matches!(l, 'h' | 'f' | 'b' | 'x' | 'o'))
+        .find(|(l, _)| !matches!(l, 'h' | 'f' | 'b' | 'x' | 'o' | 'g'))
     {
-        return Err(refuse(format!("-{letter} is not supported")));
+        let why = match letter {
+            'i' => ": an image of e2image -r or -Q is listed without it",
+            _ => "",
+        };
+        return Err(refuse(format!("-{letter} is not supported{why}")));
     }
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
@@ -47,6 +51,7 @@ pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     };
     let manner = Manner {
         hex: has('x'),
+        colons: has('g'),
         copy: copy_of(image, &taken.options).map_err(refuse)?,
     };
     list(image, what, manner)
@@ -85,7 +90,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
         return Err(refuse("write one device or file"));
     };
     let mut words = vec![OsString::from("tune")];
-    let mut lists = false;
+    let (mut lists, mut features) = (false, Vec::new());
     for (letter, value) in &taken.options {
         match letter {
             'V' => return version(name),
@@ -94,13 +99,30 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
             'f' => {}
             'j' => words.push("-j".into()),
             'z' => words.extend(["--undo".into(), value.clone()]),
-            's' => return Err(refuse(format!("-{letter} is not supported"))),
+            'O' => features.push(value.clone()),
+            's' => match getopt::text('s', value).map_err(refuse)? {
+                "0" => {
+                    return Err(refuse(
+                        "clearing the sparse superblock flag is not supported",
+                    ));
+                }
+                "1" => features.push("sparse_super".into()),
+                // As tune2fs passes over other numbers.
+                _ => {}
+            },
             letter => {
                 let mut word = OsString::from(format!("-{letter}"));
                 word.push(value);
                 words.push(word);
             }
         }
+    }
+    if !features.is_empty() {
+        words.extend(["-O".into(), features.join(OsStr::new(","))]);
+    }
+    let asks_nothing = taken.options.iter().all(|(l, _)| matches!(l, 's' | 'f'));
+    if words.len() == 1 && !taken.options.is_empty() && asks_nothing {
+        return Ok(Answer::Done(0));
     }
     if lists && words.len() == 1 {
         return list(image, Listed::Superblock, Manner::default());

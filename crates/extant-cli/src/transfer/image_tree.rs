@@ -59,6 +59,7 @@ fn member(dir: &Dir, name: &[u8], path: &[u8]) -> Result<(ArchiveMember, u32, bo
     let mut member = ArchiveMember::new(path, kind, (meta.mode() & 0o7777) as u16);
     (member.uid, member.gid) = (meta.uid(), meta.gid());
     member.flags = meta.flags();
+    member.project = meta.project();
     (member.atime, member.mtime, member.ctime) = (meta.atime(), meta.mtime(), meta.ctime());
     for attribute in dir.list_xattrs(os(name))? {
         let value = dir.get_xattr(os(name), &attribute)?;

@@ -313,12 +313,191 @@ fn debugfs_gives_files_and_structures() {
         "{}",
         told(&out)
     );
-    let out = place.ours("debugfs -w -R 'rm /etc/motd' d.img");
+    both("debugfs -w -R 'cat /etc/motd' d.img 2>/dev/null");
+}
+
+/// The requests of a script that makes an image step by step, with a file whose name has a blank, in the manner of Buildroot and Yocto.
+const REQUESTS: &str = r#"
+# devices and configuration
+mkdir /etc
+cd /etc
+write src motd
+write src /etc/by-path
+write "src" "a b"
+cd /
+mkdir etc/deep
+symlink link etc/motd
+symlink /etc/l2 /abs/target
+ln etc/motd hard
+mknod null c 1 3
+mknod disk b 8 17
+mknod fifo p
+mkdir none/x
+sif etc/motd mode 0100640
+sif etc/motd uid 70000
+sif etc/motd gid 5
+sif etc/motd mtime 20200102030405
+sif etc/motd atime @1000000000
+set_inode_field null mode 020666
+sif etc/deep flags 0x80080
+ea_set etc/motd user.a "value b"
+ea_set -f src etc/by-path user.b
+ea_set etc/deep user.gone x
+ea_rm etc/deep user.gone
+write sparse sparse
+mkdir dd
+rmdir dd
+rmdir /etc
+mknod gone p
+rm gone
+rm /nothing
+ssv volume_name made
+ssv max_mnt_count 7
+ssv checkinterval 86400
+quit
+mkdir after
+"#;
+
+/// What debugfs says of a file that is of one writer or the other alone: numbers, the times of directories and of the last change.
+fn said_of(image: &Path, path: &str) -> String {
+    let out = Command::new("debugfs")
+        .args(["-R", &format!("stat {path}")])
+        .arg(image)
+        .output();
+    let text = String::from_utf8_lossy(&out.unwrap().stdout).into_owned();
+    let is_dir = text.contains("Type: directory");
+    let kept = text.lines().filter_map(|line| {
+        let line = line.trim();
+        if let Some((_, rest)) = line.split_once("Type:") {
+            return Some(rest.to_owned());
+        }
+        let times = ["atime", "mtime"].iter().any(|t| line.starts_with(t));
+        let told = ["User:", "Links:", "Fast link", "Device", "user."];
+        let told = told.iter().any(|t| line.starts_with(t)) || times && !is_dir;
+        let line = line.split("Blockcount").next().unwrap_or(line);
+        told.then(|| line.to_owned())
+    });
+    kept.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn debugfs_writes_the_same_tree() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    std::fs::write(place.image("cmds"), REQUESTS).unwrap();
+    let extra =
+        "sif etc/motd generation 99\nsif etc/deep projid 7\nsif etc/deep flags 0x20080000\n";
+    std::fs::write(place.image("extra"), extra).unwrap();
+    let made = "echo hello >src; chmod 751 src; truncate -s 3M sparse; echo end >>sparse; umask 077; \
+                mke2fs -Fq -t ext4 FEATURES IMAGE 32M; E2FSPROGS_FAKE_TIME=1700000000; export E2FSPROGS_FAKE_TIME; \
+                debugfs -w -f cmds IMAGE || :; MORE; debugfs -w -R 'mkdir /last' IMAGE";
+    let paths = [
+        "/etc",
+        "/etc/motd",
+        "/etc/by-path",
+        "\"/etc/a b\"",
+        "/etc/deep",
+        "/etc/l2",
+        "/link",
+        "/hard",
+        "/null",
+        "/disk",
+        "/fifo",
+        "/sparse",
+        "/last",
+        "/dd",
+        "/gone",
+        "/after",
+    ];
+    for (features, more) in [
+        ("", ":"),
+        (
+            "-O ^metadata_csum,project",
+            "debugfs -w -f extra IMAGE; printf 'mkdir one\nmkdir one/two\nq\nmkdir no\n' | debugfs -w IMAGE",
+        ),
+    ] {
+        let script = made.replace("FEATURES", features).replace("MORE", more);
+        let (a, b) = (place.image("a.img"), place.image("b.img"));
+        let ours = place.ours(&script.replace("IMAGE", "a.img"));
+        assert!(ours.status.success(), "{}", told(&ours));
+        clean(&a);
+        let theirs = place.theirs(&script.replace("IMAGE", "b.img"));
+        assert!(theirs.status.success(), "{}", told(&theirs));
+        // debugfs leaves the count of links as it was.
+        place.theirs("e2fsck -fy b.img || :");
+        for path in paths.into_iter().chain(["/one", "/one/two", "/no"]) {
+            let (ours, theirs) = (said_of(&a, path), said_of(&b, path));
+            assert_eq!(ours, theirs, "{path}: ours left");
+            let absent = ["/dd", "/gone", "/no"].contains(&path)
+                || path.starts_with("/one") && features.is_empty();
+            assert_eq!(ours.is_empty(), absent, "{path}: {ours}");
+        }
+        for file in ["/etc/motd", "/sparse"] {
+            let sums = ["a.img", "b.img"].map(|image| {
+                let out = place.theirs(&format!("debugfs -R 'cat {file}' {image} | cksum"));
+                String::from_utf8(out.stdout).unwrap()
+            });
+            assert_eq!(sums[0], sums[1], "{file}");
+        }
+        let listed = ["a.img", "b.img"].map(|image| {
+            let script = format!("dumpe2fs -h {image} 2>/dev/null | grep -E 'Check interval|Maximum mount|volume name'");
+            told(&place.theirs(&script))
+        });
+        assert_eq!(listed[0], listed[1]);
+    }
+    // What failed is told, and the rest was done.
+    let out = place.ours("debugfs -w -f cmds a.img");
     assert_eq!(out.status.code(), Some(1));
     assert!(
-        told(&out).starts_with("debugfs: -w is not supported"),
+        told(&out).contains("debugfs: mkdir: /none/x: no such file"),
         "{}",
         told(&out)
+    );
+}
+
+#[test]
+fn debugfs_refuses_what_it_cannot_write() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let Some(s) = Scratch::filled() else { return };
+    std::fs::copy(&s.image, place.image("d.img")).unwrap();
+    let before = std::fs::read(place.image("d.img")).unwrap();
+    for (request, line) in [
+        ("mkdir a\nclri <12>", "clri: no request that changes"),
+        ("mkdir", "mkdir: wrong number of words"),
+        (
+            "sif /etc/motd mode 0755",
+            "sif: /etc/motd: 0755: another type of file",
+        ),
+        ("sif /etc/motd size 5", "sif: /etc/motd: size: only"),
+        ("sif /etc/motd flags 0", "flags that say how"),
+        ("sif /etc/motd generation 7", "metadata_csum"),
+        ("ssv inodes_count 7", "ssv: inodes_count cannot be set"),
+        ("write none /x", "write: none: "),
+        ("write tree /x", "write: tree: not a regular file"),
+    ] {
+        std::fs::write(place.image("cmds"), request).unwrap();
+        let out = place.ours("debugfs -w -f cmds d.img");
+        assert_eq!(out.status.code(), Some(1), "{request}: {}", told(&out));
+        assert!(told(&out).contains(line), "{request}: {}", told(&out));
+        clean(&place.image("d.img"));
+        let out = place.theirs("debugfs -R 'ls /' d.img");
+        assert!(
+            !told(&out).contains(" a ") && !told(&out).contains(" x "),
+            "{request}"
+        );
+    }
+    let ours = place.ours("debugfs -w -c -R 'mkdir a' d.img");
+    assert!(
+        told(&ours).starts_with("debugfs: -c goes not with -w"),
+        "{}",
+        told(&ours)
+    );
+    assert_eq!(
+        std::fs::read(place.image("d.img")).unwrap().len(),
+        before.len()
     );
 }
 
@@ -348,6 +527,8 @@ fn lists_are_those_of_dumpe2fs() {
             "dumpe2fs -h out.img 2>/dev/null",
             "dumpe2fs out.img 2>/dev/null",
             "dumpe2fs -x out.img 2>/dev/null",
+            "dumpe2fs -g out.img 2>/dev/null",
+            "dumpe2fs -gx out.img 2>/dev/null",
             "tune2fs -l out.img | grep -v '^tune2fs'",
         ] {
             let (ours, theirs) = (place.ours(list), place.theirs(list));
@@ -382,10 +563,98 @@ fn tune2fs_and_e2label_change_the_same() {
     clean(&place.image("a.img"));
     let refused = place.ours("tune2fs -s 0 a.img");
     assert!(
-        told(&refused).starts_with("tune2fs: -s is not supported"),
+        told(&refused).starts_with("tune2fs: clearing the sparse superblock flag"),
         "{}",
         told(&refused)
     );
+}
+
+#[test]
+fn a_stride_and_sparse_superblocks_are_set_as_there() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let (a, b) = (place.image("a.img"), place.image("b.img"));
+    for (made, script, tells) in [
+        ("", "resize2fs -S 16 IMAGE 96M", "RAID stride"),
+        ("", "resize2fs -S 32 IMAGE 64M", "RAID stride"),
+        ("", "tune2fs -s 1 IMAGE", "sparse_super"),
+        ("", "tune2fs -s 2 IMAGE", "sparse_super"),
+        (
+            "-O ^sparse_super,^resize_inode",
+            "tune2fs -s 1 IMAGE",
+            "sparse_super",
+        ),
+    ] {
+        let made = format!("mke2fs -Fq -t ext4 -b 1024 {made} -d tree a.img 64M; cp a.img b.img");
+        assert!(place.theirs(&made).status.success());
+        let ours = place.ours(&script.replace("IMAGE", "a.img"));
+        let theirs = place.theirs(&script.replace("IMAGE", "b.img"));
+        assert_eq!(
+            ours.status.code(),
+            theirs.status.code(),
+            "{script}: {}",
+            told(&ours)
+        );
+        clean(&a);
+        let listed = |image: &Path| {
+            let out = Command::new("dumpe2fs").arg("-h").arg(image).output();
+            let text = String::from_utf8(out.unwrap().stdout).unwrap();
+            let of = |name: &str| {
+                text.lines()
+                    .find(|l| l.starts_with(name))
+                    .map(str::to_owned)
+            };
+            (
+                of("RAID stride"),
+                of("Filesystem features"),
+                of("Block count"),
+            )
+        };
+        assert_eq!(listed(&a), listed(&b), "{script}");
+        assert!(format!("{:?}", listed(&a)).contains(tells), "{script}");
+    }
+}
+
+#[test]
+fn e2fsck_makes_directories_anew() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    // A directory with gaps: most of its names are gone.
+    let made = "mkdir tree/many; for i in $(seq 3000); do : >tree/many/a-name-of-some-length-$i; done; mke2fs -Fq -t ext4 -b 1024 -N 4000 -d tree a.img 32M; \
+                for i in $(seq 2900); do echo rm /many/a-name-of-some-length-$i; done >gone; debugfs -w -f gone a.img >/dev/null 2>&1; cp a.img b.img";
+    let made = place.theirs(made);
+    assert!(made.status.success(), "{}", told(&made));
+    let size = "debugfs -R 'stat /many' IMAGE 2>/dev/null | grep -o 'Size: [0-9]*' | head -n 1";
+    let of = |image: &str| {
+        let out = place.theirs(&size.replace("IMAGE", image));
+        let text = told(&out);
+        text.trim()
+            .strip_prefix("Size: ")
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let before = of("a.img");
+    let script = "e2fsck -fyD IMAGE";
+    let ours = place.ours(&script.replace("IMAGE", "a.img"));
+    let theirs = place.theirs(&script.replace("IMAGE", "b.img"));
+    assert_eq!(ours.status.code(), theirs.status.code(), "{}", told(&ours));
+    clean(&place.image("a.img"));
+    assert!(
+        of("a.img") < before / 4 && of("a.img") <= of("b.img"),
+        "{before}"
+    );
+    for script in ["e2fsck -fnD a.img", "e2fsck -Dp a.img"] {
+        let (ours, theirs) = (place.ours(script), place.theirs(script));
+        assert_eq!(
+            ours.status.code(),
+            theirs.status.code(),
+            "{script}: {}",
+            told(&ours)
+        );
+    }
 }
 
 /// Quota as features and as a list of kinds, on volumes with some and without.
@@ -470,7 +739,7 @@ fn resize2fs_comes_to_the_same_sizes() {
     for (script, line) in [
         ("resize2fs IMAGE 1k", "resize2fs: IMAGE: "),
         ("resize2fs -M IMAGE 64M", "resize2fs: -M and -P"),
-        ("resize2fs -S 4 IMAGE", "resize2fs: -S is not supported"),
+        ("resize2fs -S x IMAGE", "resize2fs: -S: no stride"),
         ("resize2fs IMAGE 10x", "resize2fs: 10x: no size"),
     ] {
         let out = place.ours(script);

@@ -218,18 +218,28 @@ pub fn root() -> bool {
     root
 }
 
-/// The image mounted read-only by the kernel, until it is dropped.
+/// The image mounted by the kernel, until it is dropped.
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {
+    /// Mounted read-only.
     pub fn new(scratch: &Scratch) -> Option<Self> {
+        Self::with(scratch, "loop,ro")
+    }
+
+    /// Mounted to be written to.
+    pub fn to_write(scratch: &Scratch) -> Option<Self> {
+        Self::with(scratch, "loop,rw,noatime")
+    }
+
+    fn with(scratch: &Scratch, options: &str) -> Option<Self> {
         if !root() {
             return None;
         }
         let point = scratch.host("mounted");
         std::fs::create_dir_all(&point).expect("a mount point");
         let out = Command::new("mount")
-            .args(["-o", "loop,ro"])
+            .args(["-o", options])
             .arg(&scratch.image)
             .arg(&point)
             .output();
@@ -244,6 +254,23 @@ impl Mounted {
 
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Unmounts it, which must succeed: what was written is in the image then.
+    #[track_caller]
+    pub fn unmount(self) {
+        let unmount = || Command::new("umount").arg(&self.0).output().unwrap();
+        let mut out = unmount();
+        // A child that another test is starting may hold a file of the mount for a moment.
+        for _ in 0..100 {
+            if out.status.success() {
+                std::mem::forget(self);
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            out = unmount();
+        }
+        panic!("umount: {}", String::from_utf8_lossy(&out.stderr));
     }
 }
 

@@ -222,7 +222,7 @@ impl Filesystem {
             ctime,
             // The kernel asks for a handle's file only what the handle may.
             by_handle: set.handle.is_some(),
-            flags: None,
+            ..Default::default()
         };
         self.tried(held.node.set_attributes(who, &change))?;
         let a = self.tried(held.node.metadata())?;

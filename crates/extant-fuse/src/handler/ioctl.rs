@@ -71,29 +71,27 @@ impl Filesystem {
                 give(call, &flags.to_ne_bytes(), answer)
             }
             SETFLAGS | SETFLAGS_32 => {
-                self.set_flags(held, who, word(input, 0)?)?;
+                self.set_flags(held, who, word(input, 0)?, None)?;
                 give(call, &[], answer)
             }
             GETVERSION => give(call, &held.node.generation().to_ne_bytes(), answer),
             FSGETXATTR => {
-                let flags = self.flags_of(held)?;
-                let set = XFLAGS.iter().filter(|(_, flag)| flags & flag != 0);
+                let found = self.tried(held.node.metadata())?;
+                let set = XFLAGS.iter().filter(|(_, flag)| found.flags() & flag != 0);
                 let xflags = set.fold(0u32, |all, (xflag, _)| all | xflag);
                 let mut out = [0; FSXATTR_LEN];
                 out[..4].copy_from_slice(&xflags.to_ne_bytes());
+                out[12..16].copy_from_slice(&found.project().to_ne_bytes());
                 give(call, &out, answer)
             }
             FSSETXATTR => {
                 let (xflags, project) = (word(input, 0)?, word(input, 12)?);
                 // Other flags, of other file systems, ext4 passes over.
-                if project != 0 {
-                    return Err(Errno::OPNOTSUPP);
-                }
                 let mut flags = self.flags_of(held)? & inode_flags::USER_VISIBLE;
                 for (xflag, flag) in XFLAGS {
                     flags = flags & !flag | if xflags & xflag != 0 { flag } else { 0 };
                 }
-                self.set_flags(held, who, flags)?;
+                self.set_flags(held, who, flags, Some(project))?;
                 give(call, &[], answer)
             }
             FITRIM => {
@@ -138,7 +136,13 @@ impl Filesystem {
         Ok(self.tried(held.node.metadata())?.flags())
     }
 
-    fn set_flags(&self, held: &Held, who: &Credentials, flags: u32) -> Result<(), Errno> {
+    fn set_flags(
+        &self,
+        held: &Held,
+        who: &Credentials,
+        flags: u32,
+        project: Option<u32>,
+    ) -> Result<(), Errno> {
         // Flags that lsattr never shows are an error; flags that it shows and chattr cannot change are accepted
         // unchanged.
         if flags & !inode_flags::USER_VISIBLE != 0 {
@@ -150,6 +154,7 @@ impl Filesystem {
         }
         let set = SetAttributes {
             flags: Some(flags),
+            project,
             ..Default::default()
         };
         self.tried(held.node.set_attributes(who, &set))?;

@@ -41,4 +41,6 @@ pub(crate) struct Member {
     pub unknown_type: Option<u8>,
     /// Flags as chattr sets them.
     pub flags: u32,
+    /// Project.
+    pub project: u32,
 }

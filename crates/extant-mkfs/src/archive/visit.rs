@@ -79,6 +79,8 @@ pub struct ArchiveMember {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// Flags of ext4 as chattr sets them; others are left out.
     pub flags: u32,
+    /// Project of ext4; kept where the new volume has the feature `project`.
+    pub project: u32,
     /// Something that could not be kept.
     pub warning: Option<&'static str>,
 }
@@ -98,6 +100,7 @@ impl ArchiveMember {
             ctime: time,
             xattrs: Vec::new(),
             flags: 0,
+            project: 0,
             warning: None,
         }
     }
@@ -133,6 +136,7 @@ impl ArchiveMember {
             unresolved_acl: false,
             unknown_type: None,
             flags: self.flags,
+            project: self.project,
         }
     }
 
@@ -169,6 +173,7 @@ impl ArchiveMember {
             ctime: m.ctime,
             xattrs: m.xattrs,
             flags: m.flags,
+            project: m.project,
             warning,
         }
     }

@@ -171,6 +171,7 @@ impl<'s, 'a> Members<'s, 'a> {
             unresolved_acl: false,
             unknown_type: None,
             flags: 0,
+            project: 0,
         };
         if let Some(first) = known.and_then(|i| self.linked[i].first.clone()) {
             // What data there are, are the same again.

@@ -184,6 +184,7 @@ impl<'s, 'a> Members<'s, 'a> {
             xattrs: pax.xattrs,
             unknown_type: header.unknown_kind(),
             flags: 0,
+            project: 0,
         })
     }
 

@@ -76,6 +76,8 @@ impl Data {
             if let Some(new) = set.flags {
                 core.flags = changed_flags(core.flags, new);
             }
+            core.project = set.project.unwrap_or(core.project);
+            core.generation = set.generation.unwrap_or(core.generation);
             self.inodes.set_times(core, set, time);
             let core = state.core;
             inode.mirror(&core);

@@ -5,7 +5,7 @@ use crate::incore::directory::Directory;
 use crate::incore::file::FileData;
 use crate::incore::handles::Handles;
 use crate::log::Commit;
-use ext4_format::inode::InodeCore;
+use ext4_format::inode::{self, InodeCore};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{FileType, InodeNr};
 use extant_formatter::extent_map::Run;
@@ -81,6 +81,8 @@ pub struct Inode {
     gid: AtomicU32,
     /// Flags of the core, for checks without the lock.
     pub flags: AtomicU32,
+    /// Project of the core, likewise.
+    project: AtomicU32,
     /// An access ACL or default ACL may exist: permission checks must look.
     pub has_acl: AtomicBool,
     /// File capabilities may exist: changing the contents takes them away.
@@ -116,7 +118,7 @@ pub struct Inode {
 
 /// Words between the fields of an inode and 256 bytes.
 const FILL: usize = if cfg!(target_pointer_width = "64") {
-    4
+    2
 } else {
     0
 };
@@ -156,6 +158,7 @@ impl Inode {
             uid: AtomicU32::new(core.uid),
             gid: AtomicU32::new(core.gid),
             flags: AtomicU32::new(core.flags),
+            project: AtomicU32::new(core.project),
             has_acl: AtomicBool::new(false),
             has_capability: AtomicBool::new(false),
             watched: AtomicBool::new(false),
@@ -216,6 +219,16 @@ impl Inode {
         )
     }
 
+    /// Its project, without the lock.
+    pub fn project(&self) -> u32 {
+        self.project.load(Ordering::Relaxed)
+    }
+
+    /// A directory whose contents have its project, and the inode is of another one: it cannot get a name there.
+    pub fn is_of_other_project(&self, dir: &Self) -> bool {
+        dir.has_flag(inode::flags::PROJINHERIT) && dir.project() != self.project()
+    }
+
     /// Has any of these flags.
     pub fn has_flag(&self, flags: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flags != 0
@@ -252,6 +265,7 @@ impl Inode {
         note(&self.uid, core.uid);
         note(&self.gid, core.gid);
         note(&self.flags, core.flags);
+        note(&self.project, core.project);
         if self.size.load(Ordering::Relaxed) != core.size {
             self.size.store(core.size, Ordering::Relaxed);
         }
@@ -267,6 +281,7 @@ impl Inode {
             (offset_of!(Self, uid), "uid"),
             (offset_of!(Self, gid), "gid"),
             (offset_of!(Self, flags), "flags"),
+            (offset_of!(Self, project), "project"),
             (offset_of!(Self, has_acl), "has_acl"),
             (offset_of!(Self, has_capability), "has_capability"),
             (offset_of!(Self, by_slots), "by_slots"),

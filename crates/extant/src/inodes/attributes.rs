@@ -7,7 +7,7 @@ use crate::incore::inode::{Inode, InodeState};
 use crate::inodes::Inodes;
 use crate::types::credentials::{Credentials, WRITE};
 use crate::types::no_key;
-use ext4_format::inode::{InodeCore, flags};
+use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
@@ -42,6 +42,7 @@ pub struct Metadata {
     pub(crate) crtime: Timestamp,
     pub(crate) generation: u32,
     pub(crate) flags: u32,
+    pub(crate) project: u32,
 }
 
 macro_rules! shown {
@@ -73,6 +74,7 @@ impl Metadata {
         crtime, crtime: Timestamp, "Time of creation; zero where the format does not keep it.";
         generation, generation: u32, "Generation of the inode number.";
         flags, flags: u32, "Inode flags as `lsattr` shows them.";
+        project, project: u32, "Project; 0 on volumes without the feature `project`.";
     }
 
     /// Whether it is a directory.
@@ -162,6 +164,10 @@ pub struct SetAttributes {
     pub ctime: Option<Timestamp>,
     /// The user-modifiable inode flags.
     pub flags: Option<u32>,
+    /// Project, on volumes with the feature `project` whose inodes have room for it; elsewhere there is only 0.
+    pub project: Option<u32>,
+    /// Generation of the inode number; not on volumes with checksums of metadata, which go by it.
+    pub generation: Option<u32>,
 }
 
 impl SetAttributes {
@@ -181,7 +187,9 @@ impl SetAttributes {
             || self.uid.is_some()
             || self.gid.is_some()
             || self.size.is_some()
-            || self.flags.is_some();
+            || self.flags.is_some()
+            || self.project.is_some()
+            || self.generation.is_some();
         self.ctime.is_some() && !others
     }
 }
@@ -251,6 +259,7 @@ impl Inodes {
             crtime: core.crtime,
             generation: core.generation,
             flags: core.flags,
+            project: core.project,
         };
         if let Some(names) = inode.directory() {
             attributes.size = names.size.load(Ordering::Relaxed);
@@ -311,7 +320,8 @@ impl Inodes {
         if touches && !owned && owns.is_err() {
             self.permit(who, inode, WRITE)?;
         }
-        if owned || set.flags.is_some() {
+        let numbers = set.project.is_some() || set.generation.is_some();
+        if owned || numbers || set.flags.is_some() {
             owns?;
         }
         if !who.is_unbound() {
@@ -321,9 +331,44 @@ impl Inodes {
                 return Err(Error::NotPermitted);
             }
         }
-        match set.flags {
-            Some(new) => self.permit_flags(who, inode, new),
-            None => Ok(()),
+        if let Some(new) = set.flags {
+            self.permit_flags(who, inode, new)?;
+        }
+        if let Some(new) = set.project {
+            self.permit_project(inode, set, new)?;
+        }
+        if set.generation.is_some() && self.store.geometry.features.has_metadata_csum() {
+            return Err(Error::Unsupported(
+                "another generation on a volume with metadata_csum, whose checksums go by it",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the inode can have this project.
+    fn permit_project(&self, inode: &Inode, set: &SetAttributes, new: u32) -> Result<()> {
+        let geometry = &self.store.geometry;
+        if new == inode.project() {
+            return Ok(());
+        }
+        if !geometry.features.has_project() {
+            return Err(Error::Unsupported(
+                "a project on a volume without the feature project",
+            ));
+        }
+        let stays = |flags: u32| flags & flags::IMMUTABLE != 0;
+        if inode.has_flag(flags::IMMUTABLE) && set.flags.is_none_or(stays) {
+            return Err(Error::NotPermitted);
+        }
+        let has_room = match inode.state.read().born {
+            0 => inode::has_project_room(&self.raw_inode(inode.ino)?, geometry),
+            _ => inode::has_project_room(&[], geometry),
+        };
+        match has_room {
+            true => Ok(()),
+            false => Err(Error::Unsupported(
+                "a project in an inode without room for one",
+            )),
         }
     }
 

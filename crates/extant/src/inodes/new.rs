@@ -6,7 +6,7 @@ use crate::incore::inode::Inode;
 use crate::inodes::Inodes;
 use crate::types::credentials::Credentials;
 use ext4_format::FileType;
-use ext4_format::inode::{InodeCore, flags};
+use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::xattr::XattrSet;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -73,6 +73,18 @@ impl Inodes {
                 New::Special(FileType::CharDevice | FileType::BlockDevice, rdev) => *rdev,
                 _ => 0,
             },
+            project: self.inherited_project(parent),
+        }
+    }
+
+    /// The project of a new inode, if its directory says that what is in it has its own.
+    #[inline(always)]
+    fn inherited_project(&self, parent: &Inode) -> u32 {
+        let inherits = parent.has_flag(flags::PROJINHERIT);
+        if inherits && inode::has_project_room(&[], &self.store.geometry) {
+            parent.project()
+        } else {
+            0
         }
     }
 

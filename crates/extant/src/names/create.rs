@@ -459,6 +459,9 @@ impl Names {
         if state.core.links >= ext4_format::inode::LINK_MAX {
             return Err(Error::TooManyLinks);
         }
+        if inode.is_of_other_project(parent) {
+            return Err(Error::CrossDevice);
+        }
         let time = now();
         let entry = Dentry {
             hash,

@@ -169,6 +169,13 @@ impl Names {
                 }
             }
         }
+        // A directory whose contents have its project takes none of others.
+        let comes_back = target.filter(|_| mode == RenameMode::Exchange);
+        if source.is_of_other_project(new.dir)
+            || comes_back.is_some_and(|t| t.is_of_other_project(old.dir))
+        {
+            return Err(Error::CrossDevice);
+        }
         Ok(())
     }
 

@@ -28,6 +28,7 @@ const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::PROJECT)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// A superblock that was found, and the reason why the volume may only be read, if there is one.
