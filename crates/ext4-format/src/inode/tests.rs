@@ -1,4 +1,5 @@
 use super::*;
+use crate::features::RoCompat;
 use crate::layout::{Layout, LayoutParams};
 use proptest::prelude::*;
 
