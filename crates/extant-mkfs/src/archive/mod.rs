@@ -97,7 +97,7 @@ fn squashfs(stream: &mut Stream<'_>) -> Result<Option<SquashTree>> {
     SquashTree::open(&*stream.name, device).map(Some)
 }
 
-/// Enters the members of an archive. A SquashFS image is given back: it is a tree.
+/// Enters the members of an archive. A SquashFS image is returned as the tree that it is.
 pub(super) fn scan(
     input: ArchiveInput,
     store: &mut Store,
