@@ -32,6 +32,7 @@ pub fn run_all(caller: Caller) {
         "fusermount3",
         "git",
         "make",
+        "mksquashfs",
         "newuidmap",
         "setpriv",
         "tar",
