@@ -48,7 +48,7 @@ impl Subject {
 pub fn attributes(volume: &Volume, model: &Model) -> BTreeMap<String, String> {
     // The index of a directory is made, and flagged, when it is formatted.
     let stored = |a: Metadata| {
-        let flags = |flags: u32| format!("flags: {flags} ");
+        let flags = |flags: u32| format!("flags: {flags}, ");
         let without = a.flags() & !ext4_format::inode::flags::INDEX;
         format!("{a:?}").replace(&flags(a.flags()), &flags(without))
     };
