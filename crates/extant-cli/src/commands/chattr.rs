@@ -12,7 +12,7 @@ use extant::{FileType, Metadata, SetAttributes};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Change the flags of files in an image, their project and generation
+/// Change flags, project and generation of files in an image
 ///
 /// A change begins with + to add flags, - to take them away, or = to have these alone. The letters are those of chattr: a append-only,
 /// A no access times, d not for dump, D directory changes at once, e mapped by extents, i immutable, j data through the journal, P inherit
